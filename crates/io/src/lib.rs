@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The I/O layer under every engine: devices of pages, sockets, one ring a thread.
+//!
+//! The only crate with file, socket or ring system calls; it knows nothing of keys. Two faces:
+//! the *blocking* one ([`Device`]: store, DBM) and the *queued* one ([`Queue`]: the cache, which never
+//! waits). [`EventLoop`] implements the queued face together with sockets, on io_uring or on
+//! epoll and a thread pool; [`faulty`] implements both in memory and loses, tears, reorders, corrupts and
+//! fails from a seed; [`trace`] wraps either and writes down what reaches the device.
+
+mod page; // aligned memory: page runs to write, pooled frames to read into
+mod tag; // who causes an I/O, and why
+mod queue; // the queued face: submit now, completion later
+mod device; // the blocking face
+mod file; // a flash file or block device: open, probe, preallocate, lock
+pub mod faulty; // the in-memory device that fails from a seed, both faces
+pub mod trace; // the recorder and the reader of its format
+mod net; // listening and connecting
+mod event_loop; // sockets and files on one loop: the facade over the two backends
+mod posix; // backend: epoll, and a thread pool for the disk
+mod uring; // backend: io_uring
+
+pub use device::Device;
+pub use event_loop::{
+    Backend, BackendChoice, ConnId, Event, EventLoop, ListenerId, LoopConfig, Piece, RecvBuf, SendBatch,
+    SendMode, Waker,
+};
+pub use file::{FileOptions, FlashFile};
+pub use net::{Listener, connect_tcp, connect_unix};
+pub use page::{AlignedBuf, FramePool, PAGE_SIZE, PageBuf};
+pub use queue::{Completion, DeviceId, IoError, Op, Queue};
+pub use tag::{Engine, Purpose, Tag};

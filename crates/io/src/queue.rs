@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The queued face of a device: submit now, learn of the completion later.
+//!
+//! The cache shard calls [`Queue`]; the event loop ([`crate::EventLoop`]) and the in-memory faulty queue
+//! ([`crate::faulty::FaultyQueue`]) implement it. A call never blocks and never fails: an error
+//! arrives as the completion's result. Buffers travel with the operation and come back with its completion, so
+//! memory that a device may still write to is never reachable.
+
+use std::sync::Arc;
+
+use crate::{AlignedBuf, PageBuf, Tag};
+
+/// A device attached to a queue; numbers count from 0 in the order of attaching.
+pub type DeviceId = u16;
+
+/// What was asked of the device. The number is the one on disk in a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Op {
+    /// Pages were read.
+    Read = 1,
+    /// Pages were written.
+    Write = 2,
+    /// Earlier completed writes were made durable.
+    Flush = 3,
+    /// Pages no longer hold anything.
+    Discard = 4,
+}
+
+/// Why an operation failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum IoError {
+    /// The operating system's error number.
+    #[error("operating system error {0}")]
+    Os(i32),
+    /// Fewer bytes than asked for: the device or file ends there.
+    #[error("{got} of {want} bytes were transferred")]
+    Short {
+        /// Bytes asked for.
+        want: usize,
+        /// Bytes transferred.
+        got: usize,
+    },
+}
+
+/// The end of one operation.
+#[derive(Debug)]
+pub struct Completion {
+    /// The number that the submitter gave.
+    pub token: u64,
+    /// What was asked.
+    pub op: Op,
+    /// How it ended.
+    pub result: Result<(), IoError>,
+    /// A read's buffer, full if `result` is `Ok`.
+    pub buf: Option<PageBuf>,
+}
+
+/// Submits page-granular I/O; pages are [`crate::PAGE_SIZE`] bytes and count from 0 on each device.
+pub trait Queue {
+    /// A buffer of at least `pages` pages to read into; `None` when the pool of that size is exhausted (wait for
+    /// another read's buffer to be dropped) or when no such size exists ([`crate::FramePool::largest`]).
+    fn frame(&mut self, pages: usize) -> Option<PageBuf>;
+    /// Reads `pages` pages from `page` on into `buf`, whose first `pages` pages are then valid.
+    fn read(&mut self, device: DeviceId, page: u64, pages: usize, buf: PageBuf, tag: Tag, token: u64);
+    /// Writes pages `first..first + pages` of `buf` to `page` on. The queue drops its reference before it
+    /// delivers the completion.
+    #[allow(clippy::too_many_arguments)]
+    fn write(
+        &mut self,
+        device: DeviceId,
+        page: u64,
+        buf: Arc<AlignedBuf>,
+        first: usize,
+        pages: usize,
+        tag: Tag,
+        token: u64,
+    );
+    /// Makes every write that completed before this call durable.
+    fn flush(&mut self, device: DeviceId, tag: Tag, token: u64);
+    /// Tells the device that pages hold nothing any more (a no-op, completed at once, unless the device was opened
+    /// for discard).
+    fn discard(&mut self, device: DeviceId, page: u64, pages: u64, tag: Tag, token: u64);
+}
