@@ -1,2 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The memcached-compatible server over DRAM and flash, and its load generator.
+//!
+//! Bytes in, requests out ([`protocol`], no I/O); a [`session`] runs the requests of one connection against the
+//! owning shard; a worker (one a thread) joins sessions, shard and event loop.
+
+#![deny(unsafe_code)]
+
+pub mod settings; // what the server was told, one struct
+pub mod protocol; // parsers of the three dialects, no I/O
+pub mod reply; // ordered answers of one connection, some still waiting for flash
+pub mod session; // one connection's commands: parse, run, wait, answer
+mod commands; // what each command does to the shard
+pub mod shared; // what all workers see: settings, published statistics, flush and shutdown requests
+pub mod worker; // one thread: event loop, shard, connections
+pub mod route; // requests for keys that another shard owns
+pub mod server; // start, run, drain
+pub mod load; // the load generator and checker

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Counters of one shard. Plain integers: the owner thread counts, the server publishes.
+
+/// Counters and gauges of one shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs)] // the names are those of `stats`, described in the README's table
+pub struct CacheStats {
+    // gauges
+    pub dram_items: u64,
+    pub dram_bytes: u64,
+    pub dram_limit: u64,
+    pub flash_items: u64,
+    pub flash_bytes: u64,
+    pub flash_capacity: u64,
+    pub index_bytes: u64,
+    // counters
+    pub total_items: u64,
+    pub evictions: u64,
+    pub evicted_unfetched: u64,
+    pub reclaimed: u64,
+    pub expired_unfetched: u64,
+    pub promotions: u64,
+    pub demotions: u64,
+    pub demotions_clean: u64,
+    pub flash_hits: u64,
+    pub flash_buffer_hits: u64,
+    pub flash_false_matches: u64,
+    pub flash_read_errors: u64,
+    pub flash_checksum_errors: u64,
+    pub flash_write_errors: u64,
+    pub tag_drops: u64,
+    pub drops_budget: u64,
+    pub drops_rule: u64,
+    pub drops_busy: u64,
+    pub drops_size: u64,
+    pub reclaim_drops: u64,
+    pub reclaim_regions: u64,
+    pub reinsertions: u64,
+    pub admitted_bytes: u64,
+    pub reinserted_bytes: u64,
+    pub device_write_bytes: u64,
+    pub slab_moves: u64,
+    pub crawler_reclaimed: u64,
+}
+
+/// One slab class, for `stats slabs` and `stats items`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct SlabClassStats {
+    pub id: u32,
+    pub chunk_size: u32,
+    pub chunks_per_page: u32,
+    pub total_pages: u32,
+    pub used_chunks: u32,
+    pub free_chunks: u32,
+    pub items: u64,
+    /// Seconds since the last access of the oldest item.
+    pub age: u32,
+    pub evicted: u64,
+    pub out_of_memory: u64,
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the server was told, in one struct: filled by the command line, a TOML file or the drop-in's options.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+pub use senko_cache::{Admission, AdmissionRule, Budget, PolicyKind};
+pub use senko_io::BackendChoice;
+
+/// A flash file or device and how much of it to use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlashSpec {
+    /// Path of a file (made if missing) or block device.
+    pub path: PathBuf,
+    /// Bytes; 0 means all of an existing device.
+    pub bytes: u64,
+}
+
+/// How a flash item reaches the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transfer {
+    /// O_DIRECT read into a registered frame, sent from it.
+    Direct,
+    /// The kernel's sendfile, as paper B's prototype called its engine.
+    Sendfile,
+}
+
+/// The settings of a server. [`Default`] is what `senko serve` starts with, less the flash file.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// TCP addresses; empty: none.
+    pub listen: Vec<SocketAddr>,
+    /// Unix socket.
+    pub unix_socket: Option<PathBuf>,
+    /// Its access mask (octal in memcached's `-a`).
+    pub unix_mask: u32,
+    /// Bytes for everything: items, index, write buffers, frames, connection buffers.
+    pub memory: u64,
+    /// `-m` of the drop-in: bytes for items alone; overrides what `memory` leaves for them.
+    pub item_memory: Option<u64>,
+    /// Largest item.
+    pub max_item: usize,
+    /// Most connections.
+    pub max_connections: usize,
+    /// Worker threads, one shard each.
+    pub threads: usize,
+    /// Seconds after which an idle connection is closed; 0: never.
+    pub idle_timeout: u32,
+    /// Most requests of one connection before others get their turn (memcached's `-R`).
+    pub requests_per_turn: usize,
+    /// Return errors instead of evicting (`-M`).
+    pub no_evict: bool,
+    /// CAS is off (`-C`): uniques are reported as 0.
+    pub no_cas: bool,
+    /// `flush_all` is refused (`-F`).
+    pub no_flush_all: bool,
+    /// The `shutdown` command is allowed (`-A`).
+    pub allow_shutdown: bool,
+    /// `stats cachedump` and `lru_crawler metadump` are refused (`-X`).
+    pub no_dump: bool,
+    /// Verbosity, 0 to 3.
+    pub verbosity: u8,
+    /// Only this protocol (`-B`): ascii, binary; `None`: each connection's first byte decides.
+    pub only_protocol: Option<Dialect>,
+    /// Flash.
+    pub flash: Vec<FlashSpec>,
+    /// Bytes of a region; `None`: by memory, 16 MiB at most.
+    pub region: Option<usize>,
+    /// Eviction from DRAM.
+    pub policy: PolicyKind,
+    /// Admission to flash.
+    pub admission: Admission,
+    /// Hits on flash that promote.
+    pub promote_after: u8,
+    /// Reinsert what was hit.
+    pub reinsert: bool,
+    /// How a flash item reaches the socket.
+    pub transfer: Transfer,
+    /// Backend.
+    pub io: BackendChoice,
+    /// Record what reaches the flash devices.
+    pub trace: Option<PathBuf>,
+    /// Pass discards to block devices.
+    pub discard: bool,
+    /// A clock driven by a test: Unix milliseconds; `None`: the system's.
+    pub clock: Option<std::sync::Arc<std::sync::atomic::AtomicU64>>,
+    /// Called by the name `memcached`: `stats settings`, `version` and defaults as that program's.
+    pub drop_in: bool,
+    /// Seed of every random choice.
+    pub seed: u64,
+}
+
+/// The protocols of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// Classic text and meta commands.
+    Ascii,
+    /// The binary protocol.
+    Binary,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 11211))],
+            unix_socket: None,
+            unix_mask: 0o700,
+            memory: 1 << 30,
+            item_memory: None,
+            max_item: 1 << 20,
+            max_connections: 1024,
+            threads: 1,
+            idle_timeout: 0,
+            requests_per_turn: 20,
+            no_evict: false,
+            no_cas: false,
+            no_flush_all: false,
+            allow_shutdown: false,
+            no_dump: false,
+            verbosity: 0,
+            only_protocol: None,
+            flash: Vec::new(),
+            region: None,
+            policy: PolicyKind::S3Fifo,
+            admission: Admission { rule: AdmissionRule::All, budget: None },
+            promote_after: 2,
+            reinsert: true,
+            transfer: Transfer::Direct,
+            io: BackendChoice::Auto,
+            trace: None,
+            discard: false,
+            clock: None,
+            drop_in: false,
+            seed: 0,
+        }
+    }
+}
