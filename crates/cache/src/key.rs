@@ -20,7 +20,10 @@ impl<'a> Key<'a> {
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Key<'a> {
         debug_assert!(!bytes.is_empty() && bytes.len() <= MAX_KEY);
-        Key { bytes, hash: xxh3_64(bytes) }
+        Key {
+            bytes,
+            hash: xxh3_64(bytes),
+        }
     }
     /// Which of `shards` owns this key.
     #[inline]

@@ -6,15 +6,27 @@
 //! later as a [`Done`]. Commands of a protocol are compositions of these primitives: look up, fetch if only flash can
 //! tell, then read or change the item in DRAM.
 
-mod key; // a key and its hash, computed once at the edge
-mod record; // the one format of an item, in DRAM and on flash: header, then the complete answer
-mod stats; // counters of a shard
-mod shard; // the shard: lookups, changes, completions
+#![deny(unsafe_code)]
 
-pub use key::Key;
+mod arena; // DRAM: pages cut into chunks
+mod change; // storing, deleting, marking
+mod demote; // an item leaves DRAM, for flash or for good
+mod dram; // memory for items, by eviction where there is none left
+mod fetch; // from a matching slot to a verified record
+mod flash; // the flash tier: logs, reads, admission, reclaim
+mod index; // one 8-byte slot per item of either tier
+mod item; // an item in the arena
+mod key; // a key and its hash, computed once at the edge
+mod policy; // which items leave DRAM first
+mod record; // the one format of an item, in DRAM and on flash: header, then the complete answer
+mod shard; // the shard: lookups, reading an item in DRAM
+mod stats; // counters of a shard
+mod upkeep; // what is due without a command
+
+pub use key::{Key, MAX_KEY};
 pub use record::{Meta, RECORD_HEADER};
 pub use shard::{
-    Admission, AdmissionRule, AllocError, Budget, DeviceSlice, Done, Draft, Fetch, Fetched, FlashItem, FlashRef, ItemRef, Lookup,
-    OpenError, PolicyKind, Shard, ShardConfig, Want,
+    Admission, AdmissionRule, AllocError, Budget, DeviceSlice, Done, Draft, FRAME_PAGES, Fetch,
+    Fetched, FlashItem, FlashRef, ItemRef, Lookup, OpenError, PolicyKind, Shard, ShardConfig, Want,
 };
 pub use stats::{CacheStats, SlabClassStats};

@@ -1,11 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shard: lookups, changes, completions.
+//! The shard: its parts, and what is known without I/O: lookups and reading an item in DRAM.
+//!
+//! The other files of the crate add their part as an `impl Shard`: `dram.rs` gives memory, `change.rs` stores and deletes, `fetch.rs` reads
+//! flash, `demote.rs` writes it, `flash/reclaim.rs` frees the oldest region, `upkeep.rs` does what is due without a command.
+//!
+//! Always holds:
+//! - S1: a linked item has exactly one index slot of kind DRAM; a key has at most one slot in all.
+//! - S2: a slot of kind flash whose place was reclaimed or flushed is never followed.
+//! - S3: an item's `flash` copy is identical to it in key, value, flags, expiry, marks and unique.
 
-use senko_io::{Completion, DeviceId, PageBuf, Queue};
+use senko_io::{DeviceId, PAGE_SIZE, PageBuf};
 
+use crate::arena::{Arena, Handle, LINKED, MAX_CHUNK};
+use crate::flash::admission::Admitter;
+use crate::flash::log::Log;
+use crate::flash::read::Reads;
+use crate::flash::reclaim::Reclaim;
+use crate::index::{Index, Slot};
+use crate::item::ITEM_HEADER;
 use crate::key::Key;
-use crate::record::Meta;
-use crate::stats::{CacheStats, SlabClassStats};
+use crate::policy::{self, Policy};
+use crate::record::{self, KEY_AT, Meta, RECORD_HEADER};
+use crate::stats::CacheStats;
 
 /// An item in DRAM. Valid until the next call that can allocate or unlink (`alloc`, `link`, `concat`, `rewrite`, `unlink`,
 /// `on_disk`, `tick`, `fetch`), unless pinned.
@@ -64,6 +80,9 @@ pub enum Fetched {
     OutOfMemory,
 }
 
+/// Pages of the largest frame that a shard asks its queue for; the queue must have frames of this size and of one page.
+pub const FRAME_PAGES: usize = 16;
+
 /// A verified record in a frame.
 #[derive(Debug)]
 pub struct FlashItem {
@@ -90,8 +109,12 @@ pub struct Done {
 #[derive(Debug)]
 #[must_use]
 pub struct Draft {
-    pub(crate) item: ItemRef,
+    pub(crate) item: Handle,
+    /// Bytes of the value that have come.
     pub(crate) filled: usize,
+    /// Where the next byte goes: a chunk of the item, and the offset in it.
+    pub(crate) chunk: Handle,
+    pub(crate) at: usize,
 }
 
 /// Why no memory was given.
@@ -192,208 +215,329 @@ pub struct ShardConfig {
 }
 
 /// One shard.
-pub struct Shard {}
+#[derive(Debug)]
+pub struct Shard {
+    pub(crate) arena: Arena,
+    pub(crate) index: Index,
+    pub(crate) policy: Box<dyn Policy>,
+    pub(crate) logs: Vec<Log>,
+    pub(crate) reclaims: Vec<Reclaim>,
+    pub(crate) reads: Reads,
+    pub(crate) admitter: Admitter,
+    pub(crate) stats: CacheStats,
+    pub(crate) config: ShardConfig,
+    pub(crate) now_ms: u64,
+    pub(crate) now: u32,
+    pub(crate) cas: u64,
+    /// Counts `flush_all`; items of another epoch are gone.
+    pub(crate) epoch: u16,
+    /// Which log takes the next demoted item.
+    pub(crate) next_log: usize,
+    /// An item being streamed to a log: the item, the log, its position, bytes put so far.
+    pub(crate) stream: Option<crate::demote::Streamed>,
+    /// Evictions of each class since about the last rebalancing.
+    pub(crate) class_evictions: Vec<u32>,
+    pub(crate) evictions_to_rebalance: u32,
+    pub(crate) evicted_by_class: Vec<u64>,
+    pub(crate) oom_by_class: Vec<u64>,
+    /// The segment that the expiry crawler visits next.
+    pub(crate) crawler: usize,
+    pub(crate) dram_items: u64,
+    pub(crate) dram_item_bytes: u64,
+    pub(crate) flash_items: u64,
+}
+
+/// Smallest memory of a shard with which anything works.
+const SMALLEST_MEMORY: usize = 1 << 20;
 
 impl Shard {
     /// An empty shard.
     ///
     /// # Errors
     /// One sentence, when memory is too small for the index and write buffers, or flash smaller than two regions.
-    pub fn new(_config: ShardConfig) -> Result<Shard, OpenError> {
-        todo!()
+    pub fn new(config: ShardConfig) -> Result<Shard, OpenError> {
+        if config.memory < SMALLEST_MEMORY {
+            return Err(OpenError(format!(
+                "a shard needs at least {SMALLEST_MEMORY} bytes of memory, {} were given",
+                config.memory
+            )));
+        }
+        let chunk = chunk_bytes(config.memory);
+        let chunks = (config.memory / 24 / chunk).clamp(4, 12);
+        let region = config.region.next_multiple_of(chunk);
+        let region_pages = (region / PAGE_SIZE) as u64;
+        let mut logs = Vec::new();
+        let mut base = 0;
+        for (number, &slice) in config.flash.iter().enumerate() {
+            if slice.pages < 4 * region_pages {
+                return Err(OpenError(format!(
+                    "{} bytes of flash for each shard are fewer than four regions of {region} bytes: give more flash or a smaller --region",
+                    slice.pages * PAGE_SIZE as u64
+                )));
+            }
+            let log = Log::new(
+                number,
+                slice,
+                base,
+                region_pages,
+                (chunk / PAGE_SIZE) as u64,
+                chunks,
+            );
+            base += log.pages();
+            logs.push(log);
+        }
+        if base >= 1 << 30 {
+            return Err(OpenError(
+                "a shard takes at most 4 TiB of flash: use more threads".to_owned(),
+            ));
+        }
+        let buffers = logs.len() * chunks * chunk;
+        let arena_bytes = config.memory.saturating_sub(buffers);
+        let too_small = |need: u64| {
+            OpenError(format!(
+                "{} bytes of memory for each shard are too small for the index and write buffers of {} bytes of flash: at least {need} are needed",
+                config.memory,
+                base * PAGE_SIZE as u64
+            ))
+        };
+        // Full of 4 KB items, the index alone takes 9 bytes of each: that must leave room for items.
+        let least = buffers as u64 + base * 12 + SMALLEST_MEMORY as u64 / 2;
+        if (config.memory as u64) < least {
+            return Err(too_small(least));
+        }
+        let classes = Arena::item_class_count();
+        let probe = policy::make(config.policy, classes, arena_bytes);
+        let mut arena = Arena::new(arena_bytes.saturating_sub(probe.bytes()));
+        let index =
+            Index::new(&mut arena, base, arena_bytes as u64).ok_or_else(|| too_small(2 * least))?;
+        if config.max_item + ITEM_HEADER > arena_bytes / 2 && config.max_item > MAX_CHUNK {
+            return Err(OpenError(format!(
+                "an item of {} bytes is more than half of the {arena_bytes} bytes that a shard has for items: give more memory or a smaller largest item",
+                config.max_item
+            )));
+        }
+        Ok(Shard {
+            policy: probe,
+            reclaims: logs.iter().map(|_| Reclaim::default()).collect(),
+            logs,
+            reads: Reads::default(),
+            admitter: Admitter::new(config.admission, config.seed),
+            stats: CacheStats::default(),
+            now_ms: 0,
+            now: 0,
+            cas: u64::from(config.shard),
+            epoch: 0,
+            next_log: 0,
+            stream: None,
+            class_evictions: vec![0; classes],
+            evictions_to_rebalance: 256,
+            evicted_by_class: vec![0; classes],
+            oom_by_class: vec![0; classes],
+            crawler: 0,
+            dram_items: 0,
+            dram_item_bytes: 0,
+            flash_items: 0,
+            arena,
+            index,
+            config,
+        })
     }
 
     // ---- time ----
 
     /// Sets the clock: Unix milliseconds. Never goes back (a smaller value is ignored).
-    pub fn set_now(&mut self, _unix_ms: u64) {
-        todo!()
+    pub fn set_now(&mut self, unix_ms: u64) {
+        if unix_ms > self.now_ms {
+            self.now_ms = unix_ms;
+            self.now = (unix_ms / 1000) as u32;
+            self.admitter.advance(unix_ms);
+        }
     }
     /// Unix seconds of the clock.
     pub fn now(&self) -> u32 {
-        todo!()
-    }
-    /// Work that is due without a command: reclaim, expiry crawling, write budget. Call at least every 100 ms, and after disk completions.
-    pub fn tick<Q: Queue>(&mut self, _queue: &mut Q) {
-        todo!()
+        self.now
     }
 
     // ---- lookups ----
 
     /// What DRAM knows. Does not count as an access ([`Shard::hit`] does). Expired and flushed items are misses.
-    pub fn lookup(&mut self, _key: &Key<'_>) -> Lookup {
-        todo!()
+    #[inline]
+    pub fn lookup(&mut self, key: &Key<'_>) -> Lookup {
+        let mut flash = Slot::EMPTY;
+        let found = self.index.find(&self.arena, key.hash, |slot| {
+            if slot.is_dram() {
+                self.arena.item_key(self.index.handle(slot)) == key.bytes
+            } else {
+                flash = slot;
+                false
+            }
+        });
+        if let Some((_, slot)) = found {
+            let item = self.index.handle(slot);
+            if self.is_dead(item) {
+                self.unlink_dead(item);
+                return Lookup::Miss;
+            }
+            return Lookup::Dram(ItemRef(item));
+        }
+        if flash == Slot::EMPTY {
+            return Lookup::Miss;
+        }
+        if flash.expired(self.now) || self.is_stale_place(flash) {
+            self.drop_flash_slot(key.hash, flash);
+            return Lookup::Miss;
+        }
+        Lookup::Flash(FlashRef(flash.0))
     }
-    /// Starts a fetch of what `Lookup::Flash` named. With `Want::Answer` it counts as an access.
-    pub fn fetch<Q: Queue>(&mut self, _queue: &mut Q, _key: &Key<'_>, _at: FlashRef, _want: Want, _user: u64) -> Fetch {
-        todo!()
+
+    /// Expired, or flushed.
+    #[inline]
+    pub(crate) fn is_dead(&self, item: Handle) -> bool {
+        self.arena.epoch(item) != self.epoch
+            || record::expired(self.arena.item_expiry(item), self.now)
     }
-    /// Takes a device completion that the queue delivered (each one goes here); ended fetches are then in [`Shard::next_done`].
-    pub fn on_disk<Q: Queue>(&mut self, _queue: &mut Q, _completion: Completion) {
-        todo!()
+
+    /// Whether what a flash slot names was reclaimed or flushed (S2).
+    pub(crate) fn is_stale_place(&self, slot: Slot) -> bool {
+        let log = &self.logs[self.log_of(slot)];
+        let position = log.position_of(self.index.page(slot));
+        !log.holds(position) || log.is_flushed(position)
     }
-    /// The next fetch that ended.
-    pub fn next_done<Q: Queue>(&mut self, _queue: &mut Q) -> Option<Done> {
-        todo!()
+
+    pub(crate) fn log_of(&self, slot: Slot) -> usize {
+        if self.logs.len() == 1 {
+            return 0;
+        }
+        let page = self.index.page(slot);
+        self.logs.partition_point(|l| l.base() <= page) - 1
     }
-    /// Frames were returned (answers were sent): lets waiting reads start.
-    pub fn frames_freed<Q: Queue>(&mut self, _queue: &mut Q) {
-        todo!()
+
+    /// Removes a flash slot if it is still there.
+    pub(crate) fn drop_flash_slot(&mut self, hash: u64, slot: Slot) -> bool {
+        let Some((pos, _)) = self.index.find_same(&self.arena, hash, slot) else {
+            return false;
+        };
+        self.index.remove(&mut self.arena, pos);
+        self.flash_items -= 1;
+        true
     }
 
     // ---- an item in DRAM ----
 
     /// Counts an access: policy, last access, fetched.
-    pub fn hit(&mut self, _item: ItemRef) {
-        todo!()
+    #[inline]
+    pub fn hit(&mut self, item: ItemRef) {
+        let item = item.0;
+        if self.arena.state(item) == LINKED {
+            let class = self.arena.class_of(item);
+            self.policy.hit(&mut self.arena, class, item);
+        }
+        self.arena.set_access(item, self.now);
+        record::mark_fetched(self.arena.bytes_mut(item, ITEM_HEADER, RECORD_HEADER));
     }
     /// Metadata.
-    pub fn meta(&self, _item: ItemRef) -> Meta {
-        todo!()
+    pub fn meta(&self, item: ItemRef) -> Meta {
+        self.arena.header(item.0).meta(self.arena.access(item.0))
     }
     /// Key bytes.
-    pub fn key(&self, _item: ItemRef) -> &[u8] {
-        todo!()
+    pub fn key(&self, item: ItemRef) -> &[u8] {
+        self.arena.item_key(item.0)
     }
     /// Bytes of the item in DRAM, overhead included (meta flag `s` reports the value length; `stats sizes` this).
-    pub fn footprint(&self, _item: ItemRef) -> usize {
-        todo!()
+    pub fn footprint(&self, item: ItemRef) -> usize {
+        ITEM_HEADER + self.arena.header(item.0).record_len()
     }
     /// Appends the complete answer `VALUE key flags n\r\n data\r\n` (and `END\r\n` if `end`) to `out`.
-    pub fn copy_answer(&self, _item: ItemRef, _end: bool, _out: &mut Vec<u8>) {
-        todo!()
+    #[inline]
+    pub fn copy_answer(&self, item: ItemRef, end: bool, out: &mut Vec<u8>) {
+        self.answer_pieces(item, end, |piece| out.extend_from_slice(piece));
     }
     /// Appends the value's bytes (no `\r\n`) to `out`.
-    pub fn copy_value(&self, _item: ItemRef, _out: &mut Vec<u8>) {
-        todo!()
+    pub fn copy_value(&self, item: ItemRef, out: &mut Vec<u8>) {
+        let header = self.arena.header(item.0);
+        let from = header.prefix_len();
+        self.arena
+            .pieces(item.0, from, from + header.value_len as usize, |piece| {
+                out.extend_from_slice(piece)
+            });
     }
     /// The value's bytes followed by `\r\n`, as pieces in order (one unless the item is chained).
-    pub fn value_pieces(&self, _item: ItemRef, _each: &mut dyn FnMut(&[u8])) {
-        todo!()
+    pub fn value_pieces(&self, item: ItemRef, each: impl FnMut(&[u8])) {
+        let header = self.arena.header(item.0);
+        let from = header.prefix_len();
+        self.arena
+            .pieces(item.0, from, from + header.value_len as usize + 2, each);
+    }
+    /// As [`Shard::copy_answer`], as pieces.
+    #[inline]
+    pub fn answer_pieces(&self, item: ItemRef, end: bool, each: impl FnMut(&[u8])) {
+        let len = self.arena.header(item.0).record_len();
+        self.arena
+            .pieces(item.0, RECORD_HEADER, if end { len } else { len - 5 }, each);
     }
     /// Keeps the item's memory as it is, whatever happens to the item, until [`Shard::unpin`] with the number returned: for answers
     /// sent straight from DRAM. Pieces given by [`Shard::value_pieces`] and [`Shard::answer_pieces`] stay valid as raw memory.
-    pub fn pin(&mut self, _item: ItemRef) -> u64 {
-        todo!()
+    pub fn pin(&mut self, item: ItemRef) -> u64 {
+        let pins = self
+            .arena
+            .pins(item.0)
+            .checked_add(1)
+            .expect("fewer than 65,536 answers at once from one item");
+        self.arena.set_pins(item.0, pins);
+        u64::from(item.0)
     }
     /// Ends a pin.
-    pub fn unpin(&mut self, _pin: u64) {
-        todo!()
+    pub fn unpin(&mut self, pin: u64) {
+        let item = pin as Handle;
+        let pins = self.arena.pins(item) - 1;
+        self.arena.set_pins(item, pins);
+        if pins == 0 && self.arena.state(item) != LINKED {
+            self.arena.free_item(item);
+        }
     }
-    /// As [`Shard::copy_answer`], as pieces.
-    pub fn answer_pieces(&self, _item: ItemRef, _end: bool, _each: &mut dyn FnMut(&[u8])) {
-        todo!()
-    }
-
-    // ---- changes ----
-
-    /// Memory for an item that is to be stored; may evict. Not visible before [`Shard::link`].
-    pub fn alloc<Q: Queue>(&mut self, _queue: &mut Q, _key: &Key<'_>, _flags: u32, _expiry: u32, _value_len: usize) -> Result<Draft, AllocError> {
-        todo!()
-    }
-    /// The next bytes of the value; at most `value_len` in all.
-    pub fn fill(&mut self, _draft: &mut Draft, _bytes: &[u8]) {
-        todo!()
-    }
-    /// Bytes of the value still to be filled.
-    pub fn unfilled(&self, _draft: &Draft) -> usize {
-        todo!()
-    }
-    /// Key of a draft.
-    pub fn draft_key(&self, _draft: &Draft) -> &[u8] {
-        todo!()
-    }
-    /// Metadata of a draft (flags, expiry, lengths as allocated).
-    pub fn draft_meta(&self, _draft: &Draft) -> Meta {
-        todo!()
-    }
-    /// Sets flags, expiry of a draft (append keeps the old item's).
-    pub fn set_draft(&mut self, _draft: &mut Draft, _flags: u32, _expiry: u32) {
-        todo!()
-    }
-    /// Copies the value's bytes out of a complete draft (a remote or binary command may need them).
-    pub fn copy_draft(&self, _draft: &Draft, _out: &mut Vec<u8>) {
-        todo!()
-    }
-    /// Makes a complete draft the key's item: the old one is unlinked, its flash copy becomes unreachable; every slot whose tag matches is
-    /// dropped (an innocent one is counted). `cas`: the unique to give it (meta `E`), else a fresh one.
-    pub fn link(&mut self, _draft: Draft, _cas: Option<u64>) -> ItemRef {
-        todo!()
-    }
-    /// Gives up a draft.
-    pub fn abort(&mut self, _draft: Draft) {
-        todo!()
-    }
-    /// A new draft, complete, with the old item's value and the draft's in the order asked (`append`: old first), the old item's flags and expiry; `draft` is consumed
-    /// (also on error).
-    pub fn concat<Q: Queue>(&mut self, _queue: &mut Q, _old: ItemRef, _draft: Draft, _append: bool) -> Result<Draft, AllocError> {
-        todo!()
-    }
-    /// Gives an item another (short) value with a fresh unique (or `cas`): in place where it fits, else in a new item that is linked.
-    pub fn rewrite<Q: Queue>(&mut self, _queue: &mut Q, _item: ItemRef, _value: &[u8], _cas: Option<u64>) -> Result<ItemRef, AllocError> {
-        todo!()
-    }
-    /// Removes an item, and its flash copy.
-    pub fn unlink(&mut self, _item: ItemRef) {
-        todo!()
-    }
-    /// Removes a flash item that [`Fetched::Header`] confirmed.
-    pub fn remove_flash(&mut self, _at: FlashRef) {
-        todo!()
-    }
-    /// Sets the expiry; the item is dirty then.
-    pub fn set_expiry(&mut self, _item: ItemRef, _expiry: u32) {
-        todo!()
-    }
-    /// Sets stale and won marks (meta commands); dirty if changed. `cas`: a new unique for it.
-    pub fn set_marks(&mut self, _item: ItemRef, _stale: bool, _won: bool) {
-        todo!()
-    }
-    /// Marks that the key was given in base64 (meta `b`), on a draft.
-    pub fn set_draft_binary_key(&mut self, _draft: &mut Draft, _on: bool) {
-        todo!()
-    }
-    /// Marks a draft stale/won from the start (meta vivify, `ms` with I).
-    pub fn set_draft_marks(&mut self, _draft: &mut Draft, _stale: bool, _won: bool) {
-        todo!()
-    }
-    /// Sets an item's unique (meta `md`/`ma` with `E`).
-    pub fn set_cas(&mut self, _item: ItemRef, _cas: u64) {
-        todo!()
-    }
-    /// A fresh unique (meta `md` with I bumps it).
-    pub fn next_cas(&mut self) -> u64 {
-        todo!()
-    }
-    /// Everything stored before this call is gone.
-    pub fn flush_all(&mut self) {
-        todo!()
+    /// Whether another pin can be taken (an item takes at most 65,535).
+    pub fn can_pin(&self, item: ItemRef) -> bool {
+        self.arena.pins(item.0) < u16::MAX
     }
 
     // ---- looking in ----
 
     /// Counters and gauges.
     pub fn stats(&self) -> CacheStats {
-        todo!()
+        let mut s = self.stats.clone();
+        let (_, limit, _) = self.arena.page_counts();
+        s.dram_items = self.dram_items;
+        s.dram_bytes = self.dram_item_bytes;
+        s.dram_limit = (limit * self.arena.page_bytes()) as u64;
+        s.index_bytes = (self.arena.index_bytes() + self.index.table_bytes()) as u64;
+        s.flash_items = self.flash_items;
+        s.flash_capacity = self.logs.iter().map(|l| l.pages() * PAGE_SIZE as u64).sum();
+        s.flash_bytes = self
+            .logs
+            .iter()
+            .map(|l| l.used_pages() * PAGE_SIZE as u64)
+            .sum();
+        s.page_fill_record_bytes = self.logs.iter().map(|l| l.record_bytes).sum();
+        s.page_fill_page_bytes = self.logs.iter().map(|l| l.page_bytes).sum();
+        s
     }
     /// Zeroes the counters (not the gauges).
     pub fn reset_stats(&mut self) {
-        todo!()
+        self.stats = CacheStats::default();
     }
-    /// The slab classes in use.
-    pub fn slab_classes(&self) -> Vec<SlabClassStats> {
-        todo!()
-    }
-    /// Visits live DRAM items (`lru_crawler metadump`, `stats cachedump`, `stats sizes`), from `cursor` (start with 0); at most `limit` index segments a call;
-    /// returns the next cursor, or `None` at the end.
-    pub fn scan(&self, _cursor: u64, _limit: usize, _each: &mut dyn FnMut(ItemRef)) -> Option<u64> {
-        todo!()
-    }
-    /// Changes the DRAM limit within what was reserved at start (`cache_memlimit`); false if it is above that or too small.
-    pub fn set_dram_limit(&mut self, _bytes: usize) -> bool {
-        todo!()
+    /// Bytes of an item's key, for `stats detail` and dumps.
+    pub(crate) fn item_hash(&self, item: Handle) -> u64 {
+        Key::new(self.arena.item_key(item)).hash
     }
 }
 
-#[allow(dead_code)]
-fn _frame(_: PageBuf) {}
+/// Bytes of a write buffer, by memory.
+fn chunk_bytes(memory: usize) -> usize {
+    match memory {
+        0..0x0100_0000 => 64 << 10,
+        0x0100_0000..0x1800_0000 => 256 << 10,
+        _ => 1 << 20,
+    }
+}
+
+const _: () = assert!(KEY_AT > RECORD_HEADER && size_of::<Draft>() <= 32);

@@ -15,6 +15,8 @@ pub struct CacheStats {
     pub flash_capacity: u64,
     pub index_bytes: u64,
     // counters
+    pub get_expired: u64,
+    pub get_flushed: u64,
     pub total_items: u64,
     pub evictions: u64,
     pub evicted_unfetched: u64,
@@ -29,7 +31,10 @@ pub struct CacheStats {
     pub flash_read_errors: u64,
     pub flash_checksum_errors: u64,
     pub flash_write_errors: u64,
+    /// Flash slots dropped because another key with the same tag went to flash.
     pub tag_drops: u64,
+    /// Flash slots dropped unread by a store whose key has their tag: the key's own copy, or (once in some ten thousand) another key's.
+    pub flash_overwrites: u64,
     pub drops_budget: u64,
     pub drops_rule: u64,
     pub drops_busy: u64,
@@ -42,6 +47,11 @@ pub struct CacheStats {
     pub device_write_bytes: u64,
     pub slab_moves: u64,
     pub crawler_reclaimed: u64,
+    pub drops_error: u64,
+    pub drops_index: u64,
+    /// Bytes of records placed on flash, and bytes of the pages they were given: their ratio is the page fill.
+    pub page_fill_record_bytes: u64,
+    pub page_fill_page_bytes: u64,
 }
 
 /// One slab class, for `stats slabs` and `stats items`.

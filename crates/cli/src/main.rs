@@ -1,4 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The senko binary.
+//! The senko binary: subcommands, and memcached's command line when it is called by that name.
+//!
+//! A thin user of the libraries: it parses, starts, reports. Bad input ends in one sentence on stderr and a non-zero
+//! exit; stdout carries results alone (with `--json`, one object a line).
 
-fn main() {}
+#![deny(unsafe_code)]
+
+mod units; // sizes, rates and words that options and the TOML file share
+mod machine; // memory, free space and cores, for the defaults
+mod options; // the options of `senko serve`, from the command line and TOML
+mod process; // limits, user, signals, the background, the pid file
+mod serve; // starts a server and waits for its end
+mod getopt; // memcached's way of reading a command line
+mod dropin; // what its options mean here
+mod load; // the load generator
+mod lab; // the papers' tables and figures
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// What `senko version` and memcached's `-V` name.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "senko",
+    version,
+    about = "Key-value software made for flash memory",
+    after_help = "Examples:\n  \
+        senko serve                                   a cache on 127.0.0.1:11211 with a flash file in ./senko-data\n  \
+        senko serve -m 256 --flash /mnt/nvme/cache:100g -t 4 -l 0.0.0.0\n  \
+        senko load --help                             the load generator\n\n\
+        Called by the name memcached (a link to this binary), it takes memcached's command line."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs the cache server: memcached's protocols over DRAM and flash
+    Serve(Box<serve::ServeArgs>),
+    /// Loads and checks a memcached server, ours or any
+    Load(Box<load::LoadArgs>),
+    /// Runs the experiments behind the papers' tables and figures
+    Lab(lab::LabArgs),
+    /// Prints the version
+    Version,
+}
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os();
+    let name = args.next().unwrap_or_default();
+    let called = std::path::Path::new(&name).file_name().unwrap_or_default();
+    if called == "memcached" {
+        return dropin::main(args.collect());
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to stdout and end well; clap knows which is which.
+            let _ = error.print();
+            return ExitCode::from(error.exit_code() as u8);
+        }
+    };
+    let done = match cli.command {
+        Command::Serve(args) => serve::main(*args),
+        Command::Load(args) => load::main(*args),
+        Command::Lab(args) => lab::main(args),
+        Command::Version => {
+            println!("senko {VERSION}");
+            Ok(())
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("senko: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -3,6 +3,24 @@
 
 use crate::{IoError, Tag};
 
+/// One read of a batch.
+#[derive(Debug)]
+pub struct ReadRequest<'a> {
+    /// The first page.
+    pub page: u64,
+    /// Where to; as for [`Device::read`].
+    pub buf: &'a mut [u8],
+    /// How it ended, set by [`Device::read_batch`].
+    pub result: Result<(), IoError>,
+}
+
+impl<'a> ReadRequest<'a> {
+    /// A read of `buf.len()` bytes from `page` on.
+    pub fn new(page: u64, buf: &'a mut [u8]) -> ReadRequest<'a> {
+        ReadRequest { page, buf, result: Ok(()) }
+    }
+}
+
 /// A device of pages, used from any thread. Reads and writes are of whole pages; `buf.len()` is a multiple of
 /// [`crate::PAGE_SIZE`] and, for files opened O_DIRECT, `buf` is page-aligned ([`crate::AlignedBuf`]).
 pub trait Device: Send + Sync {
@@ -16,4 +34,15 @@ pub trait Device: Send + Sync {
     fn flush(&self, tag: Tag) -> Result<(), IoError>;
     /// Tells the device that pages hold nothing any more.
     fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError>;
+
+    /// Carries out many reads, at once where the device can; every request's `result` is set. Gives the first error in
+    /// the order of `requests`.
+    fn read_batch(&self, requests: &mut [ReadRequest<'_>], tag: Tag) -> Result<(), IoError> {
+        let mut first = Ok(());
+        for request in requests {
+            request.result = self.read(request.page, request.buf, tag);
+            first = first.and(request.result);
+        }
+        first
+    }
 }

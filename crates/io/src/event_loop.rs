@@ -1,15 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sockets and files on one loop, one loop a thread.
 //!
-//! Completion-shaped on both backends: what was asked for comes back as an [`Event`]. Nothing here blocks but [`EventLoop::poll`].
+//! Completion-shaped on both backends: what was asked for comes back as an [`Event`]. Nothing here blocks but
+//! [`EventLoop::poll`]. This file is the facade: it names the types that both backends speak, enters device operations into
+//! the table that they share (`disk.rs`), and passes everything else on to `uring.rs` or `posix.rs`.
+//!
+//! Always holds, on both backends:
+//! - E1. Every device operation ends in one [`Event::Disk`], every send in one [`Event::Sent`], whatever happens.
+//! - E2. For a connection the order is `Received`*, then at most one `Ended`; neither comes after [`EventLoop::close`].
+//! - E3. Memory handed in is not freed, and a connection's descriptor not closed, before the kernel is done with it; dropping
+//!   the loop waits for that.
 
 use std::io;
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{AlignedBuf, Completion, DeviceId, FlashFile, FramePool, Listener, PageBuf, Queue, Tag};
+use crate::disk::{Core, Request};
+use crate::posix::Posix;
+use crate::uring::Uring;
+use crate::{
+    AlignedBuf, Completion, DeviceId, DiskStats, FlashFile, FramePool, Listener, Op, PageBuf, Queue,
+    RecvBuf, SendBatch, SendMode, Tag, Waker,
+};
 
 /// Which backend runs a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,67 +67,6 @@ pub type ListenerId = u32;
 /// A connection's number within its loop; never reused in the life of a loop (slot index and generation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId(pub u64);
-
-/// Received bytes; `Deref<[u8]>`; the buffer returns to the loop on drop. Independent of any borrow of the loop.
-#[derive(Debug)]
-pub struct RecvBuf {}
-
-/// A part of an answer, in sending order.
-#[derive(Debug)]
-pub enum Piece {
-    /// A range of the batch's own [`SendBatch::bytes`].
-    Bytes(Range<usize>),
-    /// A range of a frame that was read from a device: paper B's transfer with no copy.
-    Page(PageBuf, Range<usize>),
-    /// Memory that the submitter keeps alive and unchanged until the batch comes back, named by `pin`.
-    Pinned {
-        /// Start.
-        ptr: *const u8,
-        /// Bytes.
-        len: usize,
-        /// The submitter's name for what it pinned.
-        pin: u64,
-    },
-}
-
-/// What one send carries; made once a connection, moved into the loop and back, so that a send allocates nothing.
-#[derive(Debug, Default)]
-pub struct SendBatch {
-    /// Bytes that the batch owns.
-    pub bytes: Vec<u8>,
-    /// The parts in order. Empty means: all of `bytes`.
-    pub pieces: Vec<Piece>,
-    // private: iovec array, msghdr, bytes sent so far
-}
-
-impl SendBatch {
-    /// Bytes to send in all.
-    pub fn len(&self) -> usize {
-        todo!()
-    }
-    /// Nothing to send.
-    pub fn is_empty(&self) -> bool {
-        todo!()
-    }
-    /// After a short [`SendMode::Try`]: drops what was sent, copies the rest into `bytes`, so that frames and pins are
-    /// free; the pins that were released are pushed to `unpinned`.
-    pub fn spill(&mut self, _sent: usize, _unpinned: &mut Vec<u64>) {
-        todo!()
-    }
-    /// Empties the batch, keeping its capacity (at most 64 KiB of it); pins go to `unpinned`.
-    pub fn clear(&mut self, _unpinned: &mut Vec<u64>) {
-        todo!()
-    }
-}
-
-/// How long a send may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendMode {
-    /// Takes what the socket's buffer takes now; the result may be short (0 if it is full).
-    Try,
-    /// Ends when all is sent, or with an error.
-    Wait,
-}
 
 /// What happened.
 #[derive(Debug)]
@@ -162,111 +114,216 @@ pub enum Event {
     Woken,
 }
 
-/// Wakes a loop from any thread.
-#[derive(Clone, Debug)]
-pub struct Waker {}
-
-impl Waker {
-    /// Makes the loop's `poll` return with [`Event::Woken`].
-    pub fn wake(&self) {
-        todo!()
-    }
+/// One thread's loop. Not `Send`: make it on its thread.
+pub struct EventLoop {
+    driver: Driver,
+    core: Core,
+    fallback: Option<String>,
 }
 
-/// One thread's loop. Not `Send`: make it on its thread.
-pub struct EventLoop {}
+/// The backend. One of these exists per loop, so the difference in size costs nothing.
+#[allow(clippy::large_enum_variant)]
+enum Driver {
+    Uring(Uring),
+    Posix(Posix),
+}
+
+/// Calls the same method on whichever backend it is.
+macro_rules! on {
+    ($self:ident, $driver:ident => $call:expr) => {
+        match &mut $self.driver {
+            Driver::Uring($driver) => $call,
+            Driver::Posix($driver) => $call,
+        }
+    };
+}
 
 impl EventLoop {
     /// A loop.
     ///
     /// # Errors
     /// When the forced backend is not to be had, or memory is short.
-    pub fn new(_config: &LoopConfig) -> io::Result<EventLoop> {
-        todo!()
+    pub fn new(config: &LoopConfig) -> io::Result<EventLoop> {
+        let core = Core::new(FramePool::try_new(&config.frames)?);
+        let mut fallback = None;
+        if config.backend != BackendChoice::Posix {
+            match Uring::new(config, &core) {
+                Ok(uring) => {
+                    return Ok(EventLoop { driver: Driver::Uring(uring), core, fallback });
+                }
+                Err(reason) if config.backend == BackendChoice::Uring => {
+                    return Err(io::Error::new(reason.kind(), format!("io_uring is not to be had: {reason}")));
+                }
+                Err(reason) => fallback = Some(reason.to_string()),
+            }
+        }
+        let posix = Posix::new(config)?;
+        Ok(EventLoop { driver: Driver::Posix(posix), core, fallback })
     }
+
     /// The backend in use.
     pub fn backend(&self) -> Backend {
-        todo!()
+        match self.driver {
+            Driver::Uring(_) => Backend::Uring,
+            Driver::Posix(_) => Backend::Posix,
+        }
     }
+
     /// Why `Auto` fell back to posix, in one clause.
     pub fn fallback_reason(&self) -> Option<&str> {
-        todo!()
+        self.fallback.as_deref()
     }
-    /// Whether the frames are registered with the kernel (they are not where `RLIMIT_MEMLOCK` is too small, or on posix).
+
+    /// Whether the frames are registered with the kernel (they are not where `RLIMIT_MEMLOCK` is too small, or on
+    /// posix). Registered frames are resident from the start.
     pub fn frames_registered(&self) -> bool {
-        todo!()
+        match &self.driver {
+            Driver::Uring(uring) => uring.frames_registered(),
+            Driver::Posix(_) => false,
+        }
     }
+
     /// The pool that [`Queue::frame`] takes from.
     pub fn frames(&self) -> &FramePool {
-        todo!()
+        &self.core.frames
     }
+
+    /// Counts of device operations by purpose since the loop was made.
+    pub fn disk_stats(&self) -> &DiskStats {
+        &self.core.stats
+    }
+
+    /// Receive buffers that are free now.
+    pub fn recv_buffers_free(&self) -> usize {
+        match &self.driver {
+            Driver::Uring(uring) => uring.recv_buffers_free(),
+            Driver::Posix(posix) => posix.recv_buffers_free(),
+        }
+    }
+
     /// Attaches a device; its operations are recorded by `file`'s recorder if it has one.
-    pub fn attach(&mut self, _file: Arc<FlashFile>) -> DeviceId {
-        todo!()
+    ///
+    /// # Panics
+    /// With more than 65,536 devices.
+    pub fn attach(&mut self, file: Arc<FlashFile>) -> DeviceId {
+        let device = DeviceId::try_from(self.core.devices.len()).expect("device numbers have 16 bits");
+        if let Driver::Uring(uring) = &mut self.driver {
+            uring.attach(device, &file);
+        }
+        self.core.devices.push(file);
+        device
     }
+
     /// Starts accepting.
-    pub fn listen(&mut self, _listener: &Listener) -> io::Result<ListenerId> {
-        todo!()
+    ///
+    /// # Errors
+    /// When the system refuses to watch the socket.
+    pub fn listen(&mut self, listener: &Listener) -> io::Result<ListenerId> {
+        on!(self, driver => driver.listen(listener))
     }
-    /// Stops or restarts accepting on every listener (connection limit, draining).
-    pub fn set_accepting(&mut self, _on: bool) {
-        todo!()
+
+    /// Stops or restarts accepting on every listener (connection limit, draining). Connections already on the way may
+    /// still come.
+    pub fn set_accepting(&mut self, on: bool) {
+        on!(self, driver => driver.set_accepting(on));
     }
+
     /// Takes a connected, non-blocking socket and starts receiving.
-    pub fn adopt(&mut self, _stream: OwnedFd) -> io::Result<ConnId> {
-        todo!()
+    ///
+    /// # Errors
+    /// When [`LoopConfig::max_connections`] are open on this loop, or the system refuses to watch the socket.
+    pub fn adopt(&mut self, stream: OwnedFd) -> io::Result<ConnId> {
+        on!(self, driver => driver.adopt(stream))
     }
+
     /// Stops (false) or restarts receiving; bytes already on the way may still come. Idempotent.
-    pub fn set_receiving(&mut self, _conn: ConnId, _on: bool) {
-        todo!()
+    pub fn set_receiving(&mut self, conn: ConnId, on: bool) {
+        on!(self, driver => driver.set_receiving(conn, on));
     }
-    /// Sends; one batch at a time a connection (programmer error otherwise). The batch comes back in [`Event::Sent`].
-    pub fn send(&mut self, _conn: ConnId, _batch: Box<SendBatch>, _mode: SendMode) {
-        todo!()
+
+    /// Sends; one batch at a time a connection (programmer error otherwise). The batch comes back in [`Event::Sent`];
+    /// for a connection that is gone, with an error.
+    ///
+    /// # Panics
+    /// When the connection's last batch has not come back.
+    pub fn send(&mut self, conn: ConnId, batch: Box<SendBatch>, mode: SendMode) {
+        on!(self, driver => driver.send(&mut self.core, conn, batch, mode));
     }
+
     /// Closes at once; no `Received` or `Ended` comes for it after this call. A send in flight still comes back as
     /// [`Event::Sent`]. Closing a connection that is gone does nothing.
-    pub fn close(&mut self, _conn: ConnId) {
-        todo!()
+    ///
+    /// What a send before this call carries goes out as far as the socket's buffer takes it.
+    pub fn close(&mut self, conn: ConnId) {
+        on!(self, driver => driver.close(&mut self.core, conn));
     }
+
     /// A handle that wakes this loop.
     pub fn waker(&self) -> Waker {
-        todo!()
+        match &self.driver {
+            Driver::Uring(uring) => uring.waker(),
+            Driver::Posix(posix) => posix.waker(),
+        }
     }
+
     /// Device operations submitted and not completed.
     pub fn disk_in_flight(&self) -> usize {
-        todo!()
+        self.core.in_flight
     }
+
     /// Submits what was asked, waits until something happened or `timeout` passed (`None`: no limit), and appends the
     /// events. A signal ends the wait early with `Ok`.
-    pub fn poll(&mut self, _timeout: Option<Duration>, _events: &mut Vec<Event>) -> io::Result<()> {
-        todo!()
+    ///
+    /// # Errors
+    /// Only when the loop itself is broken (a programmer error or a kernel that refuses to go on).
+    pub fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+        on!(self, driver => driver.poll(&mut self.core, timeout, events))
+    }
+
+    fn submit(&mut self, request: &Request, frame: Option<PageBuf>, source: Option<(Arc<AlignedBuf>, usize)>) {
+        if let Some(index) = self.core.begin(request, frame, source) {
+            on!(self, driver => driver.submit_disk(&self.core, index));
+        }
+    }
+}
+
+impl Drop for EventLoop {
+    fn drop(&mut self) {
+        on!(self, driver => driver.shut_down(&mut self.core));
     }
 }
 
 impl Queue for EventLoop {
-    fn frame(&mut self, _pages: usize) -> Option<PageBuf> {
-        todo!()
+    fn frame(&mut self, pages: usize) -> Option<PageBuf> {
+        self.core.frames.take(pages)
     }
-    fn read(&mut self, _device: DeviceId, _page: u64, _pages: usize, _buf: PageBuf, _tag: Tag, _token: u64) {
-        todo!()
+
+    fn read(&mut self, device: DeviceId, page: u64, pages: usize, buf: PageBuf, tag: Tag, token: u64) {
+        let request = Request { op: Op::Read, device, page, pages: pages as u64, tag, token };
+        self.submit(&request, Some(buf), None);
     }
+
     fn write(
         &mut self,
-        _device: DeviceId,
-        _page: u64,
-        _buf: Arc<AlignedBuf>,
-        _first: usize,
-        _pages: usize,
-        _tag: Tag,
-        _token: u64,
+        device: DeviceId,
+        page: u64,
+        buf: Arc<AlignedBuf>,
+        first: usize,
+        pages: usize,
+        tag: Tag,
+        token: u64,
     ) {
-        todo!()
+        let request = Request { op: Op::Write, device, page, pages: pages as u64, tag, token };
+        self.submit(&request, None, Some((buf, first)));
     }
-    fn flush(&mut self, _device: DeviceId, _tag: Tag, _token: u64) {
-        todo!()
+
+    fn flush(&mut self, device: DeviceId, tag: Tag, token: u64) {
+        let request = Request { op: Op::Flush, device, page: 0, pages: 0, tag, token };
+        self.submit(&request, None, None);
     }
-    fn discard(&mut self, _device: DeviceId, _page: u64, _pages: u64, _tag: Tag, _token: u64) {
-        todo!()
+
+    fn discard(&mut self, device: DeviceId, page: u64, pages: u64, tag: Tag, token: u64) {
+        let request = Request { op: Op::Discard, device, page, pages, tag, token };
+        self.submit(&request, None, None);
     }
 }

@@ -1,10 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A flash file or a block device: open, probe O_DIRECT and its alignment, preallocate, lock, record.
+//! A flash file or a block device: open, lock, preallocate, probe O_DIRECT, record.
+//!
+//! Both faces stand on a [`FlashFile`]: it is itself the blocking [`Device`], and an event loop submits operations on its
+//! descriptor. Always holds: the exclusive lock was taken before anything was changed, every page below `pages()` has its
+//! blocks allocated (regular files), and an O_DIRECT file takes page-aligned transfers.
 
-use std::path::Path;
+mod direct; // does O_DIRECT work here, and with which alignment
+mod lock; // one user at a time, who is named to the next
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::trace::Recorder;
+use crate::{Device, IoError, Op, PAGE_SIZE, ReadRequest, Tag};
 
 /// How to open.
 #[derive(Clone, Debug, Default)]
@@ -18,26 +31,378 @@ pub struct FileOptions {
 }
 
 /// An open, locked flash file or block device.
-pub struct FlashFile {}
+pub struct FlashFile {
+    file: File,
+    path: PathBuf,
+    pages: u64,
+    direct: bool,
+    block_device: bool,
+    discard: bool,
+    recorder: Option<(Arc<Recorder>, u16)>,
+}
 
 impl FlashFile {
     /// Opens or makes `path`, takes the exclusive lock, probes O_DIRECT, preallocates.
     ///
+    /// An existing file that is larger than `options.bytes` keeps its size; the pages beyond are not used. A size that
+    /// is no multiple of the page is rounded down.
+    ///
     /// # Errors
-    /// One clear sentence with the path: directory missing, no space, held by another process (with its pid where known), smaller than asked...
-    pub fn open(_path: &Path, _options: &FileOptions) -> std::io::Result<FlashFile> {
-        todo!()
+    /// One clear sentence with the path: directory missing, no space, held by another process (with its pid where
+    /// known), smaller than asked...
+    pub fn open(path: &Path, options: &FileOptions) -> io::Result<FlashFile> {
+        let existing = std::fs::metadata(path).ok();
+        let block_device = existing.as_ref().is_some_and(|meta| meta.file_type().is_block_device());
+        if let Some(meta) = &existing
+            && !block_device
+            && !meta.is_file()
+        {
+            let text = format!("{} is neither a regular file nor a block device", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let mut how = OpenOptions::new();
+        how.read(true).write(true).mode(0o600).create(options.bytes > 0 && !block_device);
+        if block_device {
+            // The kernel refuses an exclusive open of a device that is mounted or part of another.
+            how.custom_flags(libc::O_EXCL);
+        }
+        let file = how.open(path).map_err(|error| open_error(path, block_device, &error))?;
+        lock::take(&file).map_err(|error| {
+            io::Error::new(error.kind(), format!("flash file {} {error}", path.display()))
+        })?;
+        let size = match if block_device { device_size(&file) } else { file.metadata().map(|m| m.len()) } {
+            Ok(size) => size,
+            Err(error) => return Err(failed(path, "cannot find the size of", &error)),
+        };
+        let asked = if options.bytes == 0 { size } else { options.bytes };
+        let pages = asked / PAGE_SIZE as u64;
+        let too_small = block_device && asked > size;
+        if too_small || pages == 0 {
+            let text = format!(
+                "{} has {size} bytes, {} are needed",
+                path.display(),
+                asked.max(PAGE_SIZE as u64)
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        if !block_device && options.bytes > 0 {
+            preallocate(&file, path, size, asked, existing.is_none())?;
+        }
+        let direct = direct::enable(&file);
+        Ok(FlashFile {
+            file,
+            path: path.to_path_buf(),
+            pages,
+            direct,
+            block_device,
+            discard: options.discard,
+            recorder: options.recorder.clone(),
+        })
     }
+
     /// Pages.
     pub fn pages(&self) -> u64 {
-        todo!()
+        self.pages
     }
+
     /// Whether O_DIRECT is in use (some file systems refuse it; then the page cache is told to drop what passes).
     pub fn direct(&self) -> bool {
-        todo!()
+        self.direct
     }
+
     /// Path as given.
     pub fn path(&self) -> &Path {
-        todo!()
+        &self.path
     }
+
+    /// Whether this is a block device and not a file.
+    pub fn block_device(&self) -> bool {
+        self.block_device
+    }
+
+    /// The descriptor, for a transfer by `sendfile`. Use no other call on it: the lock and the flags are this value's.
+    pub fn raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    pub(crate) fn discards(&self) -> bool {
+        self.discard
+    }
+
+    /// Writes an operation down, if a recorder is attached.
+    pub(crate) fn record(&self, tag: Tag, op: Op, page: u64, pages: u64) {
+        if let Some((recorder, device)) = &self.recorder {
+            recorder.record(*device, tag, op, page, pages);
+        }
+    }
+
+    fn check(&self, page: u64, bytes: usize) -> Result<u64, IoError> {
+        let whole = bytes.is_multiple_of(PAGE_SIZE);
+        let end = page.checked_add((bytes / PAGE_SIZE) as u64);
+        if !whole || end.is_none_or(|end| end > self.pages) {
+            return Err(IoError::Os(libc::EINVAL));
+        }
+        Ok(page * PAGE_SIZE as u64)
+    }
+
+    fn raw(&self) -> RawOp {
+        RawOp {
+            fd: self.raw_fd(),
+            direct: self.direct,
+            block_device: self.block_device,
+            op: Op::Flush,
+            address: std::ptr::null_mut(),
+            bytes: 0,
+            offset: 0,
+        }
+    }
+
+    /// A transfer that goes on until all is done, an error comes, or the device ends.
+    fn transfer(&self, mut raw: RawOp) -> Result<(), IoError> {
+        let want = raw.bytes;
+        while raw.bytes > 0 {
+            let done = raw.run();
+            match done {
+                _ if -done == libc::EINTR => {}
+                _ if done < 0 => return Err(IoError::Os(-done)),
+                0 => {
+                    let got = (want - raw.bytes) as usize;
+                    return Err(IoError::Short { want: want as usize, got });
+                }
+                _ => {
+                    // SAFETY: the system call moved `done` bytes, at most what was left of the buffer.
+                    raw.address = unsafe { raw.address.add(done as usize) };
+                    raw.bytes -= done as u64;
+                    raw.offset += done as u64;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Device for FlashFile {
+    fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
+        let offset = self.check(page, buf.len())?;
+        self.record(tag, Op::Read, page, (buf.len() / PAGE_SIZE) as u64);
+        let (address, bytes) = (buf.as_mut_ptr(), buf.len() as u64);
+        self.transfer(RawOp { op: Op::Read, address, bytes, offset, ..self.raw() })
+    }
+
+    fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
+        let offset = self.check(page, buf.len())?;
+        self.record(tag, Op::Write, page, (buf.len() / PAGE_SIZE) as u64);
+        let (address, bytes) = (buf.as_ptr().cast_mut(), buf.len() as u64);
+        self.transfer(RawOp { op: Op::Write, address, bytes, offset, ..self.raw() })
+    }
+
+    fn flush(&self, tag: Tag) -> Result<(), IoError> {
+        self.record(tag, Op::Flush, 0, 0);
+        self.raw().run_whole()
+    }
+
+    fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
+        let bytes = usize::try_from(pages).ok().and_then(|pages| pages.checked_mul(PAGE_SIZE));
+        let offset = self.check(page, bytes.unwrap_or(usize::MAX))?;
+        if !self.discard || pages == 0 {
+            return Ok(());
+        }
+        self.record(tag, Op::Discard, page, pages);
+        let bytes = pages * PAGE_SIZE as u64;
+        RawOp { op: Op::Discard, bytes, offset, ..self.raw() }.run_whole()
+    }
+
+    fn read_batch(&self, requests: &mut [ReadRequest<'_>], tag: Tag) -> Result<(), IoError> {
+        let mut first = Ok(());
+        for request in requests {
+            request.result = self.read(request.page, request.buf, tag);
+            first = first.and(request.result);
+        }
+        first
+    }
+}
+
+impl fmt::Debug for FlashFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FlashFile({}, {} pages)", self.path.display(), self.pages)
+    }
+}
+
+/// One system call on a device, as plain numbers: what a thread of the posix backend carries out.
+#[derive(Clone, Copy)]
+pub(crate) struct RawOp {
+    pub(crate) fd: RawFd,
+    pub(crate) direct: bool,
+    pub(crate) block_device: bool,
+    pub(crate) op: Op,
+    pub(crate) address: *mut u8,
+    pub(crate) bytes: u64,
+    pub(crate) offset: u64,
+}
+
+impl RawOp {
+    /// What the event loop's operation has left to do on `file`.
+    pub(crate) fn of(file: &FlashFile, op: Op, rest: (*mut u8, u64, u64)) -> RawOp {
+        let (address, bytes, offset) = rest;
+        RawOp { op, address, bytes, offset, ..file.raw() }
+    }
+
+    /// Carries it out once; gives bytes, or a negative error number. The caller answers for the memory at `address`.
+    pub(crate) fn run(&self) -> i32 {
+        let most = self.bytes.min(1 << 30);
+        let (length, offset) = (most as usize, self.offset as libc::off_t);
+        let range = [self.offset, self.bytes];
+        let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: for reads and writes the caller owns `bytes` bytes at `address` until this returns; the other calls
+        // take no memory but `range`, which lives on this stack. The descriptor is held open by the caller.
+        let done = unsafe {
+            match self.op {
+                Op::Read => libc::pread(self.fd, self.address.cast(), length, offset),
+                Op::Write => libc::pwrite(self.fd, self.address.cast(), length, offset),
+                Op::Flush => libc::fdatasync(self.fd) as isize,
+                Op::Discard if self.block_device => {
+                    libc::ioctl(self.fd, BLKDISCARD, range.as_ptr()) as isize
+                }
+                Op::Discard => {
+                    libc::fallocate(self.fd, punch, offset, self.bytes as libc::off_t) as isize
+                }
+            }
+        };
+        if done < 0 {
+            return -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        }
+        if !self.direct {
+            self.pass_by_cache();
+        }
+        done as i32
+    }
+
+    /// Keeps a file that is not O_DIRECT from filling the page cache: reads are dropped, writes start on their way at once
+    /// and are dropped after a flush. These are hints, so their failure means nothing.
+    fn pass_by_cache(&self) {
+        let (offset, bytes) = (self.offset as libc::off_t, self.bytes as libc::off_t);
+        // SAFETY: these calls take no memory.
+        unsafe {
+            match self.op {
+                Op::Read => {
+                    libc::posix_fadvise(self.fd, offset, bytes, libc::POSIX_FADV_DONTNEED);
+                }
+                Op::Write => {
+                    libc::sync_file_range(self.fd, offset, bytes, libc::SYNC_FILE_RANGE_WRITE);
+                }
+                Op::Flush => {
+                    libc::posix_fadvise(self.fd, 0, 0, libc::POSIX_FADV_DONTNEED);
+                }
+                Op::Discard => {}
+            }
+        }
+    }
+
+    /// Carries out a flush or a discard, also when signals interrupt.
+    fn run_whole(&self) -> Result<(), IoError> {
+        loop {
+            match self.run() {
+                done if done >= 0 => return Ok(()),
+                done if -done == libc::EINTR => {}
+                done => return Err(IoError::Os(-done)),
+            }
+        }
+    }
+}
+
+/// `BLKDISCARD` of the kernel's `linux/fs.h`.
+const BLKDISCARD: libc::Ioctl = 0x1277;
+/// `BLKGETSIZE64` of the kernel's `linux/fs.h` (its size field is that of `size_t`).
+const BLKGETSIZE64: libc::Ioctl = 0x8000_1272 | (size_of::<usize>() as libc::Ioctl) << 16;
+
+fn device_size(file: &File) -> io::Result<u64> {
+    let mut bytes = 0u64;
+    // SAFETY: the kernel writes 8 bytes to a variable on this stack.
+    if unsafe { libc::ioctl(file.as_raw_fd(), BLKGETSIZE64, &raw mut bytes) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(bytes)
+}
+
+fn failed(path: &Path, what: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what} {}: {error}", path.display()))
+}
+
+fn open_error(path: &Path, block_device: bool, error: &io::Error) -> io::Error {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let text = if error.kind() == io::ErrorKind::NotFound && !parent.exists() {
+        format!("cannot open {}: the directory {} does not exist", path.display(), parent.display())
+    } else if block_device && error.raw_os_error() == Some(libc::EBUSY) {
+        format!("block device {} is mounted or otherwise in use", path.display())
+    } else {
+        return failed(path, "cannot open", error);
+    };
+    io::Error::new(error.kind(), text)
+}
+
+/// Allocates the file's blocks, so that no later write meets a full disk. On failure the file is as it was before.
+fn preallocate(file: &File, path: &Path, size: u64, asked: u64, made: bool) -> io::Result<()> {
+    let fd = file.as_raw_fd();
+    let allocated = loop {
+        // SAFETY: takes no memory; `fd` is open. Mode 0 allocates and extends, and leaves what is written alone.
+        if unsafe { libc::fallocate(fd, 0, 0, asked as libc::off_t) } == 0 {
+            break Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EOPNOTSUPP) => break write_zeros(file, size, asked),
+            _ => break Err(error),
+        }
+    };
+    let Err(error) = allocated else { return Ok(()) };
+    let _ = file.set_len(size);
+    if made {
+        let _ = std::fs::remove_file(path);
+    }
+    let text = match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => {
+            format!("no space for flash file {} of {asked} bytes{}", path.display(), space_left(path))
+        }
+        Some(libc::EFBIG) => {
+            let limit = "a file may not be that large here (file system, or ulimit -f)";
+            format!("cannot make flash file {} of {asked} bytes: {limit}", path.display())
+        }
+        _ => return Err(failed(path, "cannot allocate", &error)),
+    };
+    Err(io::Error::new(error.kind(), text))
+}
+
+/// Allocates on a file system that cannot preallocate: by writing what the file lacks.
+fn write_zeros(file: &File, size: u64, asked: u64) -> io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    let zeros = vec![0; 1 << 20];
+    let mut at = size;
+    while at < asked {
+        let length = (asked - at).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..length as usize], at)?;
+        at += length;
+    }
+    file.sync_data()
+}
+
+/// `": N are left"`, if the system tells.
+fn space_left(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(name) = std::ffi::CString::new(parent.as_os_str().as_bytes()) else { return String::new() };
+    // SAFETY: zeros are a valid value, and the kernel writes only this structure, which lives on this stack.
+    let mut stats: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: `name` ends with a zero byte and lives until the call returns.
+    if unsafe { libc::statvfs(name.as_ptr(), &mut stats) } != 0 {
+        return String::new();
+    }
+    format!(": {} are left there", stats.f_bavail * stats.f_frsize)
 }

@@ -12,20 +12,27 @@ mod tag; // who causes an I/O, and why
 mod queue; // the queued face: submit now, completion later
 mod device; // the blocking face
 mod file; // a flash file or block device: open, probe, preallocate, lock
+mod stats; // counts of what reached the devices
 pub mod faulty; // the in-memory device that fails from a seed, both faces
 pub mod trace; // the recorder and the reader of its format
 mod net; // listening and connecting
+mod send; // what a send carries
+mod recv; // what a receive fills
+mod wake; // waking a loop from another thread
 mod event_loop; // sockets and files on one loop: the facade over the two backends
+mod conns; // the table of connections, for both backends
+mod disk; // the table of device operations in flight, for both backends
 mod posix; // backend: epoll, and a thread pool for the disk
 mod uring; // backend: io_uring
 
-pub use device::Device;
-pub use event_loop::{
-    Backend, BackendChoice, ConnId, Event, EventLoop, ListenerId, LoopConfig, Piece, RecvBuf, SendBatch,
-    SendMode, Waker,
-};
+pub use device::{Device, ReadRequest};
+pub use event_loop::{Backend, BackendChoice, ConnId, Event, EventLoop, ListenerId, LoopConfig};
 pub use file::{FileOptions, FlashFile};
 pub use net::{Listener, connect_tcp, connect_unix};
 pub use page::{AlignedBuf, FramePool, PAGE_SIZE, PageBuf};
 pub use queue::{Completion, DeviceId, IoError, Op, Queue};
+pub use recv::RecvBuf;
+pub use send::{Piece, SendBatch, SendMode};
+pub use stats::{DiskCount, DiskStats};
 pub use tag::{Engine, Purpose, Tag};
+pub use wake::Waker;

@@ -1,36 +1,253 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Listening and connecting.
+//!
+//! A [`Listener`] is shared by all loops: each accepts on the same descriptor. Accepted sockets inherit TCP_NODELAY
+//! from it, so accepting costs no further system call.
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+#[derive(Debug)]
+struct Shared {
+    fd: OwnedFd,
+    port: Option<u16>,
+    /// The socket file that the last drop removes: path, device and inode number.
+    file: Option<(PathBuf, u64, u64)>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some((path, device, inode)) = &self.file {
+            // Somebody else's socket may stand there by now; only ours is removed.
+            let ours = std::fs::symlink_metadata(path)
+                .is_ok_and(|meta| meta.dev() == *device && meta.ino() == *inode);
+            if ours {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+}
 
 /// A bound, listening, non-blocking socket; `Send`, `Clone` shares it between loops.
 #[derive(Clone, Debug)]
-pub struct Listener {}
+pub struct Listener {
+    shared: Arc<Shared>,
+}
 
 impl Listener {
     /// Listens on TCP with SO_REUSEADDR. Port 0: any free one ([`Listener::local_port`]).
-    pub fn tcp(_address: SocketAddr, _backlog: u32) -> io::Result<Listener> {
-        todo!()
+    ///
+    /// # Errors
+    /// The system's, with the address in its text.
+    pub fn tcp(address: SocketAddr, backlog: u32) -> io::Result<Listener> {
+        let context = |error: io::Error| named(error, format_args!("cannot listen on {address}"));
+        let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        let fd = socket(family).map_err(context)?;
+        set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEADDR).map_err(context)?;
+        set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY).map_err(context)?;
+        if address.is_ipv6() {
+            // 0.0.0.0 and [::] can then be listened on side by side.
+            set_option(&fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY).map_err(context)?;
+        }
+        let (name, length) = socket_address(&address);
+        // SAFETY: `name` holds `length` bytes of an address of the socket's family.
+        check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const name).cast(), length) })
+            .map_err(context)?;
+        listen(&fd, backlog).map_err(context)?;
+        let port = bound_port(&fd).map_err(context)?;
+        Ok(Listener { shared: Arc::new(Shared { fd, port: Some(port), file: None }) })
     }
-    /// Listens on a Unix socket, replacing a stale one; `mask` is the access mask in octal as memcached's `-a`. The path is removed on the last drop.
-    pub fn unix(_path: &Path, _mask: u32, _backlog: u32) -> io::Result<Listener> {
-        todo!()
+
+    /// Listens on a Unix socket, replacing a stale one; `mask` is the access mask in octal as memcached's `-a`. The
+    /// path is removed on the last drop.
+    ///
+    /// # Errors
+    /// The system's, with the path in its text; a file there that is no socket, or on which somebody listens, is
+    /// left alone.
+    pub fn unix(path: &Path, mask: u32, backlog: u32) -> io::Result<Listener> {
+        let context = |error: io::Error| named(error, format_args!("cannot listen on {}", path.display()));
+        let (name, length) = unix_address(path).map_err(context)?;
+        remove_stale(path).map_err(context)?;
+        let fd = socket(libc::AF_UNIX).map_err(context)?;
+        // The mode is set before the name appears (bind applies the umask to the socket's own mode), so the socket is at no
+        // moment more open than asked; the process's umask, which all threads share, is left alone.
+        // SAFETY: `fd` is open.
+        check(unsafe { libc::fchmod(fd.as_raw_fd(), mask as libc::mode_t & 0o777) }).map_err(context)?;
+        // SAFETY: `name` holds `length` bytes of a Unix address.
+        check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const name).cast(), length) })
+            .map_err(context)?;
+        // The umask may have taken bits that were asked for.
+        let settle = || {
+            use std::os::unix::fs::PermissionsExt;
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mask & 0o777))?;
+            listen(&fd, backlog)?;
+            std::fs::symlink_metadata(path)
+        };
+        let meta = settle().map_err(|error| {
+            let _ = std::fs::remove_file(path);
+            context(error)
+        })?;
+        let file = Some((path.to_path_buf(), meta.dev(), meta.ino()));
+        Ok(Listener { shared: Arc::new(Shared { fd, port: None, file }) })
     }
+
     /// The TCP port bound.
     pub fn local_port(&self) -> Option<u16> {
-        todo!()
+        self.shared.port
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.shared.fd.as_raw_fd()
     }
 }
 
 /// Connects (blocking), then sets the socket non-blocking with TCP_NODELAY, ready for [`crate::EventLoop::adopt`].
-pub fn connect_tcp(_address: SocketAddr) -> io::Result<OwnedFd> {
-    todo!()
+///
+/// # Errors
+/// The system's, with the address in its text.
+pub fn connect_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
+    let connect = || {
+        let stream = std::net::TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(OwnedFd::from(stream))
+    };
+    connect().map_err(|error| named(error, format_args!("cannot connect to {address}")))
 }
 
 /// Connects to a Unix socket, as [`connect_tcp`].
-pub fn connect_unix(_path: &Path) -> io::Result<OwnedFd> {
-    todo!()
+///
+/// # Errors
+/// The system's, with the path in its text.
+pub fn connect_unix(path: &Path) -> io::Result<OwnedFd> {
+    let connect = || {
+        let stream = UnixStream::connect(path)?;
+        stream.set_nonblocking(true)?;
+        Ok(OwnedFd::from(stream))
+    };
+    connect().map_err(|error| named(error, format_args!("cannot connect to {}", path.display())))
+}
+
+/// The same kind of error with what was tried in front of its text.
+fn named(error: io::Error, what: std::fmt::Arguments<'_>) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn socket(family: libc::c_int) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: makes a new descriptor and touches nothing else.
+    let fd = check(unsafe { libc::socket(family, kind, 0) })?;
+    // SAFETY: the descriptor is new and owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn set_option(fd: &OwnedFd, level: libc::c_int, option: libc::c_int) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    let length = size_of_val(&on) as libc::socklen_t;
+    // SAFETY: the option's value is an int that lives on this stack.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const on).cast(), length) })
+        .map(drop)
+}
+
+fn listen(fd: &OwnedFd, backlog: u32) -> io::Result<()> {
+    let backlog = backlog.min(i32::MAX as u32) as libc::c_int;
+    // SAFETY: `fd` is an open socket.
+    check(unsafe { libc::listen(fd.as_raw_fd(), backlog) }).map(drop)
+}
+
+fn socket_address(address: &SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
+    // SAFETY: an address of zeros is valid.
+    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let start = &raw mut storage;
+    let length = match address {
+        SocketAddr::V4(v4) => {
+            let name = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: the storage is larger than, and aligned for, every address type.
+            unsafe { start.cast::<libc::sockaddr_in>().write(name) };
+            size_of::<libc::sockaddr_in>()
+        }
+        SocketAddr::V6(v6) => {
+            let name = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                sin6_scope_id: v6.scope_id(),
+            };
+            // SAFETY: as above.
+            unsafe { start.cast::<libc::sockaddr_in6>().write(name) };
+            size_of::<libc::sockaddr_in6>()
+        }
+    };
+    (storage, length as libc::socklen_t)
+}
+
+fn unix_address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
+    use std::os::unix::ffi::OsStrExt;
+    // SAFETY: an address of zeros is valid.
+    let mut name: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    name.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let bytes = path.as_os_str().as_bytes();
+    let reason = if bytes.is_empty() {
+        "the path is empty".to_string()
+    } else if bytes.len() >= name.sun_path.len() {
+        format!("a Unix socket's path has at most {} bytes, this one {}", name.sun_path.len() - 1, bytes.len())
+    } else {
+        for (to, from) in name.sun_path.iter_mut().zip(bytes) {
+            *to = *from as libc::c_char;
+        }
+        return Ok((name, size_of::<libc::sockaddr_un>() as libc::socklen_t));
+    };
+    Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
+}
+
+/// Removes a socket file that nobody listens on.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let meta = match std::fs::symlink_metadata(path) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if !meta.file_type().is_socket() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket stands there"));
+    }
+    let (name, length) = unix_address(path)?;
+    let fd = socket(libc::AF_UNIX)?;
+    // SAFETY: `name` holds `length` bytes of a Unix address.
+    match check(unsafe { libc::connect(fd.as_raw_fd(), (&raw const name).cast(), length) }) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // The socket does not block, so a full backlog answers "try again": somebody listens then too.
+        _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens there already")),
+    }
+}
+
+fn bound_port(fd: &OwnedFd) -> io::Result<u16> {
+    // SAFETY: an address of zeros is valid.
+    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let mut length = size_of_val(&storage) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes of the storage.
+    check(unsafe { libc::getsockname(fd.as_raw_fd(), (&raw mut storage).cast(), &mut length) })?;
+    let start = &raw const storage;
+    let port = match i32::from(storage.ss_family) {
+        // SAFETY: the family says which address type the kernel wrote.
+        libc::AF_INET => unsafe { (*start.cast::<libc::sockaddr_in>()).sin_port },
+        // SAFETY: as above.
+        _ => unsafe { (*start.cast::<libc::sockaddr_in6>()).sin6_port },
+    };
+    Ok(u16::from_be(port))
 }

@@ -1,47 +1,298 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Page-aligned memory: runs of pages to write from, pooled frames to read into.
+//!
+//! [`AlignedBuf`] is what an engine fills and hands to a write; [`FramePool`] is what a loop reads into. Both are
+//! mapped from the system and become resident page by page when they are first touched, so that a table sized for the worst case
+//! costs nothing until it is used. A frame lies in exactly one registered buffer of the ring: the pool's layout never
+//! lets one cross a multiple of [`REGISTER_SPAN`].
+
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::rc::Rc;
 
 /// Bytes in a page: the unit of every device operation, and the read unit that papers B and E build on.
 pub const PAGE_SIZE: usize = 4096;
 
+/// Most bytes that the kernel takes as one registered buffer.
+pub(crate) const REGISTER_SPAN: usize = 1 << 30;
+
+/// Ends a free list.
+const NONE: u32 = u32::MAX;
+
 /// Zeroed, page-aligned memory of a whole number of pages; `Send + Sync`, bytes through `Deref<[u8]>`/`DerefMut`.
-pub struct AlignedBuf {}
+///
+/// The memory is an anonymous mapping: a page that was never touched takes no room.
+pub struct AlignedBuf {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping is owned by this value alone, and is reached only through `&self` (reads) and `&mut self`.
+unsafe impl Send for AlignedBuf {}
+// SAFETY: as above; shared references only read.
+unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
     /// Zeroed memory of `pages` pages.
-    pub fn new(_pages: usize) -> AlignedBuf {
-        todo!()
+    ///
+    /// # Panics
+    /// When the system refuses the mapping; [`AlignedBuf::try_new`] returns that as an error.
+    pub fn new(pages: usize) -> AlignedBuf {
+        match AlignedBuf::try_new(pages) {
+            Ok(buf) => buf,
+            Err(error) => panic!("cannot map {pages} pages of memory: {error}"),
+        }
     }
+
+    /// Zeroed memory of `pages` pages, or the system's reason for refusing it.
+    pub fn try_new(pages: usize) -> io::Result<AlignedBuf> {
+        let bytes = pages
+            .checked_mul(PAGE_SIZE)
+            .filter(|bytes| *bytes <= isize::MAX as usize)
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        if bytes == 0 {
+            return Ok(AlignedBuf { start: NonNull::dangling(), bytes });
+        }
+        // SAFETY: a new private anonymous mapping touches no memory that exists.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).expect("a mapping never starts at address 0");
+        Ok(AlignedBuf { start, bytes })
+    }
+
     /// Size in pages.
     pub fn pages(&self) -> usize {
-        todo!()
+        self.bytes / PAGE_SIZE
     }
+
+    /// Where the memory starts.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        if self.bytes != 0 {
+            // SAFETY: `start` and `bytes` are what `mmap` gave, and nothing borrows from a value that is dropped.
+            unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+        }
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the mapping has `bytes` readable, initialised (zero) bytes for as long as `self` lives.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` makes the access unique.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+}
+
+impl fmt::Debug for AlignedBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AlignedBuf({} pages)", self.pages())
+    }
+}
+
+/// One size of frame.
+struct Class {
+    pages: usize,
+    /// The first free frame of this size.
+    head: Cell<u32>,
+}
+
+struct Pool {
+    memory: AlignedBuf,
+    classes: Box<[Class]>,
+    /// Free lists: the next free frame after each free frame. Kept beside the frames, not in them, so that a frame
+    /// that was never read into is never touched.
+    next: Box<[Cell<u32>]>,
+    /// Byte offset of each frame.
+    offsets: Box<[usize]>,
+    frame_bytes: usize,
+    taken_bytes: Cell<usize>,
 }
 
 /// A fixed set of page frames in a few size classes, all in one mapping (which the io_uring backend registers).
-/// Cheap to clone (an `Rc`), used by one thread. `Clone`.
+/// Cheap to clone (an `Rc`), used by one thread. Taking and returning a frame are O(1).
 #[derive(Clone)]
-pub struct FramePool {}
+pub struct FramePool {
+    pool: Rc<Pool>,
+}
 
 impl FramePool {
     /// A pool with `count` frames of `pages` pages for each `(pages, count)`; ascending in `pages`.
-    pub fn new(_classes: &[(usize, usize)]) -> FramePool {
-        todo!()
+    ///
+    /// # Panics
+    /// When the classes do not ascend, a frame is larger than 1 GiB, or memory is refused.
+    pub fn new(classes: &[(usize, usize)]) -> FramePool {
+        match FramePool::try_new(classes) {
+            Ok(pool) => pool,
+            Err(error) => panic!("cannot map the read frames: {error}"),
+        }
     }
+
+    /// As [`FramePool::new`], but a refusal of memory is an error.
+    pub fn try_new(classes: &[(usize, usize)]) -> io::Result<FramePool> {
+        assert!(
+            classes.windows(2).all(|pair| pair[0].0 < pair[1].0),
+            "frame classes ascend in pages"
+        );
+        let mut offsets = Vec::new();
+        let mut next = Vec::new();
+        let mut made = Vec::new();
+        let mut end = 0;
+        let mut frame_bytes = 0;
+        for &(pages, count) in classes {
+            let bytes = pages * PAGE_SIZE;
+            assert!(bytes > 0 && bytes <= REGISTER_SPAN, "a frame has 1 page to 1 GiB");
+            let first = offsets.len() as u32;
+            for nth in 0..count {
+                if end / REGISTER_SPAN != (end + bytes - 1) / REGISTER_SPAN {
+                    end = end.next_multiple_of(REGISTER_SPAN);
+                }
+                offsets.push(end);
+                next.push(Cell::new(if nth + 1 == count { NONE } else { first + nth as u32 + 1 }));
+                end += bytes;
+                frame_bytes += bytes;
+            }
+            let head = Cell::new(if count == 0 { NONE } else { first });
+            made.push(Class { pages, head });
+        }
+        assert!(offsets.len() < NONE as usize, "frame numbers fit in 32 bits");
+        let pool = Pool {
+            memory: AlignedBuf::try_new(end / PAGE_SIZE)?,
+            classes: made.into(),
+            next: next.into(),
+            offsets: offsets.into(),
+            frame_bytes,
+            taken_bytes: Cell::new(0),
+        };
+        Ok(FramePool { pool: Rc::new(pool) })
+    }
+
     /// A frame of at least `pages` pages, from the smallest class that has that size *and* a free frame.
-    pub fn take(&self, _pages: usize) -> Option<PageBuf> {
-        todo!()
+    pub fn take(&self, pages: usize) -> Option<PageBuf> {
+        let pool = &self.pool;
+        for (number, class) in pool.classes.iter().enumerate() {
+            let frame = class.head.get();
+            if class.pages < pages || frame == NONE {
+                continue;
+            }
+            class.head.set(pool.next[frame as usize].get());
+            let bytes = class.pages * PAGE_SIZE;
+            pool.taken_bytes.set(pool.taken_bytes.get() + bytes);
+            // SAFETY: every offset of a frame lies inside the mapping.
+            let start = unsafe { pool.memory.start.add(pool.offsets[frame as usize]) };
+            return Some(PageBuf { pool: Rc::clone(pool), start, bytes, frame, class: number as u32 });
+        }
+        None
     }
+
     /// Pages of the largest class.
     pub fn largest(&self) -> usize {
-        todo!()
+        self.pool.classes.last().map_or(0, |class| class.pages)
     }
+
     /// Bytes of the whole pool, and bytes now handed out.
     pub fn usage(&self) -> (usize, usize) {
-        todo!()
+        (self.pool.frame_bytes, self.pool.taken_bytes.get())
+    }
+
+    /// The mapping, for registration: start and bytes.
+    pub(crate) fn region(&self) -> (*mut u8, usize) {
+        (self.pool.memory.start(), self.pool.memory.bytes)
+    }
+
+    /// Number of the registered buffer that holds `frame`, if the frame is of this pool.
+    pub(crate) fn register_index(&self, frame: &PageBuf) -> Option<u16> {
+        Rc::ptr_eq(&self.pool, &frame.pool)
+            .then(|| (self.pool.offsets[frame.frame as usize] / REGISTER_SPAN) as u16)
+    }
+
+    /// Keeps the mapping for ever: for a loop that gave up on waiting for the kernel.
+    pub(crate) fn leak(&self) {
+        std::mem::forget(self.clone());
     }
 }
 
-/// One frame of a [`FramePool`]; bytes through `Deref<[u8]>`/`DerefMut` (the frame's whole length); returns to its pool on drop.
-#[derive(Debug)]
-pub struct PageBuf {}
+impl fmt::Debug for FramePool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (all, taken) = self.usage();
+        write!(f, "FramePool({taken} of {all} bytes taken)")
+    }
+}
+
+/// One frame of a [`FramePool`]; bytes through `Deref<[u8]>`/`DerefMut` (the frame's whole length); returns to its pool
+/// on drop. A new frame holds what its last user left in it.
+pub struct PageBuf {
+    pool: Rc<Pool>,
+    start: NonNull<u8>,
+    bytes: usize,
+    frame: u32,
+    class: u32,
+}
+
+impl PageBuf {
+    /// Size in pages.
+    pub fn pages(&self) -> usize {
+        self.bytes / PAGE_SIZE
+    }
+
+    /// Where the frame starts.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+}
+
+impl Drop for PageBuf {
+    fn drop(&mut self) {
+        let pool = &self.pool;
+        let head = &pool.classes[self.class as usize].head;
+        pool.next[self.frame as usize].set(head.get());
+        head.set(self.frame);
+        pool.taken_bytes.set(pool.taken_bytes.get() - self.bytes);
+    }
+}
+
+impl Deref for PageBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the frame lies inside the pool's mapping, which `self.pool` keeps, and is this value's alone.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+    }
+}
+
+impl DerefMut for PageBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` makes the access unique.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+}
+
+impl fmt::Debug for PageBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PageBuf({} pages)", self.pages())
+    }
+}

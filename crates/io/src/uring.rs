@@ -1,2 +1,631 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Backend uring.
+//! Backend uring: sockets and files on one ring, one `io_uring_enter` a round.
+//!
+//! Accepting and receiving are multishot: armed once, they complete again and again, each receive with a buffer that the
+//! kernel took from the ring of free ones. A receive stops when it is cancelled, when the peer ends, or when no buffer is
+//! free; then the connection waits in `starved` and is armed again, first come first served, as buffers come back.
+//!
+//! A receive's states, and the functions on the edges:
+//!
+//! ```text
+//!          adopt, set_receiving(true)            set_receiving(false), close
+//!   idle ----------------------------> armed ------------------------------> armed, cancelling
+//!    ^  ^                              |  |  \                                       |
+//!    |  |     on_recv: no buffer       |  |   \ on_recv: end or error                |
+//!    |  |  starved <-------------------+  |    +--> ended                            |
+//!    |  |     +--> armed: rearm_starved   +-- on_recv: "more" is absent: armed again  |
+//!    |  +-------------------------------------------- on_recv: cancelled ------------+
+//! ```
+//!
+//! Invariants: U1. A connection's slot is freed, and its descriptor closed, when it is closing and none of its
+//! operations is in flight. U2. Every submission ends in one completion without "more"; `shut_down` waits for all.
+
+mod ring;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use io_uring::types::{Fd, Fixed, FsyncFlags};
+use io_uring::{cqueue, opcode, squeue};
+
+use crate::conns::Conns;
+use crate::disk::Core;
+use crate::page::REGISTER_SPAN;
+use crate::recv::RecvPool;
+use crate::send::Sending;
+use crate::{
+    ConnId, DeviceId, Event, FlashFile, FramePool, Listener, ListenerId, LoopConfig, Op, SendBatch,
+    SendMode, Waker,
+};
+use ring::{BUFFER_GROUP, Done, Ring};
+
+/// What a submission was, in the top byte of its user data; the rest is a slot or index.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+enum Kind {
+    Nothing = 0,
+    Recv = 1,
+    Send = 2,
+    Accept = 3,
+    Wake = 4,
+    Disk = 5,
+}
+
+fn user_data(kind: Kind, index: u32) -> u64 {
+    (kind as u64) << 56 | u64::from(index)
+}
+
+/// Devices whose descriptors are registered; more work too, each at the price of a look-up.
+const REGISTERED_DEVICES: u32 = 64;
+/// How long a listener rests after a failed accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long `shut_down` waits for the kernel before it leaks the memory in flight.
+const LAST_WAIT: Duration = Duration::from_secs(30);
+/// Submission queue entries.
+const SUBMISSIONS: u32 = 1024;
+/// `BLOCK_URING_CMD_DISCARD` of the kernel's `linux/blkdev.h`.
+const BLOCK_DISCARD: u32 = 0x1200;
+
+struct Conn {
+    fd: RawFd,
+    /// Operations in flight: a receive, a send.
+    ops: u8,
+    armed: bool,
+    cancelling: bool,
+    receiving: bool,
+    starved: bool,
+    ended: bool,
+    closing: bool,
+    sending: Option<Sending>,
+}
+
+struct Acceptor {
+    listener: Listener,
+    armed: bool,
+    cancelling: bool,
+    paused_until: Option<Instant>,
+}
+
+/// The backend.
+pub(crate) struct Uring {
+    ring: Ring,
+    recv: Rc<RecvPool>,
+    conns: Conns<Conn>,
+    acceptors: Vec<Acceptor>,
+    accepting: bool,
+    /// A listener rests; looked at only then.
+    pausing: bool,
+    starved: VecDeque<ConnId>,
+    waker: Waker,
+    /// Where the kernel writes the event descriptor's counter.
+    wake_count: Box<u64>,
+    frames_registered: bool,
+    /// Devices 0..n are in the ring's table of files.
+    files_registered: Vec<bool>,
+    files_table: bool,
+    done: Vec<Done>,
+}
+
+impl Uring {
+    /// A ring with everything registered that can be; the error says what is missing.
+    pub(crate) fn new(config: &LoopConfig, core: &Core) -> io::Result<Uring> {
+        let completions = (config.max_connections.saturating_mul(2) + 1024)
+            .next_power_of_two()
+            .clamp(4096, 1 << 16);
+        let ring = Ring::new(SUBMISSIONS, completions as u32)?;
+        let recv = RecvPool::ring(config.recv_buffers, config.recv_buffer_bytes)?;
+        ring.register_buffers(&recv)?;
+        let files_table = ring.submitter().register_files_sparse(REGISTERED_DEVICES).is_ok();
+        let mut uring = Uring {
+            ring,
+            recv,
+            conns: Conns::new(config.max_connections),
+            acceptors: Vec::new(),
+            accepting: true,
+            pausing: false,
+            starved: VecDeque::new(),
+            waker: Waker::new(0)?,
+            wake_count: Box::new(0),
+            frames_registered: false,
+            files_registered: Vec::new(),
+            files_table,
+            done: Vec::with_capacity(1024),
+        };
+        uring.try_multishot()?;
+        uring.frames_registered = uring.register_frames(&core.frames);
+        uring.arm_waker();
+        Ok(uring)
+    }
+
+    /// Receives one byte from a socket pair as the loop would, to see that it works here.
+    fn try_multishot(&mut self) -> io::Result<()> {
+        use std::io::Write;
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair()?;
+        theirs.write_all(b"x")?;
+        drop(theirs);
+        let entry = opcode::RecvMulti::new(Fd(ours.as_raw_fd()), BUFFER_GROUP).build();
+        // SAFETY: the receive ends (the peer is gone) before `ours` is closed, below.
+        unsafe { self.ring.push(entry) };
+        let mut received = false;
+        let mut done = Vec::new();
+        while self.ring.in_flight > 0 {
+            self.ring.submit_and_wait(Some(Duration::from_secs(1)))?;
+            done.clear();
+            self.ring.reap(&mut done);
+            for entry in &done {
+                let buffer = cqueue::buffer_select(entry.flags);
+                let bytes = entry.result.max(0) as usize;
+                received |= bytes == 1 && buffer.is_some();
+                if let Some(id) = buffer {
+                    drop(self.recv.filled(id, bytes));
+                }
+            }
+            if done.is_empty() {
+                break;
+            }
+        }
+        if received && self.ring.in_flight == 0 {
+            return Ok(());
+        }
+        // The receive may be in flight still; leaking the buffers keeps them valid.
+        self.recv.leak();
+        let text = "multishot receive into a buffer ring does not work (kernel 6.1 or newer is needed)";
+        Err(io::Error::new(io::ErrorKind::Unsupported, text))
+    }
+
+    fn register_frames(&self, frames: &FramePool) -> bool {
+        let (start, bytes) = frames.region();
+        let spans: Vec<libc::iovec> = (0..bytes)
+            .step_by(REGISTER_SPAN)
+            .map(|at| libc::iovec {
+                // SAFETY: `at` is inside the mapping.
+                iov_base: unsafe { start.add(at) }.cast(),
+                iov_len: (bytes - at).min(REGISTER_SPAN),
+            })
+            .collect();
+        // SAFETY: the frames live until the ring is gone: the loop holds the pool and drops it after the ring, or
+        // leaks it.
+        !spans.is_empty() && unsafe { self.ring.submitter().register_buffers(&spans) }.is_ok()
+    }
+
+    pub(crate) fn frames_registered(&self) -> bool {
+        self.frames_registered
+    }
+
+    pub(crate) fn recv_buffers_free(&self) -> usize {
+        self.recv.available()
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    pub(crate) fn attach(&mut self, device: DeviceId, file: &FlashFile) {
+        let registered = self.files_table
+            && u32::from(device) < REGISTERED_DEVICES
+            && self
+                .ring
+                .submitter()
+                .register_files_update(u32::from(device), &[file.raw_fd()])
+                .is_ok();
+        self.files_registered.push(registered);
+    }
+
+    /// Queues an entry. Private to this backend, whose invariants answer for what entries point to: buffers of device operations
+    /// are owned by the table in `Core` (D1), batches by their connection's slot until the completion (U1), receive
+    /// buffers by the pool, the wake counter by `self`; `shut_down` waits for all or leaks them.
+    fn push(&mut self, entry: squeue::Entry, kind: Kind, index: u32) {
+        let entry = entry.user_data(user_data(kind, index));
+        // SAFETY: as said above.
+        unsafe { self.ring.push(entry) };
+    }
+
+    fn arm_waker(&mut self) {
+        let entry = opcode::Read::new(Fd(self.waker.fd()), (&raw mut *self.wake_count).cast(), 8).build();
+        self.push(entry, Kind::Wake, 0);
+    }
+
+    fn cancel(&mut self, kind: Kind, index: u32) {
+        let entry = opcode::AsyncCancel::new(user_data(kind, index)).build();
+        self.push(entry, Kind::Nothing, 0);
+    }
+
+    // Accepting.
+
+    pub(crate) fn listen(&mut self, listener: &Listener) -> io::Result<ListenerId> {
+        let id = self.acceptors.len() as ListenerId;
+        let listener = listener.clone();
+        self.acceptors.push(Acceptor { listener, armed: false, cancelling: false, paused_until: None });
+        self.arm_accept(id);
+        Ok(id)
+    }
+
+    fn arm_accept(&mut self, id: ListenerId) {
+        let acceptor = &mut self.acceptors[id as usize];
+        if !self.accepting || acceptor.armed || acceptor.paused_until.is_some() {
+            return;
+        }
+        acceptor.armed = true;
+        let fd = Fd(acceptor.listener.fd());
+        let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        self.push(opcode::AcceptMulti::new(fd).flags(flags).build(), Kind::Accept, id);
+    }
+
+    pub(crate) fn set_accepting(&mut self, on: bool) {
+        self.accepting = on;
+        for id in 0..self.acceptors.len() as ListenerId {
+            let acceptor = &mut self.acceptors[id as usize];
+            if on {
+                self.arm_accept(id);
+            } else if acceptor.armed && !acceptor.cancelling {
+                acceptor.cancelling = true;
+                self.cancel(Kind::Accept, id);
+            }
+        }
+    }
+
+    fn on_accept(&mut self, id: ListenerId, done: &Done, events: &mut Vec<Event>) {
+        if done.result >= 0 {
+            use std::os::fd::FromRawFd;
+            // SAFETY: the descriptor is new and owned by nobody else.
+            let stream = unsafe { OwnedFd::from_raw_fd(done.result) };
+            events.push(Event::Accepted { listener: id, stream });
+        } else if !matches!(-done.result, libc::ECANCELED | libc::ECONNABORTED | libc::EINTR | libc::EAGAIN) {
+            let error = io::Error::from_raw_os_error(-done.result);
+            events.push(Event::AcceptFailed { listener: id, error });
+            self.acceptors[id as usize].paused_until = Some(Instant::now() + ACCEPT_PAUSE);
+            self.pausing = true;
+        }
+        if !done.more() {
+            let acceptor = &mut self.acceptors[id as usize];
+            acceptor.armed = false;
+            acceptor.cancelling = false;
+            self.arm_accept(id);
+        }
+    }
+
+    /// Ends the rest of listeners whose time has come; gives the time until the next one's.
+    fn resume_accepting(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        let mut next: Option<Duration> = None;
+        for id in 0..self.acceptors.len() as ListenerId {
+            let acceptor = &mut self.acceptors[id as usize];
+            let Some(until) = acceptor.paused_until else { continue };
+            let left = until.saturating_duration_since(now);
+            if left.is_zero() {
+                acceptor.paused_until = None;
+                self.arm_accept(id);
+            } else {
+                next = Some(next.map_or(left, |next| next.min(left)));
+            }
+        }
+        self.pausing = next.is_some();
+        next
+    }
+
+    // Connections.
+
+    pub(crate) fn adopt(&mut self, stream: OwnedFd) -> io::Result<ConnId> {
+        let fd = stream.as_raw_fd();
+        let conn = self.conns.insert(Conn {
+            fd,
+            ops: 0,
+            armed: false,
+            cancelling: false,
+            receiving: true,
+            starved: false,
+            ended: false,
+            closing: false,
+            sending: None,
+        })?;
+        // From here on the slot owns the descriptor and closes it through the ring.
+        let _ = stream.into_raw_fd();
+        self.arm_recv(conn);
+        Ok(conn)
+    }
+
+    fn arm_recv(&mut self, conn: ConnId) {
+        let Some(state) = self.conns.get(conn) else { return };
+        if state.armed || !state.receiving || state.ended || state.closing || state.starved {
+            return;
+        }
+        state.armed = true;
+        state.ops += 1;
+        let entry = opcode::RecvMulti::new(Fd(state.fd), BUFFER_GROUP).build();
+        self.push(entry, Kind::Recv, conn.0 as u32);
+    }
+
+    pub(crate) fn set_receiving(&mut self, conn: ConnId, on: bool) {
+        let Some(state) = self.conns.get(conn) else { return };
+        if state.closing {
+            return;
+        }
+        state.receiving = on;
+        if on {
+            self.arm_recv(conn);
+        } else if state.armed && !state.cancelling {
+            state.cancelling = true;
+            self.cancel(Kind::Recv, conn.0 as u32);
+        }
+    }
+
+    fn on_recv(&mut self, index: u32, done: &Done, events: &mut Vec<Event>) {
+        let Some((conn, state)) = self.conns.at(index) else { return };
+        let bytes = done.result.max(0) as usize;
+        // Taken in any case, so that an unused buffer goes back by being dropped.
+        let data = cqueue::buffer_select(done.flags).map(|id| self.recv.filled(id, bytes));
+        if !done.more() {
+            state.armed = false;
+            state.cancelling = false;
+            state.ops -= 1;
+        }
+        if state.closing {
+            drop(data);
+            self.free_if_idle(conn);
+            return;
+        }
+        match (done.result, data) {
+            (1.., Some(data)) => events.push(Event::Received { conn, data }),
+            (0, _) => {
+                state.ended = true;
+                events.push(Event::Ended { conn, error: None });
+            }
+            (result, _) => match -result {
+                libc::ENOBUFS => {
+                    state.starved = true;
+                    self.starved.push_back(conn);
+                }
+                libc::ECANCELED | libc::EINTR | libc::EAGAIN => {}
+                error => {
+                    state.ended = true;
+                    events.push(Event::Ended { conn, error: Some(io::Error::from_raw_os_error(error)) });
+                }
+            },
+        }
+        if !done.more() {
+            self.arm_recv(conn);
+        }
+    }
+
+    /// Arms as many waiting connections as there are free buffers; true if more could be armed without a wait.
+    fn rearm_starved(&mut self) -> bool {
+        for _ in 0..self.recv.available() {
+            let Some(conn) = self.starved.pop_front() else { return false };
+            if let Some(state) = self.conns.get(conn) {
+                state.starved = false;
+                self.arm_recv(conn);
+            }
+        }
+        !self.starved.is_empty() && self.recv.available() > 0
+    }
+
+    pub(crate) fn send(&mut self, core: &mut Core, conn: ConnId, batch: Box<SendBatch>, mode: SendMode) {
+        let open = match self.conns.get(conn) {
+            Some(state) if !state.closing => {
+                assert!(state.sending.is_none(), "one batch at a time a connection");
+                true
+            }
+            _ => false,
+        };
+        if !open || batch.is_empty() {
+            let gone = || io::Error::from_raw_os_error(libc::ENOTCONN);
+            let result = if open { Ok(0) } else { Err(gone()) };
+            core.ready.push(Event::Sent { conn, batch, result });
+            return;
+        }
+        if let Some(state) = self.conns.get(conn) {
+            state.sending = Some(Sending::new(batch, mode));
+            state.ops += 1;
+            self.submit_send(conn);
+        }
+    }
+
+    fn submit_send(&mut self, conn: ConnId) {
+        let Some(state) = self.conns.get(conn) else { return };
+        let Some(sending) = &mut state.sending else { return };
+        let flags = libc::MSG_NOSIGNAL
+            | match sending.mode {
+                SendMode::Try => libc::MSG_DONTWAIT,
+                SendMode::Wait => libc::MSG_WAITALL,
+            };
+        let fd = Fd(state.fd);
+        let entry = match sending.batch.single() {
+            Some((start, bytes)) => opcode::Send::new(fd, start, bytes).flags(flags).build(),
+            None => opcode::SendMsg::new(fd, sending.batch.header()).flags(flags as u32).build(),
+        };
+        self.push(entry, Kind::Send, conn.0 as u32);
+    }
+
+    fn on_send(&mut self, index: u32, done: &Done, events: &mut Vec<Event>) {
+        let Some((conn, state)) = self.conns.at(index) else { return };
+        let Some(sending) = &mut state.sending else { return };
+        let mut ended = sending.advance(done.result);
+        if ended.is_none() && state.closing {
+            ended = Some(Err(io::Error::from_raw_os_error(libc::ECANCELED)));
+        }
+        match ended {
+            None => self.submit_send(conn),
+            Some(result) => {
+                state.ops -= 1;
+                if let Some(Sending { batch, .. }) = state.sending.take() {
+                    events.push(Event::Sent { conn, batch, result });
+                }
+                self.free_if_idle(conn);
+            }
+        }
+    }
+
+    pub(crate) fn close(&mut self, _core: &mut Core, conn: ConnId) {
+        let Some(state) = self.conns.get(conn) else { return };
+        if state.closing {
+            return;
+        }
+        state.closing = true;
+        let cancel_recv = state.armed && !state.cancelling;
+        let cancel_send = state.sending.as_ref().is_some_and(|sending| sending.mode == SendMode::Wait);
+        self.conns.closing();
+        if cancel_recv {
+            self.cancel(Kind::Recv, conn.0 as u32);
+        }
+        if cancel_send {
+            self.cancel(Kind::Send, conn.0 as u32);
+        }
+        self.free_if_idle(conn);
+    }
+
+    /// Upholds U1.
+    fn free_if_idle(&mut self, conn: ConnId) {
+        let Some(state) = self.conns.get(conn) else { return };
+        if state.closing && state.ops == 0 {
+            let fd = state.fd;
+            self.conns.remove(conn);
+            self.push(opcode::Close::new(Fd(fd)).build(), Kind::Nothing, 0);
+        }
+    }
+
+    // Devices.
+
+    pub(crate) fn submit_disk(&mut self, core: &Core, index: u32) {
+        let op = &core.ops[index as usize];
+        let file = &core.devices[op.device as usize];
+        let (address, bytes, offset) = op.rest();
+        let length = bytes.min(1 << 30) as u32;
+        let fixed = self.files_registered[op.device as usize];
+        let registered = op.registered.filter(|_| self.frames_registered);
+        // The two kinds of file descriptor are different types, so each operation is built by a macro.
+        macro_rules! entry {
+            ($fd:expr) => {
+                match op.op {
+                    Op::Read => match registered {
+                        Some(buffer) => opcode::ReadFixed::new($fd, address, length, buffer).offset(offset).build(),
+                        None => opcode::Read::new($fd, address, length).offset(offset).build(),
+                    },
+                    Op::Write => opcode::Write::new($fd, address, length).offset(offset).build(),
+                    Op::Flush => opcode::Fsync::new($fd).flags(FsyncFlags::DATASYNC).build(),
+                    Op::Discard if file.block_device() && !op.other_way() => {
+                        let mut end = [0; 16];
+                        end[..8].copy_from_slice(&bytes.to_ne_bytes());
+                        opcode::UringCmd16::new($fd, BLOCK_DISCARD).addr(Some(offset)).cmd(end).build()
+                    }
+                    Op::Discard => opcode::Fallocate::new($fd, bytes)
+                        .offset(offset)
+                        .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
+                        .build(),
+                }
+            };
+        }
+        let entry =
+            if fixed { entry!(Fixed(u32::from(op.device))) } else { entry!(Fd(file.raw_fd())) };
+        self.push(entry, Kind::Disk, index);
+    }
+
+    fn on_disk(&mut self, core: &mut Core, index: u32, done: &Done, events: &mut Vec<Event>) {
+        match core.finish(index, done.result) {
+            Some(completion) => events.push(Event::Disk(completion)),
+            None => self.submit_disk(core, index),
+        }
+    }
+
+    // The round.
+
+    pub(crate) fn poll(
+        &mut self,
+        core: &mut Core,
+        timeout: Option<Duration>,
+        events: &mut Vec<Event>,
+    ) -> io::Result<()> {
+        let before = events.len();
+        let started = timeout.filter(|timeout| !timeout.is_zero()).map(|_| Instant::now());
+        let mut left = timeout;
+        loop {
+            let more_to_arm = !self.starved.is_empty() && self.rearm_starved();
+            let mut wait = left;
+            if self.pausing && let Some(resume) = self.resume_accepting() {
+                wait = Some(wait.map_or(resume, |wait| wait.min(resume)));
+            }
+            if more_to_arm || !core.ready.is_empty() {
+                wait = Some(Duration::ZERO);
+            }
+            let woken = self.ring.submit_and_wait(wait)?;
+            self.reap(core, events);
+            events.append(&mut core.ready);
+            if events.len() > before || !woken {
+                return Ok(());
+            }
+            // Only inner work was done (a cancellation, a close): wait for the rest of the time.
+            match (timeout, started) {
+                (None, _) => {}
+                (Some(timeout), Some(started)) if started.elapsed() < timeout => {
+                    left = Some(timeout - started.elapsed().min(timeout));
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn reap(&mut self, core: &mut Core, events: &mut Vec<Event>) {
+        let mut batch = std::mem::take(&mut self.done);
+        self.ring.reap(&mut batch);
+        for done in &batch {
+            let index = done.user_data as u32;
+            match done.user_data >> 56 {
+                kind if kind == Kind::Recv as u64 => self.on_recv(index, done, events),
+                kind if kind == Kind::Send as u64 => self.on_send(index, done, events),
+                kind if kind == Kind::Disk as u64 => self.on_disk(core, index, done, events),
+                kind if kind == Kind::Accept as u64 => self.on_accept(index, done, events),
+                kind if kind == Kind::Wake as u64 => {
+                    if self.waker.lower() {
+                        events.push(Event::Woken);
+                    }
+                    self.arm_waker();
+                }
+                _ => {}
+            }
+        }
+        batch.clear();
+        self.done = batch;
+    }
+
+    /// Cancels what can be, waits for everything in flight, and closes what is open. If the kernel does not let go
+    /// within [`LAST_WAIT`], the memory is leaked.
+    pub(crate) fn shut_down(&mut self, core: &mut Core) {
+        self.accepting = false;
+        self.set_accepting(false);
+        for index in 0..self.conns.slots() {
+            if let Some((conn, _)) = self.conns.at(index) {
+                self.close(core, conn);
+            }
+        }
+        let started = Instant::now();
+        let mut events = Vec::new();
+        let mut waker_left = true;
+        // The waker's read is armed again whenever it ends, so it is cancelled last and then not looked at.
+        while self.ring.in_flight > usize::from(waker_left) && started.elapsed() < LAST_WAIT {
+            if self.ring.submit_and_wait(Some(Duration::from_millis(100))).is_err() {
+                break;
+            }
+            self.reap(core, &mut events);
+            events.clear();
+        }
+        if self.ring.in_flight == 1 {
+            waker_left = false;
+            self.cancel(Kind::Wake, 0);
+        }
+        while self.ring.in_flight > 0 && !waker_left && started.elapsed() < LAST_WAIT {
+            if self.ring.submit_and_wait(Some(Duration::from_millis(100))).is_err() {
+                break;
+            }
+            let mut last = Vec::new();
+            self.ring.reap(&mut last);
+        }
+        if self.ring.in_flight > 0 {
+            core.leak();
+            self.recv.leak();
+            std::mem::forget(std::mem::replace(&mut self.conns, Conns::new(0)));
+            std::mem::forget(std::mem::replace(&mut self.wake_count, Box::new(0)));
+        }
+    }
+}

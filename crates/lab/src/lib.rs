@@ -1,2 +1,244 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Experiments that measure the figures of the papers.
+//! Experiments: the papers' tables and figures, and our own design questions, measured here.
+//!
+//! `senko lab list` and `senko lab run NAME` are thin users of [`experiments()`] and [`run`]. One file under `experiments/` is one
+//! table or figure, with its claim on top. A run ends in a [`Report`], whose [`Report::result_line`] is for machines and whose
+//! [`Report::text`] is for people.
+//!
+//! What always holds:
+//! - A figure is measured or absent. What could not be measured is named in `missing`, with the reason.
+//! - Each report carries the settings, the commit, the machine and the device.
+//! - The same options give the same requests: randomness comes from [`Options::seed`].
+
+#![deny(unsafe_code)]
+
+// What an experiment hands back: numbers, gaps, settings, tables.
+pub mod outcome;
+
+// The machine and the commit that a report names.
+pub mod provenance;
+
+// The experiments, one file each.
+pub mod experiments;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Map, Value, json};
+
+pub use outcome::{Outcome, Table};
+pub use provenance::{Commit, Machine};
+
+/// Where the traces lie unless told otherwise, from the project's root.
+pub const DEFAULT_TRACES: &str = "../shared/traces";
+
+/// How large a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// The same measurement, smaller: at most a minute or two on two cores.
+    Quick,
+    /// The measurement that goes into the documents.
+    Full,
+}
+
+impl Scale {
+    /// Its name in a result line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// What a user chooses for a run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How large the run is.
+    pub scale: Scale,
+    /// The folder of real traces; figures that need it are missing without it.
+    pub traces: PathBuf,
+    /// The seed of everything random.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            scale: Scale::Full,
+            traces: PathBuf::from(DEFAULT_TRACES),
+            seed: 1,
+        }
+    }
+}
+
+/// Hears how far a run is, for a progress bar.
+pub trait Progress {
+    /// `done` of `total` steps are behind; `doing` is next.
+    fn step(&self, done: u64, total: u64, doing: &str);
+}
+
+/// No progress bar.
+impl Progress for () {
+    fn step(&self, _: u64, _: u64, _: &str) {}
+}
+
+/// What an experiment is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    /// The paper, with figure or table, or the design question.
+    pub source: &'static str,
+    /// What it claims, or asks, in one sentence.
+    pub text: &'static str,
+}
+
+/// One table or figure.
+pub trait Experiment: Sync {
+    /// The name after `senko lab run`: lower case, hyphens.
+    fn name(&self) -> &'static str;
+
+    /// What it is about.
+    fn claim(&self) -> Claim;
+
+    /// Measures.
+    ///
+    /// # Errors
+    /// If the run as a whole is impossible. A part that is impossible is no error but an entry in [`Outcome::missing`].
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome>;
+}
+
+/// All experiments, in the order of `senko lab list`.
+pub fn experiments() -> &'static [&'static dyn Experiment] {
+    experiments::ALL
+}
+
+/// The experiment of this name.
+///
+/// # Errors
+/// If there is none; the sentence lists those that exist.
+pub fn find(name: &str) -> Result<&'static dyn Experiment> {
+    if let Some(found) = experiments()
+        .iter()
+        .find(|experiment| experiment.name() == name)
+    {
+        return Ok(*found);
+    }
+    let names: Vec<&str> = experiments()
+        .iter()
+        .map(|experiment| experiment.name())
+        .collect();
+    bail!(
+        "there is no experiment \"{name}\"; there are: {}",
+        names.join(", ")
+    )
+}
+
+/// Runs one experiment.
+///
+/// # Errors
+/// If there is no such experiment, or its run as a whole was impossible.
+pub fn run(name: &str, options: &Options, progress: &dyn Progress) -> Result<Report> {
+    let experiment = find(name)?;
+    let start = Instant::now();
+    let outcome = experiment
+        .run(options, progress)
+        .with_context(|| format!("the experiment {name} could not be run"))?;
+    Ok(Report {
+        experiment: experiment.name(),
+        claim: experiment.claim(),
+        scale: options.scale,
+        seed: options.seed,
+        outcome,
+        commit: Commit::current(),
+        machine: Machine::this(),
+        took: start.elapsed(),
+    })
+}
+
+/// An outcome with all that is needed to judge and repeat it.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The experiment's name.
+    pub experiment: &'static str,
+    /// What it is about.
+    pub claim: Claim,
+    /// How large the run was.
+    pub scale: Scale,
+    /// The seed.
+    pub seed: u64,
+    /// What was measured.
+    pub outcome: Outcome,
+    /// The source that was measured.
+    pub commit: Commit,
+    /// The machine it was measured on.
+    pub machine: Machine,
+    /// How long the run took.
+    pub took: Duration,
+}
+
+impl Report {
+    /// The report's fields in the order of a result line, each with its JSON value.
+    fn fields(&self) -> Vec<(&'static str, Value)> {
+        let mut settings = self.outcome.settings.clone();
+        settings.insert("seed".to_string(), json!(self.seed));
+        let mut fields = vec![
+            ("experiment", json!(self.experiment)),
+            ("scale", json!(self.scale.name())),
+            ("bars", json!(self.outcome.bars())),
+            ("settings", Value::Object(settings)),
+            ("commit", self.commit.to_json()),
+            ("machine", self.machine.to_json()),
+            ("device", Value::Object(self.outcome.device.clone())),
+        ];
+        if !self.outcome.missing().is_empty() {
+            fields.push(("missing", json!(self.outcome.missing())));
+        }
+        if let Some(noisy) = self.outcome.noisy() {
+            fields.push(("noisy", json!(noisy)));
+        }
+        fields
+    }
+
+    /// The report as one JSON object.
+    pub fn to_json(&self) -> Value {
+        Value::Object(
+            self.fields()
+                .into_iter()
+                .map(|(key, value)| (key.to_string(), value))
+                .collect::<Map<_, _>>(),
+        )
+    }
+
+    /// The last line of a run: `RESULT {"experiment":...}`, on one line, the fields in a fixed order.
+    pub fn result_line(&self) -> String {
+        let fields: Vec<String> = self
+            .fields()
+            .into_iter()
+            .map(|(key, value)| format!("\"{key}\":{value}"))
+            .collect();
+        format!("RESULT {{{}}}", fields.join(","))
+    }
+
+    /// The report for people: claim, tables, gaps. Ends with a newline.
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "{}: {}\n({})\n",
+            self.experiment, self.claim.text, self.claim.source
+        );
+        for table in &self.outcome.tables {
+            text.push('\n');
+            text.push_str(&table.to_markdown());
+        }
+        for (key, why) in self.outcome.missing() {
+            text.push_str(&format!("\nmissing {key}: {why}"));
+        }
+        text.push_str(&format!(
+            "\n{:.1} s on {}, commit {}\n",
+            self.took.as_secs_f64(),
+            self.machine,
+            self.commit
+        ));
+        text
+    }
+}

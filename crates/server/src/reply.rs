@@ -1,2 +1,370 @@
 // SPDX-License-Identifier: Apache-2.0
-//! (to be written)
+//! The ordered answers of one connection, some of them still waiting for flash or for another shard.
+//!
+//! Commands of a connection are answered in order, but a command that needs flash must not hold up the parsing of
+//! those behind it. A [`ReplyQueue`] is a row of [`Reply`]s; the last one is open, and commands that are answered at
+//! once append to it, so that in the usual case the whole queue is one `Vec` and nothing is allocated. A command
+//! that must wait gets a reply of its own, which is filled in later; what stands in front of the first waiting reply
+//! may be sent.
+//!
+//! ```text
+//!   front                                        back
+//!   | ready bytes, pages | waiting | ready bytes | waiting | ready bytes (open) |
+//!     `- fill_batch takes from here                           `- commands append here
+//! ```
+//! On a virtual connection (a session that runs commands for another shard) each command has its own reply, a *unit*, so
+//! that the shard that asked can put it in its place: [`ReplyQueue::next_unit`].
+//!
+//! Always holds: (R1) bytes leave in the order of the commands; (R2) a page or pin is owned by exactly one reply or
+//! batch; (R3) recycled buffers keep at most [`KEPT`] bytes each, and at most [`SPARE`] of them are kept.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use senko_io::{PageBuf, Piece, SendBatch};
+
+/// Capacity that a recycled buffer may keep.
+const KEPT: usize = 64 << 10;
+/// Recycled replies kept.
+const SPARE: usize = 16;
+/// Most pieces in one batch.
+pub const BATCH_PIECES: usize = 64;
+/// A batch is closed once it carries this many bytes.
+pub const BATCH_BYTES: usize = 1 << 20;
+
+/// A part of a reply, in order.
+#[derive(Debug)]
+enum Part {
+    /// The next so many of the reply's own bytes.
+    Bytes(usize),
+    /// A range of a frame.
+    Page(PageBuf, Range<usize>),
+    /// Memory kept in place by a pin.
+    Pinned { ptr: *const u8, len: usize, pin: u64 },
+}
+
+/// One answer, or a run of answers that need not wait.
+#[derive(Debug, Default)]
+pub struct Reply {
+    /// The bytes it owns; commands append text here.
+    pub bytes: Vec<u8>,
+    /// Bytes already taken into a batch.
+    taken: usize,
+    /// Bytes that `parts` covers.
+    covered: usize,
+    parts: VecDeque<Part>,
+    waiting: bool,
+}
+
+impl Reply {
+    /// Appends a line of text.
+    #[inline]
+    pub fn line(&mut self, text: &str) {
+        self.bytes.extend_from_slice(text.as_bytes());
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+    /// Appends part of a frame, without copying it.
+    pub fn page(&mut self, buf: PageBuf, range: Range<usize>) {
+        self.cover();
+        self.parts.push_back(Part::Page(buf, range));
+    }
+    /// Appends memory that stays as it is until `pin` is given back.
+    pub fn pinned(&mut self, memory: &[u8], pin: u64) {
+        self.cover();
+        self.parts.push_back(Part::Pinned { ptr: memory.as_ptr(), len: memory.len(), pin });
+    }
+    /// Puts the bytes appended since the last part into the order.
+    fn cover(&mut self) {
+        let len = self.bytes.len() - self.covered;
+        if len > 0 {
+            self.parts.push_back(Part::Bytes(len));
+            self.covered = self.bytes.len();
+        }
+    }
+    fn is_empty(&self) -> bool {
+        self.bytes.len() == self.taken && self.parts.is_empty()
+    }
+    fn len(&self) -> usize {
+        let beyond: usize = self
+            .parts
+            .iter()
+            .map(|part| match part {
+                Part::Bytes(_) => 0,
+                Part::Page(_, range) => range.len(),
+                Part::Pinned { len, .. } => *len,
+            })
+            .sum();
+        self.bytes.len() - self.taken + beyond
+    }
+    /// Empties it for another use; its pins go to `unpinned`.
+    fn reset(&mut self, unpinned: &mut Vec<u64>) {
+        self.bytes.clear();
+        if self.bytes.capacity() > KEPT {
+            self.bytes = Vec::new();
+        }
+        for part in self.parts.drain(..) {
+            if let Part::Pinned { pin, .. } = part {
+                unpinned.push(pin);
+            }
+        }
+        (self.taken, self.covered, self.waiting) = (0, 0, false);
+    }
+}
+
+/// A reply's place; stays the same while the queue moves on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place(u64);
+
+/// The answers of one connection.
+#[derive(Debug, Default)]
+pub struct ReplyQueue {
+    replies: VecDeque<Reply>,
+    /// Number of the front reply.
+    front: u64,
+    waiting: usize,
+    spare: Vec<Reply>,
+    units: bool,
+}
+
+impl ReplyQueue {
+    /// An empty queue; with `units`, one in which each command has a reply of its own.
+    pub fn new(units: bool) -> ReplyQueue {
+        ReplyQueue { units, ..ReplyQueue::default() }
+    }
+    /// Replies that wait for flash or another shard.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+    /// Nothing to send, and nothing to wait for.
+    pub fn is_empty(&self) -> bool {
+        self.replies.iter().all(|reply| !reply.waiting && reply.is_empty())
+    }
+    /// Something can be sent now.
+    pub fn sendable(&self) -> bool {
+        self.replies.iter().take_while(|reply| !reply.waiting).any(|reply| !reply.is_empty())
+    }
+    /// Bytes that lie here, pages and pinned memory included.
+    pub fn queued_bytes(&self) -> usize {
+        self.replies.iter().map(Reply::len).sum()
+    }
+    /// Frames held by replies that are not in a batch yet.
+    pub fn pages(&self) -> usize {
+        self.replies.iter().flat_map(|reply| &reply.parts).filter(|part| matches!(part, Part::Page(..))).count()
+    }
+    /// Parts (pages, pins, runs of bytes) that lie here.
+    pub fn parts(&self) -> usize {
+        self.replies.iter().map(|reply| reply.parts.len()).sum()
+    }
+
+    /// Where the next command writes.
+    #[inline]
+    pub(crate) fn begin(&mut self) -> Place {
+        if self.units || self.replies.back().is_none_or(|reply| reply.waiting) {
+            let reply = self.spare.pop().unwrap_or_default();
+            self.replies.push_back(reply);
+        }
+        Place(self.front + self.replies.len() as u64 - 1)
+    }
+    /// The reply at a place.
+    #[inline]
+    pub(crate) fn at(&mut self, place: Place) -> &mut Reply {
+        let index = (place.0 - self.front) as usize;
+        &mut self.replies[index]
+    }
+    /// The command that began at `place`, and wrote nothing yet, must wait: the place of its own reply.
+    pub(crate) fn wait(&mut self, place: Place) -> Place {
+        self.waiting += 1;
+        let mut place = place;
+        if !self.units && !self.at(place).is_empty() {
+            let reply = self.spare.pop().unwrap_or_default();
+            self.replies.push_back(reply);
+            place = Place(self.front + self.replies.len() as u64 - 1);
+        }
+        self.at(place).waiting = true;
+        place
+    }
+    /// The wait at `place` is over: its reply is complete.
+    pub(crate) fn ready(&mut self, place: Place) {
+        let reply = self.at(place);
+        debug_assert!(reply.waiting);
+        reply.waiting = false;
+        self.waiting -= 1;
+    }
+
+    fn drop_front(&mut self, unpinned: &mut Vec<u64>) {
+        if let Some(mut reply) = self.replies.pop_front() {
+            self.front += 1;
+            reply.reset(unpinned);
+            if self.spare.len() < SPARE {
+                self.spare.push(reply);
+            }
+        }
+    }
+
+    /// Moves what can be sent into `batch` (which must be empty), up to [`BATCH_PIECES`] pieces and about
+    /// [`BATCH_BYTES`] bytes. False if there was nothing.
+    pub fn fill_batch(&mut self, batch: &mut SendBatch) -> bool {
+        debug_assert!(batch.bytes.is_empty() && batch.pieces.is_empty());
+        let mut total = 0;
+        // Never pushed to: a reply is dropped here only when its parts have moved on.
+        let mut unpinned = Vec::new();
+        while let Some(reply) = self.replies.front_mut() {
+            if reply.waiting {
+                break;
+            }
+            if batch.bytes.is_empty() && batch.pieces.is_empty() && reply.parts.is_empty() && reply.taken == 0 {
+                // The usual case: one run of bytes changes hands whole.
+                std::mem::swap(&mut batch.bytes, &mut reply.bytes);
+                total = batch.bytes.len();
+            } else if !take(reply, batch, &mut total) {
+                break;
+            }
+            self.drop_front(&mut unpinned);
+            if total >= BATCH_BYTES || batch.pieces.len() >= BATCH_PIECES {
+                break;
+            }
+        }
+        total > 0
+    }
+
+    /// Copies the frames held here into bytes, so that they are free for other connections.
+    pub fn spill(&mut self) {
+        for reply in self.replies.iter_mut().filter(|reply| !reply.parts.is_empty()) {
+            reply.cover();
+            let mut bytes = Vec::with_capacity(reply.len());
+            let mut parts = VecDeque::new();
+            let mut at = reply.taken;
+            for part in reply.parts.drain(..) {
+                let before = bytes.len();
+                match part {
+                    Part::Bytes(len) => {
+                        bytes.extend_from_slice(&reply.bytes[at..at + len]);
+                        at += len;
+                    }
+                    Part::Page(buf, range) => bytes.extend_from_slice(&buf[range]),
+                    pinned => {
+                        parts.push_back(pinned);
+                        continue;
+                    }
+                }
+                parts.push_back(Part::Bytes(bytes.len() - before));
+            }
+            (reply.taken, reply.covered) = (0, bytes.len());
+            reply.bytes = bytes;
+            reply.parts = parts;
+        }
+    }
+
+    /// The next complete unit, in order (only of a queue made with units).
+    pub fn next_unit(&mut self) -> Option<Vec<u8>> {
+        debug_assert!(self.units);
+        let reply = self.replies.front_mut().filter(|reply| !reply.waiting)?;
+        debug_assert!(reply.parts.is_empty(), "a unit is only bytes");
+        let bytes = std::mem::take(&mut reply.bytes);
+        self.drop_front(&mut Vec::new());
+        Some(bytes)
+    }
+
+    /// Drops everything; pins go to `unpinned`.
+    pub(crate) fn clear(&mut self, unpinned: &mut Vec<u64>) {
+        while !self.replies.is_empty() {
+            self.drop_front(unpinned);
+        }
+        self.waiting = 0;
+    }
+}
+
+/// Moves the parts of a ready reply into a batch; false if the batch is full before its end.
+fn take(reply: &mut Reply, batch: &mut SendBatch, total: &mut usize) -> bool {
+    reply.cover();
+    if batch.pieces.is_empty() && !batch.bytes.is_empty() {
+        batch.pieces.push(Piece::Bytes(0..batch.bytes.len()));
+    }
+    while let Some(part) = reply.parts.pop_front() {
+        if batch.pieces.len() >= BATCH_PIECES || *total >= BATCH_BYTES {
+            reply.parts.push_front(part);
+            return false;
+        }
+        match part {
+            Part::Bytes(len) => {
+                let start = batch.bytes.len();
+                batch.bytes.extend_from_slice(&reply.bytes[reply.taken..reply.taken + len]);
+                reply.taken += len;
+                *total += len;
+                match batch.pieces.last_mut() {
+                    Some(Piece::Bytes(range)) if range.end == start => range.end += len,
+                    _ => batch.pieces.push(Piece::Bytes(start..start + len)),
+                }
+            }
+            Part::Page(buf, range) => {
+                *total += range.len();
+                batch.pieces.push(Piece::Page(buf, range));
+            }
+            Part::Pinned { ptr, len, pin } => {
+                *total += len;
+                batch.pieces.push(Piece::Pinned { ptr, len, pin });
+            }
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(queue: &mut ReplyQueue) -> Vec<u8> {
+        let mut all = Vec::new();
+        loop {
+            let mut batch = SendBatch::default();
+            if !queue.fill_batch(&mut batch) {
+                return all;
+            }
+            if batch.pieces.is_empty() {
+                all.extend_from_slice(&batch.bytes);
+            }
+            for piece in &batch.pieces {
+                match piece {
+                    Piece::Bytes(range) => all.extend_from_slice(&batch.bytes[range.clone()]),
+                    other => panic!("unexpected piece {other:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn waiting_replies_hold_back_what_follows() {
+        let mut queue = ReplyQueue::new(false);
+        let place = queue.begin();
+        queue.at(place).line("one");
+        let place = queue.begin();
+        let slot = queue.wait(place);
+        let place = queue.begin();
+        queue.at(place).line("three");
+        let place = queue.begin();
+        queue.at(place).line("four");
+        assert_eq!(sent(&mut queue), b"one\r\n");
+        assert!(!queue.is_empty() && !queue.sendable());
+        queue.at(slot).line("two");
+        queue.ready(slot);
+        assert_eq!(sent(&mut queue), b"two\r\nthree\r\nfour\r\n");
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn units_stay_apart() {
+        let mut queue = ReplyQueue::new(true);
+        let first = queue.begin();
+        let first = queue.wait(first);
+        let second = queue.begin();
+        queue.at(second).line("b");
+        queue.begin();
+        assert_eq!(queue.next_unit(), None);
+        queue.at(first).line("a");
+        queue.ready(first);
+        assert_eq!(queue.next_unit().as_deref(), Some(b"a\r\n".as_slice()));
+        assert_eq!(queue.next_unit().as_deref(), Some(b"b\r\n".as_slice()));
+        assert_eq!(queue.next_unit().as_deref(), Some(b"".as_slice()));
+        assert_eq!(queue.next_unit(), None);
+    }
+}

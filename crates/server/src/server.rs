@@ -1,2 +1,434 @@
 // SPDX-License-Identifier: Apache-2.0
-//! (to be written)
+//! A server from start to end: bind, open the flash files, deal out memory, run the workers, drain.
+//!
+//! ```text
+//! Server::bind -> Bound::start -> RunningServer::join
+//!  sockets         flash files,      every worker has closed its connections
+//!  (as root)       workers
+//! ```
+//!
+//! Each worker makes its event loop and its shard on its own thread (neither may move) and reports back; the server is
+//! ready when all have, and only then does a worker accept. An error in one ends the others before anybody was served.
+
+pub mod plan;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use senko_cache::{DeviceSlice, ShardConfig};
+use senko_io::trace::Recorder;
+use senko_io::{Backend, FileOptions, FlashFile, Listener, PAGE_SIZE, Waker};
+
+use crate::route::Mesh;
+use crate::settings::Settings;
+use crate::shared::Shared;
+use crate::worker::{Worker, WorkerConfig};
+use plan::{MemoryPlan, memory_plan};
+
+/// Why a server did not start, or did not end well: one sentence.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ServerError(pub String);
+
+impl From<std::io::Error> for ServerError {
+    fn from(error: std::io::Error) -> ServerError {
+        ServerError(error.to_string())
+    }
+}
+
+/// Starts servers.
+pub struct Server;
+
+impl Server {
+    /// Binds and starts in one step.
+    ///
+    /// # Errors
+    /// One sentence on what was wrong with the settings or the machine.
+    pub fn start(settings: Settings) -> Result<RunningServer, ServerError> {
+        Server::bind(settings)?.start()
+    }
+
+    /// Checks the settings and binds the sockets. Clients that connect wait until [`Bound::start`].
+    ///
+    /// # Errors
+    /// One sentence on what was wrong.
+    pub fn bind(settings: Settings) -> Result<Bound, ServerError> {
+        check(&settings)?;
+        // Sizes that are known now are checked before a file of gigabytes is made.
+        let sizes: Vec<u64> = settings.flash.iter().map(|f| if f.bytes == 0 { 1 << 40 } else { f.bytes }).collect();
+        memory_plan(&settings, &sizes).map_err(ServerError)?;
+        let listeners = listen(&settings)?;
+        Ok(Bound { settings, listeners })
+    }
+}
+
+/// A server whose sockets are bound.
+#[derive(Debug)]
+pub struct Bound {
+    settings: Settings,
+    listeners: Vec<Listening>,
+}
+
+#[derive(Clone, Debug)]
+struct Listening {
+    listener: Listener,
+    address: Option<SocketAddr>,
+}
+
+impl Bound {
+    /// The TCP addresses bound, ports as the kernel chose them.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().filter_map(|l| l.address).collect()
+    }
+
+    /// Opens flash, starts the workers; returns when all of them serve.
+    ///
+    /// # Errors
+    /// One sentence on what was wrong.
+    pub fn start(self) -> Result<RunningServer, ServerError> {
+        let addresses = self.addresses();
+        let Bound { settings, listeners } = self;
+        let recorder = match &settings.trace {
+            Some(path) => Some(Arc::new(Recorder::create(path)?)),
+            None => None,
+        };
+        let files = open_flash(&settings, recorder.as_ref())?;
+        let sizes: Vec<u64> = files.iter().map(|f| f.pages() * PAGE_SIZE as u64).collect();
+        let plan = memory_plan(&settings, &sizes).map_err(ServerError)?;
+        let slices = slices(&settings, &plan, &sizes);
+        let shared = Arc::new(Shared::new(settings.clone()));
+
+        let (ready, reports) = mpsc::channel();
+        let mut threads = Vec::new();
+        let mut go = Vec::new();
+        for (index, slices) in slices.into_iter().enumerate() {
+            let (go_on, wait) = mpsc::channel();
+            let config = WorkerConfig {
+                index,
+                loop_config: plan.loop_config.clone(),
+                pending: plan.pending,
+                shard: shard_config(&settings, &plan, index, slices),
+                files: files.clone(),
+                // One worker accepts for all: it sees every connection, so the limit and the spreading need no agreement.
+                listeners: if index == 0 { listeners.iter().map(|l| l.listener.clone()).collect() } else { Vec::new() },
+                shared: Arc::clone(&shared),
+            };
+            let ready = ready.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("senko-worker{index}"))
+                .spawn(move || work(config, &ready, &wait))
+                .map_err(|e| ServerError(format!("cannot start a thread: {e}")))?;
+            threads.push(thread);
+            go.push(go_on);
+        }
+        drop(ready);
+
+        let mut loops: Vec<Option<LoopReport>> = (0..threads.len()).map(|_| None).collect();
+        for report in reports.iter().take(threads.len()) {
+            let report = report.map_err(ServerError)?; // dropping `go` ends the others
+            let index = report.index;
+            loops[index] = Some(report);
+        }
+        let Some(loops) = loops.into_iter().collect::<Option<Vec<_>>>() else {
+            return Err(ServerError("a worker thread ended before it was ready".into()));
+        };
+        let wakers: Vec<Waker> = loops.iter().map(|l| l.waker.clone()).collect();
+        let mesh = Arc::new(Mesh::new(wakers));
+        let control = Control { stop: Arc::new(Stop { draining: AtomicBool::new(false) }), mesh: Arc::clone(&mesh) };
+        for go_on in &go {
+            // A worker that is gone shows in `join`.
+            let _ = go_on.send((Arc::clone(&mesh), control.clone()));
+        }
+        let report = StartReport {
+            addresses,
+            unix_socket: settings.unix_socket.clone(),
+            threads: settings.threads,
+            backend: match loops[0].backend {
+                Backend::Uring => "io_uring",
+                Backend::Posix => "posix",
+            },
+            fallback_reason: loops[0].fallback.clone(),
+            memory: plan.total,
+            shard_memory: (plan.shard * settings.threads) as u64,
+            region: if files.is_empty() { 0 } else { plan.region as u64 },
+            max_item: settings.max_item as u64,
+            flash: files
+                .iter()
+                .map(|f| FlashReport { path: f.path().to_path_buf(), bytes: f.pages() * PAGE_SIZE as u64, direct: f.direct() })
+                .collect(),
+        };
+        Ok(RunningServer { control, threads, report, recorder, listeners })
+    }
+}
+
+/// What was started.
+#[derive(Clone, Debug)]
+pub struct StartReport {
+    /// TCP addresses bound.
+    pub addresses: Vec<SocketAddr>,
+    /// Unix socket bound.
+    pub unix_socket: Option<PathBuf>,
+    /// Workers, each with a shard.
+    pub threads: usize,
+    /// `io_uring` or `posix`.
+    pub backend: &'static str,
+    /// Why it is posix, where nobody asked for that.
+    pub fallback_reason: Option<String>,
+    /// Bytes of memory planned in all.
+    pub memory: u64,
+    /// Bytes of that for items, index and write buffers.
+    pub shard_memory: u64,
+    /// Bytes of a region; 0 without flash.
+    pub region: u64,
+    /// Bytes of the largest value.
+    pub max_item: u64,
+    /// Flash in use.
+    pub flash: Vec<FlashReport>,
+}
+
+/// One flash file or device.
+#[derive(Clone, Debug)]
+pub struct FlashReport {
+    /// Path as given.
+    pub path: PathBuf,
+    /// Bytes.
+    pub bytes: u64,
+    /// Whether the page cache is bypassed.
+    pub direct: bool,
+}
+
+/// Stops a server from any thread.
+#[derive(Clone)]
+pub struct Control {
+    stop: Arc<Stop>,
+    mesh: Arc<Mesh>,
+}
+
+struct Stop {
+    draining: AtomicBool,
+}
+
+impl Control {
+    /// Stops accepting, lets every request that was received be answered, closes, ends.
+    pub fn shutdown(&self) {
+        self.stop.draining.store(true, Ordering::Release);
+        self.mesh.wake_all();
+    }
+
+    /// Whether [`Control::shutdown`] was called.
+    pub fn draining(&self) -> bool {
+        self.stop.draining.load(Ordering::Acquire)
+    }
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control").field("draining", &self.draining()).finish_non_exhaustive()
+    }
+}
+
+/// A server that serves. Dropping it without [`RunningServer::join`] leaves the threads running until [`Control::shutdown`].
+#[derive(Debug)]
+pub struct RunningServer {
+    control: Control,
+    threads: Vec<JoinHandle<Result<(), String>>>,
+    report: StartReport,
+    recorder: Option<Arc<Recorder>>,
+    listeners: Vec<Listening>,
+}
+
+impl RunningServer {
+    /// What was started.
+    pub fn report(&self) -> &StartReport {
+        &self.report
+    }
+
+    /// The first TCP port bound.
+    pub fn local_port(&self) -> Option<u16> {
+        self.listeners.iter().find_map(|l| l.listener.local_port())
+    }
+
+    /// Stops it from elsewhere.
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    /// As [`Control::shutdown`].
+    pub fn shutdown(&self) {
+        self.control.shutdown();
+    }
+
+    /// Waits for the end: a shutdown, or a failure of a worker.
+    ///
+    /// # Errors
+    /// When a worker failed.
+    pub fn join(self) -> Result<(), ServerError> {
+        let mut failed = None;
+        for thread in self.threads {
+            match thread.join() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => failed = failed.or(Some(error)),
+                Err(_) => failed = failed.or(Some("a worker thread panicked; its message is above".into())),
+            }
+        }
+        if let Some(recorder) = &self.recorder
+            && let Err(error) = recorder.flush()
+        {
+            failed = failed.or(Some(format!("the trace {} is incomplete: {error}", recorder.path().display())));
+        }
+        failed.map_or(Ok(()), |error| Err(ServerError(error)))
+    }
+}
+
+/// What a worker tells once it is ready.
+struct LoopReport {
+    index: usize,
+    waker: Waker,
+    backend: Backend,
+    fallback: Option<String>,
+}
+
+/// A worker's thread.
+fn work(
+    config: WorkerConfig,
+    ready: &mpsc::Sender<Result<LoopReport, String>>,
+    go: &mpsc::Receiver<(Arc<Mesh>, Control)>,
+) -> Result<(), String> {
+    let index = config.index;
+    let worker = match Worker::new(config) {
+        Ok(worker) => worker,
+        Err(error) => {
+            let _ = ready.send(Err(error));
+            return Ok(()); // `Bound::start` reports it
+        }
+    };
+    let report = LoopReport {
+        index,
+        waker: worker.waker(),
+        backend: worker.backend(),
+        fallback: worker.fallback_reason().map(str::to_owned),
+    };
+    if ready.send(Ok(report)).is_err() {
+        return Ok(());
+    }
+    let Ok((mesh, control)) = go.recv() else {
+        return Ok(()); // another worker could not start
+    };
+    // Whatever ends this worker ends the server: a cache that lost a shard would answer misses for ever.
+    let guard = EndsAll(control.clone());
+    let result = worker.run(&mesh, &control);
+    drop(guard);
+    result
+}
+
+struct EndsAll(Control);
+
+impl Drop for EndsAll {
+    fn drop(&mut self) {
+        self.0.shutdown();
+    }
+}
+
+fn check(settings: &Settings) -> Result<(), ServerError> {
+    let wrong = |text: &str| Err(ServerError(text.to_string()));
+    if settings.threads == 0 || settings.max_connections == 0 || settings.requests_per_turn == 0 {
+        return wrong("threads, connections and requests per turn must be greater than 0");
+    }
+    if settings.listen.is_empty() && settings.unix_socket.is_none() {
+        return wrong("there is nothing to listen on: neither an address nor a Unix socket");
+    }
+    for (n, spec) in settings.flash.iter().enumerate() {
+        if settings.flash[..n].iter().any(|other| other.path == spec.path) {
+            return Err(ServerError(format!("the flash file {} is named twice", spec.path.display())));
+        }
+    }
+    if settings.trace.is_some() && settings.flash.is_empty() {
+        return wrong("--trace records what reaches flash devices, and there is none");
+    }
+    Ok(())
+}
+
+fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
+    let mut all: Vec<Listening> = Vec::new();
+    for address in &settings.listen {
+        let mut address = *address;
+        // Port 0 is one free port, not one an address.
+        if address.port() == 0
+            && let Some(port) = all.iter().find_map(|l| l.listener.local_port())
+        {
+            address.set_port(port);
+        }
+        match Listener::tcp(address, settings.backlog) {
+            Ok(listener) => {
+                address.set_port(listener.local_port().unwrap_or(address.port()));
+                all.push(Listening { listener, address: Some(address) });
+            }
+            // "All interfaces" means those that there are: a machine without IPv6 still has the others.
+            Err(error) if address.is_ipv6() && !all.is_empty() && error.kind() != std::io::ErrorKind::AddrInUse => {
+                tracing::warn!("{error}");
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if let Some(path) = &settings.unix_socket {
+        let listener = Listener::unix(path, settings.unix_mask, settings.backlog)?;
+        all.push(Listening { listener, address: None });
+    }
+    Ok(all)
+}
+
+fn open_flash(settings: &Settings, recorder: Option<&Arc<Recorder>>) -> Result<Vec<Arc<FlashFile>>, ServerError> {
+    let open = |(number, spec): (usize, &crate::settings::FlashSpec)| {
+        let options = FileOptions {
+            bytes: spec.bytes,
+            discard: settings.discard,
+            recorder: recorder.map(|r| (Arc::clone(r), number as u16)),
+        };
+        Ok(Arc::new(FlashFile::open(&spec.path, &options)?))
+    };
+    settings.flash.iter().enumerate().map(open).collect()
+}
+
+/// Each worker's part of each file: the same number of whole regions, side by side.
+fn slices(settings: &Settings, plan: &MemoryPlan, sizes: &[u64]) -> Vec<Vec<DeviceSlice>> {
+    let region_pages = (plan.region / PAGE_SIZE) as u64;
+    let slice = |worker: usize, device: usize, bytes: u64| {
+        let pages = bytes / PAGE_SIZE as u64 / settings.threads as u64 / region_pages * region_pages;
+        DeviceSlice { device: device as u16, first_page: worker as u64 * pages, pages }
+    };
+    (0..settings.threads)
+        .map(|worker| sizes.iter().enumerate().map(|(device, bytes)| slice(worker, device, *bytes)).collect())
+        .collect()
+}
+
+fn shard_config(settings: &Settings, plan: &MemoryPlan, index: usize, flash: Vec<DeviceSlice>) -> ShardConfig {
+    ShardConfig {
+        memory: plan.shard,
+        max_item: settings.max_item,
+        flash,
+        region: plan.region,
+        policy: settings.policy,
+        admission: share_of_budget(settings),
+        promote_after: settings.promote_after,
+        reinsert: settings.reinsert,
+        no_evict: settings.no_evict,
+        shard: index as u32,
+        shards: settings.threads as u32,
+        seed: settings.seed.wrapping_add(index as u64),
+    }
+}
+
+/// The write budget is the server's, so each shard has its share of it.
+fn share_of_budget(settings: &Settings) -> senko_cache::Admission {
+    let mut admission = settings.admission;
+    if let Some(budget) = &mut admission.budget {
+        budget.bytes_per_second = (budget.bytes_per_second / settings.threads as u64).max(1);
+        budget.burst = (budget.burst / settings.threads as u64).max(1);
+    }
+    admission
+}

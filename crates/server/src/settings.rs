@@ -44,6 +44,11 @@ pub struct Settings {
     pub max_connections: usize,
     /// Worker threads, one shard each.
     pub threads: usize,
+    /// At the connection limit: answer `ERROR Too many open connections` and close (memcached's `maxconns_fast`), or
+    /// else leave newcomers in the kernel's queue.
+    pub refuse_fast: bool,
+    /// Connections that the kernel keeps waiting for an accept (memcached's `-b`).
+    pub backlog: u32,
     /// Seconds after which an idle connection is closed; 0: never.
     pub idle_timeout: u32,
     /// Most requests of one connection before others get their turn (memcached's `-R`).
@@ -58,6 +63,10 @@ pub struct Settings {
     pub allow_shutdown: bool,
     /// `stats cachedump` and `lru_crawler metadump` are refused (`-X`).
     pub no_dump: bool,
+    /// `watch` is refused (`-W`).
+    pub no_watch: bool,
+    /// Count requests by key prefix from the start, with this delimiter (`-D`); `None`: `:` once `stats detail on` came.
+    pub prefix_delimiter: Option<u8>,
     /// Verbosity, 0 to 3.
     pub verbosity: u8,
     /// Only this protocol (`-B`): ascii, binary; `None`: each connection's first byte decides.
@@ -110,6 +119,8 @@ impl Default for Settings {
             max_item: 1 << 20,
             max_connections: 1024,
             threads: 1,
+            refuse_fast: true,
+            backlog: 1024,
             idle_timeout: 0,
             requests_per_turn: 20,
             no_evict: false,
@@ -117,6 +128,8 @@ impl Default for Settings {
             no_flush_all: false,
             allow_shutdown: false,
             no_dump: false,
+            no_watch: false,
+            prefix_delimiter: None,
             verbosity: 0,
             only_protocol: None,
             flash: Vec::new(),

@@ -1,2 +1,387 @@
 // SPDX-License-Identifier: Apache-2.0
-//! (to be written)
+//! What all workers see: settings, published statistics, the connection table, and requests that concern every
+//! shard (flush, reset, shutdown, memory limit).
+//!
+//! Nothing here is locked or written per request, except the per-prefix counters while `stats detail` is on.
+//!
+//! **flush_all.** A flush that was acknowledged on one connection must hold for every later command on any
+//! connection. [`Shared::flush`] raises a generation before the reply is made; every session compares the
+//! generation with the one its shard last applied before it runs a command, and before it completes one that had to
+//! wait ([`FlushCursor::apply`]). Raise (a read-modify-write) and load (acquire) act on one word, so whoever reads
+//! after the raise sees it; and a client that learnt of the acknowledgement and then sends a command has the
+//! kernel's socket locks between the two, which order them on every machine. A value stored after a flush is stored
+//! after its shard applied it: the same check stands before the store. A flush itself runs only when its connection
+//! has no command under way on another shard, so that nothing sent before it is stored behind it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use senko_cache::{CacheStats, Shard, SlabClassStats};
+use senko_io::DiskStats;
+
+use crate::settings::Settings;
+
+/// The version of the memcached protocols that is spoken. Clients read it as numbers, so it stands first.
+pub const PROTOCOL_VERSION: &str = "1.6.18";
+
+macro_rules! thread_stats {
+    ($($name:ident)*) => {
+        /// Counters of one worker, with memcached's names. Plain integers: their thread counts, the worker publishes.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[allow(missing_docs)] // memcached's names, described in its protocol text
+        pub struct ThreadStats { $(pub $name: u64,)* }
+
+        impl ThreadStats {
+            /// Adds another worker's counters.
+            pub fn add(&mut self, other: &ThreadStats) {
+                $(self.$name = self.$name.wrapping_add(other.$name);)*
+            }
+        }
+    };
+}
+
+thread_stats! {
+    cmd_get cmd_set cmd_touch cmd_meta get_hits get_misses
+    delete_misses delete_hits incr_misses incr_hits decr_misses decr_hits
+    cas_misses cas_hits cas_badval touch_hits touch_misses
+    store_too_large store_no_memory
+    bytes_read bytes_written conn_yields idle_kicks
+    forwarded retries
+}
+
+/// What a worker shows the others, about ten times a second.
+#[derive(Clone, Debug, Default)]
+pub struct Published {
+    /// Command counters.
+    pub stats: ThreadStats,
+    /// The shard's counters.
+    pub cache: CacheStats,
+    /// The shard's slab classes.
+    pub slabs: Vec<SlabClassStats>,
+    /// What its devices did.
+    pub disk: DiskStats,
+    /// The reset generation that these counters have seen.
+    pub reset: u64,
+}
+
+/// A row of `stats conns`.
+#[derive(Debug)]
+pub struct ConnEntry {
+    /// The peer, as memcached writes it: `tcp:127.0.0.1:59744`, `unix:/path`.
+    pub addr: String,
+    /// The listening address.
+    pub listen_addr: String,
+    /// Unix seconds of the last command.
+    pub last_command: AtomicU32,
+}
+
+/// How the server was asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    /// It was not.
+    No,
+    /// At once.
+    Now,
+    /// After connections have been answered.
+    Graceful,
+}
+
+/// Counters of connections; changed on accept and close only.
+#[derive(Debug, Default)]
+pub struct ConnCounts {
+    /// Open now.
+    pub current: AtomicUsize,
+    /// Opened since the start.
+    pub total: AtomicU64,
+    /// Turned away at the limit.
+    pub rejected: AtomicU64,
+    /// Times that accepting stopped at the limit.
+    pub listen_disabled: AtomicU64,
+    /// Microseconds for which accepting was stopped.
+    pub listen_disabled_us: AtomicU64,
+    /// 0 while accepting is stopped.
+    pub accepting: AtomicU8,
+}
+
+/// Counters of one key prefix (`stats detail`).
+#[derive(Clone, Copy, Debug, Default)]
+struct Prefix {
+    get: u64,
+    hit: u64,
+    set: u64,
+    del: u64,
+}
+
+/// What a command did to a key, for `stats detail`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Touched {
+    Get { hit: bool },
+    Set,
+    Delete,
+}
+
+/// Prefixes counted at most, so that clients cannot fill memory with them.
+const MAX_PREFIXES: usize = 10_000;
+
+/// `stats detail`: requests by key prefix.
+#[derive(Debug)]
+pub(crate) struct PrefixStats {
+    on: AtomicU8,
+    delimiter: u8,
+    table: Mutex<HashMap<Vec<u8>, Prefix>>,
+}
+
+/// What all workers see.
+#[derive(Debug)]
+pub struct Shared {
+    /// What the server was told.
+    pub settings: Settings,
+    /// Number of shards, one a worker.
+    pub shards: usize,
+    /// Unix seconds of the start.
+    pub started: u32,
+    /// Connection counters.
+    pub conn_counts: ConnCounts,
+    flush_generation: AtomicU64,
+    /// Unix seconds at which a delayed flush is due; 0: none.
+    flush_due: AtomicU32,
+    flushes: AtomicU64,
+    reset_generation: AtomicU64,
+    dram_limit: AtomicU64,
+    shutdown: AtomicU8,
+    verbosity: AtomicU8,
+    published: Vec<Mutex<Published>>,
+    conns: Mutex<BTreeMap<u64, Arc<ConnEntry>>>,
+    pub(crate) prefixes: PrefixStats,
+}
+
+/// A poisoned lock only means that a thread panicked while it held plain counters: they are still usable.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// The state of a server with `shards` shards that starts at `started` (Unix seconds).
+    pub fn new(settings: Settings, shards: usize, started: u32) -> Shared {
+        let prefixes = PrefixStats {
+            on: AtomicU8::new(u8::from(settings.prefix_delimiter.is_some())),
+            delimiter: settings.prefix_delimiter.unwrap_or(b':'),
+            table: Mutex::new(HashMap::new()),
+        };
+        Shared {
+            shards,
+            started,
+            conn_counts: ConnCounts { accepting: AtomicU8::new(1), ..ConnCounts::default() },
+            flush_generation: AtomicU64::new(0),
+            flush_due: AtomicU32::new(0),
+            flushes: AtomicU64::new(0),
+            reset_generation: AtomicU64::new(0),
+            dram_limit: AtomicU64::new(0),
+            shutdown: AtomicU8::new(0),
+            verbosity: AtomicU8::new(settings.verbosity),
+            published: (0..shards).map(|_| Mutex::default()).collect(),
+            conns: Mutex::default(),
+            prefixes,
+            settings,
+        }
+    }
+
+    /// What `version` answers.
+    pub fn version(&self) -> String {
+        if self.settings.drop_in {
+            PROTOCOL_VERSION.to_owned()
+        } else {
+            format!("{PROTOCOL_VERSION}-senko-{}", env!("CARGO_PKG_VERSION"))
+        }
+    }
+
+    // ---- flush ----
+
+    /// Everything stored before this call is gone from every shard, for every command that starts after it. A delayed
+    /// flush that was waiting is replaced, as in memcached.
+    pub fn flush(&self) {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        self.flush_due.store(0, Ordering::Relaxed);
+        self.flush_generation.fetch_add(1, Ordering::AcqRel);
+    }
+    /// A flush at `due` (Unix seconds, not 0); replaces one that was waiting.
+    pub fn flush_at(&self, due: u32) {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        self.flush_due.store(due, Ordering::Release);
+    }
+    /// Flushes asked for since the start or the last reset.
+    pub fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Relaxed)
+    }
+
+    // ---- shutdown, verbosity, memory ----
+
+    /// Asks every worker to stop.
+    pub fn request_shutdown(&self, how: Shutdown) {
+        let code = match how {
+            Shutdown::No => 0,
+            Shutdown::Now => 1,
+            Shutdown::Graceful => 2,
+        };
+        self.shutdown.store(code, Ordering::Release);
+    }
+    /// Whether the server was asked to stop.
+    pub fn shutdown(&self) -> Shutdown {
+        match self.shutdown.load(Ordering::Acquire) {
+            0 => Shutdown::No,
+            1 => Shutdown::Now,
+            _ => Shutdown::Graceful,
+        }
+    }
+    /// The verbosity, 0 to 3.
+    pub fn verbosity(&self) -> u8 {
+        self.verbosity.load(Ordering::Relaxed)
+    }
+    pub(crate) fn set_verbosity(&self, level: u32) {
+        self.verbosity.store(level.min(3) as u8, Ordering::Relaxed);
+    }
+    /// Bytes of DRAM that all shards together may use for items, as `cache_memlimit` set it; 0: not set. Workers compare it with
+    /// what they applied and call [`Shard::set_dram_limit`] with their part.
+    pub fn dram_limit(&self) -> u64 {
+        self.dram_limit.load(Ordering::Relaxed)
+    }
+    pub(crate) fn set_dram_limit(&self, bytes: u64) {
+        self.dram_limit.store(bytes, Ordering::Relaxed);
+    }
+
+    // ---- statistics ----
+
+    /// Shows a worker's counters. `published.reset` must be what [`Shared::reset_generation`] said before they were
+    /// last zeroed; counters from before a reset are not shown.
+    pub fn publish(&self, worker: usize, published: Published) {
+        let mut place = lock(&self.published[worker]);
+        if published.reset >= place.reset {
+            *place = published;
+        }
+    }
+    /// Calls `each` with every worker's counters but `except`'s.
+    pub(crate) fn for_others(&self, except: usize, mut each: impl FnMut(&Published)) {
+        for (worker, published) in self.published.iter().enumerate() {
+            if worker != except {
+                each(&lock(published));
+            }
+        }
+    }
+    /// How often `stats reset` was asked for. A worker that sees it change zeroes its [`ThreadStats`] and its shard's counters.
+    pub fn reset_generation(&self) -> u64 {
+        self.reset_generation.load(Ordering::Acquire)
+    }
+    /// `stats reset`: the published counters are zero at once, the workers' own as soon as they see it.
+    pub(crate) fn reset(&self) {
+        let generation = self.reset_generation.fetch_add(1, Ordering::AcqRel) + 1;
+        for published in &self.published {
+            let mut place = lock(published);
+            place.stats = ThreadStats::default();
+            let cache = &mut place.cache;
+            *cache = gauges_only(cache);
+            place.reset = generation;
+        }
+        self.flushes.store(0, Ordering::Relaxed);
+        self.conn_counts.total.store(0, Ordering::Relaxed);
+        self.conn_counts.rejected.store(0, Ordering::Relaxed);
+        self.conn_counts.listen_disabled.store(0, Ordering::Relaxed);
+        self.conn_counts.listen_disabled_us.store(0, Ordering::Relaxed);
+        lock(&self.prefixes.table).clear();
+    }
+
+    // ---- connections ----
+
+    /// Enters a connection in the table of `stats conns`; `id` is unique among open connections (the file descriptor, or worker
+    /// and slot).
+    pub fn register(&self, id: u64, entry: Arc<ConnEntry>) {
+        lock(&self.conns).insert(id, entry);
+    }
+    /// Takes it out.
+    pub fn unregister(&self, id: u64) {
+        lock(&self.conns).remove(&id);
+    }
+    pub(crate) fn connections(&self) -> Vec<(u64, Arc<ConnEntry>)> {
+        lock(&self.conns).iter().map(|(id, entry)| (*id, Arc::clone(entry))).collect()
+    }
+}
+
+fn gauges_only(stats: &CacheStats) -> CacheStats {
+    let mut gauges = CacheStats::default();
+    gauges.dram_items = stats.dram_items;
+    gauges.dram_bytes = stats.dram_bytes;
+    gauges.dram_limit = stats.dram_limit;
+    gauges.flash_items = stats.flash_items;
+    gauges.flash_bytes = stats.flash_bytes;
+    gauges.flash_capacity = stats.flash_capacity;
+    gauges.index_bytes = stats.index_bytes;
+    gauges
+}
+
+/// How far a shard has followed the flushes. One a shard, kept by its worker.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlushCursor {
+    seen: u64,
+}
+
+impl FlushCursor {
+    /// Applies a flush that this shard has not seen yet; true if there was one. Costs two loads otherwise.
+    #[inline]
+    pub fn apply(&mut self, shared: &Shared, shard: &mut Shard) -> bool {
+        let due = shared.flush_due.load(Ordering::Acquire);
+        if due != 0 && shard.now() >= due {
+            // Whoever comes first raises the generation for all.
+            let taken = shared.flush_due.compare_exchange(due, 0, Ordering::AcqRel, Ordering::Relaxed);
+            if taken.is_ok() {
+                shared.flush_generation.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+        let generation = shared.flush_generation.load(Ordering::Acquire);
+        if generation == self.seen {
+            return false;
+        }
+        self.seen = generation;
+        shard.flush_all();
+        true
+    }
+}
+
+impl PrefixStats {
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed) != 0
+    }
+    pub(crate) fn set(&self, on: bool) {
+        self.on.store(u8::from(on), Ordering::Relaxed);
+    }
+    /// Counts a command by its key's prefix. Keys without the delimiter are not counted, as in memcached.
+    pub(crate) fn record(&self, key: &[u8], touched: Touched) {
+        let Some(end) = memchr::memchr(self.delimiter, key) else { return };
+        let mut table = lock(&self.table);
+        if table.len() >= MAX_PREFIXES && !table.contains_key(&key[..end]) {
+            return;
+        }
+        let prefix = table.entry(key[..end].to_vec()).or_default();
+        match touched {
+            Touched::Get { hit } => {
+                prefix.get += 1;
+                prefix.hit += u64::from(hit);
+            }
+            Touched::Set => prefix.set += 1,
+            Touched::Delete => prefix.del += 1,
+        }
+    }
+    /// The answer of `stats detail dump`.
+    pub(crate) fn dump(&self) -> Vec<u8> {
+        let mut rows: Vec<(Vec<u8>, Prefix)> = lock(&self.table).iter().map(|(k, v)| (k.clone(), *v)).collect();
+        rows.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut out = Vec::new();
+        for (name, p) in rows {
+            out.extend_from_slice(b"PREFIX ");
+            out.extend_from_slice(&name);
+            out.extend_from_slice(format!(" get {} hit {} set {} del {}\r\n", p.get, p.hit, p.set, p.del).as_bytes());
+        }
+        out.extend_from_slice(b"END\r\n");
+        out
+    }
+}

@@ -1,2 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Distributions, key and value generators, histograms and trace readers.
+//! What a benchmark or a simulation asks for: which key, which operation, how long a value, when, and what bytes.
+//!
+//! The load generator of `senko_server`, the store's bench, the SSD simulator and the lab draw their requests here, so that a
+//! setting such as "Zipf 0.99, ETC sizes" means the same thing to all of them.
+//!
+//! What always holds:
+//! - There is no I/O: no file, no socket, no clock. Trace readers take an `impl Read` that the caller opened.
+//! - The same seed gives the same requests. Integer parts are the same on every machine; parts that go through `ln`, `exp` or
+//!   `pow` depend on the platform's maths library in their last bit.
+//! - Key `i` always has the same bytes, and value `(i, version, length)` always has the same bytes, so that a checker needs no
+//!   memory of what was written beyond the version.
+//! - Nothing allocates per request, except the text trace readers' one reused line buffer.
+
+#![deny(unsafe_code)]
+
+// The seeded generator and the integer mixer under everything else.
+pub mod rng;
+
+// Ranks by popularity: Zipf's law for any exponent, in constant time and memory.
+pub mod zipf;
+
+// A bijection over `0..n`, which spreads popular ranks over the key space.
+pub mod permutation;
+
+// Real-valued distributions: generalized extreme value, generalized Pareto, exponential.
+pub mod continuous;
+
+// Which key is asked for next: uniform, Zipf, latest, hot and cold, sequential.
+pub mod popularity;
+
+// Facebook's ETC pool: key sizes, value sizes and gaps between requests.
+pub mod etc;
+
+// When the next request is due, for an open loop.
+pub mod arrival;
+
+// Key number to key bytes.
+pub mod key;
+
+// Key number, version and length to value bytes, and the check of each byte.
+pub mod value;
+
+// Operation mixes, YCSB's among them.
+pub mod mix;
+
+// Latencies and sizes, counted in buckets of bounded relative error.
+pub mod histogram;
+
+// Readers for published key-value traces.
+pub mod trace;
+
+pub use arrival::Arrivals;
+pub use histogram::Histogram;
+pub use key::{KeyShape, KeySpace};
+pub use mix::{Mix, Op};
+pub use popularity::{KeyChooser, Popularity};
+pub use rng::Rng;
+pub use value::{Mismatch, ValueLen, check_value, check_value_version, fill_value};
+
+/// A setting that cannot be honoured, said in one sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SpecError(pub(crate) String);
+
+impl SpecError {
+    pub(crate) fn new(sentence: impl Into<String>) -> Self {
+        Self(sentence.into())
+    }
+}

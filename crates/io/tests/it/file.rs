@@ -1,2 +1,1 @@
 // SPDX-License-Identifier: Apache-2.0
-//! (to be written)

@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: Apache-2.0
+//! DRAM of one shard: pages cut into chunks of a size class, for items and for the segments of the index.
+//!
+//! One mapping, sized at start, whose pages move between classes, so that one limit covers items and index and
+//! nothing is ever asked of the general allocator. A chunk is named by a [`Handle`], 32 bits in units of 16 bytes: 64 GiB a
+//! shard. Everything is reached by bounds-checked slices of the one mapping; there is no `unsafe` here.
+//!
+//! ```text
+//! page (64 KiB to 1 MiB):  | chunk | chunk | chunk | ... | rest |
+//! free chunk:              | prev:4 | next:4 |       | state = FREE at 15 |
+//! ```
+//!
+//! Always holds: a page belongs to one class or is free; `used` of a page counts its chunks that are not on the class's free list.
+
+use senko_io::{AlignedBuf, PAGE_SIZE};
+
+/// A chunk: its offset in the arena in units of 16 bytes, plus one; 0 is null.
+pub(crate) type Handle = u32;
+
+/// Where every chunk of an item class has its state byte.
+pub(crate) const STATE_AT: usize = 15;
+/// On the free list.
+pub(crate) const FREE: u8 = 0;
+/// First chunk of an item that the index names.
+pub(crate) const LINKED: u8 = 1;
+/// First chunk of an item that the index does not name: a draft, or one that is pinned beyond its end.
+pub(crate) const LOOSE: u8 = 2;
+/// A further chunk of an item.
+pub(crate) const CHAINED: u8 = 3;
+
+const UNIT: usize = 16;
+/// Largest chunk; larger items are chains of these.
+pub(crate) const MAX_CHUNK: usize = 16 << 10;
+/// Class of a free page.
+const NO_CLASS: u8 = u8::MAX;
+
+#[derive(Clone, Debug)]
+struct Page {
+    class: u8,
+    used: u16,
+    /// Position in its class's list of pages.
+    place: u32,
+}
+
+/// Chunks of one size.
+#[derive(Debug)]
+pub(crate) struct Class {
+    pub size: usize,
+    pub per_page: usize,
+    pub used: usize,
+    pub free: usize,
+    free_head: Handle,
+    pages: Vec<u32>,
+}
+
+impl Class {
+    pub fn pages(&self) -> usize {
+        self.pages.len()
+    }
+}
+
+/// The arena. Classes `0..items` are for items, the rest for index segments of 64-byte lines.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    mem: AlignedBuf,
+    page_bytes: usize,
+    pages: Vec<Page>,
+    free_pages: Vec<u32>,
+    fresh: usize,
+    limit: usize,
+    classes: Vec<Class>,
+    items: usize,
+}
+
+/// Segment sizes, in lines of 64 bytes: steps of an eighth.
+pub(crate) const SEGMENT_LINES: [u16; 41] = [
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 40,
+    44, 48, 52, 56, 64, 72, 80, 92, 104, 116, 128, 152, 180, 216, 256,
+];
+
+fn item_sizes() -> Vec<usize> {
+    let mut sizes = Vec::new();
+    let mut size = 96_usize;
+    while size < MAX_CHUNK {
+        sizes.push(size);
+        size = (size + (size / 12).max(UNIT)).next_multiple_of(UNIT);
+    }
+    sizes.push(MAX_CHUNK);
+    sizes
+}
+
+impl Arena {
+    /// An arena of `bytes`, all untouched.
+    pub fn new(bytes: usize) -> Arena {
+        let page_bytes = (bytes / 256).next_power_of_two().clamp(64 << 10, 1 << 20);
+        let pages = (bytes / page_bytes).max(1);
+        let sizes = item_sizes();
+        let items = sizes.len();
+        let class = |size| Class {
+            size,
+            per_page: page_bytes / size,
+            used: 0,
+            free: 0,
+            free_head: 0,
+            pages: Vec::new(),
+        };
+        let classes: Vec<Class> = sizes
+            .into_iter()
+            .map(class)
+            .chain(SEGMENT_LINES.iter().map(|&n| class(n as usize * 64)))
+            .collect();
+        assert!(classes.len() < NO_CLASS as usize);
+        Arena {
+            mem: AlignedBuf::new(pages * page_bytes / PAGE_SIZE),
+            page_bytes,
+            pages: vec![
+                Page {
+                    class: NO_CLASS,
+                    used: 0,
+                    place: 0
+                };
+                pages
+            ],
+            free_pages: Vec::new(),
+            fresh: 0,
+            limit: pages,
+            classes,
+            items,
+        }
+    }
+
+    /// How many item classes every arena has.
+    pub fn item_class_count() -> usize {
+        item_sizes().len()
+    }
+
+    /// Pages reserved, pages that may be used, pages in use.
+    pub fn page_counts(&self) -> (usize, usize, usize) {
+        (
+            self.pages.len(),
+            self.limit,
+            self.fresh - self.free_pages.len(),
+        )
+    }
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+    /// Sets how many pages may be used.
+    pub fn set_limit(&mut self, pages: usize) {
+        self.limit = pages.min(self.pages.len());
+    }
+    /// Whether more pages are in use than may be.
+    pub fn over_limit(&self) -> bool {
+        self.fresh - self.free_pages.len() > self.limit
+    }
+    /// Whether a page can be taken without freeing another.
+    pub fn has_free_page(&self) -> bool {
+        self.fresh - self.free_pages.len() < self.limit
+    }
+    pub fn item_classes(&self) -> &[Class] {
+        &self.classes[..self.items]
+    }
+    pub fn class(&self, class: usize) -> &Class {
+        &self.classes[class]
+    }
+    /// Bytes in pages of index classes.
+    pub fn index_bytes(&self) -> usize {
+        self.classes[self.items..]
+            .iter()
+            .map(|c| c.pages.len() * self.page_bytes)
+            .sum()
+    }
+
+    /// The smallest item class whose chunks hold `len` bytes.
+    #[inline]
+    pub fn class_for(&self, len: usize) -> usize {
+        debug_assert!(len <= MAX_CHUNK);
+        self.classes[..self.items].partition_point(|c| c.size < len)
+    }
+    /// The class of index segments of `SEGMENT_LINES[step]` lines.
+    pub fn segment_class(&self, step: usize) -> usize {
+        self.items + step
+    }
+
+    /// A chunk of a class: a free one, or the first of a free page; `None` if neither is to be had.
+    pub fn alloc(&mut self, class: usize) -> Option<Handle> {
+        if self.classes[class].free_head == 0 {
+            self.grow(class)?;
+        }
+        let chunk = self.classes[class].free_head;
+        self.unlist(class, chunk);
+        self.classes[class].used += 1;
+        let page = self.page_of(chunk);
+        self.pages[page].used += 1;
+        Some(chunk)
+    }
+
+    /// Gives a chunk back. Its page is freed when it was the last one in use and the class has chunks to spare.
+    pub fn free(&mut self, chunk: Handle) {
+        let page = self.page_of(chunk);
+        let class = self.pages[page].class as usize;
+        debug_assert!(class < self.classes.len() && self.pages[page].used > 0);
+        self.list(class, chunk);
+        self.classes[class].used -= 1;
+        self.pages[page].used -= 1;
+        if self.pages[page].used == 0
+            && (class >= self.items || self.classes[class].free >= 2 * self.classes[class].per_page)
+        {
+            self.release(page);
+        }
+    }
+
+    /// Frees a page none of whose chunks is in use.
+    pub fn release(&mut self, page: usize) {
+        let class = self.pages[page].class as usize;
+        assert_eq!(
+            self.pages[page].used, 0,
+            "a page is released only when all its chunks are free"
+        );
+        for n in 0..self.classes[class].per_page {
+            let chunk = self.chunk_of(page, n, class);
+            self.unlist(class, chunk);
+        }
+        let place = self.pages[page].place as usize;
+        self.classes[class].pages.swap_remove(place);
+        if let Some(&moved) = self.classes[class].pages.get(place) {
+            self.pages[moved as usize].place = place as u32;
+        }
+        self.pages[page].class = NO_CLASS;
+        self.free_pages.push(page as u32);
+    }
+
+    /// Frees a page if it belongs to a class and none of its chunks is in use; whether it is free then.
+    pub fn release_if_empty(&mut self, page: usize) -> bool {
+        let p = &self.pages[page];
+        if p.class != NO_CLASS && p.used == 0 {
+            self.release(page);
+        }
+        self.pages[page].class == NO_CLASS
+    }
+
+    /// Chunks in use in a page.
+    pub fn page_used(&self, page: usize) -> usize {
+        self.pages[page].used as usize
+    }
+    /// The `n`-th page of a class.
+    pub fn page_in_class(&self, class: usize, n: usize) -> usize {
+        self.classes[class].pages[n] as usize
+    }
+    /// Chunk `n` of a page.
+    pub fn chunk_of(&self, page: usize, n: usize, class: usize) -> Handle {
+        ((page * self.page_bytes + n * self.classes[class].size) / UNIT) as Handle + 1
+    }
+    pub fn page_of(&self, chunk: Handle) -> usize {
+        self.at(chunk) / self.page_bytes
+    }
+    /// The class of the page that a chunk lies in.
+    #[inline]
+    pub fn class_of(&self, chunk: Handle) -> usize {
+        self.pages[self.page_of(chunk)].class as usize
+    }
+
+    /// Offset of a chunk.
+    #[inline]
+    pub fn at(&self, chunk: Handle) -> usize {
+        debug_assert!(chunk != 0);
+        (chunk as usize - 1) * UNIT
+    }
+    /// Bytes `from..from + len` of a chunk.
+    #[inline]
+    pub fn bytes(&self, chunk: Handle, from: usize, len: usize) -> &[u8] {
+        let at = self.at(chunk) + from;
+        &self.mem[at..at + len]
+    }
+    /// As [`Arena::bytes`].
+    #[inline]
+    pub fn bytes_mut(&mut self, chunk: Handle, from: usize, len: usize) -> &mut [u8] {
+        let at = self.at(chunk) + from;
+        &mut self.mem[at..at + len]
+    }
+    #[inline]
+    pub fn u8(&self, chunk: Handle, from: usize) -> u8 {
+        self.mem[self.at(chunk) + from]
+    }
+    #[inline]
+    pub fn set_u8(&mut self, chunk: Handle, from: usize, v: u8) {
+        let at = self.at(chunk) + from;
+        self.mem[at] = v;
+    }
+    #[inline]
+    pub fn u16(&self, chunk: Handle, from: usize) -> u16 {
+        u16::from_le_bytes(self.bytes(chunk, from, 2).try_into().expect("2 bytes"))
+    }
+    #[inline]
+    pub fn set_u16(&mut self, chunk: Handle, from: usize, v: u16) {
+        self.bytes_mut(chunk, from, 2)
+            .copy_from_slice(&v.to_le_bytes());
+    }
+    #[inline]
+    pub fn u32(&self, chunk: Handle, from: usize) -> u32 {
+        u32::from_le_bytes(self.bytes(chunk, from, 4).try_into().expect("4 bytes"))
+    }
+    #[inline]
+    pub fn set_u32(&mut self, chunk: Handle, from: usize, v: u32) {
+        self.bytes_mut(chunk, from, 4)
+            .copy_from_slice(&v.to_le_bytes());
+    }
+    #[inline]
+    pub fn u64(&self, chunk: Handle, from: usize) -> u64 {
+        u64::from_le_bytes(self.bytes(chunk, from, 8).try_into().expect("8 bytes"))
+    }
+    #[inline]
+    pub fn set_u64(&mut self, chunk: Handle, from: usize, v: u64) {
+        self.bytes_mut(chunk, from, 8)
+            .copy_from_slice(&v.to_le_bytes());
+    }
+    /// Copies within the arena (segments that move).
+    pub fn copy(&mut self, from: Handle, from_at: usize, to: Handle, to_at: usize, len: usize) {
+        let (a, b) = (self.at(from) + from_at, self.at(to) + to_at);
+        self.mem.copy_within(a..a + len, b);
+    }
+
+    /// Takes a free page for a class and lists its chunks, lowest first.
+    fn grow(&mut self, class: usize) -> Option<()> {
+        if !self.has_free_page() {
+            return None;
+        }
+        let page = match self.free_pages.pop() {
+            Some(page) => page as usize,
+            None => {
+                self.fresh += 1;
+                self.fresh - 1
+            }
+        };
+        self.pages[page] = Page {
+            class: class as u8,
+            used: 0,
+            place: self.classes[class].pages.len() as u32,
+        };
+        self.classes[class].pages.push(page as u32);
+        for n in (0..self.classes[class].per_page).rev() {
+            let chunk = self.chunk_of(page, n, class);
+            self.list(class, chunk);
+        }
+        Some(())
+    }
+
+    fn list(&mut self, class: usize, chunk: Handle) {
+        let head = self.classes[class].free_head;
+        self.set_u32(chunk, 0, 0);
+        self.set_u32(chunk, 4, head);
+        self.set_u8(chunk, STATE_AT, FREE);
+        if head != 0 {
+            self.set_u32(head, 0, chunk);
+        }
+        self.classes[class].free_head = chunk;
+        self.classes[class].free += 1;
+    }
+
+    fn unlist(&mut self, class: usize, chunk: Handle) {
+        let (prev, next) = (self.u32(chunk, 0), self.u32(chunk, 4));
+        if prev == 0 {
+            self.classes[class].free_head = next;
+        } else {
+            self.set_u32(prev, 4, next);
+        }
+        if next != 0 {
+            self.set_u32(next, 0, prev);
+        }
+        self.classes[class].free -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_move_between_classes_and_no_chunk_is_given_twice() {
+        let mut a = Arena::new(1 << 20);
+        let mut rng = 1_u64;
+        let mut live: Vec<(Handle, usize, u8)> = Vec::new();
+        for step in 0..200_000_u32 {
+            rng = rng
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let r = (rng >> 33) as usize;
+            // Phases that favour other sizes, so that pages must move.
+            let class = (r % 7 + (step as usize / 20_000) * 5) % a.classes.len();
+            if r % 100 < 55 {
+                if let Some(h) = a.alloc(class) {
+                    let size = a.class(class).size;
+                    let mark = (step % 251) as u8 + 1;
+                    a.bytes_mut(h, 0, size).fill(mark);
+                    live.push((h, size, mark));
+                }
+            } else if !live.is_empty() {
+                let (h, size, mark) = live.swap_remove(r / 100 % live.len());
+                assert!(
+                    a.bytes(h, 0, size).iter().all(|&b| b == mark),
+                    "chunk {h} was written through another"
+                );
+                a.free(h);
+            }
+            if step % 20_000 == 19_999 {
+                for (h, size, mark) in live.drain(..) {
+                    assert!(a.bytes(h, 0, size).iter().all(|&b| b == mark));
+                    a.free(h);
+                }
+            }
+        }
+        assert!(a.page_counts().2 <= a.classes.len() * 2);
+    }
+
+    #[test]
+    fn classes_hold_what_they_say() {
+        let a = Arena::new(64 << 20);
+        for len in 1..=MAX_CHUNK {
+            let c = a.class_for(len);
+            assert!(a.class(c).size >= len && (c == 0 || a.class(c - 1).size < len));
+        }
+    }
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+//! An item leaves DRAM: its slot turns to the copy that flash has, or a copy is written, or it is gone.
+//!
+//! Called by eviction (`dram.rs`). A clean item costs nothing: promotion kept its copy. A dirty one goes through admission
+//! into a log's write buffer; the slot names its place at once, and reads are answered from the buffer until the device has it.
+
+use senko_io::{PAGE_SIZE, Queue};
+
+use crate::arena::{Handle, LINKED};
+use crate::flash::admission::Refusal;
+use crate::flash::log::NoPlace;
+use crate::index::Slot;
+use crate::record::{self, RECORD_HEADER};
+use crate::shard::{AllocError, Shard};
+
+/// An item on its way to a log that is larger than the log's write buffers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Streamed {
+    item: Handle,
+    log: usize,
+    position: u64,
+    total: usize,
+    put: usize,
+    header: [u8; RECORD_HEADER],
+}
+
+/// A write that takes longer than this makes eviction go on without flash.
+const STALLED_MS: u64 = 1000;
+
+impl Shard {
+    /// Moves a live, linked, unpinned item out of DRAM.
+    pub(crate) fn demote<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        item: Handle,
+    ) -> Result<(), AllocError> {
+        let hash = self.item_hash(item);
+        let header = self.arena.header(item);
+        let copy = self.arena.flash_copy(item);
+        if copy != Slot::EMPTY && !self.is_stale_place(copy) {
+            self.policy.evicted(&self.arena, item, hash);
+            // The copy does not know that the item was read: a warm slot says so.
+            self.turn_to_flash(item, hash, copy.with_hot(u8::from(header.fetched())));
+            self.stats.demotions_clean += 1;
+            return Ok(());
+        }
+        if self.logs.is_empty() {
+            self.drop_evicted(item, hash, header.fetched());
+            return Ok(());
+        }
+        let len = header.record_len();
+        let n = self.choose_log();
+        if self.logs[n].rests() {
+            self.stats.drops_error += 1;
+            self.drop_evicted(item, hash, header.fetched());
+            return Ok(());
+        }
+        if len.div_ceil(PAGE_SIZE) as u64 > self.logs[n].pages() / 2 {
+            self.stats.drops_size += 1;
+            self.drop_evicted(item, hash, header.fetched());
+            return Ok(());
+        }
+        if self.logs[n].must_stream(len) {
+            return self.begin_stream(queue, n, item, hash, len);
+        }
+        // Room first: the budget must not be spent on an item that comes again because there was none.
+        if let Err(why) = self.room_for(n, len) {
+            return self.wait_or_drop(queue, n, item, hash, why);
+        }
+        if let Err(refusal) = self.admitter.admit(len, header.fetched()) {
+            match refusal {
+                Refusal::Rule => self.stats.drops_rule += 1,
+                Refusal::Budget => self.stats.drops_budget += 1,
+            }
+            self.drop_evicted(item, hash, header.fetched());
+            return Ok(());
+        }
+        let position = self
+            .write_item(queue, n, item, len)
+            .expect("room was asked for");
+        self.policy.evicted(&self.arena, item, hash);
+        let slot = self.index.flash_slot(
+            hash,
+            self.logs[n].page_of(position),
+            len.div_ceil(PAGE_SIZE),
+            header.expiry,
+            self.now,
+        );
+        self.turn_to_flash(item, hash, slot);
+        self.stats.demotions += 1;
+        self.stats.admitted_bytes += len as u64;
+        Ok(())
+    }
+
+    /// Logs take turns.
+    fn choose_log(&mut self) -> usize {
+        self.next_log = (self.next_log + 1) % self.logs.len();
+        self.next_log
+    }
+
+    fn room_for(&self, n: usize, len: usize) -> Result<(), NoPlace> {
+        // A small record may fit an open page, but that is not worth asking: a page of room is nearly always there.
+        self.logs[n].room_now(len.div_ceil(PAGE_SIZE) as u64)
+    }
+
+    /// There is no place on flash now: wait for the device, unless it stalls.
+    fn wait_or_drop<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: usize,
+        item: Handle,
+        hash: u64,
+        why: NoPlace,
+    ) -> Result<(), AllocError> {
+        let stalled = match why {
+            NoPlace::Buffers => self.logs[n]
+                .oldest_write_ms()
+                .is_some_and(|since| self.now_ms.saturating_sub(since) > STALLED_MS),
+            NoPlace::Space => {
+                self.reclaim(queue, n);
+                self.reclaims[n].stalled(self.now_ms, STALLED_MS)
+            }
+        };
+        if !stalled {
+            return Err(AllocError::Busy);
+        }
+        self.stats.drops_busy += 1;
+        let fetched = self.arena.header(item).fetched();
+        self.drop_evicted(item, hash, fetched);
+        Ok(())
+    }
+
+    fn drop_evicted(&mut self, item: Handle, hash: u64, fetched: bool) {
+        self.stats.evictions += 1;
+        if !fetched {
+            self.stats.evicted_unfetched += 1;
+        }
+        self.policy.evicted(&self.arena, item, hash);
+        self.unlink_item(item);
+    }
+
+    /// Copies an item's record to a place in a log; the caller has checked that there is room.
+    fn write_item<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: usize,
+        item: Handle,
+        len: usize,
+    ) -> Result<u64, NoPlace> {
+        let log = &mut self.logs[n];
+        let (position, offset) = if len <= PAGE_SIZE {
+            log.place_small(len)?
+        } else {
+            (log.place_large(len)?, 0)
+        };
+        let head = self.flash_header(n, item, len, position);
+        let log = &mut self.logs[n];
+        log.put(position, offset, &head);
+        let mut at = offset + RECORD_HEADER;
+        self.arena.pieces(item, RECORD_HEADER, len, |piece| {
+            log.put(position, at, piece);
+            at += piece.len();
+        });
+        log.settle(queue, self.now_ms);
+        Ok(position)
+    }
+
+    /// The header that an item's record has at a position on flash, checksum included.
+    fn flash_header(
+        &self,
+        n: usize,
+        item: Handle,
+        len: usize,
+        position: u64,
+    ) -> [u8; RECORD_HEADER] {
+        let mut header = self.arena.header(item);
+        header.generation = self.logs[n].generation(position);
+        header.access = record::coarse_access(self.arena.access(item));
+        let mut bytes = [0; RECORD_HEADER];
+        header.write(&mut bytes);
+        let mut crc = crc32c::crc32c(&bytes[4..]);
+        self.arena.pieces(item, RECORD_HEADER, len, |piece| {
+            crc = crc32c::crc32c_append(crc, piece)
+        });
+        bytes[..4].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Replaces an item's slot by a flash slot and frees its memory. Another flash slot with the same tag goes (I1).
+    fn turn_to_flash(&mut self, item: Handle, hash: u64, slot: Slot) {
+        if let Some((pos, _)) = self.index.find(&self.arena, hash, Slot::is_flash) {
+            self.index.remove(&mut self.arena, pos);
+            self.flash_items -= 1;
+            self.stats.tag_drops += 1;
+        }
+        let dram = self.index.dram_slot(hash, item);
+        let (pos, _) = self
+            .index
+            .find(&self.arena, hash, |s| s == dram)
+            .expect("a linked item has a slot (S1)");
+        self.index.set(&mut self.arena, pos, slot);
+        self.flash_items += 1;
+        self.release_item(item);
+    }
+
+    /// Takes a linked item out of policy and accounts and frees its memory, its slot being gone.
+    pub(crate) fn release_item(&mut self, item: Handle) {
+        let class = self.arena.class_of(item);
+        self.policy.remove(&mut self.arena, class, item);
+        self.dram_items -= 1;
+        self.dram_item_bytes -= self.arena.item_bytes(item) as u64;
+        self.arena.set_linked(item, false);
+        if self.arena.pins(item) == 0 {
+            self.arena.free_item(item);
+        }
+    }
+
+    /// Starts to write an item that is larger than the write buffers; it stays in DRAM, pinned, until all of it is placed.
+    fn begin_stream<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: usize,
+        item: Handle,
+        hash: u64,
+        len: usize,
+    ) -> Result<(), AllocError> {
+        if self.stream.is_some() {
+            return Err(AllocError::Busy);
+        }
+        let fetched = self.arena.header(item).fetched();
+        let position = match self.logs[n].begin_stream(len) {
+            Ok(position) => position,
+            Err(why) => return self.wait_or_drop(queue, n, item, hash, why),
+        };
+        // Over budget, the pages are reserved but the item goes: the reservation is given up by streaming nothing.
+        if self.admitter.admit(len, fetched).is_err() {
+            self.logs[n].cancel_stream();
+            self.stats.drops_budget += 1;
+            self.drop_evicted(item, hash, fetched);
+            return Ok(());
+        }
+        let header = self.flash_header(n, item, len, position);
+        self.arena.set_pins(item, self.arena.pins(item) + 1);
+        self.stream = Some(Streamed {
+            item,
+            log: n,
+            position,
+            total: len,
+            put: 0,
+            header,
+        });
+        self.pump_stream(queue);
+        if self.stream.is_some() {
+            Err(AllocError::Busy)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Goes on with a streamed item as far as there are buffers.
+    pub(crate) fn pump_stream<Q: Queue>(&mut self, queue: &mut Q) {
+        let Some(mut s) = self.stream else { return };
+        while s.put < s.total {
+            let Some((position, pages)) = self.logs[s.log].stream() else {
+                self.stream = Some(s);
+                return;
+            };
+            let to = (s.put + pages as usize * PAGE_SIZE).min(s.total);
+            let mut offset = 0;
+            if s.put == 0 {
+                self.logs[s.log].put(position, 0, &s.header);
+                offset = RECORD_HEADER;
+            }
+            let log = &mut self.logs[s.log];
+            self.arena.pieces(s.item, s.put + offset, to, |piece| {
+                log.put(position, offset, piece);
+                offset += piece.len();
+            });
+            s.put = to;
+            log.settle(queue, self.now_ms);
+        }
+        self.stream = None;
+        self.end_stream(s);
+    }
+
+    /// All of a streamed item is placed: it leaves DRAM if it is still the one that was written.
+    fn end_stream(&mut self, s: Streamed) {
+        let pins = self.arena.pins(s.item) - 1;
+        self.arena.set_pins(s.item, pins);
+        if self.arena.state(s.item) != LINKED {
+            if pins == 0 {
+                self.arena.free_item(s.item);
+            }
+            return;
+        }
+        let header = self.arena.header(s.item);
+        let written = record::Header::read(&s.header);
+        let same = (header.cas, header.expiry, header.flags, header.marks)
+            == (written.cas, written.expiry, written.flags, written.marks);
+        self.stats.admitted_bytes += s.total as u64;
+        if !same || self.is_dead(s.item) {
+            return;
+        }
+        let hash = self.item_hash(s.item);
+        let page = self.logs[s.log].page_of(s.position);
+        let slot = self.index.flash_slot(
+            hash,
+            page,
+            s.total.div_ceil(PAGE_SIZE),
+            header.expiry,
+            self.now,
+        );
+        if pins > 0 {
+            // Answers are being sent from it: keep it in DRAM, clean.
+            self.arena.set_flash_copy(s.item, slot);
+        } else {
+            self.policy.evicted(&self.arena, s.item, hash);
+            self.turn_to_flash(s.item, hash, slot);
+        }
+        self.stats.demotions += 1;
+    }
+}

@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reading flash: from a slot whose tag matches, to a verified record in a frame or in DRAM.
+//!
+//! ```text
+//! fetch --> begin --> (waiting for a frame) --> reading --> ready --> finish --> Done
+//!              \--> all pages still in write buffers -------------------^  \--> reading the next piece of a large record
+//!                                                                           \--> parked until there is memory
+//! ```
+//!
+//! Every record that leaves here passed three checks: generation (it is of this lap of the log), key (all of it), checksum.
+//! The region that a read starts in is pinned until the read ends, so the pages can't be reused under it.
+
+use senko_io::{Completion, PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
+
+use crate::arena::Handle;
+use crate::flash::read::{Large, Stage};
+use crate::flash::{TOKEN_DISCARD, TOKEN_READ, TOKEN_RECLAIM, TOKEN_WRITE, token, untoken};
+use crate::index::Slot;
+use crate::item::ITEM_HEADER;
+use crate::key::Key;
+use crate::record::{self, At, Header, RECORD_HEADER, TRAILER};
+use crate::shard::{
+    AllocError, Done, FRAME_PAGES, Fetch, Fetched, FlashItem, FlashRef, ItemRef, Shard, Want,
+};
+
+/// What a look into a frame found.
+enum Found {
+    At(usize, Header),
+    OtherKeysOnly,
+    Damaged,
+}
+
+/// How far `finish` came.
+enum Step {
+    Ended(Fetched),
+    /// More pages are on the way.
+    Reading,
+    /// There is no memory now.
+    Parked(PageBuf),
+}
+
+impl Shard {
+    /// Starts a fetch of what `Lookup::Flash` named. With `Want::Answer` it counts as an access.
+    pub fn fetch<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        key: &Key<'_>,
+        at: FlashRef,
+        want: Want,
+        user: u64,
+    ) -> Fetch {
+        let Some((pos, slot)) = self.index.find_same(&self.arena, key.hash, Slot(at.0)) else {
+            return Fetch::Now(Fetched::Changed);
+        };
+        if want == Want::Answer && slot.hot() < 3 {
+            self.index
+                .set(&mut self.arena, pos, slot.with_hot(slot.hot() + 1));
+        }
+        let n = self.reads.start(key, want, user, slot);
+        let log = self.log_of(slot);
+        let position = self.logs[log].position_of(self.index.page(slot));
+        let op = self.reads.op(n);
+        (op.log, op.position) = (log, position);
+        op.pages = match (want, slot.len()) {
+            (Want::Header, _) => 1,
+            (_, 0) => FRAME_PAGES as u64,
+            (_, pages) => pages as u64,
+        };
+        self.logs[log].pin(position, true);
+        if !self.begin(queue, n) {
+            return Fetch::Queued;
+        }
+        self.stats.flash_buffer_hits += 1;
+        match self.finish(queue, n) {
+            Some(done) => Fetch::Now(done.fetched),
+            None => Fetch::Queued,
+        }
+    }
+
+    /// Gets a frame and fills it from write buffers, or asks the device; true if all pages are here now.
+    fn begin<Q: Queue>(&mut self, queue: &mut Q, n: u32) -> bool {
+        match queue.frame(self.reads.op(n).pages as usize) {
+            Some(frame) => self.read_piece(queue, n, frame),
+            None => {
+                self.reads.op(n).stage = Stage::Waiting;
+                self.reads.waiting.push_back(n);
+                false
+            }
+        }
+    }
+
+    /// Reads the op's current piece into a frame; true if all its pages were in write buffers.
+    fn read_piece<Q: Queue>(&mut self, queue: &mut Q, n: u32, mut frame: PageBuf) -> bool {
+        let op = self.reads.op(n);
+        let (log, first) = (&self.logs[op.log], op.position + op.piece);
+        // Logs are written in order: what is still in write buffers is the end of the run.
+        let mut from_device = op.pages;
+        while from_device > 0 {
+            let Some(page) = log.buffered(first + from_device - 1) else {
+                break;
+            };
+            let at = (from_device - 1) as usize * PAGE_SIZE;
+            frame[at..at + PAGE_SIZE].copy_from_slice(page);
+            from_device -= 1;
+        }
+        if from_device == 0 {
+            op.stage = Stage::Here(Ok(frame));
+            return true;
+        }
+        let purpose = if op.piece == 0 {
+            Purpose::Lookup
+        } else {
+            Purpose::LookupRest
+        };
+        let (device, page) = (log.device(), log.device_page(first));
+        op.stage = Stage::Reading;
+        self.reads.in_flight += 1;
+        queue.read(
+            device,
+            page,
+            from_device as usize,
+            frame,
+            Tag::cache(purpose),
+            token(TOKEN_READ, u64::from(n)),
+        );
+        false
+    }
+
+    /// Takes a device completion that the queue delivered (each one goes here); ended fetches are then in [`Shard::next_done`].
+    pub fn on_disk<Q: Queue>(&mut self, queue: &mut Q, completion: Completion) {
+        let (kind, value) = untoken(completion.token);
+        match kind {
+            TOKEN_READ => {
+                let n = value as u32;
+                self.reads.in_flight -= 1;
+                let result = match (completion.result, completion.buf) {
+                    (Ok(()), Some(buf)) => Ok(buf),
+                    _ => Err(()),
+                };
+                self.reads.op(n).stage = Stage::Here(result);
+                self.reads.ready.push_back(n);
+            }
+            TOKEN_WRITE => {
+                let log = (value >> 40) as usize;
+                let pages = self.logs[log].written(value).unwrap_or(0);
+                self.logs[log].note_write(completion.result.is_ok());
+                if completion.result.is_ok() {
+                    self.stats.device_write_bytes += (pages * PAGE_SIZE) as u64;
+                } else {
+                    // What was to be there is found out by generation and checksum when it is read.
+                    self.stats.flash_write_errors += 1;
+                }
+                self.pump_stream(queue);
+                self.retry_parked();
+                self.reclaim(queue, log);
+            }
+            TOKEN_RECLAIM => self.reclaim_read(queue, value as usize, completion),
+            TOKEN_DISCARD => {}
+            _ => debug_assert!(false, "a token of this shard"),
+        }
+    }
+
+    /// Items that waited for memory may find some now.
+    pub(crate) fn retry_parked(&mut self) {
+        while let Some(n) = self.reads.parked.pop() {
+            self.reads.ready.push_back(n);
+        }
+    }
+
+    /// Frames were returned (answers were sent): lets waiting reads start.
+    pub fn frames_freed<Q: Queue>(&mut self, queue: &mut Q) {
+        while let Some(&n) = self.reads.waiting.front() {
+            let Some(frame) = queue.frame(self.reads.op(n).pages as usize) else {
+                return;
+            };
+            self.reads.waiting.pop_front();
+            if self.read_piece(queue, n, frame) {
+                self.reads.ready.push_back(n);
+            }
+        }
+    }
+
+    /// The next fetch that ended. What it names is valid as long as any [`ItemRef`].
+    pub fn next_done<Q: Queue>(&mut self, queue: &mut Q) -> Option<Done> {
+        while let Some(n) = self.reads.ready.pop_front() {
+            if let Some(done) = self.finish(queue, n) {
+                self.frames_freed(queue);
+                return Some(done);
+            }
+        }
+        self.frames_freed(queue);
+        None
+    }
+
+    /// Looks at a read whose pages are here.
+    fn finish<Q: Queue>(&mut self, queue: &mut Q, n: u32) -> Option<Done> {
+        loop {
+            let op = self.reads.op(n);
+            let Stage::Here(result) = std::mem::replace(&mut op.stage, Stage::Idle) else {
+                unreachable!("only reads that are here are ready")
+            };
+            let step = match result {
+                Ok(frame) if op.large.is_some() => self.next_piece(queue, n, frame),
+                Ok(frame) => self.look(queue, n, frame),
+                Err(()) => {
+                    self.stats.flash_read_errors += 1;
+                    Step::Ended(self.lost(n))
+                }
+            };
+            match step {
+                Step::Ended(fetched) => {
+                    let op = self.reads.op(n);
+                    let (user, log, position) = (op.user, op.log, op.position);
+                    self.logs[log].pin(position, false);
+                    self.reads.end(n);
+                    return Some(Done { user, fetched });
+                }
+                Step::Parked(frame) => {
+                    self.reads.op(n).stage = Stage::Here(Ok(frame));
+                    self.reads.parked.push(n);
+                    return None;
+                }
+                // A next piece that was in write buffers is here already.
+                Step::Reading if matches!(self.reads.op(n).stage, Stage::Here(_)) => {}
+                Step::Reading => return None,
+            }
+        }
+    }
+
+    /// What a read was after is not to be had: its slot goes.
+    fn lost(&mut self, n: u32) -> Fetched {
+        let op = self.reads.op(n);
+        let (hash, slot) = (op.hash, op.slot);
+        if let Some(large) = op.large.take() {
+            self.arena.free_item(large.item);
+        }
+        self.drop_flash_slot(hash, slot);
+        Fetched::Absent
+    }
+
+    /// The first (mostly only) piece is here.
+    fn look<Q: Queue>(&mut self, queue: &mut Q, n: u32, frame: PageBuf) -> Step {
+        let op = self.reads.op(n);
+        let run = &frame[..op.pages as usize * PAGE_SIZE];
+        let generation = self.logs[op.log].generation(op.position);
+        let found = find_record(run, op.key().bytes, op.slot.len() == 1, generation);
+        let (at, header) = match found {
+            Found::At(at, header) => (at, header),
+            Found::OtherKeysOnly => {
+                self.stats.flash_false_matches += 1;
+                return Step::Ended(Fetched::Absent);
+            }
+            Found::Damaged => {
+                self.stats.flash_checksum_errors += 1;
+                return Step::Ended(self.lost(n));
+            }
+        };
+        let total = header.record_len();
+        let whole = at + total <= run.len();
+        if whole && !record::intact(&run[at..at + total]) {
+            self.stats.flash_checksum_errors += 1;
+            return Step::Ended(self.lost(n));
+        }
+        if record::expired(header.expiry, self.now) {
+            self.stats.reclaimed += 1;
+            return Step::Ended(self.lost(n));
+        }
+        let (want, slot, hash) = (op.want, op.slot, op.hash);
+        match want {
+            Want::Header => Step::Ended(match self.index.find_same(&self.arena, hash, slot) {
+                Some((_, now)) => Fetched::Header(self.flash_meta(&header, slot), FlashRef(now.0)),
+                None => Fetched::Changed,
+            }),
+            _ if !whole => self.begin_large(queue, n, frame, total),
+            Want::Answer => {
+                self.stats.flash_hits += 1;
+                if slot.hot() + 1 >= self.config.promote_after {
+                    // Not worth waiting for: the answer is here.
+                    let _ = self.promote(queue, n, &frame[at..at + total]);
+                }
+                let value_at = at + header.prefix_len();
+                Step::Ended(Fetched::Answer(FlashItem {
+                    answer: at + RECORD_HEADER..at + total,
+                    value: value_at..value_at + header.value_len as usize,
+                    meta: self.flash_meta(&header, slot),
+                    buf: frame,
+                }))
+            }
+            Want::Resident => match self.promote(queue, n, &frame[at..at + total]) {
+                Ok(Some(item)) => Step::Ended(Fetched::Resident(ItemRef(item))),
+                Ok(None) => Step::Ended(Fetched::Changed),
+                Err(AllocError::Busy) => Step::Parked(frame),
+                Err(_) => Step::Ended(Fetched::OutOfMemory),
+            },
+        }
+    }
+
+    fn flash_meta(&self, header: &Header, slot: Slot) -> crate::record::Meta {
+        let mut meta = header.meta(record::exact_access(header.access, self.now));
+        meta.fetched |= slot.hot() > 0;
+        meta
+    }
+
+    /// Copies a verified record into DRAM; its flash copy is kept. `None`: the key changed meanwhile.
+    fn promote<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: u32,
+        bytes: &[u8],
+    ) -> Result<Option<Handle>, AllocError> {
+        let op = self.reads.op(n);
+        let (hash, slot) = (op.hash, op.slot);
+        if self.index.find_same(&self.arena, hash, slot).is_none() {
+            return Ok(None);
+        }
+        let item = self.take_item(queue, bytes.len())?;
+        self.arena.put(item, 0, bytes);
+        Ok(self.adopt(n, item))
+    }
+
+    /// Makes a complete copy of a flash record the key's item, if the key still is where it was read.
+    fn adopt(&mut self, n: u32, item: Handle) -> Option<Handle> {
+        let op = self.reads.op(n);
+        let (hash, slot, want) = (op.hash, op.slot, op.want);
+        // Making room may have moved or dropped the very slot.
+        let Some((pos, _)) = self
+            .index
+            .find_same(&self.arena, hash, slot)
+            .filter(|_| !self.is_stale_place(slot))
+        else {
+            self.arena.free_item(item);
+            return None;
+        };
+        let dram = self.index.dram_slot(hash, item);
+        self.index.set(&mut self.arena, pos, dram);
+        self.flash_items -= 1;
+        self.arena.set_flash_copy(item, slot.with_hot(0));
+        let coarse = self.arena.header(item).access;
+        let access = if want == Want::Answer {
+            self.now
+        } else {
+            record::exact_access(coarse, self.now)
+        };
+        self.arena.set_access(item, access);
+        if want == Want::Answer || slot.hot() > 0 {
+            record::mark_fetched(self.arena.bytes_mut(item, ITEM_HEADER, RECORD_HEADER));
+        }
+        self.enter_policy(item, hash, true);
+        self.stats.promotions += 1;
+        Some(item)
+    }
+
+    /// The first piece of a record larger than a frame is here, its key is ours: it goes to DRAM piece by piece.
+    fn begin_large<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: u32,
+        frame: PageBuf,
+        total: usize,
+    ) -> Step {
+        let item = match self.take_item(queue, total) {
+            Ok(item) => item,
+            Err(AllocError::Busy) => return Step::Parked(frame),
+            Err(_) if self.reads.op(n).want == Want::Resident => {
+                return Step::Ended(Fetched::OutOfMemory);
+            }
+            Err(_) => return Step::Ended(Fetched::Absent),
+        };
+        let want_crc = Header::read(&frame).crc;
+        self.reads.op(n).large = Some(Large {
+            item,
+            total,
+            have: 0,
+            crc: 0,
+            want_crc,
+        });
+        self.next_piece(queue, n, frame)
+    }
+
+    /// A piece of a large record is here.
+    fn next_piece<Q: Queue>(&mut self, queue: &mut Q, n: u32, frame: PageBuf) -> Step {
+        let op = self.reads.op(n);
+        let large = op.large.as_mut().expect("a large read has its item");
+        let len = (op.pages as usize * PAGE_SIZE).min(large.total - large.have);
+        let skip = if large.have == 0 { 4 } else { 0 };
+        large.crc = crc32c::crc32c_append(large.crc, &frame[skip..len]);
+        let (item, at) = (large.item, large.have);
+        large.have += len;
+        let (left, matches) = (large.total - large.have, large.crc == large.want_crc);
+        op.piece += op.pages;
+        op.pages = left.div_ceil(PAGE_SIZE).min(FRAME_PAGES) as u64;
+        self.arena.put(item, at, &frame[..len]);
+        if left > 0 {
+            self.read_piece(queue, n, frame);
+            return Step::Reading;
+        }
+        if !matches {
+            self.stats.flash_checksum_errors += 1;
+            return Step::Ended(self.lost(n));
+        }
+        self.reads.op(n).large = None;
+        Step::Ended(match self.adopt(n, item) {
+            Some(item) => {
+                self.stats.flash_hits += 1;
+                Fetched::Resident(ItemRef(item))
+            }
+            None => Fetched::Changed,
+        })
+    }
+}
+
+/// Looks for a key in a run of pages: among the small records of a page, or the one that starts it.
+fn find_record(run: &[u8], key: &[u8], small: bool, generation: u32) -> Found {
+    let mut at = 0;
+    loop {
+        match record::peek(run, at, PAGE_SIZE) {
+            At::Record(header) => {
+                if header.generation != generation {
+                    return Found::Damaged;
+                }
+                let len = header.record_len();
+                let key_at = at + record::KEY_AT;
+                if header.key_len as usize == key.len() && run[key_at..key_at + key.len()] == *key {
+                    return Found::At(at, header);
+                }
+                if !small || len > PAGE_SIZE {
+                    return Found::OtherKeysOnly;
+                }
+                at = record::next_offset(at, len);
+            }
+            At::End if at == 0 => return Found::Damaged,
+            At::End => return Found::OtherKeysOnly,
+            At::Damaged => return Found::Damaged,
+        }
+    }
+}
+
+const _: () = assert!(TRAILER.len() == 7);

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which items leaving DRAM deserve a write: a rule, and a byte budget as a token bucket.
+//!
+//! Flash wears by bytes written, so the operator sets bytes, not rates of items. Reinsertion spends the same budget.
+
+use crate::shard::{Admission, AdmissionRule};
+
+/// Why an item was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The rule.
+    Rule,
+    /// The budget is spent.
+    Budget,
+}
+
+/// The state of the budget.
+#[derive(Debug)]
+pub(crate) struct Admitter {
+    rule: AdmissionRule,
+    rate: u64,
+    burst: u64,
+    /// Bytes that may be written now, in thousandths.
+    millibytes: u128,
+    last_ms: u64,
+    limited: bool,
+    random: u64,
+}
+
+impl Admitter {
+    pub fn new(config: Admission, seed: u64) -> Admitter {
+        let (rate, burst) = config
+            .budget
+            .map_or((0, 0), |b| (b.bytes_per_second, b.burst));
+        Admitter {
+            rule: config.rule,
+            rate,
+            burst,
+            millibytes: u128::from(burst) * 1000,
+            last_ms: 0,
+            limited: config.budget.is_some(),
+            random: seed | 1,
+        }
+    }
+
+    /// Lets the bucket fill up to `now_ms`.
+    pub fn advance(&mut self, now_ms: u64) {
+        if self.limited && self.last_ms != 0 {
+            let gained = u128::from(now_ms.saturating_sub(self.last_ms)) * u128::from(self.rate);
+            self.millibytes = (self.millibytes + gained).min(u128::from(self.burst) * 1000);
+        }
+        self.last_ms = now_ms;
+    }
+
+    /// Asks to write `bytes` of an item that was or was not read while in DRAM; spends the budget if it may.
+    pub fn admit(&mut self, bytes: usize, fetched: bool) -> Result<(), Refusal> {
+        let passes = match self.rule {
+            AdmissionRule::All => true,
+            AdmissionRule::Fetched => fetched,
+            AdmissionRule::Random(percent) => {
+                // xorshift64: good enough to thin a stream.
+                self.random ^= self.random << 13;
+                self.random ^= self.random >> 7;
+                self.random ^= self.random << 17;
+                self.random % 100 < u64::from(percent)
+            }
+        };
+        if !passes {
+            Err(Refusal::Rule)
+        } else {
+            self.spend(bytes)
+        }
+    }
+
+    /// Spends budget for a write that no rule applies to.
+    pub fn spend(&mut self, bytes: usize) -> Result<(), Refusal> {
+        if !self.limited {
+            return Ok(());
+        }
+        let cost = bytes as u128 * 1000;
+        if cost > self.millibytes {
+            return Err(Refusal::Budget);
+        }
+        self.millibytes -= cost;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::Budget;
+
+    #[test]
+    fn a_budget_holds_over_any_stretch() {
+        let budget = Some(Budget {
+            bytes_per_second: 1000,
+            burst: 500,
+        });
+        let mut a = Admitter::new(
+            Admission {
+                rule: AdmissionRule::All,
+                budget,
+            },
+            1,
+        );
+        let mut written = 0;
+        for ms in 1..=10_000 {
+            a.advance(ms);
+            while a.admit(70, false).is_ok() {
+                written += 70;
+            }
+        }
+        assert!((9_900..=10_500).contains(&written), "{written}");
+    }
+}

@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where records go on flash: a circular log of pages over one slice of a device.
+//!
+//! Pages have *absolute* positions that only grow; position modulo the slice's pages is the place on the device. A
+//! region is an aligned run of pages, the unit of reclaim, and its number never repeats, so a record that carries it (as its
+//! *generation*) can't be taken for one of an earlier lap.
+//!
+//! ```text
+//!            tail                                        head
+//!  ...free... | oldest region | region | ... | region with | chunk chunk | ...free (tail + pages) |
+//!               being reclaimed   on flash     in flight      being filled
+//! ```
+//!
+//! Paper E: an item that never straddles a 4 KB page costs one read, so records of up to a page are packed by best fit into a few
+//! open pages. Paper B: a larger one starts on a page. Chunks (runs of pages in DRAM) are written in order, each once; the two
+//! newest stay open for small records, so that pages leave nearly full.
+//!
+//! Always holds:
+//! - L1: `tail <= head <= tail + pages`, and `tail` is the start of a region.
+//! - L2: a page at or behind `head` minus what the open chunks hold is on the device or in a chunk in flight; what
+//!   [`Log::buffered`] does not find is on the device.
+//! - L3: no record wraps around the end of the slice.
+
+use std::sync::Arc;
+
+use senko_io::{AlignedBuf, DeviceId, PAGE_SIZE, Purpose, Queue, Tag};
+
+use super::{TOKEN_WRITE, token};
+use crate::record::{Header, RECORD_ALIGN};
+use crate::shard::DeviceSlice;
+
+/// Pages that small records may go to.
+const OPEN_PAGES: usize = 8;
+/// A page with less room than this is full: no record is smaller.
+const SMALLEST_RECORD: usize = 48;
+/// Chunks that stay open for small records.
+const OPEN_CHUNKS: usize = 2;
+
+/// Write errors in a row after which a log rests.
+const ERRORS_TO_REST: u32 = 4;
+/// While it rests, one item in this many is written, to see whether the device is back.
+const ITEMS_A_TRIAL: u32 = 64;
+
+/// Why a record has no place now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoPlace {
+    /// All write buffers are on their way to the device.
+    Buffers,
+    /// The log is full: a region must be reclaimed first.
+    Space,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    buf: Arc<AlignedBuf>,
+    /// Absolute position of its first page.
+    first: u64,
+    /// Pages given out.
+    used: usize,
+    submitted_ms: u64,
+}
+
+/// What is remembered of a region besides its place.
+#[derive(Clone, Copy, Debug, Default)]
+struct Region {
+    /// Reads in flight that touch it.
+    pins: u32,
+    /// First page, counted within the region, at which a record starts.
+    first_record: u32,
+}
+
+/// One log.
+#[derive(Debug)]
+pub(crate) struct Log {
+    number: usize,
+    device: DeviceId,
+    first_page: u64,
+    pages: u64,
+    /// The shard's page number of this log's first page.
+    base: u64,
+    region_pages: u64,
+    regions: Vec<Region>,
+    head: u64,
+    tail: u64,
+    chunk_pages: u64,
+    /// Chunks being filled, oldest first.
+    open: Vec<Chunk>,
+    in_flight: Vec<Chunk>,
+    spare: Vec<Arc<AlignedBuf>>,
+    /// Absolute position and bytes used of pages that small records may go to.
+    open_pages: Vec<(u64, usize)>,
+    /// Where the record being streamed starts and ends.
+    stream: Option<(u64, u64)>,
+    /// Everything before this position was flushed by `flush_all`.
+    flushed: u64,
+    /// Bytes of records, and bytes of the pages they were given.
+    pub record_bytes: u64,
+    pub page_bytes: u64,
+    errors_in_a_row: u32,
+    rested: u32,
+}
+
+impl Log {
+    pub fn new(
+        number: usize,
+        slice: DeviceSlice,
+        base: u64,
+        region_pages: u64,
+        chunk_pages: u64,
+        chunks: usize,
+    ) -> Log {
+        assert!(chunks > OPEN_CHUNKS && region_pages.is_multiple_of(chunk_pages));
+        let regions = slice.pages / region_pages;
+        Log {
+            number,
+            device: slice.device,
+            first_page: slice.first_page,
+            pages: regions * region_pages,
+            base,
+            region_pages,
+            regions: vec![Region::default(); regions as usize],
+            head: 0,
+            tail: 0,
+            chunk_pages,
+            open: Vec::new(),
+            in_flight: Vec::new(),
+            spare: (0..chunks)
+                .map(|_| Arc::new(AlignedBuf::new(chunk_pages as usize)))
+                .collect(),
+            open_pages: Vec::new(),
+            stream: None,
+            flushed: 0,
+            record_bytes: 0,
+            page_bytes: 0,
+            errors_in_a_row: 0,
+            rested: 0,
+        }
+    }
+
+    pub fn device(&self) -> DeviceId {
+        self.device
+    }
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+    pub fn region_pages(&self) -> u64 {
+        self.region_pages
+    }
+    pub fn tail(&self) -> u64 {
+        self.tail
+    }
+    /// Pages that can be given out before a region must be reclaimed.
+    pub fn free_pages(&self) -> u64 {
+        self.tail + self.pages - self.head
+    }
+    pub fn used_pages(&self) -> u64 {
+        self.head - self.tail
+    }
+    /// The shard's page number of a position.
+    pub fn page_of(&self, position: u64) -> u64 {
+        self.base + position % self.pages
+    }
+    /// The device page of a position.
+    pub fn device_page(&self, position: u64) -> u64 {
+        self.first_page + position % self.pages
+    }
+    /// The position of the newest page with a shard page number of this log.
+    pub fn position_of(&self, page: u64) -> u64 {
+        let (at, head_at) = (page - self.base, self.head % self.pages);
+        let lap = self.head - head_at;
+        if at < head_at {
+            lap + at
+        } else {
+            (lap + at).wrapping_sub(self.pages)
+        }
+    }
+    /// Whether a position holds what was written there last, flushed or not.
+    pub fn holds(&self, position: u64) -> bool {
+        self.tail <= position && position < self.head
+    }
+    pub fn is_flushed(&self, position: u64) -> bool {
+        position < self.flushed
+    }
+    /// What a record at this position carries.
+    pub fn generation(&self, position: u64) -> u32 {
+        (position / self.region_pages) as u32 + 1
+    }
+    /// Everything stored so far is gone: later records go to pages of their own.
+    pub fn flush_all(&mut self) {
+        self.open_pages.clear();
+        self.flushed = self.head;
+    }
+    /// When the oldest write that has not completed was submitted.
+    pub fn oldest_write_ms(&self) -> Option<u64> {
+        self.in_flight.first().map(|c| c.submitted_ms)
+    }
+
+    /// Pages in `from` on that a record of `pages` pages would take, with those left empty at the end of the slice (L3).
+    fn with_wrap(&self, pages: u64) -> u64 {
+        let left = self.pages - self.head % self.pages;
+        if pages > left { left + pages } else { pages }
+    }
+
+    /// Whether a record of `pages` pages has a place, and if buffers for all of it are free.
+    pub fn room(&self, pages: u64) -> Result<(), NoPlace> {
+        let pages = self.with_wrap(pages);
+        if pages > self.free_pages() {
+            return Err(NoPlace::Space);
+        }
+        let open = self
+            .open
+            .last()
+            .map_or(0, |c| self.chunk_pages - c.used as u64);
+        let chunks = pages.saturating_sub(open).div_ceil(self.chunk_pages);
+        if chunks > self.spare.len() as u64 {
+            Err(NoPlace::Buffers)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Gives a place to a small record of `len` bytes: the fullest open page that it fits, or a new page. Returns position
+    /// and offset in the page. [`Log::put`] the bytes, then [`Log::settle`].
+    pub fn place_small(&mut self, len: usize) -> Result<(u64, usize), NoPlace> {
+        debug_assert!(len <= PAGE_SIZE);
+        let fits = |&(_, &(_, used)): &(usize, &(u64, usize))| PAGE_SIZE - used >= len;
+        let best = self
+            .open_pages
+            .iter()
+            .enumerate()
+            .filter(fits)
+            .max_by_key(|(_, (_, used))| *used)
+            .map(|(n, _)| n);
+        let n = match best {
+            Some(n) => n,
+            None => {
+                let position = self.place(1)?;
+                if self.open_pages.len() >= OPEN_PAGES {
+                    let fullest = (0..self.open_pages.len())
+                        .max_by_key(|&n| self.open_pages[n].1)
+                        .expect("not empty");
+                    self.open_pages.swap_remove(fullest);
+                }
+                self.open_pages.push((position, 0));
+                self.open_pages.len() - 1
+            }
+        };
+        let (position, used) = self.open_pages[n];
+        let end = (used + len).next_multiple_of(RECORD_ALIGN);
+        if end + SMALLEST_RECORD > PAGE_SIZE {
+            self.open_pages.swap_remove(n);
+        } else {
+            self.open_pages[n].1 = end;
+        }
+        self.record_bytes += len as u64;
+        Ok((position, used))
+    }
+
+    /// Gives a place to a record of several pages, if there are space and buffers for all of it. [`Log::put`] the bytes, then
+    /// [`Log::settle`].
+    pub fn place_large(&mut self, len: usize) -> Result<u64, NoPlace> {
+        let position = self.place(len.div_ceil(PAGE_SIZE) as u64)?;
+        self.record_bytes += len as u64;
+        Ok(position)
+    }
+
+    /// Takes `pages` contiguous pages at the head.
+    fn place(&mut self, pages: u64) -> Result<u64, NoPlace> {
+        if self.stream.is_some() {
+            return Err(NoPlace::Buffers);
+        }
+        self.room(pages)?;
+        let position = self.skip_wrap(pages);
+        self.enter(pages, position, position + pages);
+        Ok(position)
+    }
+
+    /// Whether a record is larger than all write buffers together, so that it must be streamed.
+    pub fn must_stream(&self, len: usize) -> bool {
+        let buffers = self.open.len() + self.in_flight.len() + self.spare.len();
+        len.div_ceil(PAGE_SIZE) as u64 > self.chunk_pages * (buffers - OPEN_CHUNKS) as u64
+    }
+
+    /// Reserves contiguous pages for a record that is larger than the write buffers. Until its last byte came
+    /// ([`Log::stream`]) nothing else gets new pages.
+    pub fn begin_stream(&mut self, len: usize) -> Result<u64, NoPlace> {
+        let pages = len.div_ceil(PAGE_SIZE) as u64;
+        if self.stream.is_some() {
+            return Err(NoPlace::Buffers);
+        }
+        if self.with_wrap(pages) > self.free_pages() {
+            return Err(NoPlace::Space);
+        }
+        // The pages left empty at the end of the slice need buffers too.
+        self.room(1)?;
+        let position = if self.with_wrap(pages) == pages {
+            self.head
+        } else {
+            if self.room(self.with_wrap(pages) - pages).is_err() {
+                return Err(NoPlace::Buffers);
+            }
+            self.skip_wrap(pages)
+        };
+        self.record_bytes += len as u64;
+        self.stream = Some((position, position + pages));
+        Ok(position)
+    }
+
+    /// Gives up a stream of which nothing was placed yet.
+    pub fn cancel_stream(&mut self) {
+        debug_assert_eq!(self.stream.map(|(start, _)| start), Some(self.head));
+        self.stream = None;
+    }
+
+    /// Whether a record of `pages` pages could be placed at once.
+    pub fn room_now(&self, pages: u64) -> Result<(), NoPlace> {
+        if self.stream.is_some() {
+            Err(NoPlace::Buffers)
+        } else {
+            self.room(pages)
+        }
+    }
+
+    /// Takes the next pages of the streamed record, as many as fit the open chunk or a spare one; `None` when there is no buffer
+    /// now. Returns their position and number; [`Log::put`], then [`Log::settle`].
+    pub fn stream(&mut self) -> Option<(u64, u64)> {
+        let (start, end) = self.stream?;
+        let open = self
+            .open
+            .last()
+            .map_or(0, |c| self.chunk_pages - c.used as u64);
+        let room = if open > 0 {
+            open
+        } else {
+            self.chunk_pages * u64::from(!self.spare.is_empty())
+        };
+        let pages = room.min(end - self.head);
+        if pages == 0 {
+            return None;
+        }
+        let position = self.head;
+        self.enter(pages, start, end);
+        if self.head == end {
+            self.stream = None;
+        }
+        Some((position, pages))
+    }
+
+    /// Leaves the rest of the slice empty if `pages` pages don't fit it (L3); the position they start at.
+    fn skip_wrap(&mut self, pages: u64) -> u64 {
+        let skip = self.with_wrap(pages) - pages;
+        if skip > 0 {
+            self.enter(skip, self.head, self.head);
+        }
+        self.head
+    }
+
+    /// Moves the head over `pages` pages of a record that reaches from `start` to `end`, opening chunks on the way.
+    fn enter(&mut self, pages: u64, start: u64, end: u64) {
+        let to = self.head + pages;
+        self.page_bytes += pages * PAGE_SIZE as u64;
+        let mut region = self.head.next_multiple_of(self.region_pages);
+        while region < to {
+            let n = (region / self.region_pages % self.regions.len() as u64) as usize;
+            let inside = if region <= start {
+                0
+            } else {
+                end.saturating_sub(region).min(self.region_pages)
+            };
+            self.regions[n].first_record = inside as u32;
+            region += self.region_pages;
+        }
+        while self.head < to {
+            if self
+                .open
+                .last()
+                .is_none_or(|c| c.used as u64 == self.chunk_pages)
+            {
+                let buf = self.spare.pop().expect("room was asked for");
+                self.open.push(Chunk {
+                    buf,
+                    first: self.head,
+                    used: 0,
+                    submitted_ms: 0,
+                });
+            }
+            let chunk = self.open.last_mut().expect("just opened");
+            let take = (to - self.head).min(self.chunk_pages - chunk.used as u64);
+            chunk.used += take as usize;
+            self.head += take;
+        }
+    }
+
+    /// Submits what the two newest chunks are not: nothing more is put there. Call after each record is put.
+    pub fn settle<Q: Queue>(&mut self, queue: &mut Q, now_ms: u64) {
+        while self.open.len() > OPEN_CHUNKS {
+            self.submit_oldest(queue, now_ms);
+        }
+    }
+
+    /// Sends the oldest open chunk to the device; its pages take no more records.
+    fn submit_oldest<Q: Queue>(&mut self, queue: &mut Q, now_ms: u64) {
+        let mut chunk = self.open.remove(0);
+        let end = chunk.first + chunk.used as u64;
+        self.open_pages.retain(|&(p, _)| p >= end);
+        chunk.submitted_ms = now_ms;
+        queue.write(
+            self.device,
+            self.device_page(chunk.first),
+            Arc::clone(&chunk.buf),
+            0,
+            chunk.used,
+            Tag::cache(Purpose::Admit),
+            token(
+                TOKEN_WRITE,
+                (self.number as u64) << 40 | chunk.first & 0xff_ffff_ffff,
+            ),
+        );
+        self.in_flight.push(chunk);
+    }
+
+    /// A write ended: its buffer is free. Returns the pages written, or `None` for a token that names none.
+    pub fn written(&mut self, value: u64) -> Option<usize> {
+        let n = self
+            .in_flight
+            .iter()
+            .position(|c| c.first & 0xff_ffff_ffff == value & 0xff_ffff_ffff)?;
+        let mut chunk = self.in_flight.remove(n);
+        let pages = chunk.used;
+        let buf = Arc::get_mut(&mut chunk.buf)
+            .expect("the queue drops its reference before it completes a write");
+        buf.fill(0);
+        self.spare.push(chunk.buf);
+        Some(pages)
+    }
+
+    /// Counts how writes end.
+    pub fn note_write(&mut self, ok: bool) {
+        self.errors_in_a_row = if ok { 0 } else { self.errors_in_a_row + 1 };
+    }
+    /// Whether the next item should not be written, because the device fails: then only one in many is tried.
+    pub fn rests(&mut self) -> bool {
+        if self.errors_in_a_row < ERRORS_TO_REST {
+            return false;
+        }
+        self.rested = (self.rested + 1) % ITEMS_A_TRIAL;
+        self.rested != 0
+    }
+
+    /// Submits what is open although it is not full, so that what was placed so far reaches the device.
+    pub fn submit_all<Q: Queue>(&mut self, queue: &mut Q, now_ms: u64) {
+        // The rest of the last chunk stays empty: chunks keep their alignment.
+        if let Some(last) = self.open.last() {
+            let rest = self.chunk_pages - last.used as u64;
+            debug_assert!(self.stream.is_none());
+            self.enter(rest, self.head, self.head);
+        }
+        while !self.open.is_empty() {
+            self.submit_oldest(queue, now_ms);
+        }
+    }
+
+    /// Writes bytes into pages that were given out and are still open.
+    pub fn put(&mut self, position: u64, offset: usize, mut bytes: &[u8]) {
+        let mut at = position * PAGE_SIZE as u64 + offset as u64;
+        while !bytes.is_empty() {
+            let page = at / PAGE_SIZE as u64;
+            let chunk = self
+                .open
+                .iter_mut()
+                .find(|c| c.first <= page && page < c.first + c.used as u64)
+                .expect("pages are filled while their chunk is open");
+            let from = (at - chunk.first * PAGE_SIZE as u64) as usize;
+            let n = bytes.len().min(chunk.used * PAGE_SIZE - from);
+            let buf = Arc::get_mut(&mut chunk.buf).expect("an open chunk is not shared");
+            buf[from..from + n].copy_from_slice(&bytes[..n]);
+            bytes = &bytes[n..];
+            at += n as u64;
+        }
+    }
+
+    /// The page at a position, if it is still in a write buffer.
+    pub fn buffered(&self, position: u64) -> Option<&[u8]> {
+        let chunk = self
+            .open
+            .iter()
+            .chain(&self.in_flight)
+            .find(|c| c.first <= position && position < c.first + c.used as u64)?;
+        let at = (position - chunk.first) as usize * PAGE_SIZE;
+        Some(&chunk.buf[at..at + PAGE_SIZE])
+    }
+
+    /// Counts a read in flight of a record that starts at a position. Regions are freed in order, so this holds all of the
+    /// record, wherever it ends.
+    pub fn pin(&mut self, position: u64, on: bool) {
+        let n = (position / self.region_pages % self.regions.len() as u64) as usize;
+        let pins = &mut self.regions[n].pins;
+        *pins = if on { *pins + 1 } else { *pins - 1 };
+    }
+    pub fn oldest_region_pins(&self) -> u32 {
+        self.regions[(self.tail / self.region_pages % self.regions.len() as u64) as usize].pins
+    }
+    /// First page of the oldest region at which a record starts.
+    pub fn oldest_region_first(&self) -> u64 {
+        let region =
+            self.regions[(self.tail / self.region_pages % self.regions.len() as u64) as usize];
+        self.tail + u64::from(region.first_record)
+    }
+    /// The oldest region is free.
+    pub fn free_oldest(&mut self) {
+        debug_assert_eq!(self.oldest_region_pins(), 0);
+        self.tail += self.region_pages;
+    }
+
+    /// The header of a record to be placed at a position.
+    pub fn stamp(&self, header: &mut Header, position: u64) {
+        header.generation = self.generation(position);
+    }
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The flash tier of a shard: one log per device slice, written in order, reclaimed in order.
+
+pub(crate) mod admission; // which items leaving DRAM deserve a write, and how many bytes a second
+pub(crate) mod log; // where records go: pages, write buffers, positions
+pub(crate) mod read; // reads in flight
+pub(crate) mod reclaim; // the oldest region becomes free
+
+/// Kinds of queue tokens, in the top byte.
+const TOKEN_KIND: u32 = 56;
+pub(crate) const TOKEN_READ: u64 = 1;
+pub(crate) const TOKEN_WRITE: u64 = 2;
+pub(crate) const TOKEN_RECLAIM: u64 = 3;
+pub(crate) const TOKEN_DISCARD: u64 = 4;
+
+pub(crate) fn token(kind: u64, value: u64) -> u64 {
+    debug_assert!(value < 1 << TOKEN_KIND);
+    kind << TOKEN_KIND | value
+}
+
+/// Kind and value of a token.
+pub(crate) fn untoken(token: u64) -> (u64, u64) {
+    (token >> TOKEN_KIND, token & ((1 << TOKEN_KIND) - 1))
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reads in flight: a slab of operations that each carry their key, reused so that a lookup allocates nothing.
+
+use std::collections::VecDeque;
+
+use senko_io::PageBuf;
+
+use crate::arena::Handle;
+use crate::index::Slot;
+use crate::key::{Key, MAX_KEY};
+use crate::shard::Want;
+
+/// How far a read has come.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// The place is free.
+    Idle,
+    /// Waits for a frame.
+    Waiting,
+    /// Pages are on the way into a frame.
+    Reading,
+    /// The frame is here; to be looked at by `next_done`. Also: waits for memory to promote into.
+    Here(Result<PageBuf, ()>),
+}
+
+/// A record larger than a frame, on its way into DRAM piece by piece.
+#[derive(Debug)]
+pub(crate) struct Large {
+    pub item: Handle,
+    /// Bytes of the record, and how many of them have come.
+    pub total: usize,
+    pub have: usize,
+    pub crc: u32,
+    /// The checksum that the record carries.
+    pub want_crc: u32,
+}
+
+/// One read.
+#[derive(Debug)]
+pub(crate) struct ReadOp {
+    pub stage: Stage,
+    pub user: u64,
+    pub want: Want,
+    pub hash: u64,
+    pub slot: Slot,
+    /// Log, position of the item's first page, and pages to read.
+    pub log: usize,
+    pub position: u64,
+    pub pages: u64,
+    /// Pages at the start of the run that come from the device; the rest were copied from write buffers.
+    pub from_device: u64,
+    /// First page of the current piece, counted from the item's first page.
+    pub piece: u64,
+    pub large: Option<Large>,
+    key_len: u8,
+    key: [u8; MAX_KEY],
+}
+
+impl ReadOp {
+    pub fn key(&self) -> Key<'_> {
+        Key {
+            bytes: &self.key[..self.key_len as usize],
+            hash: self.hash,
+        }
+    }
+}
+
+/// The reads of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Reads {
+    ops: Vec<ReadOp>,
+    free: Vec<u32>,
+    /// Reads that wait for a frame, in order.
+    pub waiting: VecDeque<u32>,
+    /// Reads whose frame is here, in order.
+    pub ready: VecDeque<u32>,
+    /// Reads whose item waits for memory.
+    pub parked: Vec<u32>,
+    pub in_flight: usize,
+}
+
+impl Reads {
+    /// A place for a read.
+    pub fn start(&mut self, key: &Key<'_>, want: Want, user: u64, slot: Slot) -> u32 {
+        let n = self.free.pop().unwrap_or_else(|| {
+            self.ops.push(ReadOp {
+                stage: Stage::Idle,
+                user: 0,
+                want,
+                hash: 0,
+                slot,
+                log: 0,
+                position: 0,
+                pages: 0,
+                from_device: 0,
+                piece: 0,
+                large: None,
+                key_len: 0,
+                key: [0; MAX_KEY],
+            });
+            self.ops.len() as u32 - 1
+        });
+        let op = &mut self.ops[n as usize];
+        debug_assert!(matches!(op.stage, Stage::Idle));
+        (op.user, op.want, op.hash, op.slot) = (user, want, key.hash, slot);
+        (op.piece, op.from_device) = (0, 0);
+        op.large = None;
+        op.key_len = key.bytes.len() as u8;
+        op.key[..key.bytes.len()].copy_from_slice(key.bytes);
+        n
+    }
+
+    pub fn op(&mut self, n: u32) -> &mut ReadOp {
+        &mut self.ops[n as usize]
+    }
+
+    /// The read ended.
+    pub fn end(&mut self, n: u32) {
+        self.ops[n as usize].stage = Stage::Idle;
+        self.ops[n as usize].large = None;
+        self.free.push(n);
+    }
+}

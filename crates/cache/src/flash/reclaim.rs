@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The oldest region becomes free: its records are walked, those that were hit are written again, the rest are forgotten.
+//!
+//! ```text
+//! idle --(free pages below the mark)--> reading --> walking --(end of region)--> draining --(no reads pinned)--> idle
+//!                                          ^---(next frame)---/
+//! ```
+//!
+//! Always holds: after the walk no slot of an intact record names the region; slots of damaged ones are caught by S2, since a
+//! position before `tail` is never followed. Reinsertion takes at most half of a region, so each round frees space.
+
+use senko_io::{Completion, PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
+
+use super::log::NoPlace;
+use super::{TOKEN_DISCARD, TOKEN_RECLAIM, token};
+use crate::index::Slot;
+use crate::key::Key;
+use crate::record::{self, At, Header, KEY_AT, RECORD_HEADER};
+use crate::shard::{FRAME_PAGES, Shard};
+
+/// A frame of the region being walked.
+#[derive(Debug)]
+struct Walk {
+    frame: PageBuf,
+    /// Position of the frame's first page, and pages in it.
+    first: u64,
+    pages: u64,
+    /// Offset in the frame of the next record.
+    at: usize,
+}
+
+/// The reclaim of one log.
+#[derive(Debug, Default)]
+pub(crate) struct Reclaim {
+    active: bool,
+    /// Position of the next page to look at.
+    next: u64,
+    reading: bool,
+    reading_pages: u64,
+    walk: Option<Walk>,
+    /// Bytes reinserted from this region.
+    reinserted: usize,
+    /// When something last moved.
+    progress_ms: u64,
+}
+
+impl Reclaim {
+    /// Whether nothing has moved for so long that the device must be stalled.
+    pub fn stalled(&self, now_ms: u64, limit_ms: u64) -> bool {
+        self.active && now_ms.saturating_sub(self.progress_ms) > limit_ms
+    }
+}
+
+/// What to do with a record of the oldest region.
+enum Fate {
+    Forget,
+    /// Its slot, and its key's hash.
+    Reinsert(Slot, u64),
+}
+
+impl Shard {
+    /// Goes on with reclaim as far as it can now.
+    pub(crate) fn reclaim<Q: Queue>(&mut self, queue: &mut Q, n: usize) {
+        loop {
+            let (log, r) = (&self.logs[n], &mut self.reclaims[n]);
+            if !r.active {
+                if log.free_pages() >= 2 * log.region_pages() {
+                    return;
+                }
+                *r = Reclaim {
+                    active: true,
+                    next: log.oldest_region_first(),
+                    progress_ms: self.now_ms,
+                    ..Reclaim::default()
+                };
+            }
+            if r.reading {
+                return;
+            }
+            if r.walk.is_some() {
+                if !self.walk(queue, n) {
+                    return;
+                }
+                continue;
+            }
+            let end = log.tail() + log.region_pages();
+            if r.next >= end {
+                if log.oldest_region_pins() > 0 {
+                    return;
+                }
+                let (device, page, pages) = (
+                    log.device(),
+                    log.device_page(log.tail()),
+                    log.region_pages(),
+                );
+                self.logs[n].free_oldest();
+                self.stats.reclaim_regions += 1;
+                *r = Reclaim::default();
+                queue.discard(
+                    device,
+                    page,
+                    pages,
+                    Tag::cache(Purpose::Reclaim),
+                    token(TOKEN_DISCARD, n as u64),
+                );
+                continue;
+            }
+            let pages = (end - r.next).min(FRAME_PAGES as u64);
+            let Some(frame) = queue.frame(pages as usize) else {
+                return;
+            };
+            r.reading = true;
+            r.reading_pages = pages;
+            let (device, page) = (log.device(), log.device_page(r.next));
+            queue.read(
+                device,
+                page,
+                pages as usize,
+                frame,
+                Tag::cache(Purpose::Reclaim),
+                token(TOKEN_RECLAIM, n as u64),
+            );
+            return;
+        }
+    }
+
+    /// A piece of the oldest region was read.
+    pub(crate) fn reclaim_read<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: usize,
+        completion: Completion,
+    ) {
+        let r = &mut self.reclaims[n];
+        r.reading = false;
+        r.progress_ms = self.now_ms;
+        match (completion.result, completion.buf) {
+            (Ok(()), Some(frame)) => {
+                r.walk = Some(Walk {
+                    frame,
+                    first: r.next,
+                    pages: r.reading_pages,
+                    at: 0,
+                })
+            }
+            _ => {
+                // Their slots are caught when they are followed (S2).
+                self.stats.flash_read_errors += 1;
+                r.next += r.reading_pages;
+            }
+        }
+        self.reclaim(queue, n);
+    }
+
+    /// Walks the records of a frame; false if it has to wait for a write buffer.
+    fn walk<Q: Queue>(&mut self, queue: &mut Q, n: usize) -> bool {
+        let mut walk = self.reclaims[n].walk.take().expect("a frame to walk");
+        let generation = self.logs[n].generation(walk.first);
+        let end = walk.pages as usize * PAGE_SIZE;
+        while walk.at < end {
+            let (page, in_page) = (walk.at / PAGE_SIZE, walk.at % PAGE_SIZE);
+            let run = &walk.frame[page * PAGE_SIZE..end];
+            let header = match record::peek(run, in_page, PAGE_SIZE) {
+                At::Record(header) if header.generation == generation => header,
+                _ => {
+                    walk.at = (page + 1) * PAGE_SIZE;
+                    continue;
+                }
+            };
+            let len = header.record_len();
+            let position = walk.first + page as u64;
+            let next_at = if len > PAGE_SIZE || in_page + len > PAGE_SIZE {
+                (page + len.div_ceil(PAGE_SIZE)) * PAGE_SIZE
+            } else {
+                page * PAGE_SIZE + record::next_offset(in_page, len)
+            };
+            match self.fate(n, &run[in_page..], &header, position) {
+                Fate::Forget => {}
+                Fate::Reinsert(..)
+                    if in_page + len > run.len() && page > 0 && len <= FRAME_PAGES * PAGE_SIZE =>
+                {
+                    // It goes on behind this frame: read again from its start (its slot is untouched).
+                    self.reclaims[n].next = position;
+                    return true;
+                }
+                Fate::Reinsert(slot, hash) => {
+                    if !self.reinsert(
+                        queue,
+                        n,
+                        slot,
+                        hash,
+                        &header,
+                        run.get(in_page..in_page + len),
+                    ) {
+                        self.reclaims[n].walk = Some(walk);
+                        return false;
+                    }
+                }
+            }
+            walk.at = next_at;
+        }
+        // A record may reach beyond the frame.
+        self.reclaims[n].next = walk.first + (walk.at.div_ceil(PAGE_SIZE)) as u64;
+        self.reclaims[n].progress_ms = self.now_ms;
+        true
+    }
+
+    /// Forgets a record of the oldest region, or says that it should be written again.
+    fn fate(&mut self, n: usize, bytes: &[u8], header: &Header, position: u64) -> Fate {
+        let key = Key::new(&bytes[KEY_AT..KEY_AT + header.key_len as usize]);
+        let page = self.logs[n].page_of(position);
+        // A promoted item loses its clean copy.
+        let mut promoted = 0;
+        let found = self.index.find(&self.arena, key.hash, |slot| {
+            if slot.is_flash() {
+                return self.index.page(slot) == page;
+            }
+            let item = self.index.handle(slot);
+            let copy = self.arena.flash_copy(item);
+            if copy != Slot::EMPTY
+                && self.index.page(copy) == page
+                && self.arena.item_key(item) == key.bytes
+            {
+                promoted = item;
+            }
+            false
+        });
+        if promoted != 0 {
+            self.arena.set_flash_copy(promoted, Slot::EMPTY);
+        }
+        let Some((pos, slot)) = found else {
+            return Fate::Forget;
+        };
+        let live = !record::expired(header.expiry, self.now) && !self.logs[n].is_flushed(position);
+        let room = self.reclaims[n].reinserted + header.record_len()
+            <= self.logs[n].region_pages() as usize * PAGE_SIZE / 2;
+        if live && slot.hot() > 0 && self.config.reinsert && room {
+            return Fate::Reinsert(slot, key.hash);
+        }
+        self.index.remove(&mut self.arena, pos);
+        self.flash_items -= 1;
+        if live {
+            self.stats.reclaim_drops += 1;
+        } else {
+            self.stats.reclaimed += 1;
+        }
+        Fate::Forget
+    }
+
+    /// Writes a record that was hit again; false if it has to wait for a write buffer. Without bytes (it is larger than a frame), without
+    /// space, over budget, or damaged, it is forgotten.
+    fn reinsert<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: usize,
+        slot: Slot,
+        hash: u64,
+        header: &Header,
+        bytes: Option<&[u8]>,
+    ) -> bool {
+        let len = header.record_len();
+        let pages = len.div_ceil(PAGE_SIZE) as u64;
+        let mut place = bytes.filter(|b| record::intact(b));
+        if place.is_some() {
+            match self.logs[n].room_now(pages) {
+                Ok(()) => {}
+                Err(NoPlace::Buffers) => return false,
+                Err(NoPlace::Space) => place = None,
+            }
+        }
+        if place.is_some() && self.admitter.spend(len).is_err() {
+            place = None;
+            self.stats.drops_budget += 1;
+        }
+        let Some(bytes) = place else {
+            self.drop_flash_slot(hash, slot);
+            self.stats.reclaim_drops += 1;
+            return true;
+        };
+        let log = &mut self.logs[n];
+        let placed = if len <= PAGE_SIZE {
+            log.place_small(len)
+        } else {
+            log.place_large(len).map(|p| (p, 0))
+        };
+        let (position, offset) = placed.expect("room was asked for");
+        let mut head = [0; RECORD_HEADER];
+        let mut header = *header;
+        header.generation = log.generation(position);
+        let m = header.meta(0);
+        header.set_marks(true, m.stale, m.won, m.binary_key);
+        header.write(&mut head);
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&head[4..]), &bytes[RECORD_HEADER..]);
+        head[..4].copy_from_slice(&crc.to_le_bytes());
+        log.put(position, offset, &head);
+        log.put(position, offset + RECORD_HEADER, &bytes[RECORD_HEADER..]);
+        log.settle(queue, self.now_ms);
+        let page = self.logs[n].page_of(position);
+        let moved = self
+            .index
+            .flash_slot(hash, page, pages as usize, header.expiry, self.now);
+        let (pos, _) = self
+            .index
+            .find_same(&self.arena, hash, slot)
+            .expect("the slot was just found");
+        self.index.set(&mut self.arena, pos, moved);
+        self.reclaims[n].reinserted += len;
+        self.stats.reinsertions += 1;
+        self.stats.reinserted_bytes += len as u64;
+        true
+    }
+}

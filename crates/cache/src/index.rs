@@ -1,0 +1,537 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The index: one 8-byte slot per item of either tier, no keys.
+//!
+//! Card. Paper E, section 3.2: a second hash H_y in DRAM tells apart keys that collide under H_x, so that keys can stay on
+//! flash. Here H_x picks a segment and H_y is the tag in the slot. Differences: the slot also holds the place (the
+//! paper chains entries with pointers), both tiers share one table (a lookup touches one cache line and knows where
+//! the item is), and the table grows segment by segment in steps of an eighth, so that 8-byte slots stay about 88 %
+//! full at any size. A slot's line within its segment follows from the tag alone, which is what lets a segment be rebuilt
+//! with no key at hand.
+//!
+//! ```text
+//! 63   61    57    55     47              T         0
+//! | kind | len | hot | expiry |   page     |   tag   |     kind 2: flash; page is p bits, p + T = 48
+//! | kind |            |     handle (32)    |   tag   |     kind 1: DRAM
+//! ```
+//!
+//! Lines are 64 bytes, 8 slots; a full line overflows into the next of its segment (linear probing by lines).
+//!
+//! Always holds:
+//! - I1: within a segment at most one slot of kind flash has a given tag.
+//! - I2: from a slot's home line to the line it lies in, every line before the last is full; removal moves slots back to keep
+//!   that, so a probe may end at the first line with a hole.
+
+use crate::arena::{Arena, Handle, SEGMENT_LINES};
+
+const KIND_SHIFT: u32 = 62;
+const LEN_SHIFT: u32 = 58;
+const HOT_SHIFT: u32 = 56;
+const EXPIRY_SHIFT: u32 = 48;
+const KIND_DRAM: u64 = 1;
+const KIND_FLASH: u64 = 2;
+const LINE: usize = 8;
+/// Bits of page and tag together.
+const PLACE_BITS: u32 = 48;
+/// A DRAM handle needs 32 bits above the tag and below the kind.
+const MAX_TAG_BITS: u32 = 30;
+/// Expiry counts in units of 2^12 seconds, modulo 255, 0 being never or too far away to tell.
+const EXPIRY_UNIT_SHIFT: u32 = 12;
+const EXPIRY_RING: u32 = 255;
+const EXPIRY_HORIZON: u32 = 127;
+/// Segments are sized so that one holds this many slots when flash is full of the smallest items planned for.
+const PLANNED_SLOTS: u64 = 1800;
+const SMALLEST_PLANNED_RECORD: u64 = 96;
+
+/// A slot; 0 is empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(pub u64);
+
+impl Slot {
+    pub const EMPTY: Slot = Slot(0);
+    #[inline]
+    pub fn is_flash(self) -> bool {
+        self.0 >> KIND_SHIFT == KIND_FLASH
+    }
+    #[inline]
+    pub fn is_dram(self) -> bool {
+        self.0 >> KIND_SHIFT == KIND_DRAM
+    }
+    /// Pages of a flash item, 1 to 15; 0: more.
+    #[inline]
+    pub fn len(self) -> usize {
+        (self.0 >> LEN_SHIFT & 15) as usize
+    }
+    /// Hits on flash, saturating at 3.
+    #[inline]
+    pub fn hot(self) -> u8 {
+        (self.0 >> HOT_SHIFT & 3) as u8
+    }
+    #[inline]
+    pub fn with_hot(self, hot: u8) -> Slot {
+        Slot(self.0 & !(3 << HOT_SHIFT) | u64::from(hot.min(3)) << HOT_SHIFT)
+    }
+    /// Whether the coarse expiry says that the item is certainly gone.
+    pub fn expired(self, now: u32) -> bool {
+        let code = (self.0 >> EXPIRY_SHIFT & 255) as u32;
+        if code == 0 {
+            return false;
+        }
+        let behind =
+            ((now >> EXPIRY_UNIT_SHIFT) % EXPIRY_RING + EXPIRY_RING - (code - 1)) % EXPIRY_RING;
+        behind < EXPIRY_HORIZON
+    }
+}
+
+/// The slot form of an expiry, rounded up, so that `Slot::expired` never errs towards gone.
+fn coarse_expiry(expiry: u32, now: u32) -> u64 {
+    let (at, now) = ((expiry >> EXPIRY_UNIT_SHIFT) + 1, now >> EXPIRY_UNIT_SHIFT);
+    if expiry == 0 || at.saturating_sub(now) > EXPIRY_HORIZON {
+        0
+    } else {
+        u64::from(at % EXPIRY_RING) + 1
+    }
+}
+
+/// Where a slot was found; valid until the next insertion or removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pos {
+    pub segment: u32,
+    at: u16,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    chunk: Handle,
+    count: u16,
+    step: u8,
+}
+
+/// The index of one shard.
+#[derive(Debug)]
+pub(crate) struct Index {
+    segments: Vec<Segment>,
+    segment_bits: u32,
+    tag_bits: u32,
+    tag_mask: u64,
+    slots: u64,
+}
+
+/// There is no room in the segment, and it could not be grown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+impl Index {
+    /// An index for a shard with `flash_pages` pages of flash and an arena of `dram` bytes; `None` if the arena can't hold even its
+    /// smallest form.
+    pub fn new(arena: &mut Arena, flash_pages: u64, dram: u64) -> Option<Index> {
+        let items = (flash_pages * 4096 + dram) / SMALLEST_PLANNED_RECORD;
+        let segment_bits = (items / PLANNED_SLOTS)
+            .max(1)
+            .next_power_of_two()
+            .ilog2()
+            .min(26);
+        let page_bits = flash_pages
+            .max(1)
+            .next_power_of_two()
+            .ilog2()
+            .max(PLACE_BITS - MAX_TAG_BITS);
+        let tag_bits = PLACE_BITS - page_bits;
+        let class = arena.segment_class(0);
+        let segments = (0..1_u32 << segment_bits)
+            .map(|_| {
+                arena.alloc(class).map(|chunk| Segment {
+                    chunk,
+                    count: 0,
+                    step: 0,
+                })
+            })
+            .collect::<Option<Vec<_>>>()?;
+        let index = Index {
+            segments,
+            segment_bits,
+            tag_bits,
+            tag_mask: (1 << tag_bits) - 1,
+            slots: 0,
+        };
+        for n in 0..index.segments.len() {
+            index.wipe(arena, n);
+        }
+        Some(index)
+    }
+
+    /// Slots in use.
+    pub fn slots(&self) -> u64 {
+        self.slots
+    }
+    pub fn segments(&self) -> usize {
+        self.segments.len()
+    }
+    /// Bytes of the segment table itself (the lines are in the arena).
+    pub fn table_bytes(&self) -> usize {
+        self.segments.len() * size_of::<Segment>()
+    }
+    #[inline]
+    pub fn tag(&self, hash: u64) -> u64 {
+        hash & self.tag_mask
+    }
+    #[inline]
+    pub fn segment_of(&self, hash: u64) -> usize {
+        if self.segment_bits == 0 {
+            0
+        } else {
+            (hash >> (64 - self.segment_bits)) as usize
+        }
+    }
+    #[inline]
+    pub fn handle(&self, slot: Slot) -> Handle {
+        (slot.0 >> self.tag_bits) as u32
+    }
+    #[inline]
+    pub fn page(&self, slot: Slot) -> u64 {
+        (slot.0 & ((1 << PLACE_BITS) - 1)) >> self.tag_bits
+    }
+    #[inline]
+    pub fn tag_of(&self, slot: Slot) -> u64 {
+        slot.0 & self.tag_mask
+    }
+    #[inline]
+    pub fn dram_slot(&self, hash: u64, item: Handle) -> Slot {
+        Slot(KIND_DRAM << KIND_SHIFT | u64::from(item) << self.tag_bits | self.tag(hash))
+    }
+    /// A flash slot, cold.
+    pub fn flash_slot(&self, hash: u64, page: u64, pages: usize, expiry: u32, now: u32) -> Slot {
+        debug_assert!(page < 1 << (PLACE_BITS - self.tag_bits));
+        let len = if pages > 15 { 0 } else { pages as u64 };
+        Slot(
+            KIND_FLASH << KIND_SHIFT
+                | len << LEN_SHIFT
+                | coarse_expiry(expiry, now) << EXPIRY_SHIFT
+                | page << self.tag_bits
+                | self.tag(hash),
+        )
+    }
+
+    /// Visits the slots that have the hash's tag, in probe order, until `hit` says true; that slot and its position.
+    #[inline]
+    pub fn find(
+        &self,
+        arena: &Arena,
+        hash: u64,
+        mut hit: impl FnMut(Slot) -> bool,
+    ) -> Option<(Pos, Slot)> {
+        let n = self.segment_of(hash);
+        let segment = self.segments[n];
+        let lines = SEGMENT_LINES[segment.step as usize] as usize;
+        let tag = self.tag(hash);
+        let mut line = self.home(tag, lines);
+        for _ in 0..lines {
+            let bytes: &[u8; 64] = arena
+                .bytes(segment.chunk, line * 64, 64)
+                .try_into()
+                .expect("a line of 64 bytes");
+            let mut full = true;
+            for i in 0..LINE {
+                let slot = Slot(u64::from_le_bytes(
+                    bytes[i * 8..i * 8 + 8].try_into().expect("8 bytes"),
+                ));
+                if slot.0 & self.tag_mask == tag && slot.0 != 0 && hit(slot) {
+                    return Some((
+                        Pos {
+                            segment: n as u32,
+                            at: (line * LINE + i) as u16,
+                        },
+                        slot,
+                    ));
+                }
+                full &= slot.0 != 0;
+            }
+            if !full {
+                return None;
+            }
+            line = if line + 1 == lines { 0 } else { line + 1 };
+        }
+        None
+    }
+
+    /// The slot that equals `slot` (its hotness aside).
+    pub fn find_same(&self, arena: &Arena, hash: u64, slot: Slot) -> Option<(Pos, Slot)> {
+        self.find(arena, hash, |s| s.with_hot(0) == slot.with_hot(0))
+    }
+
+    /// Whether the segment of `hash` should be grown before the next insertion.
+    pub fn wants_growth(&self, hash: u64) -> bool {
+        let s = self.segments[self.segment_of(hash)];
+        let slots = SEGMENT_LINES[s.step as usize] as usize * LINE;
+        s.count as usize >= slots - (slots * 7 / 100).max(1)
+            && (s.step as usize) + 1 < SEGMENT_LINES.len()
+    }
+
+    /// Rebuilds the segment of `hash` one step larger; false if the arena has no chunk for it.
+    pub fn grow(&mut self, arena: &mut Arena, hash: u64) -> bool {
+        let n = self.segment_of(hash);
+        let old = self.segments[n];
+        let step = old.step as usize + 1;
+        if step >= SEGMENT_LINES.len() {
+            return false;
+        }
+        let Some(chunk) = arena.alloc(arena.segment_class(step)) else {
+            return false;
+        };
+        self.segments[n] = Segment {
+            chunk,
+            count: 0,
+            step: step as u8,
+        };
+        self.wipe(arena, n);
+        for at in 0..SEGMENT_LINES[old.step as usize] as usize * LINE {
+            let slot = Slot(arena.u64(old.chunk, at * 8));
+            if slot != Slot::EMPTY {
+                self.insert_in(arena, n, slot)
+                    .expect("a larger segment holds what a smaller one held");
+                self.slots -= 1;
+            }
+        }
+        arena.free(old.chunk);
+        true
+    }
+
+    /// Adds a slot.
+    pub fn insert(&mut self, arena: &mut Arena, hash: u64, slot: Slot) -> Result<(), Full> {
+        debug_assert_eq!(self.tag_of(slot), self.tag(hash));
+        self.insert_in(arena, self.segment_of(hash), slot)
+    }
+
+    fn insert_in(&mut self, arena: &mut Arena, n: usize, slot: Slot) -> Result<(), Full> {
+        let Segment { chunk, step, .. } = self.segments[n];
+        let slots = SEGMENT_LINES[step as usize] as usize * LINE;
+        let mut at = self.home(self.tag_of(slot), slots / LINE) * LINE;
+        for _ in 0..slots {
+            if arena.u64(chunk, at * 8) == 0 {
+                arena.set_u64(chunk, at * 8, slot.0);
+                self.segments[n].count += 1;
+                self.slots += 1;
+                return Ok(());
+            }
+            at = if at + 1 == slots { 0 } else { at + 1 };
+        }
+        Err(Full)
+    }
+
+    /// Replaces the slot at a position by one with the same tag.
+    pub fn set(&mut self, arena: &mut Arena, pos: Pos, slot: Slot) {
+        let chunk = self.segments[pos.segment as usize].chunk;
+        debug_assert_eq!(
+            self.tag_of(Slot(arena.u64(chunk, pos.at as usize * 8))),
+            self.tag_of(slot)
+        );
+        arena.set_u64(chunk, pos.at as usize * 8, slot.0);
+    }
+
+    /// Removes the slot at a position, and moves later ones back so that I2 holds.
+    pub fn remove(&mut self, arena: &mut Arena, pos: Pos) {
+        let n = pos.segment as usize;
+        let Segment { chunk, step, .. } = self.segments[n];
+        let lines = SEGMENT_LINES[step as usize] as usize;
+        self.segments[n].count -= 1;
+        self.slots -= 1;
+        let mut hole = pos.at as usize;
+        'holes: loop {
+            let hole_line = hole / LINE;
+            let was_full = (0..LINE).all(|i| arena.u64(chunk, (hole_line * LINE + i) * 8) != 0);
+            arena.set_u64(chunk, hole * 8, 0);
+            if !was_full {
+                return;
+            }
+            // A slot in a later line may have been pushed past this one; the first such comes back.
+            for ahead in 1..lines {
+                let line = (hole_line + ahead) % lines;
+                let mut full = true;
+                for i in 0..LINE {
+                    let at = line * LINE + i;
+                    let slot = Slot(arena.u64(chunk, at * 8));
+                    if slot == Slot::EMPTY {
+                        full = false;
+                        continue;
+                    }
+                    let home = self.home(self.tag_of(slot), lines);
+                    // The way from home to here leads through the hole's line.
+                    if (line + lines - home) % lines >= ahead {
+                        arena.set_u64(chunk, hole * 8, slot.0);
+                        hole = at;
+                        continue 'holes;
+                    }
+                }
+                if !full {
+                    return;
+                }
+            }
+            return;
+        }
+    }
+
+    /// Removes a slot of a segment by its value.
+    pub fn remove_slot(&mut self, arena: &mut Arena, segment: usize, slot: Slot) {
+        let Segment { chunk, step, .. } = self.segments[segment];
+        let at = (0..SEGMENT_LINES[step as usize] as usize * LINE)
+            .find(|at| arena.u64(chunk, at * 8) == slot.0);
+        let at = at.expect("the caller has just seen it");
+        self.remove(
+            arena,
+            Pos {
+                segment: segment as u32,
+                at: at as u16,
+            },
+        );
+    }
+
+    /// Shows every slot of a segment to `change`, which may change it (not its tag) or empty it.
+    pub fn sweep(
+        &mut self,
+        arena: &mut Arena,
+        n: usize,
+        mut change: impl FnMut(&mut Arena, Slot) -> Slot,
+    ) {
+        let mut at = 0;
+        loop {
+            let Segment { chunk, step, .. } = self.segments[n];
+            if at >= SEGMENT_LINES[step as usize] as usize * LINE {
+                return;
+            }
+            let slot = Slot(arena.u64(chunk, at * 8));
+            if slot != Slot::EMPTY {
+                let new = change(arena, slot);
+                if new == Slot::EMPTY {
+                    self.remove(
+                        arena,
+                        Pos {
+                            segment: n as u32,
+                            at: at as u16,
+                        },
+                    );
+                    // What moved back into this place has not been seen; what moved to an earlier place has.
+                    continue;
+                } else if new != slot {
+                    arena.set_u64(chunk, at * 8, new.0);
+                }
+            }
+            at += 1;
+        }
+    }
+
+    /// Reads every slot of a segment.
+    pub fn each(&self, arena: &Arena, n: usize, mut visit: impl FnMut(Slot)) {
+        let Segment { chunk, step, .. } = self.segments[n];
+        for at in 0..SEGMENT_LINES[step as usize] as usize * LINE {
+            let slot = Slot(arena.u64(chunk, at * 8));
+            if slot != Slot::EMPTY {
+                visit(slot);
+            }
+        }
+    }
+
+    #[inline]
+    fn home(&self, tag: u64, lines: usize) -> usize {
+        (tag * lines as u64 >> self.tag_bits) as usize
+    }
+
+    fn wipe(&self, arena: &mut Arena, n: usize) {
+        let s = self.segments[n];
+        arena
+            .bytes_mut(s.chunk, 0, SEGMENT_LINES[s.step as usize] as usize * 64)
+            .fill(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// The index against a map of (hash, handle), through growth, with tags that often collide.
+    #[test]
+    fn model() {
+        for seed in 1..20_u64 {
+            let mut arena = Arena::new(4 << 20);
+            let mut index = Index::new(&mut arena, 1 << (seed % 12), 1 << 18).expect("room");
+            let mut model: BTreeMap<u32, u64> = BTreeMap::new();
+            let mut x = seed;
+            for step in 1..30_000_u32 {
+                x = x
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                let hash = (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                // Few tags: the low bits repeat.
+                let hash = hash & !0xff_ffff | hash % 4096 << 12;
+                if x >> 40 & 3 != 0 {
+                    if index.wants_growth(hash) {
+                        index.grow(&mut arena, hash);
+                    }
+                    let slot = index.dram_slot(hash, step);
+                    if index.insert(&mut arena, hash, slot).is_ok() {
+                        model.insert(step, hash);
+                    }
+                } else if let Some((&item, &hash)) = model.range((x >> 33) as u32 % step..).next() {
+                    let (pos, _) = index
+                        .find(&arena, hash, |s| index.handle(s) == item)
+                        .expect("a slot that was inserted");
+                    index.remove(&mut arena, pos);
+                    model.remove(&item);
+                }
+                if step % 5000 == 0 {
+                    assert_eq!(index.slots(), model.len() as u64, "seed {seed}");
+                    for (&item, &hash) in &model {
+                        assert!(
+                            index
+                                .find(&arena, hash, |s| s.is_dram() && index.handle(s) == item)
+                                .is_some(),
+                            "seed {seed} step {step}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn coarse_expiry_never_errs_towards_gone() {
+        let mut arena = Arena::new(1 << 20);
+        let index = Index::new(&mut arena, 1000, 1 << 20).expect("room");
+        let base = 1_700_000_000_u32;
+        for life in [
+            1, 60, 4095, 4096, 10_000, 400_000, 519_000, 521_000, 1_000_000, 30_000_000,
+        ] {
+            for offset in 0..300 {
+                let now = base + offset * 977;
+                let slot = index.flash_slot(7, 1, 1, now + life, now);
+                for later in (0..life).step_by(1 + life as usize / 50) {
+                    assert!(!slot.expired(now + later), "life {life}, {later} later");
+                }
+                if life < 500_000 {
+                    assert!(slot.expired(now + life + 4096), "life {life}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn fields_stay_apart() {
+        let mut arena = Arena::new(1 << 20);
+        for pages in [1, 1 << 18, 1 << 20, 1 << 28] {
+            let mut small = Arena::new(64 << 20);
+            let index = if pages < 1 << 28 {
+                Index::new(&mut arena, pages, 0)
+            } else {
+                Index::new(&mut small, pages, 0)
+            };
+            let Some(index) = index else { continue };
+            let slot = index.flash_slot(u64::MAX, pages - 1, 15, 0, 0).with_hot(3);
+            assert_eq!(
+                (index.page(slot), slot.len(), slot.hot(), index.tag_of(slot)),
+                (pages - 1, 15, 3, index.tag(u64::MAX))
+            );
+            assert_eq!(index.flash_slot(1, 0, 16, 0, 0).len(), 0);
+            let slot = index.dram_slot(u64::MAX, u32::MAX);
+            assert!(slot.is_dram() && !slot.is_flash() && index.handle(slot) == u32::MAX);
+        }
+    }
+}

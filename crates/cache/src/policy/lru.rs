@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Least recently used.
+//!
+//! Card. Paper E, section 3.1, tiers key-value pairs between DRAM and flash by LRU. One list a size class; a hit moves the
+//! item to the head, the victim is the tail. Deviation: lists are per class (see `policy/mod.rs`).
+
+use super::{List, Policy};
+use crate::arena::{Arena, Handle};
+
+/// The lists.
+#[derive(Debug)]
+pub(super) struct Lru {
+    lists: Vec<List>,
+}
+
+impl Lru {
+    pub fn new(classes: usize) -> Lru {
+        Lru {
+            lists: vec![List::default(); classes],
+        }
+    }
+}
+
+impl Policy for Lru {
+    fn insert(&mut self, arena: &mut Arena, class: usize, item: Handle, _hash: u64, _known: bool) {
+        self.lists[class].push(arena, item);
+    }
+    fn hit(&mut self, arena: &mut Arena, class: usize, item: Handle) {
+        self.lists[class].renew(arena, item);
+    }
+    fn remove(&mut self, arena: &mut Arena, class: usize, item: Handle) {
+        self.lists[class].unlink(arena, item);
+    }
+    fn victim(
+        &mut self,
+        arena: &mut Arena,
+        class: usize,
+        pinned: &dyn Fn(&Arena, Handle) -> bool,
+    ) -> Option<Handle> {
+        for _ in 0..self.lists[class].len {
+            let tail = self.lists[class].tail;
+            if !pinned(arena, tail) {
+                return Some(tail);
+            }
+            self.lists[class].renew(arena, tail);
+        }
+        None
+    }
+    fn evicted(&mut self, _arena: &Arena, _item: Handle, _hash: u64) {}
+    fn oldest(&self, class: usize) -> Option<Handle> {
+        Some(self.lists[class].tail).filter(|&t| t != 0)
+    }
+    fn len(&self, class: usize) -> usize {
+        self.lists[class].len
+    }
+    fn bytes(&self) -> usize {
+        self.lists.len() * size_of::<List>()
+    }
+}

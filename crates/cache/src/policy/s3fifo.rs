@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//! S3-FIFO: three FIFO queues.
+//!
+//! Card. Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all you need for cache eviction" (SOSP 2023), algorithm 1. New items
+//! enter a small queue (a tenth of the items); what is read more than once there moves to the main queue at its end, the
+//! rest goes and leaves its fingerprint in the ghost queue; a new item with a fingerprint there enters the main queue, which
+//! re-enters items whose 2-bit counter is not 0. A hit is one byte written: no list moves.
+//!
+//! Deviations: queues are per size class; the ghost queue is one direct-mapped table of 32-bit fingerprints for all classes, so an
+//! entry leaves when another maps to its place rather than in FIFO order; an item promoted from flash has proved itself
+//! (its slot counted hits) and enters the main queue.
+
+use super::{List, NOTE, Policy};
+use crate::arena::{Arena, Handle};
+
+const COUNT: u8 = 3;
+const IN_MAIN: u8 = 4;
+/// Bytes of arena for one ghost entry.
+const ARENA_BYTES_PER_GHOST: usize = 512;
+
+/// The queues.
+#[derive(Debug)]
+pub(super) struct S3Fifo {
+    small: Vec<List>,
+    main: Vec<List>,
+    ghosts: Vec<u32>,
+}
+
+impl S3Fifo {
+    pub fn new(classes: usize, arena_bytes: usize) -> S3Fifo {
+        let ghosts = (arena_bytes / ARENA_BYTES_PER_GHOST).next_power_of_two();
+        S3Fifo {
+            small: vec![List::default(); classes],
+            main: vec![List::default(); classes],
+            ghosts: vec![0; ghosts],
+        }
+    }
+
+    fn ghost(&mut self, hash: u64) -> (&mut u32, u32) {
+        let at = (hash >> 32) as usize & (self.ghosts.len() - 1);
+        (&mut self.ghosts[at], hash as u32 | 1)
+    }
+
+    fn list(&mut self, class: usize, note: u8) -> &mut List {
+        if note & IN_MAIN != 0 {
+            &mut self.main[class]
+        } else {
+            &mut self.small[class]
+        }
+    }
+}
+
+impl Policy for S3Fifo {
+    fn insert(&mut self, arena: &mut Arena, class: usize, item: Handle, hash: u64, known: bool) {
+        let (place, print) = self.ghost(hash);
+        let known = known || *place == print;
+        if *place == print {
+            *place = 0;
+        }
+        let note = if known { IN_MAIN } else { 0 };
+        arena.set_u8(item, NOTE, note);
+        self.list(class, note).push(arena, item);
+    }
+
+    fn hit(&mut self, arena: &mut Arena, _class: usize, item: Handle) {
+        let note = arena.u8(item, NOTE);
+        if note & COUNT < COUNT {
+            arena.set_u8(item, NOTE, note + 1);
+        }
+    }
+
+    fn remove(&mut self, arena: &mut Arena, class: usize, item: Handle) {
+        let note = arena.u8(item, NOTE);
+        self.list(class, note).unlink(arena, item);
+    }
+
+    fn victim(
+        &mut self,
+        arena: &mut Arena,
+        class: usize,
+        pinned: &dyn Fn(&Arena, Handle) -> bool,
+    ) -> Option<Handle> {
+        // Each pass lowers a counter or moves an item from small to main, so this many passes see every item at 0.
+        let bound = 5 * (self.small[class].len + self.main[class].len) + 1;
+        for _ in 0..bound {
+            let (small, main) = (self.small[class].len, self.main[class].len);
+            if small + main == 0 {
+                return None;
+            }
+            let from_small = main == 0 || small * 10 > small + main;
+            let tail = if from_small {
+                self.small[class].tail
+            } else {
+                self.main[class].tail
+            };
+            let note = arena.u8(tail, NOTE);
+            if from_small && (note & COUNT > 1) {
+                self.small[class].unlink(arena, tail);
+                arena.set_u8(tail, NOTE, IN_MAIN);
+                self.main[class].push(arena, tail);
+            } else if pinned(arena, tail) {
+                self.list(class, note).renew(arena, tail);
+            } else if !from_small && note & COUNT > 0 {
+                arena.set_u8(tail, NOTE, note - 1);
+                self.main[class].renew(arena, tail);
+            } else {
+                return Some(tail);
+            }
+        }
+        None
+    }
+
+    fn evicted(&mut self, arena: &Arena, item: Handle, hash: u64) {
+        if arena.u8(item, NOTE) & IN_MAIN == 0 {
+            let (place, print) = self.ghost(hash);
+            *place = print;
+        }
+    }
+
+    fn oldest(&self, class: usize) -> Option<Handle> {
+        let tail = if self.main[class].len > 0 {
+            self.main[class].tail
+        } else {
+            self.small[class].tail
+        };
+        Some(tail).filter(|&t| t != 0)
+    }
+
+    fn len(&self, class: usize) -> usize {
+        self.small[class].len + self.main[class].len
+    }
+
+    fn bytes(&self) -> usize {
+        (self.small.len() + self.main.len()) * size_of::<List>() + self.ghosts.len() * 4
+    }
+}

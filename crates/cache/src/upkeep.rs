@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is due without a command: reclaim, streamed writes, parked reads, and the crawler that finds expired items.
+
+use senko_io::Queue;
+
+use crate::arena::LINKED;
+use crate::index::Slot;
+use crate::shard::{ItemRef, Shard};
+use crate::stats::SlabClassStats;
+
+/// Segments that the crawler visits a call: at 10 calls a second, an index of 30,000 segments is seen within minutes.
+const SEGMENTS_A_TICK: usize = 16;
+
+impl Shard {
+    /// Work that is due without a command: reclaim, expiry crawling, write budget. Call at least every 100 ms.
+    pub fn tick<Q: Queue>(&mut self, queue: &mut Q) {
+        for n in 0..self.logs.len() {
+            self.reclaim(queue, n);
+        }
+        self.pump_stream(queue);
+        self.retry_parked();
+        self.frames_freed(queue);
+        for _ in 0..SEGMENTS_A_TICK.min(self.index.segments()) {
+            self.sweep_segment(self.crawler, false);
+            self.crawler = (self.crawler + 1) % self.index.segments();
+        }
+    }
+
+    /// Removes what is expired or flushed from one segment; with `all_flash`, every flash slot too.
+    pub(crate) fn sweep_segment(&mut self, n: usize, all_flash: bool) {
+        let mut dead_items = Vec::new();
+        let mut dead_slots = Vec::new();
+        self.index.each(&self.arena, n, |slot| {
+            if slot.is_dram() {
+                let item = self.index.handle(slot);
+                if self.is_dead(item) && self.arena.pins(item) == 0 {
+                    dead_items.push(item);
+                }
+            } else if all_flash || slot.expired(self.now) || self.is_stale_place(slot) {
+                dead_slots.push(slot);
+            }
+        });
+        self.stats.crawler_reclaimed += (dead_items.len() + dead_slots.len()) as u64;
+        for item in dead_items {
+            self.unlink_dead(item);
+        }
+        for slot in dead_slots {
+            self.index.remove_slot(&mut self.arena, n, slot);
+            self.flash_items -= 1;
+        }
+    }
+
+    /// Visits live DRAM items (`lru_crawler metadump`, `stats cachedump`, `stats sizes`), from `cursor` (start with 0); at most `limit` index
+    /// segments a call; returns the next cursor, or `None` at the end.
+    pub fn scan(&self, cursor: u64, limit: usize, mut each: impl FnMut(ItemRef)) -> Option<u64> {
+        let end = (cursor as usize + limit).min(self.index.segments());
+        for n in cursor as usize..end {
+            self.index.each(&self.arena, n, |slot: Slot| {
+                if slot.is_dram() && !self.is_dead(self.index.handle(slot)) {
+                    each(ItemRef(self.index.handle(slot)));
+                }
+            });
+        }
+        (end < self.index.segments()).then_some(end as u64)
+    }
+
+    /// The slab classes in use.
+    pub fn slab_classes(&self) -> Vec<SlabClassStats> {
+        let classes = self.arena.item_classes();
+        (0..classes.len())
+            .filter(|&n| classes[n].pages() > 0)
+            .map(|n| {
+                let c = &classes[n];
+                let oldest = self
+                    .policy
+                    .oldest(n)
+                    .filter(|&item| self.arena.state(item) == LINKED);
+                SlabClassStats {
+                    id: n as u32 + 1,
+                    chunk_size: c.size as u32,
+                    chunks_per_page: c.per_page as u32,
+                    total_pages: c.pages() as u32,
+                    used_chunks: c.used as u32,
+                    free_chunks: c.free as u32,
+                    items: self.policy.len(n) as u64,
+                    age: oldest.map_or(0, |item| self.now.saturating_sub(self.arena.access(item))),
+                    evicted: self.evicted_by_class[n],
+                    out_of_memory: self.oom_by_class[n],
+                }
+            })
+            .collect()
+    }
+
+    /// Changes the DRAM limit within what was reserved at start (`cache_memlimit`); false if it is above that or too small.
+    pub fn set_dram_limit(&mut self, bytes: usize) -> bool {
+        let pages = bytes / self.arena.page_bytes();
+        let (reserved, _, _) = self.arena.page_counts();
+        if pages > reserved || pages < 4 {
+            return false;
+        }
+        self.arena.set_limit(pages);
+        true
+    }
+}

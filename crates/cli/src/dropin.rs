@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The drop-in: what memcached 1.6's options mean to senko when it is called by that program's name.
+//!
+//! Three kinds. Those that mean something are taken over ([`Meaning::overlay`]). Tuning options for parts that senko does not have
+//! are accepted, and named once in a warning. Those that promise security, or a protocol that is not built, are refused,
+//! because ignoring them would break the promise unseen. Exit codes are memcached's (64 for usage, 67 for no such user).
+//!
+//! Flash is used when `-o ext_path=FILE:SIZE` asks for it, as in memcached, or when a TOML file named by
+//! `-o senko_config=FILE` does (its names are those of `senko serve`; the command line goes over it).
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use senko_server::settings::Settings;
+
+use crate::getopt;
+use crate::machine;
+use crate::options::{DEFAULT_PORT, ServeOptions, resolve_all};
+use crate::process::{self, User};
+use crate::serve::{self, Surroundings};
+use crate::units::{Bytes, Flash, Megabytes, Protocol};
+
+/// The memcached release whose behaviour is followed; what scripts read as the version.
+const MEMCACHED_VERSION: &str = "1.6.18";
+const EX_USAGE: u8 = 64;
+const EX_NOUSER: u8 = 67;
+
+/// A refusal: exit code and sentence.
+#[derive(Debug)]
+struct Refusal(u8, String);
+
+type Answer<T> = Result<T, Refusal>;
+
+fn usage<T>(text: impl Into<String>) -> Answer<T> {
+    Err(Refusal(EX_USAGE, text.into()))
+}
+
+/// Runs as memcached.
+pub fn main(args: Vec<OsString>) -> ExitCode {
+    let args: Vec<String> = args.into_iter().map(|a| a.to_string_lossy().into_owned()).collect();
+    match start(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Refusal(code, text)) => {
+            eprintln!("{text}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn start(args: &[String]) -> Answer<()> {
+    let given = getopt::parse(args).or_else(usage)?;
+    for (option, _) in &given {
+        match option {
+            'h' => {
+                println!("{}\n{USAGE}", version());
+                return Ok(());
+            }
+            'V' => {
+                println!("{}", version());
+                return Ok(());
+            }
+            'i' => {
+                println!("{}\n\nsenko is licensed under the Apache License, Version 2.0, and shares no code with memcached.", version());
+                return Ok(());
+            }
+            _ => {}
+        }
+    }
+    let mut meaning = Meaning::default();
+    for (option, value) in &given {
+        meaning.overlay(*option, value)?;
+    }
+    let (settings, mut around) = meaning.finish()?;
+    if process::is_root() {
+        let Some(name) = &meaning.options.user else {
+            return usage("can't run as root without the -u switch");
+        };
+        match User::find(name) {
+            Ok(Some(user)) => around.user = Some(user),
+            _ => return Err(Refusal(EX_NOUSER, format!("can't find the user {name} to switch to"))),
+        }
+    }
+    if !meaning.unused.is_empty() {
+        eprintln!("warning: accepted without effect here: {}", meaning.unused.join(", "));
+    }
+    serve::run(settings, around).map_err(|error| Refusal(1, format!("{error:#}")))
+}
+
+fn version() -> String {
+    format!("memcached {MEMCACHED_VERSION} (senko {})", crate::VERSION)
+}
+
+/// What the options given so far add up to.
+#[derive(Debug)]
+struct Meaning {
+    /// Those that `senko serve` has too.
+    options: ServeOptions,
+    /// `-p`: `Some(None)` is port 0, TCP off.
+    port: Option<Option<u16>>,
+    /// `-o senko_config`.
+    config: Option<PathBuf>,
+    refuse_fast: bool,
+    no_watch: bool,
+    prefix_delimiter: Option<u8>,
+    lock_memory: bool,
+    core_dumps: bool,
+    /// Options that were accepted and do nothing.
+    unused: Vec<String>,
+}
+
+impl Default for Meaning {
+    fn default() -> Meaning {
+        Meaning {
+            options: ServeOptions::default(),
+            port: None,
+            config: None,
+            refuse_fast: true,
+            no_watch: false,
+            prefix_delimiter: None,
+            lock_memory: false,
+            core_dumps: false,
+            unused: Vec::new(),
+        }
+    }
+}
+
+impl Meaning {
+    /// Takes one option over.
+    fn overlay(&mut self, option: char, value: &str) -> Answer<()> {
+        let to = &mut self.options;
+        match option {
+            'p' => {
+                self.port = Some(match value {
+                    "-1" => Some(0), // any free port, as memcached's own tests ask for
+                    "0" => None,
+                    _ => Some(number(value, 'p')?),
+                });
+            }
+            'U' => to.udp_port = Some(if value == "-1" { 1 } else { number(value, 'U')? }),
+            's' => to.unix_socket = Some(PathBuf::from(value)),
+            'a' => to.unix_mask = Some(value.parse().or_else(usage)?),
+            'A' => to.enable_shutdown = Some(true),
+            'l' => {
+                if value.split(',').any(|a| a.trim().starts_with("notls:")) {
+                    return usage("TLS is not supported, so the notls prefix in -l has no place");
+                }
+                to.listen.push(value.to_string());
+            }
+            'd' => to.daemon = Some(true),
+            'r' => self.core_dumps = true,
+            'u' => to.user = Some(value.to_string()),
+            'm' => to.memory = Some(value.parse().or_else(usage)?),
+            'M' => to.disable_evictions = Some(true),
+            'c' => to.connections = Some(number(value, 'c')?),
+            'k' => self.lock_memory = true,
+            'v' => to.verbose = to.verbose.saturating_add(1),
+            'P' => to.pidfile = Some(PathBuf::from(value)),
+            'f' | 'n' | 'L' | 'N' => self.unused.push(format!("-{option}")),
+            'D' => match value.as_bytes() {
+                [delimiter] => self.prefix_delimiter = Some(*delimiter),
+                _ => return usage("-D takes a single character, the delimiter between prefix and key"),
+            },
+            't' => to.threads = Some(number(value, 't')?),
+            'R' => to.max_reqs_per_event = Some(number(value, 'R')?),
+            'C' => to.disable_cas = Some(true),
+            'b' => to.listen_backlog = Some(number(value, 'b')?),
+            'B' => to.protocol = Some(value.parse::<Protocol>().or_else(usage)?),
+            'I' => to.max_item_size = Some(value.parse::<Bytes>().or_else(usage)?),
+            'F' => to.disable_flush_all = Some(true),
+            'X' => to.disable_dumping = Some(true),
+            'W' => self.no_watch = true,
+            'S' => return usage("SASL authentication (-S) is not supported"),
+            'Y' => return usage("authentication (-Y) is not supported"),
+            'Z' => return usage("TLS (-Z) is not supported"),
+            'e' => return usage("a memory file (-e) is not supported; -o ext_path=FILE:SIZE keeps items on flash"),
+            'o' => {
+                for part in value.split(',').filter(|p| !p.is_empty()) {
+                    let (name, value) = part.split_once('=').map_or((part, None), |(n, v)| (n, Some(v)));
+                    self.extended(name, value)?;
+                }
+            }
+            _ => return usage(format!("there is no option -{option}")),
+        }
+        Ok(())
+    }
+
+    /// Takes one `-o` option over.
+    fn extended(&mut self, name: &str, value: Option<&str>) -> Answer<()> {
+        let need = || value.map_or_else(|| usage(format!("Missing value for the suboption {name}")), Ok);
+        match name {
+            "maxconns_fast" => self.refuse_fast = true,
+            "no_maxconns_fast" => self.refuse_fast = false,
+            "idle_timeout" => {
+                self.options.idle_timeout =
+                    Some(need()?.parse().or_else(|_| usage("idle_timeout is a number of seconds"))?);
+            }
+            "ext_path" => self.options.flash.push(ext_path(need()?)?),
+            "ext_page_size" => {
+                let Megabytes(bytes) = need()?.parse().or_else(usage)?;
+                self.options.region = Some(Bytes(bytes));
+            }
+            "senko_config" => self.config = Some(PathBuf::from(need()?)),
+            _ if name.starts_with("ssl_") => return usage(format!("TLS is not supported, so the suboption {name} is refused")),
+            _ if name.starts_with("proxy_") => return usage(format!("the proxy is not supported, so the suboption {name} is refused")),
+            "no_modern" | "modern" => {}
+            _ if UNUSED_EXTENDED.contains(&name) => self.unused.push(format!("-o {name}")),
+            _ => return usage(format!("Illegal suboption \"{name}\"")),
+        }
+        Ok(())
+    }
+
+    /// Settings and surroundings, with memcached's defaults.
+    fn finish(&mut self) -> Answer<(Settings, Surroundings)> {
+        let file = match &self.config {
+            Some(path) => ServeOptions::from_file(path).or_else(|e| usage(format!("{e:#}")))?,
+            None => ServeOptions::default(),
+        };
+        let cap = if self.options.memory.is_none() { file.memory } else { None };
+        let own = self.options.memory;
+        let mut options = self.options.clone();
+        options.memory = None;
+        let mut options = options.over(ServeOptions { memory: None, ..file });
+        options.port = self.port.unwrap_or(options.port);
+        let port = options.port.unwrap_or(DEFAULT_PORT);
+        // What the network is, is settled below: memcached's defaults differ from those of `senko serve`.
+        let listen = std::mem::take(&mut options.listen);
+        let mut settings = options.settings().or_else(|e| usage(format!("{e:#}")))?;
+        settings.drop_in = true;
+        settings.listen = if options.unix_socket.is_some() {
+            Vec::new()
+        } else if self.port == Some(None) {
+            return usage("-p 0 turns TCP off, and without -s nothing is left to listen on");
+        } else {
+            let all = if listen.is_empty() { vec!["*".to_string()] } else { listen };
+            resolve_all(&all, port).or_else(|e| usage(format!("{e:#}")))?
+        };
+        if options.threads.is_none() {
+            settings.threads = machine::cores().min(4);
+        }
+        settings.refuse_fast = self.refuse_fast;
+        settings.no_watch = self.no_watch;
+        settings.prefix_delimiter = self.prefix_delimiter;
+        match (own, cap) {
+            (None, Some(Megabytes(bytes))) => settings.memory = bytes, // the file's cap on everything
+            (own, _) => {
+                let Megabytes(bytes) = own.unwrap_or(Megabytes(64 << 20));
+                if bytes == 0 {
+                    return usage("-m 0 leaves no memory for items");
+                }
+                if settings.max_item as u64 > bytes / 2 {
+                    return usage("Cannot set item size limit higher than 1/2 of memory max.");
+                }
+                settings.item_memory = Some(bytes);
+            }
+        }
+        let around = Surroundings {
+            pidfile: options.pidfile.clone(),
+            daemon: options.daemon.unwrap_or(false),
+            port_file: std::env::var_os("MEMCACHED_PORT_FILENAME").map(PathBuf::from),
+            lock_memory: self.lock_memory,
+            core_dumps: self.core_dumps,
+            banner: options.verbose > 0,
+            ..Surroundings::default()
+        };
+        self.options.user.clone_from(&options.user);
+        Ok((settings, around))
+    }
+}
+
+/// `FILE:SIZE`, or `FILE:SIZE:BUCKET` with one of extstore's page buckets, which mean nothing here.
+fn ext_path(text: &str) -> Answer<Flash> {
+    let spec = match text.rsplit_once(':') {
+        Some((rest, "compact" | "lowttl" | "chunked" | "default" | "coldcompact" | "old")) => rest,
+        _ => text,
+    };
+    let flash: Flash = spec.parse().or_else(usage)?;
+    if flash.0.bytes == 0 {
+        return usage(format!("ext_path needs a size: -o ext_path={text}:1G"));
+    }
+    Ok(flash)
+}
+
+fn number<T: std::str::FromStr>(text: &str, option: char) -> Answer<T> {
+    text.trim().parse().or_else(|_| usage(format!("-{option} takes a number, and \"{text}\" is none that it takes")))
+}
+
+/// Suboptions that tune parts which senko does not have.
+const UNUSED_EXTENDED: &[&str] = &[
+    "hashpower",
+    "tail_repair_time",
+    "hash_algorithm",
+    "no_hashexpand",
+    "slab_reassign",
+    "no_slab_reassign",
+    "slab_automove",
+    "no_slab_automove",
+    "slab_automove_ratio",
+    "slab_automove_window",
+    "slab_automove_freeratio",
+    "slab_chunk_max",
+    "slab_sizes",
+    "chunked_items",
+    "no_chunked_items",
+    "lru_crawler",
+    "no_lru_crawler",
+    "lru_crawler_sleep",
+    "lru_crawler_tocrawl",
+    "lru_maintainer",
+    "no_lru_maintainer",
+    "hot_lru_pct",
+    "warm_lru_pct",
+    "hot_max_factor",
+    "warm_max_factor",
+    "temporary_ttl",
+    "read_buf_mem_limit",
+    "resp_obj_mem_limit",
+    "inline_ascii_resp",
+    "no_inline_ascii_resp",
+    "expirezero_does_not_evict",
+    "watcher_logbuf_size",
+    "worker_logbuf_size",
+    "track_sizes",
+    "drop_privileges",
+    "no_drop_privileges",
+    "relaxed_privileges",
+    "sock_cookie_id",
+    "ext_wbuf_size",
+    "ext_threads",
+    "ext_item_size",
+    "ext_item_age",
+    "ext_low_ttl",
+    "ext_drop_unread",
+    "ext_recache_rate",
+    "ext_compact_under",
+    "ext_drop_under",
+    "ext_max_frag",
+    "ext_max_sleep",
+];
+
+/// Scripts look in here for `ext_path`, `unix-socket` and the like to learn what the server can do, so nothing is named that it can't.
+const USAGE: &str = "\
+-p, --port=<num>          TCP port to listen on (default: 11211; 0: off, -1: any free one)
+-U, --udp-port=<num>      must be 0: there is no UDP
+-s, --unix-socket=<file>  UNIX socket to listen on (disables network support)
+-a, --unix-mask=<mask>    access mask for UNIX socket, in octal (default: 700)
+-A, --enable-shutdown     enable ascii \"shutdown\" command
+-l, --listen=<addr>       interface to listen on (default: INADDR_ANY)
+-d, --daemon              run as a daemon
+-r, --enable-coredumps    maximize core file limit
+-u, --user=<user>         assume identity of <username> (only when run as root)
+-m, --memory-limit=<num>  item memory in megabytes (default: 64)
+-M, --disable-evictions   return error on memory exhausted instead of evicting
+-c, --conn-limit=<num>    max simultaneous connections (default: 1024)
+-k, --lock-memory         lock down all paged memory
+-v, --verbose             verbose (print errors/warnings while in event loop)
+-vv                       very verbose
+-vvv                      extremely verbose
+-h, --help                print this help and exit
+-i, --license             print the license and exit
+-V, --version             print version and exit
+-P, --pidfile=<file>      save PID in <file>
+-D <char>                 delimiter between key prefixes and IDs, for \"stats detail\"
+-t, --threads=<num>       number of threads to use (default: one a core, at most 4)
+-R, --max-reqs-per-event  maximum number of requests per event, limits the
+                          requests processed per connection to prevent
+                          starvation (default: 20)
+-C, --disable-cas         disable use of CAS
+-b, --listen-backlog=<num> set the backlog queue limit (default: 1024)
+-B, --protocol=<name>     protocol - one of ascii, binary, or auto (default: auto-negotiate)
+-I, --max-item-size=<num> adjusts max item size
+                          (default: 1m, min: 1k, max: 1024m)
+-F, --disable-flush-all   disable flush_all command
+-X, --disable-dumping     disable stats cachedump and lru_crawler metadump
+-W  --disable-watch       disable watch commands (live logging)
+-f, -n, -L, -N            accepted, without effect
+-o, --extended            comma separated list of extended options
+   - maxconns_fast:       immediately close new connections after limit (default: enabled;
+                          no_maxconns_fast leaves them waiting)
+   - idle_timeout:        timeout for idle connections. (default: 0, no timeout)
+   - ext_path:            file or device to keep items on, and its size; may be repeated
+                          ie: ext_path=/mnt/d1/extstore:1G
+   - ext_page_size:       size in megabytes of the regions that are written and reclaimed at a time
+   - senko_config:        TOML file with the options of `senko serve`, under this command line
+   - memcached's other extended options are accepted, without effect
+
+Environment variables:
+MEMCACHED_PORT_FILENAME   file to write port information to";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Answer<(Settings, Surroundings, Vec<String>)> {
+        let args: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+        let mut meaning = Meaning::default();
+        for (option, value) in getopt::parse(&args).or_else(usage)? {
+            meaning.overlay(option, &value)?;
+        }
+        let (settings, around) = meaning.finish()?;
+        Ok((settings, around, meaning.unused))
+    }
+
+    #[test]
+    fn defaults_are_memcacheds() {
+        let (settings, around, unused) = read("").unwrap();
+        assert_eq!(settings.item_memory, Some(64 << 20));
+        assert_eq!(settings.max_connections, 1024);
+        assert!(settings.listen.iter().any(|a| a.to_string() == "0.0.0.0:11211"));
+        assert!(settings.flash.is_empty() && settings.drop_in && settings.refuse_fast);
+        assert!(!around.daemon && unused.is_empty());
+    }
+
+    #[test]
+    fn a_service_files_line() {
+        let (settings, around, unused) =
+            read("-d -m 128 -p 0 -s /run/x.sock -a 0777 -u memcache -c 2048 -t 2 -P /run/x.pid -f 1.1 -o modern,hashpower=20,no_maxconns_fast,idle_timeout=30").unwrap();
+        assert_eq!(settings.item_memory, Some(128 << 20));
+        assert_eq!((settings.threads, settings.max_connections, settings.idle_timeout), (2, 2048, 30));
+        assert!(settings.listen.is_empty() && settings.unix_mask == 0o777 && !settings.refuse_fast);
+        assert!(around.daemon && around.pidfile.is_some());
+        assert_eq!(unused, ["-f", "-o hashpower"]);
+    }
+
+    #[test]
+    fn flash_by_ext_path() {
+        let (settings, _, _) = read("-m 1024 -o ext_path=/mnt/a:64G:compact,ext_path=/mnt/b:1T,ext_page_size=8").unwrap();
+        assert_eq!(settings.flash.len(), 2);
+        assert_eq!(settings.flash[0].bytes, 64 << 30);
+        assert_eq!(settings.region, Some(8 << 20));
+        assert!(read("-o ext_path=/mnt/a").is_err());
+        assert!(read("-o ext_path").is_err());
+    }
+
+    #[test]
+    fn refused() {
+        for line in [
+            "-S", "-Y f", "-Z", "--enable-ssl", "--enable-sasl", "--auth-file=f", "-U 1", "-e f", "-o ssl_key=x", "-o nonsense",
+            "-p 0", "-m 0", "-m lots", "-t 0", "-c 0", "-R 0", "-I 10", "-I 40m", "-B udp", "-p 99999", "-l notls:1.2.3.4", "-Q",
+        ] {
+            let Refusal(code, text) = read(line).expect_err(line);
+            assert_eq!(code, EX_USAGE, "{line}");
+            assert!(!text.is_empty() && !text.contains('\n'), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn any_port_and_addresses() {
+        let (settings, _, _) = read("-p -1 -l 127.0.0.1 -U 0").unwrap();
+        assert_eq!(settings.listen, ["127.0.0.1:0".parse().unwrap()]);
+        let (settings, _, _) = read("-l 127.0.0.1,[::1]:7 -p 5").unwrap();
+        assert_eq!(settings.listen.len(), 2);
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `senko lab`: lists and runs the experiments of `senko_lab`; all that is here is arguments and printing.
+
+use std::cell::Cell;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use senko_lab::{DEFAULT_TRACES, Options, Progress, Scale};
+use serde_json::json;
+
+/// Arguments of `senko lab`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    senko lab list\n  \
+    senko lab run dram-policy --quick\n      \
+      the report for people, then one line RESULT {...}")]
+pub struct LabArgs {
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum LabCommand {
+    /// Lists the experiments
+    List {
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Runs one experiment
+    Run {
+        /// Its name, as `senko lab list` has it
+        name: String,
+        /// The same measurement, smaller: at most a minute or two
+        #[arg(long)]
+        quick: bool,
+        /// Folder of the real traces
+        #[arg(long, value_name = "DIR", default_value = DEFAULT_TRACES)]
+        traces: PathBuf,
+        /// Seed of everything random
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Only one JSON object on stdout
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Runs `senko lab`.
+pub fn main(args: LabArgs) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match args.command {
+        LabCommand::List { json } => {
+            for experiment in senko_lab::experiments() {
+                let claim = experiment.claim();
+                if json {
+                    let line = json!({ "name": experiment.name(), "source": claim.source, "claim": claim.text });
+                    writeln!(out, "{line}")
+                } else {
+                    writeln!(out, "{:<20} {} ({})", experiment.name(), claim.text, claim.source)
+                }
+                .context("cannot write to stdout")?;
+            }
+        }
+        LabCommand::Run { name, quick, traces, seed, json } => {
+            let scale = if quick { Scale::Quick } else { Scale::Full };
+            let bar = Bar { shown: Cell::new(false), terminal: std::io::stderr().is_terminal() };
+            let report = senko_lab::run(&name, &Options { scale, traces, seed }, &bar)?;
+            bar.end();
+            if json {
+                writeln!(out, "{}", report.to_json())
+            } else {
+                write!(out, "{}{}\n", report.text(), report.result_line())
+            }
+            .context("cannot write to stdout")?;
+        }
+    }
+    Ok(())
+}
+
+/// One line on a terminal that says how far the run is.
+struct Bar {
+    shown: Cell<bool>,
+    terminal: bool,
+}
+
+impl Bar {
+    fn end(&self) {
+        if self.shown.take() {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+impl Progress for Bar {
+    fn step(&self, done: u64, total: u64, doing: &str) {
+        if self.terminal {
+            self.shown.set(true);
+            eprint!("\r\x1b[K[{done}/{total}] {doing}");
+        }
+    }
+}

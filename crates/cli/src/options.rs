@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The options of `senko serve`: one struct, filled by the command line and by the TOML file, laid over each other, and
+//! turned into [`Settings`].
+//!
+//! Every option has the same name in both places (`--max-item-size 2m` is `max-item-size = "2m"`), and an unknown name in
+//! the file is refused. Nothing is opened here; only host names are resolved.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::{ArgAction, Args};
+use senko_server::settings::{FlashSpec, Settings};
+use serde::Deserialize;
+
+use crate::machine;
+use crate::units::{Bytes, Flash, Io, Megabytes, Octal, Policy, Protocol, Rule, TransferKind, WriteBudget};
+
+/// Port of every memcached.
+pub const DEFAULT_PORT: u16 = 11211;
+/// Flash file made when none is named.
+const DEFAULT_FLASH_BYTES: u64 = 4 << 30;
+/// Less than this is not worth a flash file of its own accord.
+const LEAST_DEFAULT_FLASH_BYTES: u64 = 64 << 20;
+
+/// What `senko serve` and its TOML file understand. `None` and empty mean: not said.
+#[derive(Args, Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct ServeOptions {
+    /// TCP port (default 11211); 0 takes any free port
+    #[arg(short = 'p', long, value_name = "PORT", help_heading = "Network")]
+    pub port: Option<u16>,
+    /// Address, name or address:port to listen on, comma separated or repeated (default 127.0.0.1)
+    #[arg(short = 'l', long, value_name = "ADDR", value_delimiter = ',', help_heading = "Network")]
+    #[serde(deserialize_with = "one_or_many")]
+    pub listen: Vec<String>,
+    /// Unix socket to listen on; TCP is then off unless -p or -l is given too
+    #[arg(short = 's', long, value_name = "PATH", help_heading = "Network")]
+    pub unix_socket: Option<PathBuf>,
+    /// Access mask of the Unix socket, in octal (default 700)
+    #[arg(short = 'a', long, value_name = "MASK", help_heading = "Network")]
+    pub unix_mask: Option<Octal>,
+    /// Most simultaneous connections (default 1024)
+    #[arg(short = 'c', long, visible_alias = "conn-limit", value_name = "N", help_heading = "Network")]
+    pub connections: Option<usize>,
+    /// Close a connection after so many idle seconds (default 0: never)
+    #[arg(long, value_name = "SECONDS", help_heading = "Network")]
+    pub idle_timeout: Option<u32>,
+    /// Connections that may wait to be accepted (default 1024)
+    #[arg(short = 'b', long, value_name = "N", help_heading = "Network")]
+    pub listen_backlog: Option<u32>,
+    /// Accepted for memcached's sake when 0: there is no UDP
+    #[arg(short = 'U', long, value_name = "0", help_heading = "Network")]
+    pub udp_port: Option<u32>,
+
+    /// Cap on all memory: items, index, buffers; 256m, 4g, or a number of megabytes (default 1g, at most a quarter of RAM)
+    #[arg(short = 'm', long, visible_alias = "memory-limit", value_name = "SIZE", help_heading = "Memory")]
+    pub memory: Option<Megabytes>,
+    /// Largest value (default 1m, 1k to 1g)
+    #[arg(short = 'I', long, value_name = "SIZE", help_heading = "Memory")]
+    pub max_item_size: Option<Bytes>,
+    /// Which items leave DRAM first: s3-fifo or lru
+    #[arg(long, value_name = "POLICY", help_heading = "Memory")]
+    pub policy: Option<Policy>,
+    /// Answer an error when memory is exhausted, instead of evicting
+    #[arg(short = 'M', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Memory")]
+    pub disable_evictions: Option<bool>,
+
+    /// Flash file (made if missing) and its size, or a block device; may be repeated
+    #[arg(long, value_name = "PATH:SIZE", help_heading = "Flash")]
+    #[serde(deserialize_with = "one_or_many")]
+    pub flash: Vec<Flash>,
+    /// Folder of the flash file that is made when --flash names none (default senko-data)
+    #[arg(long, value_name = "DIR", help_heading = "Flash")]
+    pub data_dir: Option<PathBuf>,
+    /// DRAM only
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
+    pub no_flash: Option<bool>,
+    /// Bytes written and reclaimed at a time (default 16m, less when memory is small)
+    #[arg(long, value_name = "SIZE", help_heading = "Flash")]
+    pub region: Option<Bytes>,
+    /// Which items leaving DRAM are written to flash: all, fetched, random:P
+    #[arg(long, value_name = "RULE", help_heading = "Flash")]
+    pub admission: Option<Rule>,
+    /// Most bytes written to flash: 20m/s, 100g/day
+    #[arg(long, value_name = "RATE", help_heading = "Flash")]
+    pub flash_write_budget: Option<WriteBudget>,
+    /// Hits on flash that bring an item back to DRAM, 1 to 3 (default 2)
+    #[arg(long, value_name = "HITS", value_parser = clap::value_parser!(u8).range(1..=3), help_heading = "Flash")]
+    pub promote_after: Option<u8>,
+    /// Do not write items that were hit again when their region is reclaimed
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
+    pub no_reinsert: Option<bool>,
+    /// How an answer goes from flash to the socket: direct or sendfile
+    #[arg(long, value_name = "WAY", help_heading = "Flash")]
+    pub transfer: Option<TransferKind>,
+    /// Pass discards on to a block device
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
+    pub discard: Option<bool>,
+    /// Record every operation that reaches the flash devices to FILE
+    #[arg(long, value_name = "FILE", help_heading = "Flash")]
+    pub trace: Option<PathBuf>,
+
+    /// Worker threads, one shard each (default 1)
+    #[arg(short = 't', long, value_name = "N", help_heading = "Running")]
+    pub threads: Option<usize>,
+    /// I/O backend: auto, uring, posix
+    #[arg(long, value_name = "BACKEND", help_heading = "Running")]
+    pub io: Option<Io>,
+    /// Requests of one connection before others get their turn (default 20)
+    #[arg(short = 'R', long, value_name = "N", help_heading = "Running")]
+    pub max_reqs_per_event: Option<usize>,
+    /// Say more on stderr; -vv and -vvv still more
+    #[arg(short = 'v', long, action = ArgAction::Count, help_heading = "Running")]
+    pub verbose: u8,
+    /// Run as this user (when started as root)
+    #[arg(short = 'u', long, value_name = "USER", help_heading = "Running")]
+    pub user: Option<String>,
+    /// Write the process number to FILE
+    #[arg(short = 'P', long, value_name = "FILE", help_heading = "Running")]
+    pub pidfile: Option<PathBuf>,
+    /// Run in the background
+    #[arg(short = 'd', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Running")]
+    pub daemon: Option<bool>,
+
+    /// Speak only ascii or binary (default auto: each connection's first byte decides)
+    #[arg(short = 'B', long, value_name = "PROTOCOL", help_heading = "Protocol")]
+    pub protocol: Option<Protocol>,
+    /// Turn CAS off
+    #[arg(short = 'C', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Protocol")]
+    pub disable_cas: Option<bool>,
+    /// Refuse flush_all
+    #[arg(short = 'F', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Protocol")]
+    pub disable_flush_all: Option<bool>,
+    /// Allow the shutdown command
+    #[arg(short = 'A', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Protocol")]
+    pub enable_shutdown: Option<bool>,
+    /// Refuse stats cachedump and lru_crawler metadump
+    #[arg(short = 'X', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Protocol")]
+    pub disable_dumping: Option<bool>,
+}
+
+/// In TOML, one value may stand for a list of one.
+fn one_or_many<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: std::str::FromStr<Err: std::fmt::Display>,
+{
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Raw {
+        One(String),
+        Many(Vec<String>),
+    }
+    let texts = match Raw::deserialize(deserializer)? {
+        Raw::One(text) => text.split(',').map(str::to_owned).collect(),
+        Raw::Many(texts) => texts,
+    };
+    texts.iter().map(|t| t.parse().map_err(serde::de::Error::custom)).collect()
+}
+
+impl ServeOptions {
+    /// Reads a TOML file.
+    pub fn from_file(path: &Path) -> Result<ServeOptions> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the settings file {}", path.display()))?;
+        toml::from_str(&text).map_err(|error| {
+            let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            let place = line.map_or_else(String::new, |line| format!(", line {line}"));
+            // serde lists every name it knows; the unknown one is what matters.
+            let message = error.message().split(", expected one of").next().unwrap_or_default().replace("field", "option");
+            anyhow::anyhow!("{}{place}: {}", path.display(), message.replace('\n', " "))
+        })
+    }
+
+    /// What the command line said, and where it said nothing, what `file` says.
+    pub fn over(self, file: ServeOptions) -> ServeOptions {
+        let many = |own: Vec<String>, other: Vec<String>| if own.is_empty() { other } else { own };
+        // An address list in the file must not bring TCP back when the command line asked for a Unix socket alone, and
+        // a word about flash on the command line replaces all that the file says of it.
+        let says_flash = !self.flash.is_empty() || self.no_flash.is_some() || self.data_dir.is_some();
+        ServeOptions {
+            port: self.port.or(file.port),
+            listen: many(self.listen, file.listen),
+            unix_socket: self.unix_socket.or(file.unix_socket),
+            unix_mask: self.unix_mask.or(file.unix_mask),
+            connections: self.connections.or(file.connections),
+            idle_timeout: self.idle_timeout.or(file.idle_timeout),
+            listen_backlog: self.listen_backlog.or(file.listen_backlog),
+            udp_port: self.udp_port.or(file.udp_port),
+            memory: self.memory.or(file.memory),
+            max_item_size: self.max_item_size.or(file.max_item_size),
+            policy: self.policy.or(file.policy),
+            disable_evictions: self.disable_evictions.or(file.disable_evictions),
+            flash: if says_flash { self.flash } else { file.flash },
+            data_dir: if says_flash { self.data_dir } else { file.data_dir },
+            no_flash: if says_flash { self.no_flash } else { file.no_flash },
+            region: self.region.or(file.region),
+            admission: self.admission.or(file.admission),
+            flash_write_budget: self.flash_write_budget.or(file.flash_write_budget),
+            promote_after: self.promote_after.or(file.promote_after),
+            no_reinsert: self.no_reinsert.or(file.no_reinsert),
+            transfer: self.transfer.or(file.transfer),
+            discard: self.discard.or(file.discard),
+            trace: self.trace.or(file.trace),
+            threads: self.threads.or(file.threads),
+            io: self.io.or(file.io),
+            max_reqs_per_event: self.max_reqs_per_event.or(file.max_reqs_per_event),
+            verbose: if self.verbose > 0 { self.verbose } else { file.verbose },
+            user: self.user.or(file.user),
+            pidfile: self.pidfile.or(file.pidfile),
+            daemon: self.daemon.or(file.daemon),
+            protocol: self.protocol.or(file.protocol),
+            disable_cas: self.disable_cas.or(file.disable_cas),
+            disable_flush_all: self.disable_flush_all.or(file.disable_flush_all),
+            enable_shutdown: self.enable_shutdown.or(file.enable_shutdown),
+            disable_dumping: self.disable_dumping.or(file.disable_dumping),
+        }
+    }
+
+    /// The settings, less defaults for flash ([`ServeOptions::flash_or_default`]): all that `senko serve` and the drop-in share.
+    pub fn settings(&self) -> Result<Settings> {
+        if self.udp_port.is_some_and(|port| port != 0) {
+            bail!("UDP is not supported; leave out -U or give -U 0");
+        }
+        let mut settings = Settings::default();
+        settings.listen = self.addresses()?;
+        settings.unix_socket.clone_from(&self.unix_socket);
+        if let Some(Octal(mask)) = self.unix_mask {
+            settings.unix_mask = mask;
+        }
+        settings.memory = match self.memory {
+            Some(Megabytes(0)) => bail!("--memory 0 leaves no room for anything; give a size such as 256m"),
+            Some(Megabytes(bytes)) => bytes,
+            None => machine::default_memory(),
+        };
+        set(&mut settings.max_connections, self.connections, "the connection limit (-c)")?;
+        set(&mut settings.threads, self.threads, "the number of threads (-t)")?;
+        set(&mut settings.requests_per_turn, self.max_reqs_per_event, "the number of requests per event (-R)")?;
+        if settings.threads > 256 {
+            bail!("{} threads are too many; at most 256 can run", settings.threads);
+        }
+        if let Some(Bytes(bytes)) = self.max_item_size {
+            if !(1024..=1 << 30).contains(&bytes) {
+                bail!("the largest item size (-I) is 1k to 1g; {bytes} bytes is outside of that");
+            }
+            settings.max_item = bytes as usize;
+        }
+        if let Some(Bytes(bytes)) = self.region {
+            if bytes < 64 << 10 || bytes > 1 << 30 || bytes % 4096 != 0 {
+                bail!("a region (--region) is 64k to 1g in steps of 4k; {bytes} bytes is not");
+            }
+            settings.region = Some(bytes as usize);
+        }
+        settings.idle_timeout = self.idle_timeout.unwrap_or(0);
+        settings.backlog = self.listen_backlog.unwrap_or(settings.backlog);
+        settings.no_evict = self.disable_evictions.unwrap_or(false);
+        settings.no_cas = self.disable_cas.unwrap_or(false);
+        settings.no_flush_all = self.disable_flush_all.unwrap_or(false);
+        settings.allow_shutdown = self.enable_shutdown.unwrap_or(false);
+        settings.no_dump = self.disable_dumping.unwrap_or(false);
+        settings.verbosity = self.verbose.min(3);
+        settings.only_protocol = self.protocol.and_then(|p| p.0);
+        settings.policy = self.policy.map_or(settings.policy, |p| p.0);
+        settings.admission.rule = self.admission.map_or(settings.admission.rule, |r| r.0);
+        settings.admission.budget = self.flash_write_budget.map(|b| b.0);
+        if let Some(hits) = self.promote_after {
+            if !(1..=3).contains(&hits) {
+                bail!("promote-after is 1 to 3 hits; {hits} is not");
+            }
+            settings.promote_after = hits;
+        }
+        settings.reinsert = !self.no_reinsert.unwrap_or(false);
+        settings.transfer = self.transfer.map_or(settings.transfer, |t| t.0);
+        settings.io = self.io.map_or(settings.io, |io| io.0);
+        settings.trace.clone_from(&self.trace);
+        settings.discard = self.discard.unwrap_or(false);
+        settings.flash = self.flash.iter().map(|f| f.0.clone()).collect();
+        if self.no_flash == Some(true) && !settings.flash.is_empty() {
+            bail!("--flash and --no-flash contradict each other");
+        }
+        Ok(settings)
+    }
+
+    /// The flash files to use: those named, or one in the data folder, which is made here. The flag says that it is the default one.
+    pub fn flash_or_default(&self) -> Result<(Vec<FlashSpec>, bool)> {
+        if self.no_flash == Some(true) {
+            return Ok((Vec::new(), false));
+        }
+        if !self.flash.is_empty() {
+            if self.data_dir.is_some() {
+                bail!("--data-dir is for the flash file that is made when --flash names none; leave one of them out");
+            }
+            return Ok((self.flash.iter().map(|f| f.0.clone()).collect(), false));
+        }
+        let folder = self.data_dir.clone().unwrap_or_else(|| PathBuf::from("senko-data"));
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make the data folder {}", folder.display()))?;
+        let path = folder.join("flash.senko");
+        let present = std::fs::metadata(&path).map_or(0, |m| m.len());
+        let bytes = if present >= LEAST_DEFAULT_FLASH_BYTES {
+            present // a file from an earlier start keeps its size
+        } else {
+            let free = machine::free_bytes(&folder).with_context(|| format!("cannot tell the free space of {}", folder.display()))?;
+            let bytes = DEFAULT_FLASH_BYTES.min((free + present) / 4) & !((1 << 20) - 1);
+            if bytes < LEAST_DEFAULT_FLASH_BYTES {
+                bail!(
+                    "{} has too little free space ({}) for a flash file; name a place with --flash PATH:SIZE or start with --no-flash",
+                    folder.display(),
+                    crate::units::show_size(free)
+                );
+            }
+            bytes
+        };
+        Ok((vec![FlashSpec { path, bytes }], true))
+    }
+
+    /// Where to listen.
+    fn addresses(&self) -> Result<Vec<SocketAddr>> {
+        if self.unix_socket.is_some() && self.port.is_none() && self.listen.is_empty() {
+            return Ok(Vec::new());
+        }
+        let port = self.port.unwrap_or(DEFAULT_PORT);
+        if self.listen.is_empty() {
+            return Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))]);
+        }
+        resolve_all(&self.listen, port)
+    }
+}
+
+/// Resolves a list of `host`, `host:port`, `[v6]:port`, `v6`.
+pub fn resolve_all(list: &[String], port: u16) -> Result<Vec<SocketAddr>> {
+    let mut all = Vec::new();
+    for text in list.iter().flat_map(|l| l.split(',')).map(str::trim).filter(|t| !t.is_empty()) {
+        for address in resolve(text, port)? {
+            if !all.contains(&address) {
+                all.push(address);
+            }
+        }
+    }
+    if all.is_empty() {
+        bail!("the list of addresses to listen on (-l) is empty");
+    }
+    Ok(all)
+}
+
+fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>> {
+    let (host, port) = split_host(text, port)?;
+    if host == "*" {
+        return Ok(vec![SocketAddr::from(([0, 0, 0, 0], port)), SocketAddr::from(([0_u16; 8], port))]);
+    }
+    let found: Vec<SocketAddr> = (host, port)
+        .to_socket_addrs()
+        .with_context(|| format!("cannot resolve the address \"{text}\" to listen on"))?
+        .collect();
+    Ok(found)
+}
+
+fn split_host(text: &str, port: u16) -> Result<(&str, u16)> {
+    let parse = |digits: &str| digits.parse::<u16>().with_context(|| format!("\"{digits}\" in the address \"{text}\" is no port"));
+    if let Some(rest) = text.strip_prefix('[') {
+        let (host, after) = rest.split_once(']').with_context(|| format!("the address \"{text}\" lacks its ]"))?;
+        return match after.strip_prefix(':') {
+            Some(digits) => Ok((host, parse(digits)?)),
+            None if after.is_empty() => Ok((host, port)),
+            None => bail!("\"{text}\" is no address; write [v6-address]:port"),
+        };
+    }
+    match text.matches(':').count() {
+        1 => {
+            let (host, digits) = text.split_once(':').expect("the colon was counted");
+            Ok((host, parse(digits)?))
+        }
+        _ => Ok((text, port)), // none: a host; several: an IPv6 address
+    }
+}
+
+/// Takes a count over, if one was given; none may be 0.
+fn set(into: &mut usize, value: Option<usize>, what: &str) -> Result<()> {
+    match value {
+        Some(0) => bail!("{what} must be greater than 0"),
+        Some(n) => *into = n,
+        None => {}
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from_toml(text: &str) -> Result<ServeOptions> {
+        let mut path = std::env::temp_dir();
+        path.push(format!("senko-options-{}-{:?}.toml", std::process::id(), std::thread::current().id()));
+        std::fs::write(&path, text).unwrap();
+        let options = ServeOptions::from_file(&path);
+        std::fs::remove_file(&path).unwrap();
+        options
+    }
+
+    #[test]
+    fn the_file_says_all_that_the_command_line_can() {
+        let options = from_toml(
+            "port = 0\nlisten = ['127.0.0.1', '::1']\nmemory = 256\nmax-item-size = '2m'\nthreads = 2\nflash = 'a:4g'\n\
+             policy = 'lru'\nadmission = 'random:50'\nflash-write-budget = '20m/s'\npromote-after = 3\nno-reinsert = true\n\
+             verbose = 2\ndisable-cas = true\nio = 'posix'\nunix-mask = 755\n",
+        )
+        .unwrap();
+        let settings = options.settings().unwrap();
+        assert_eq!(settings.memory, 256 << 20);
+        assert_eq!(settings.max_item, 2 << 20);
+        assert_eq!(settings.listen.len(), 2);
+        assert_eq!(settings.flash[0].bytes, 4 << 30);
+        assert_eq!(settings.unix_mask, 0o755);
+        assert!(!settings.reinsert && settings.no_cas);
+    }
+
+    #[test]
+    fn an_unknown_name_in_the_file_is_refused() {
+        let error = from_toml("port = 1\nmemroy = '1g'\n").unwrap_err().to_string();
+        assert!(error.contains("memroy") && error.contains("line 2"), "{error}");
+        let error = from_toml("memory = 'lots'\n").unwrap_err().to_string();
+        assert!(error.contains("\"lots\" is no size"), "{error}");
+    }
+
+    #[test]
+    fn the_command_line_goes_over_the_file() {
+        let file = ServeOptions { port: Some(1), threads: Some(2), flash: vec!["x:1g".parse().unwrap()], ..ServeOptions::default() };
+        let line = ServeOptions { port: Some(3), no_flash: Some(true), ..ServeOptions::default() };
+        let both = line.over(file);
+        assert_eq!((both.port, both.threads), (Some(3), Some(2)));
+        assert!(both.flash.is_empty());
+        assert_eq!(both.flash_or_default().unwrap().0, Vec::new());
+    }
+
+    #[test]
+    fn addresses() {
+        let all = |list: &[&str]| resolve_all(&list.iter().map(|s| (*s).to_string()).collect::<Vec<_>>(), 7);
+        assert_eq!(all(&["127.0.0.1,127.0.0.2:8"]).unwrap().len(), 2);
+        assert_eq!(all(&["[::1]:9"]).unwrap()[0].port(), 9);
+        assert_eq!(all(&["::1"]).unwrap()[0].port(), 7);
+        assert_eq!(all(&["*"]).unwrap().len(), 2);
+        assert!(all(&["127.0.0.1:http"]).is_err());
+        assert!(all(&[""]).is_err());
+        let unix = ServeOptions { unix_socket: Some("s".into()), ..ServeOptions::default() };
+        assert!(unix.settings().unwrap().listen.is_empty());
+    }
+
+    #[test]
+    fn bad_values_are_one_sentence() {
+        let bad = |change: &dyn Fn(&mut ServeOptions)| {
+            let mut options = ServeOptions::default();
+            change(&mut options);
+            options.settings().unwrap_err().to_string()
+        };
+        assert!(bad(&|o| o.udp_port = Some(1)).contains("UDP"));
+        assert!(bad(&|o| o.threads = Some(0)).contains("greater than 0"));
+        assert!(bad(&|o| o.max_item_size = Some(Bytes(10))).contains("1k to 1g"));
+        assert!(bad(&|o| o.memory = Some(Megabytes(0))).contains("--memory 0"));
+        assert!(bad(&|o| o.region = Some(Bytes(100))).contains("region"));
+    }
+}

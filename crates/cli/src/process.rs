@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a server does to its own process: limits, user, signals, the background, the pid file.
+//!
+//! All of it happens on the main thread before any other is started, except that one thread waits for signals. This
+//! is the only module of the binary, beside `machine`, with system calls of its own.
+
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// Descriptors needed beside connections: listeners, rings, flash files, trace, standard streams.
+const OTHER_DESCRIPTORS: u64 = 64;
+
+/// Makes room for so many connections and threads in the limit of open files.
+pub fn raise_open_files(connections: usize, threads: usize) -> Result<()> {
+    let need = connections as u64 + OTHER_DESCRIPTORS + 8 * threads as u64;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the struct is writable and outlives the call.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return Err(io::Error::last_os_error()).context("cannot read the limit of open files");
+    }
+    if limit.rlim_cur >= need {
+        return Ok(());
+    }
+    let hard = limit.rlim_max;
+    let wanted = libc::rlimit { rlim_cur: need, rlim_max: hard.max(need) };
+    // SAFETY: the struct outlives the call, which only reads it.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const wanted) } != 0 {
+        bail!(
+            "{connections} connections need {need} open files, but the hard limit is {hard}: ask for fewer connections (-c {}) or raise it (ulimit -Hn)",
+            hard.saturating_sub(OTHER_DESCRIPTORS + 8 * threads as u64).max(1)
+        );
+    }
+    Ok(())
+}
+
+/// Lets core dumps be as large as the hard limit allows (`-r`).
+pub fn allow_core_dumps() -> Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the struct is writable and outlives both calls; the second only reads it.
+    let done = unsafe {
+        libc::getrlimit(libc::RLIMIT_CORE, &raw mut limit) == 0 && {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_CORE, &raw const limit) == 0
+        }
+    };
+    if !done {
+        return Err(io::Error::last_os_error()).context("cannot raise the limit of core dumps");
+    }
+    Ok(())
+}
+
+/// Keeps all memory from being swapped (`-k`).
+pub fn lock_memory() -> io::Result<()> {
+    // SAFETY: changes how the kernel keeps this process's pages, not what they hold.
+    if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Whether this process may do anything.
+pub fn is_root() -> bool {
+    // SAFETY: both calls only read the process's credentials.
+    unsafe { libc::getuid() == 0 || libc::geteuid() == 0 }
+}
+
+/// A user of the system.
+#[derive(Clone, Debug)]
+pub struct User {
+    name: CString,
+    uid: libc::uid_t,
+    gid: libc::gid_t,
+}
+
+impl User {
+    /// Looks a user up by name; `None` when there is no such user.
+    pub fn find(name: &str) -> io::Result<Option<User>> {
+        let name = CString::new(name)?;
+        let mut entry = std::mem::MaybeUninit::<libc::passwd>::zeroed();
+        let mut text = vec![0_u8; 16 << 10];
+        let mut found = std::ptr::null_mut();
+        // SAFETY: every pointer is to memory of the right type and the length given, alive through the call.
+        let error = unsafe {
+            libc::getpwnam_r(name.as_ptr(), entry.as_mut_ptr(), text.as_mut_ptr().cast(), text.len(), &raw mut found)
+        };
+        if found.is_null() {
+            return if error == 0 || error == libc::ENOENT { Ok(None) } else { Err(io::Error::from_raw_os_error(error)) };
+        }
+        // SAFETY: the call said that it filled the entry.
+        let entry = unsafe { entry.assume_init() };
+        Ok(Some(User { name, uid: entry.pw_uid, gid: entry.pw_gid }))
+    }
+
+    /// Gives up root for this user, for good.
+    pub fn become_it(&self) -> Result<()> {
+        // SAFETY: the calls change credentials of the whole process, which has one thread yet.
+        let done = unsafe {
+            libc::initgroups(self.name.as_ptr(), self.gid) == 0 && libc::setgid(self.gid) == 0 && libc::setuid(self.uid) == 0
+        };
+        if !done {
+            return Err(io::Error::last_os_error()).context(format!("cannot run as the user {}", self.name.to_string_lossy()));
+        }
+        Ok(())
+    }
+}
+
+/// The signals that a server waits for, blocked for every thread.
+pub struct Signals {
+    set: libc::sigset_t,
+}
+
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Finish what was received, then end.
+    Stop(&'static str),
+    /// Nothing that this server needs.
+    Hangup,
+}
+
+impl Signals {
+    /// Blocks them; to be called before any thread is started, since threads inherit the mask.
+    pub fn block() -> Signals {
+        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+        // SAFETY: the set is writable memory of the right type; sigemptyset initialises it before the others use it.
+        let set = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1] {
+                libc::sigaddset(set.as_mut_ptr(), signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+            set.assume_init()
+        };
+        Signals { set }
+    }
+
+    /// Waits for the next.
+    pub fn wait(&self) -> Signal {
+        loop {
+            let mut signal = 0;
+            // SAFETY: the set was initialised by `block`, the number is writable; both outlive the call.
+            if unsafe { libc::sigwait(&raw const self.set, &raw mut signal) } != 0 {
+                continue;
+            }
+            return match signal {
+                libc::SIGTERM => Signal::Stop("SIGTERM"),
+                libc::SIGINT => Signal::Stop("SIGINT"),
+                libc::SIGUSR1 => Signal::Stop("SIGUSR1"),
+                _ => Signal::Hangup,
+            };
+        }
+    }
+}
+
+/// The background process's way to tell the one that started it how it went.
+#[derive(Debug)]
+pub struct Background {
+    pipe: OwnedFd,
+}
+
+impl Background {
+    /// Leaves a child in a session of its own and returns in it. The caller's process waits until the child is
+    /// [`Background::ready`], and ends with 0, or with 1 when the child ended first (having said why on stderr).
+    pub fn enter() -> Result<Background> {
+        let mut ends = [0; 2];
+        // SAFETY: the array is writable and has the two elements that the call fills.
+        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+            return Err(io::Error::last_os_error()).context("cannot go to the background");
+        }
+        // SAFETY: both descriptors are new and owned by nobody else.
+        let (read, write) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
+        // SAFETY: the process has one thread, so the child's copy of its memory is whole.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()).context("cannot go to the background"),
+            0 => {
+                drop(read);
+                // SAFETY: only makes the child the leader of a session.
+                unsafe { libc::setsid() };
+                Ok(Background { pipe: write })
+            }
+            _ => {
+                drop(write);
+                let mut byte = [0];
+                let ready = std::fs::File::from(read).read(&mut byte).is_ok_and(|n| n == 1);
+                std::process::exit(if ready { 0 } else { 1 });
+            }
+        }
+    }
+
+    /// The server runs: lets go of the terminal, and of the process that waits.
+    pub fn ready(self) -> Result<()> {
+        let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null").context("cannot open /dev/null")?;
+        for stream in 0..3 {
+            // SAFETY: replaces a standard stream by /dev/null; nobody owns those descriptors in Rust's sense.
+            unsafe { libc::dup2(null.as_raw_fd(), stream) };
+        }
+        std::fs::File::from(self.pipe).write_all(&[1]).context("cannot tell that the server is ready")
+    }
+}
+
+/// A file with the process's number, removed at the end.
+#[derive(Debug)]
+pub struct PidFile {
+    path: PathBuf,
+}
+
+impl PidFile {
+    /// Writes it. The path is made absolute, so that its removal does not depend on the working directory.
+    pub fn write(path: &Path) -> Result<PidFile> {
+        let path = std::path::absolute(path).with_context(|| format!("cannot write the pid file {}", path.display()))?;
+        let mut draft = path.clone().into_os_string();
+        draft.push(".tmp");
+        std::fs::write(&draft, format!("{}\n", std::process::id()))
+            .and_then(|()| std::fs::rename(&draft, &path))
+            .with_context(|| format!("cannot write the pid file {}", path.display()))?;
+        Ok(PidFile { path })
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        // Having given up root, the process may no longer be allowed to; the number in it is dead then, as after a kill.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

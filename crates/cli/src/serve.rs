@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `senko serve`: starts a server, says where it listens and what it uses, and waits for its end.
+//!
+//! The order matters. The background is entered while there is one thread; sockets are bound and the pid file is written as
+//! root, flash files are opened as the user the server runs as; the process that put the server in the background is
+//! released when it answers.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use senko_server::server::{Server, StartReport};
+use senko_server::settings::Settings;
+use serde_json::json;
+
+use crate::options::ServeOptions;
+use crate::process::{self, Background, PidFile, Signal, Signals, User};
+use crate::units::show_size;
+
+/// Arguments of `senko serve`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    senko serve\n      \
+      listens on 127.0.0.1:11211, with a flash file of 4 GiB in ./senko-data\n  \
+    senko serve -m 256 --flash /mnt/nvme/cache:100g\n      \
+      256 MiB of memory in all, 100 GiB of flash\n  \
+    senko serve -l 0.0.0.0 -t 4 -c 10000 --flash /dev/nvme1n1 --flash-write-budget 2t/day\n      \
+      four shards on a whole device that is to live for years\n  \
+    senko serve --no-flash -s /run/senko.sock\n      \
+      DRAM only, on a Unix socket\n  \
+    senko serve --config senko.toml\n      \
+      the same options from a file: memory = \"4g\", flash = [\"/mnt/a:1t\", \"/mnt/b:1t\"]")]
+pub struct ServeArgs {
+    #[command(flatten)]
+    options: ServeOptions,
+    /// Read options from a TOML file; the command line goes over it
+    #[arg(long, value_name = "FILE", help_heading = "Running")]
+    config: Option<PathBuf>,
+    /// Print one JSON object a line on stdout: start and stop
+    #[arg(long, help_heading = "Running")]
+    json: bool,
+}
+
+/// What the process does around the server.
+#[derive(Debug, Default)]
+pub struct Surroundings {
+    /// Run as this user.
+    pub user: Option<User>,
+    /// Where to write the process number.
+    pub pidfile: Option<PathBuf>,
+    /// Run in the background.
+    pub daemon: bool,
+    /// Where to write the ports that were bound (`MEMCACHED_PORT_FILENAME`).
+    pub port_file: Option<PathBuf>,
+    /// Lock all memory (`-k`).
+    pub lock_memory: bool,
+    /// Leave core dumps in the working directory (`-r`).
+    pub core_dumps: bool,
+    /// Say on stderr what was started.
+    pub banner: bool,
+    /// Say it on stdout in JSON.
+    pub json: bool,
+}
+
+/// Runs `senko serve`.
+pub fn main(args: ServeArgs) -> Result<()> {
+    let options = match &args.config {
+        Some(path) => args.options.over(ServeOptions::from_file(path)?),
+        None => args.options,
+    };
+    let mut settings = options.settings()?;
+    let user = match &options.user {
+        Some(name) if process::is_root() => {
+            Some(User::find(name)?.with_context(|| format!("there is no user {name} to run as"))?)
+        }
+        _ => None,
+    };
+    let (flash, made) = options.flash_or_default()?;
+    if made && options.memory.is_none() && settings.memory < 64 << 20 {
+        // Flash of gigabytes under a few megabytes of memory would start with an error about the index.
+        settings.memory = 64 << 20;
+    }
+    settings.flash = flash;
+    let around = Surroundings {
+        user,
+        pidfile: options.pidfile.clone(),
+        daemon: options.daemon.unwrap_or(false),
+        port_file: std::env::var_os("MEMCACHED_PORT_FILENAME").map(PathBuf::from),
+        lock_memory: false,
+        core_dumps: false,
+        banner: true,
+        json: args.json,
+    };
+    run(settings, around)
+}
+
+/// Starts a server and waits for its end.
+pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
+    process::raise_open_files(settings.max_connections, settings.threads)?;
+    if around.core_dumps {
+        process::allow_core_dumps()?;
+    }
+    let background = if around.daemon {
+        absolute_paths(&mut settings, &mut around)?;
+        let background = Background::enter()?;
+        if !around.core_dumps {
+            // A server in the background must not keep the file system busy that it was started from.
+            std::env::set_current_dir("/").context("cannot change to /")?;
+        }
+        Some(background)
+    } else {
+        None
+    };
+    start_log(settings.verbosity);
+    let signals = Signals::block();
+    let bound = Server::bind(settings)?;
+    // The pid file names the process that serves, and goes away with it.
+    let pidfile = around.pidfile.as_deref().map(PidFile::write).transpose()?;
+    if let Some(path) = &around.port_file {
+        write_ports(path, &bound.addresses())?;
+    }
+    if let Some(user) = &around.user {
+        user.become_it()?;
+    }
+    if around.lock_memory && let Err(error) = process::lock_memory() {
+        eprintln!("warning: -k has no effect: locking memory failed: {error}");
+    }
+    let server = bound.start()?;
+    let report = server.report().clone();
+    if around.banner {
+        print_banner(&report);
+    }
+    if around.json {
+        print_json(&start_json(&report))?;
+    }
+    if let Some(background) = background {
+        background.ready()?;
+    }
+
+    let control = server.control();
+    std::thread::Builder::new().name("senko-signals".into()).spawn(move || {
+        let mut asked = false;
+        loop {
+            match signals.wait() {
+                Signal::Hangup => tracing::info!("SIGHUP: nothing to reload"),
+                Signal::Stop(name) if !asked => {
+                    tracing::info!("{name}: finishing the requests received, then stopping; again stops at once");
+                    asked = true;
+                    control.shutdown();
+                }
+                Signal::Stop(_) => std::process::exit(1),
+            }
+        }
+    })?;
+    let ended = server.join();
+    if around.json {
+        print_json(&json!({ "event": "stop", "clean": ended.is_ok() }))?;
+    }
+    drop(pidfile);
+    Ok(ended?)
+}
+
+/// A server in the background leaves the working directory, so relative paths are made absolute first.
+fn absolute_paths(settings: &mut Settings, around: &mut Surroundings) -> Result<()> {
+    let optional = [&mut settings.unix_socket, &mut settings.trace, &mut around.pidfile, &mut around.port_file];
+    for path in optional.into_iter().flatten().chain(settings.flash.iter_mut().map(|f| &mut f.path)) {
+        *path = std::path::absolute(&*path).with_context(|| format!("cannot tell where \"{}\" is", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Log lines go to stderr; `-v` turns on what is of use when looking for a fault.
+fn start_log(verbosity: u8) {
+    let level = match verbosity {
+        0 => tracing::Level::WARN,
+        1 => tracing::Level::INFO,
+        2 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    let _ = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false).try_init();
+}
+
+/// `TCP INET: port` a line, as memcached writes it; renamed into place, so that a reader never sees half of it.
+fn write_ports(path: &std::path::Path, addresses: &[std::net::SocketAddr]) -> Result<()> {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".lck");
+    let text: String = addresses
+        .iter()
+        .map(|a| format!("TCP {}: {}\n", if a.is_ipv4() { "INET" } else { "INET6" }, a.port()))
+        .collect();
+    std::fs::write(&draft, text)
+        .and_then(|()| std::fs::rename(&draft, path))
+        .with_context(|| format!("cannot write the ports to {} (MEMCACHED_PORT_FILENAME)", path.display()))
+}
+
+fn print_banner(report: &StartReport) {
+    let mut listening: Vec<String> = report.addresses.iter().map(ToString::to_string).collect();
+    listening.extend(report.unix_socket.iter().map(|p| p.display().to_string()));
+    let mut text = format!("senko {} ready\n  listening  {}\n", crate::VERSION, listening.join(", "));
+    let why = report.fallback_reason.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+    let shards = if report.threads == 1 { "1 thread".to_string() } else { format!("{} threads", report.threads) };
+    text += &format!("  running    {shards} on {}{why}\n", report.backend);
+    text += &format!(
+        "  memory     {}, of which items, index and write buffers {}\n",
+        show_size(report.memory),
+        show_size(report.shard_memory)
+    );
+    if report.flash.is_empty() {
+        text += "  flash      none\n";
+    }
+    for flash in &report.flash {
+        let direct = if flash.direct { "" } else { ", through the page cache" };
+        text += &format!("  flash      {}, {}{direct}\n", flash.path.display(), show_size(flash.bytes));
+    }
+    text += &format!("  items      keys to 250 bytes, values to {}\n", show_size(report.max_item));
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+fn start_json(report: &StartReport) -> serde_json::Value {
+    json!({
+        "event": "start",
+        "version": crate::VERSION,
+        "pid": std::process::id(),
+        "listen": report.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "unix_socket": report.unix_socket,
+        "threads": report.threads,
+        "io": report.backend,
+        "io_fallback": report.fallback_reason,
+        "memory": report.memory,
+        "shard_memory": report.shard_memory,
+        "region": report.region,
+        "max_item": report.max_item,
+        "flash": report.flash.iter().map(|f| json!({ "path": f.path, "bytes": f.bytes, "direct": f.direct })).collect::<Vec<_>>(),
+    })
+}
+
+fn print_json(value: &serde_json::Value) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{value}").and_then(|()| out.flush()).context("cannot write to stdout")
+}

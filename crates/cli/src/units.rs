@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sizes, rates and the other small values that options and the TOML file share: one type each, parsed by [`FromStr`],
+//! so that both refuse the same things with the same words.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use senko_server::settings::{Admission, AdmissionRule, BackendChoice, Budget, Dialect, FlashSpec, PolicyKind, Transfer};
+use serde::{Deserialize, Deserializer};
+
+/// Parses a number of bytes with an optional suffix k, m, g or t (binary multiples; a trailing `b` or `ib` is allowed).
+/// A number without a suffix counts `plain` bytes.
+pub fn parse_size(text: &str, plain: u64) -> Result<u64, String> {
+    let wrong = || format!("\"{text}\" is no size; write a number with a suffix k, m, g or t, such as 256m");
+    let lower = text.trim().to_ascii_lowercase();
+    let digits = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
+    let (number, suffix) = lower.split_at(digits);
+    let unit = match suffix.trim() {
+        "" => plain,
+        "b" => 1,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        "t" | "tb" | "tib" => 1 << 40,
+        _ => return Err(wrong()),
+    };
+    let bytes = if number.contains('.') {
+        let value: f64 = number.parse().map_err(|_| wrong())?;
+        let bytes = value * unit as f64;
+        if !bytes.is_finite() || bytes >= (1_u64 << 62) as f64 {
+            return Err(format!("\"{text}\" is too large a size"));
+        }
+        bytes as u64
+    } else {
+        let value: u64 = number.parse().map_err(|_| wrong())?;
+        value.checked_mul(unit).filter(|b| *b < 1 << 62).ok_or_else(|| format!("\"{text}\" is too large a size"))?
+    };
+    Ok(bytes)
+}
+
+/// Writes bytes as people do: `256m`, `4g`, `1.5g`.
+pub fn show_size(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    for (unit, name) in UNITS {
+        if bytes >= unit {
+            let whole = bytes as f64 / unit as f64;
+            return if bytes.is_multiple_of(unit) { format!("{} {name}", bytes / unit) } else { format!("{whole:.1} {name}") };
+        }
+    }
+    format!("{bytes} bytes")
+}
+
+/// Derives `Deserialize` from `FromStr`; a TOML integer is taken as its decimal text.
+macro_rules! deserialize_from_str {
+    ($type:ty) => {
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
+                #[derive(Deserialize)]
+                #[serde(untagged)]
+                enum Raw {
+                    Text(String),
+                    Number(i64),
+                }
+                let text = match Raw::deserialize(deserializer)? {
+                    Raw::Text(text) => text,
+                    Raw::Number(number) => number.to_string(),
+                };
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+/// Bytes; a plain number is bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl FromStr for Bytes {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Bytes, String> {
+        parse_size(text, 1).map(Bytes)
+    }
+}
+deserialize_from_str!(Bytes);
+
+/// Bytes; a plain number is megabytes, as memcached's `-m`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Megabytes(pub u64);
+
+impl FromStr for Megabytes {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Megabytes, String> {
+        parse_size(text, 1 << 20).map(Megabytes)
+    }
+}
+deserialize_from_str!(Megabytes);
+
+/// A flash file: `PATH:SIZE`, or `PATH` alone for a block device or an existing file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flash(pub FlashSpec);
+
+impl FromStr for Flash {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Flash, String> {
+        let (path, bytes) = match text.rsplit_once(':') {
+            Some((path, size)) if !size.contains('/') => {
+                let bytes = parse_size(size, 1).map_err(|e| format!("in \"{text}\": {e}"))?;
+                if bytes == 0 {
+                    return Err(format!("in \"{text}\": the size is 0"));
+                }
+                (path, bytes)
+            }
+            _ => (text, 0),
+        };
+        if path.is_empty() {
+            return Err(format!("\"{text}\" names no path; write PATH:SIZE, such as /var/cache/senko.flash:4g"));
+        }
+        Ok(Flash(FlashSpec { path: PathBuf::from(path), bytes }))
+    }
+}
+deserialize_from_str!(Flash);
+
+/// A write budget: `100g/day`, `20m/s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteBudget(pub Budget);
+
+impl FromStr for WriteBudget {
+    type Err = String;
+    fn from_str(text: &str) -> Result<WriteBudget, String> {
+        let wrong = || format!("\"{text}\" is no write budget; write bytes per second or day, such as 20m/s or 100g/day");
+        let (size, per) = text.split_once('/').ok_or_else(wrong)?;
+        let bytes = parse_size(size, 1).map_err(|_| wrong())?;
+        let seconds = match per.trim().to_ascii_lowercase().as_str() {
+            "s" | "sec" | "second" => 1,
+            "min" | "minute" => 60,
+            "h" | "hour" => 3600,
+            "d" | "day" => 86_400,
+            _ => return Err(wrong()),
+        };
+        let bytes_per_second = bytes / seconds;
+        if bytes_per_second == 0 {
+            return Err(format!("the write budget \"{text}\" is less than a byte a second; to write nothing at all use --no-flash"));
+        }
+        // A day's budget may be spent in bursts of minutes, a second's in bursts of seconds; a region has to fit.
+        let burst = (bytes_per_second * 10).max(bytes / 288).max(32 << 20);
+        Ok(WriteBudget(Budget { bytes_per_second, burst }))
+    }
+}
+deserialize_from_str!(WriteBudget);
+
+/// `--admission`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule(pub AdmissionRule);
+
+impl FromStr for Rule {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Rule, String> {
+        let wrong = || format!("\"{text}\" is no admission rule; it is one of all, fetched, random:P (P in percent, 1 to 100)");
+        match text {
+            "all" => Ok(Rule(AdmissionRule::All)),
+            "fetched" => Ok(Rule(AdmissionRule::Fetched)),
+            _ => {
+                let percent = text.strip_prefix("random:").ok_or_else(wrong)?;
+                match percent.trim_end_matches('%').parse::<u8>() {
+                    Ok(p @ 1..=100) => Ok(Rule(AdmissionRule::Random(p))),
+                    _ => Err(wrong()),
+                }
+            }
+        }
+    }
+}
+deserialize_from_str!(Rule);
+
+/// Makes a type whose values are a fixed list of words.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $what:literal, $($word:literal => $value:expr),+) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name(pub $inner);
+
+        impl FromStr for $name {
+            type Err = String;
+            fn from_str(text: &str) -> Result<$name, String> {
+                match text {
+                    $($word => Ok($name($value)),)+
+                    _ => Err(format!(concat!("\"{}\" is no ", $what, "; it is one of {}"), text, [$($word),+].join(", "))),
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                $(if self.0 == $value { return f.write_str($word); })+
+                Ok(())
+            }
+        }
+        deserialize_from_str!($name);
+    };
+}
+
+words!(
+    /// `--policy`.
+    Policy(PolicyKind), "eviction policy", "s3-fifo" => PolicyKind::S3Fifo, "lru" => PolicyKind::Lru
+);
+words!(
+    /// `--transfer`.
+    TransferKind(Transfer), "transfer", "direct" => Transfer::Direct, "sendfile" => Transfer::Sendfile
+);
+words!(
+    /// `--io`.
+    Io(BackendChoice), "I/O backend",
+    "auto" => BackendChoice::Auto, "uring" => BackendChoice::Uring, "posix" => BackendChoice::Posix
+);
+words!(
+    /// `-B`.
+    Protocol(Option<Dialect>), "protocol",
+    "auto" => None, "ascii" => Some(Dialect::Ascii), "binary" => Some(Dialect::Binary)
+);
+
+/// An access mask in octal digits (`-a`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Octal(pub u32);
+
+impl FromStr for Octal {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Octal, String> {
+        match u32::from_str_radix(text, 8) {
+            Ok(mask) if mask <= 0o777 => Ok(Octal(mask)),
+            _ => Err(format!("\"{text}\" is no access mask; write three octal digits, such as 700")),
+        }
+    }
+}
+deserialize_from_str!(Octal);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_size("256m", 1), Ok(256 << 20));
+        assert_eq!(parse_size("1.5G", 1), Ok(3 << 29));
+        assert_eq!(parse_size("4GiB", 1), Ok(4 << 30));
+        assert_eq!(parse_size("64", 1 << 20), Ok(64 << 20));
+        assert_eq!(parse_size("64b", 1 << 20), Ok(64));
+        assert_eq!(parse_size("2T", 1), Ok(2 << 40));
+        for bad in ["", "m", "12q", "-1", "1 2", "99999999999999t", "1e400g", "0x10", "1..2m"] {
+            assert!(parse_size(bad, 1).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn shown_sizes() {
+        assert_eq!(show_size(4 << 30), "4 GiB");
+        assert_eq!(show_size(3 << 29), "1.5 GiB");
+        assert_eq!(show_size(100), "100 bytes");
+    }
+
+    #[test]
+    fn flash_specs() {
+        let Flash(f) = "/a/b:4g".parse().unwrap();
+        assert_eq!((f.path.to_str().unwrap(), f.bytes), ("/a/b", 4 << 30));
+        let Flash(f) = "/dev/disk/by-id/x:1/y".parse().unwrap();
+        assert_eq!((f.path.to_str().unwrap(), f.bytes), ("/dev/disk/by-id/x:1/y", 0));
+        assert!(":4g".parse::<Flash>().is_err());
+        assert!("/a:".parse::<Flash>().is_err());
+        assert!("/a:0".parse::<Flash>().is_err());
+        assert!("/a:4x".parse::<Flash>().is_err());
+    }
+
+    #[test]
+    fn budgets() {
+        let WriteBudget(b) = "20m/s".parse().unwrap();
+        assert_eq!(b.bytes_per_second, 20 << 20);
+        let WriteBudget(b) = "100g/day".parse().unwrap();
+        assert_eq!(b.bytes_per_second, (100 << 30) / 86_400);
+        for bad in ["20m", "20m/fortnight", "/s", "1/day", "x/s"] {
+            assert!(bad.parse::<WriteBudget>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rules_and_words() {
+        assert_eq!("random:25".parse::<Rule>().unwrap().0, AdmissionRule::Random(25));
+        assert!("random:0".parse::<Rule>().is_err());
+        assert!("random:101".parse::<Rule>().is_err());
+        assert_eq!("s3-fifo".parse::<Policy>().unwrap().0, PolicyKind::S3Fifo);
+        assert!("mru".parse::<Policy>().unwrap_err().contains("s3-fifo, lru"));
+        assert_eq!("755".parse::<Octal>().unwrap().0, 0o755);
+        assert!("789".parse::<Octal>().is_err());
+    }
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A server process and a scratch folder; both are gone when a test ends, however it ends.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// The binary under test.
+pub const SENKO: &str = env!("CARGO_BIN_EXE_senko");
+
+/// A folder of this test's own.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new() -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("senko-cli-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+    /// A link to the binary by the name memcached.
+    pub fn memcached(&self) -> PathBuf {
+        let link = self.join("memcached");
+        if !link.exists() {
+            std::os::unix::fs::symlink(SENKO, &link).unwrap();
+        }
+        link
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `-u root` where memcached insists on a user.
+pub fn user_args() -> &'static [&'static str] {
+    if std::fs::metadata("/proc/self").unwrap().uid() == 0 { &["-u", "root"] } else { &[] }
+}
+
+/// Runs a program to its end, in the folder.
+pub fn run(program: impl AsRef<OsStr>, folder: &Scratch, args: &[&str]) -> Output {
+    Command::new(program).args(args).current_dir(folder.path()).stdin(Stdio::null()).output().unwrap()
+}
+
+/// One line on stderr, nothing on stdout, a bad exit; gives the line.
+pub fn refused(program: impl AsRef<OsStr>, folder: &Scratch, args: &[&str]) -> String {
+    let output = run(program, folder, args);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success(), "{args:?} was accepted");
+    assert!(output.stdout.is_empty(), "{args:?}");
+    assert_eq!(text.trim_end().lines().count(), 1, "{args:?}: {text}");
+    text.trim_end().to_string()
+}
+
+/// A server.
+pub struct Running {
+    pub child: Child,
+    pub port: u16,
+    /// The JSON line of the start, where `senko serve --json` was started.
+    pub start: serde_json::Value,
+    out: Option<BufReader<std::process::ChildStdout>>,
+}
+
+impl Running {
+    /// `senko serve --json` with these arguments, in this folder.
+    pub fn serve(folder: &Scratch, args: &[&str]) -> Running {
+        let mut child = Command::new(SENKO)
+            .args(["serve", "--json"])
+            .args(args)
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(std::fs::File::create(folder.join("stderr")).unwrap())
+            .spawn()
+            .unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        if line.is_empty() {
+            panic!("no start line: {}", std::fs::read_to_string(folder.join("stderr")).unwrap());
+        }
+        let start: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let port = start["listen"][0].as_str().map_or(0, |a| a.rsplit(':').next().unwrap().parse().unwrap());
+        Running { child, port, start, out: Some(out) }
+    }
+
+    /// The drop-in, on a free port unless a Unix socket is asked for.
+    pub fn memcached(folder: &Scratch, args: &[&str]) -> Running {
+        let ports = folder.join("ports");
+        let mut child = Command::new(folder.memcached())
+            .args(user_args())
+            .args(args)
+            .env("MEMCACHED_PORT_FILENAME", &ports)
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(folder.join("stderr")).unwrap())
+            .spawn()
+            .unwrap();
+        let text = wait_for(|| {
+            if child.try_wait().unwrap().is_some() {
+                panic!("it ended: {}", std::fs::read_to_string(folder.join("stderr")).unwrap());
+            }
+            std::fs::read_to_string(&ports).ok()
+        });
+        let port = port_in(&text);
+        Running { child, port, start: serde_json::Value::Null, out: None }
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        connect(self.port)
+    }
+
+    pub fn stderr(&self, folder: &Scratch) -> String {
+        std::fs::read_to_string(folder.join("stderr")).unwrap()
+    }
+
+    /// SIGTERM, then its end and what it still wrote to stdout.
+    pub fn stop(mut self) -> (ExitStatus, String) {
+        signal(self.child.id(), "TERM");
+        let status = wait_for(|| self.child.try_wait().unwrap());
+        let mut rest = String::new();
+        if let Some(out) = &mut self.out {
+            out.read_to_string(&mut rest).unwrap();
+        }
+        (status, rest)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The port in a file as memcached writes it.
+pub fn port_in(text: &str) -> u16 {
+    text.lines().find_map(|l| l.strip_prefix("TCP INET: ")).map_or(0, |p| p.parse().unwrap())
+}
+
+pub fn connect(port: u16) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+}
+
+/// Sends a request and reads until the reply ends so.
+pub fn ask(stream: &mut TcpStream, request: &str, end: &str) -> String {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut got = Vec::new();
+    let mut byte = [0];
+    while !got.ends_with(end.as_bytes()) {
+        stream.read_exact(&mut byte).unwrap_or_else(|e| panic!("{e} after {:?}", String::from_utf8_lossy(&got)));
+        got.push(byte[0]);
+    }
+    String::from_utf8(got).unwrap()
+}
+
+pub fn signal(pid: u32, name: &str) {
+    let done = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
+    assert!(done.success());
+}
+
+/// Polls until there is an answer; generous, since nothing here asserts timing.
+pub fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited for a minute");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether a program is there. In CI a missing one is an error.
+pub fn have(program: &str) -> bool {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
+    assert!(found || std::env::var("CI").as_deref() != Ok("true"), "{program} is missing");
+    if !found {
+        println!("skipped: {program} is not installed");
+    }
+    found
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Help, version, and one clear sentence for each kind of bad input.
+
+use crate::process::{SENKO, Scratch, refused, run};
+
+fn stdout(folder: &Scratch, args: &[&str]) -> String {
+    let output = run(SENKO, folder, args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn version() {
+    let folder = Scratch::new();
+    let wanted = format!("senko {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(stdout(&folder, &["version"]), wanted);
+    assert_eq!(stdout(&folder, &["--version"]), wanted);
+}
+
+#[test]
+fn help_has_examples() {
+    let folder = Scratch::new();
+    let top = stdout(&folder, &["--help"]);
+    for word in ["serve", "load", "lab", "version", "Examples:", "memcached"] {
+        assert!(top.contains(word), "{word} is not in\n{top}");
+    }
+    for command in ["serve", "load", "lab"] {
+        let text = stdout(&folder, &[command, "--help"]);
+        assert!(text.contains("Examples:") && text.contains(&format!("senko {command}")), "{text}");
+    }
+    let serve = stdout(&folder, &["serve", "--help"]);
+    for option in [
+        "--port", "--listen", "--unix-socket", "--unix-mask", "--memory", "--connections", "--threads", "--max-item-size",
+        "--flash", "--data-dir", "--no-flash", "--region", "--policy", "--admission", "--flash-write-budget",
+        "--promote-after", "--no-reinsert", "--transfer", "--io", "--trace", "--discard", "--idle-timeout", "--config",
+        "--json", "--user", "--pidfile", "--daemon",
+    ] {
+        assert!(serve.contains(option), "{option} is not in the help");
+    }
+}
+
+#[test]
+fn bad_values_are_refused_in_one_sentence() {
+    let folder = Scratch::new();
+    let serve = |args: &[&str]| {
+        let mut all = vec!["serve", "-p", "0", "--no-flash"];
+        all.extend_from_slice(args);
+        refused(SENKO, &folder, &all)
+    };
+    assert!(serve(&["-m", "0"]).contains("--memory 0"));
+    assert!(serve(&["-m", "1"]).contains("too small"));
+    assert!(serve(&["-t", "0"]).contains("greater than 0"));
+    assert!(serve(&["-t", "1000"]).contains("at most 256"));
+    assert!(serve(&["-I", "512"]).contains("1k to 1g"));
+    assert!(serve(&["-U", "11211"]).contains("UDP"));
+    assert!(serve(&["--region", "1000"]).contains("region"));
+    assert!(serve(&["--flash", "x:1g"]).contains("contradict"));
+    assert!(serve(&["-l", "no.such.host.invalid"]).contains("no.such.host.invalid"));
+    assert!(serve(&["--config", "missing.toml"]).contains("missing.toml"));
+    assert!(serve(&["-c", "4000000000"]).contains("hard limit"));
+    assert!(serve(&["--trace", "t"]).contains("--trace"));
+    std::fs::write(folder.join("bad.toml"), "memroy = 1\n").unwrap();
+    assert!(serve(&["--config", "bad.toml"]).contains("memroy"));
+}
+
+#[test]
+fn bad_flash_is_refused_in_one_sentence() {
+    let folder = Scratch::new();
+    let serve = |args: &[&str]| {
+        let mut all = vec!["serve", "-p", "0"];
+        all.extend_from_slice(args);
+        refused(SENKO, &folder, &all)
+    };
+    assert!(serve(&["--flash", "no/such/folder/f:64m"]).contains("no/such/folder/f"));
+    assert!(serve(&["--flash", "f:16k"]).contains("too small"));
+    assert!(serve(&["--flash", "f:32m", "--region", "64m"]).contains("regions"));
+    assert!(serve(&["--flash", "f:64m", "--flash", "f:64m"]).contains("twice"));
+    assert!(serve(&["--flash", "f:900000t"]).contains('f'), "no disk has that much");
+    std::fs::write(folder.join("file"), "").unwrap();
+    assert!(serve(&["--data-dir", "file/below"]).contains("file/below"));
+}
+
+#[test]
+fn unknown_words_are_refused() {
+    let folder = Scratch::new();
+    for args in [&["serve", "--nonsense"][..], &["nonsense"], &["serve", "--policy", "mru"], &["serve", "-m", "lots"]] {
+        let output = run(SENKO, &folder, args);
+        assert!(!output.status.success() && output.stdout.is_empty());
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.starts_with("error: "), "{text}");
+    }
+    assert!(!folder.join("senko-data").exists(), "nothing is made before the arguments are understood");
+}

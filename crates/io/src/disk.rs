@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Device operations in flight: the table that both backends share.
+//!
+//! The facade enters an operation here, a backend carries out what [`DiskOp::rest`] names and hands the result to
+//! [`Core::finish`], which says whether the operation ended or goes on. The table owns the buffers of everything
+//! in flight (invariant D1: memory that the device may still touch is reachable from here and from nowhere else), so the backends
+//! and their threads carry nothing but addresses.
+
+use std::sync::Arc;
+
+use crate::stats::DiskStats;
+use crate::{
+    AlignedBuf, Completion, DeviceId, Event, FlashFile, FramePool, IoError, Op, PAGE_SIZE, PageBuf, Tag,
+};
+
+/// Ends the free list.
+const NONE: u32 = u32::MAX;
+/// How often an operation that was interrupted or told to try again is resubmitted.
+const MOST_RETRIES: u8 = 100;
+
+/// An operation in flight.
+pub(crate) struct DiskOp {
+    pub(crate) op: Op,
+    pub(crate) device: DeviceId,
+    tag: Tag,
+    token: u64,
+    address: *mut u8,
+    offset: u64,
+    bytes: u64,
+    done: u64,
+    retries: u8,
+    other_way: bool,
+    /// The registered buffer that `address` lies in, for a read.
+    pub(crate) registered: Option<u16>,
+    frame: Option<PageBuf>,
+    source: Option<Arc<AlignedBuf>>,
+    next_free: u32,
+}
+
+impl DiskOp {
+    /// What is left to do: memory, bytes, offset on the device.
+    pub(crate) fn rest(&self) -> (*mut u8, u64, u64) {
+        // SAFETY: `done` never exceeds `bytes`, the length of the memory at `address` (0 for operations without memory).
+        let address = unsafe { self.address.add(if self.address.is_null() { 0 } else { self.done as usize }) };
+        (address, self.bytes - self.done, self.offset + self.done)
+    }
+
+    /// The first way of doing it is not supported here (discards know two).
+    pub(crate) fn other_way(&self) -> bool {
+        self.other_way
+    }
+}
+
+/// What the facade keeps for a backend: devices, operations in flight, events that are already known.
+pub(crate) struct Core {
+    pub(crate) devices: Vec<Arc<FlashFile>>,
+    pub(crate) frames: FramePool,
+    pub(crate) ops: Vec<DiskOp>,
+    free: u32,
+    pub(crate) in_flight: usize,
+    pub(crate) stats: DiskStats,
+    /// Events that need no waiting; the next poll delivers them.
+    pub(crate) ready: Vec<Event>,
+}
+
+/// A device operation as it is asked for.
+pub(crate) struct Request {
+    pub(crate) op: Op,
+    pub(crate) device: DeviceId,
+    pub(crate) page: u64,
+    pub(crate) pages: u64,
+    pub(crate) tag: Tag,
+    pub(crate) token: u64,
+}
+
+impl Core {
+    pub(crate) fn new(frames: FramePool) -> Core {
+        Core {
+            devices: Vec::new(),
+            frames,
+            ops: Vec::with_capacity(1024),
+            free: NONE,
+            in_flight: 0,
+            stats: DiskStats::default(),
+            ready: Vec::new(),
+        }
+    }
+
+    /// Counts, records and enters an operation; gives its number, or `None` if it ended here (out of the device's
+    /// range, or nothing to do), with its completion in `ready`.
+    pub(crate) fn begin(
+        &mut self,
+        request: &Request,
+        frame: Option<PageBuf>,
+        source: Option<(Arc<AlignedBuf>, usize)>,
+    ) -> Option<u32> {
+        let file = &self.devices[request.device as usize];
+        let outside = request.page.checked_add(request.pages).is_none_or(|end| end > file.pages());
+        if outside || (request.op == Op::Discard && !file.discards()) {
+            let mut result = Ok(());
+            if outside {
+                self.stats.failed(request.tag, request.op);
+                result = Err(IoError::Os(libc::EINVAL));
+            }
+            let (token, op) = (request.token, request.op);
+            self.ready.push(Event::Disk(Completion { token, op, result, buf: frame }));
+            return None;
+        }
+        file.record(request.tag, request.op, request.page, request.pages);
+        self.stats.submitted(request.tag, request.op, request.pages);
+        Some(self.enter(request, frame, source))
+    }
+
+    fn enter(
+        &mut self,
+        request: &Request,
+        frame: Option<PageBuf>,
+        source: Option<(Arc<AlignedBuf>, usize)>,
+    ) -> u32 {
+        let bytes = request.pages * PAGE_SIZE as u64;
+        let mut address = std::ptr::null_mut();
+        let mut registered = None;
+        if let Some(frame) = &frame {
+            assert!(frame.len() as u64 >= bytes, "the frame holds the pages asked for");
+            address = frame.start();
+            registered = self.frames.register_index(frame);
+        }
+        let source = source.map(|(buf, first)| {
+            let from = first * PAGE_SIZE;
+            address = buf[from..from + bytes as usize].as_ptr().cast_mut();
+            buf
+        });
+        let op = DiskOp {
+            op: request.op,
+            device: request.device,
+            tag: request.tag,
+            token: request.token,
+            address,
+            offset: request.page * PAGE_SIZE as u64,
+            bytes,
+            done: 0,
+            retries: 0,
+            other_way: false,
+            registered,
+            frame,
+            source,
+            next_free: NONE,
+        };
+        self.in_flight += 1;
+        if self.free == NONE {
+            self.ops.push(op);
+            return (self.ops.len() - 1) as u32;
+        }
+        let index = self.free;
+        self.free = self.ops[index as usize].next_free;
+        self.ops[index as usize] = op;
+        index
+    }
+
+    /// Takes the result of what [`DiskOp::rest`] named (bytes, or a negative error number). Gives the completion if the
+    /// operation ended; `None` means that its rest is to be submitted.
+    pub(crate) fn finish(&mut self, index: u32, result: i32) -> Option<Completion> {
+        let op = &mut self.ops[index as usize];
+        let ended = if result < 0 {
+            let again = matches!(-result, libc::EINTR | libc::EAGAIN) && op.retries < MOST_RETRIES;
+            if again {
+                op.retries += 1;
+                return None;
+            }
+            let unsupported = matches!(-result, libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSYS);
+            if op.op == Op::Discard && unsupported && !op.other_way {
+                op.other_way = true;
+                return None;
+            }
+            Err(IoError::Os(-result))
+        } else if op.address.is_null() {
+            Ok(())
+        } else {
+            op.done += result as u64;
+            if op.done == op.bytes {
+                Ok(())
+            } else if result > 0 && (result as usize).is_multiple_of(PAGE_SIZE) {
+                return None;
+            } else {
+                Err(IoError::Short { want: op.bytes as usize, got: op.done as usize })
+            }
+        };
+        if ended.is_err() {
+            self.stats.failed(op.tag, op.op);
+        }
+        op.source = None;
+        let completion =
+            Completion { token: op.token, op: op.op, result: ended, buf: op.frame.take() };
+        op.next_free = self.free;
+        self.free = index;
+        self.in_flight -= 1;
+        Some(completion)
+    }
+
+    /// Keeps all memory in flight for ever: for a loop that gave up on waiting for the kernel.
+    pub(crate) fn leak(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.ops));
+        self.frames.leak();
+    }
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Does O_DIRECT work here, and with page alignment?
+//!
+//! Three questions in turn: does the file system take the flag, does it ask for a coarser alignment than a page (statx tells since
+//! Linux 6.1), and does a read of the first page succeed.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use crate::{AlignedBuf, PAGE_SIZE};
+
+/// Turns O_DIRECT on; false, with the flag off, where it does not work with page alignment.
+pub(super) fn enable(file: &File) -> bool {
+    let fd = file.as_raw_fd();
+    // SAFETY: takes no memory; the descriptor is open.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    if flags < 0 || coarser_than_page(file) {
+        return false;
+    }
+    // SAFETY: as above.
+    if unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_DIRECT) } < 0 {
+        return false;
+    }
+    let mut page = AlignedBuf::new(1);
+    // SAFETY: the buffer has one page.
+    let got = unsafe { libc::pread(fd, page.as_mut_ptr().cast(), PAGE_SIZE, 0) };
+    if got < 0 {
+        // SAFETY: as above.
+        unsafe { libc::fcntl(fd, libc::F_SETFL, flags) };
+        return false;
+    }
+    true
+}
+
+/// Whether the file system says that it needs more than page alignment, or that it can't do direct transfers at all.
+fn coarser_than_page(file: &File) -> bool {
+    // SAFETY: zeros are a valid value, and the kernel writes only this structure.
+    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: the path is an empty string that ends with a zero byte, so the descriptor itself is looked at.
+    let result = unsafe {
+        libc::statx(
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_DIOALIGN,
+            &mut found,
+        )
+    };
+    if result != 0 || found.stx_mask & libc::STATX_DIOALIGN == 0 {
+        return false; // The kernel does not tell: the read decides.
+    }
+    let fits = |alignment: u32| alignment != 0 && (PAGE_SIZE as u32).is_multiple_of(alignment);
+    !fits(found.stx_dio_mem_align) || !fits(found.stx_dio_offset_align)
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a send carries: the batch that moves into the loop and comes back.
+//!
+//! The server fills a batch, [`crate::EventLoop::send`] takes it, [`crate::Event::Sent`] returns it. The loop turns the pieces into an
+//! array of ranges inside the batch, so a send allocates nothing once the batch has been used a few times.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::PageBuf;
+
+/// Most ranges that one send operation takes (the kernel's UIO_MAXIOV).
+const MOST_RANGES: usize = 1024;
+/// Most bytes of a range in one operation; far below what overflows the kernel's signed 32-bit result.
+const MOST_RANGE_BYTES: usize = 1 << 28;
+/// Most bytes that one operation is asked to send.
+const MOST_SEND_BYTES: usize = 1 << 30;
+/// Capacity that an emptied batch keeps.
+const KEEP_BYTES: usize = 64 << 10;
+/// Pieces for which an emptied batch keeps room.
+const KEEP_PIECES: usize = 1024;
+
+/// A part of an answer, in sending order.
+#[derive(Debug)]
+pub enum Piece {
+    /// A range of the batch's own [`SendBatch::bytes`].
+    Bytes(Range<usize>),
+    /// A range of a frame that was read from a device: paper B's transfer with no copy.
+    Page(PageBuf, Range<usize>),
+    /// Memory that the submitter keeps alive and unchanged until the batch comes back, named by `pin`.
+    Pinned {
+        /// Start.
+        ptr: *const u8,
+        /// Bytes.
+        len: usize,
+        /// The submitter's name for what it pinned.
+        pin: u64,
+    },
+}
+
+impl Piece {
+    /// Bytes of this piece.
+    pub fn len(&self) -> usize {
+        match self {
+            Piece::Bytes(range) | Piece::Page(_, range) => range.len(),
+            Piece::Pinned { len, .. } => *len,
+        }
+    }
+
+    /// Nothing in this piece.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes, of which `own` are the batch's.
+    fn slice<'a>(&'a self, own: &'a [u8]) -> &'a [u8] {
+        match self {
+            Piece::Bytes(range) => &own[range.clone()],
+            Piece::Page(frame, range) => &frame[range.clone()],
+            // SAFETY: the submitter keeps the memory alive and unchanged until the batch comes back and is cleared
+            // or spilled (the contract of `Piece::Pinned`).
+            Piece::Pinned { ptr, len, .. } => unsafe { std::slice::from_raw_parts(*ptr, *len) },
+        }
+    }
+}
+
+/// What one send carries; made once a connection, moved into the loop and back, so that a send allocates nothing.
+pub struct SendBatch {
+    /// Bytes that the batch owns.
+    pub bytes: Vec<u8>,
+    /// The parts in order. Empty means: all of `bytes`.
+    pub pieces: Vec<Piece>,
+    /// The ranges of the operation now in flight; the kernel reads this array.
+    ranges: Vec<libc::iovec>,
+    /// The header of that operation; the kernel reads it, so a batch in flight stays where it is (it is boxed).
+    header: libc::msghdr,
+}
+
+impl Default for SendBatch {
+    fn default() -> SendBatch {
+        SendBatch {
+            bytes: Vec::new(),
+            pieces: Vec::new(),
+            ranges: Vec::new(),
+            // SAFETY: a message header of zeros is valid: no name, no ranges, no control data.
+            header: unsafe { std::mem::zeroed() },
+        }
+    }
+}
+
+impl From<Vec<u8>> for SendBatch {
+    /// A batch of these bytes.
+    fn from(bytes: Vec<u8>) -> SendBatch {
+        SendBatch { bytes, ..SendBatch::default() }
+    }
+}
+
+impl SendBatch {
+    /// Bytes to send in all.
+    pub fn len(&self) -> usize {
+        if self.pieces.is_empty() {
+            return self.bytes.len();
+        }
+        self.pieces.iter().map(Piece::len).sum()
+    }
+
+    /// Nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// After a short [`SendMode::Try`]: drops what was sent, copies the rest into `bytes`, so that frames and pins are
+    /// free; the pins that were released are pushed to `unpinned`.
+    pub fn spill(&mut self, sent: usize, unpinned: &mut Vec<u64>) {
+        if self.pieces.is_empty() {
+            self.bytes.drain(..sent);
+            return;
+        }
+        let mut rest = Vec::with_capacity(self.len() - sent);
+        let mut skip = sent;
+        for piece in &self.pieces {
+            let part = piece.slice(&self.bytes);
+            let cut = skip.min(part.len());
+            skip -= cut;
+            rest.extend_from_slice(&part[cut..]);
+        }
+        self.bytes = rest;
+        self.release(unpinned);
+    }
+
+    /// Empties the batch, keeping its capacity (at most 64 KiB of it); pins go to `unpinned`.
+    pub fn clear(&mut self, unpinned: &mut Vec<u64>) {
+        self.release(unpinned);
+        self.bytes.clear();
+        self.bytes.shrink_to(KEEP_BYTES);
+    }
+
+    /// Drops the pieces and names their pins.
+    fn release(&mut self, unpinned: &mut Vec<u64>) {
+        for piece in self.pieces.drain(..) {
+            if let Piece::Pinned { pin, .. } = piece {
+                unpinned.push(pin);
+            }
+        }
+        self.pieces.shrink_to(KEEP_PIECES);
+        self.ranges.clear();
+        self.ranges.shrink_to(KEEP_PIECES);
+    }
+
+    /// Lays out the next operation, after `skip` bytes that were sent; gives the bytes that it covers.
+    pub(crate) fn lay_out(&mut self, mut skip: usize) -> usize {
+        self.ranges.clear();
+        if self.pieces.is_empty() {
+            return push_range(&mut self.ranges, &self.bytes[skip..]);
+        }
+        let mut total = 0;
+        for piece in &self.pieces {
+            let part = piece.slice(&self.bytes);
+            if skip >= part.len() {
+                skip -= part.len();
+                continue;
+            }
+            let rest = &part[skip..];
+            skip = 0;
+            let taken = push_range(&mut self.ranges, rest);
+            total += taken;
+            if taken < rest.len() || self.ranges.len() == MOST_RANGES || total >= MOST_SEND_BYTES {
+                break;
+            }
+        }
+        total
+    }
+
+    /// The operation's only range, if it has just one: start and bytes.
+    pub(crate) fn single(&self) -> Option<(*const u8, u32)> {
+        match self.ranges.as_slice() {
+            [range] => Some((range.iov_base.cast(), range.iov_len as u32)),
+            _ => None,
+        }
+    }
+
+    /// The operation as a message header, valid until the batch is laid out again, moved out of its box or dropped.
+    pub(crate) fn header(&mut self) -> *const libc::msghdr {
+        self.header.msg_iov = self.ranges.as_mut_ptr();
+        self.header.msg_iovlen = self.ranges.len();
+        &self.header
+    }
+}
+
+fn push_range(ranges: &mut Vec<libc::iovec>, part: &[u8]) -> usize {
+    let taken = part.len().min(MOST_RANGE_BYTES);
+    if taken > 0 {
+        ranges.push(libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: taken });
+    }
+    taken
+}
+
+impl fmt::Debug for SendBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SendBatch({} bytes in {} pieces)", self.len(), self.pieces.len())
+    }
+}
+
+/// How long a send may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendMode {
+    /// Takes what the socket's buffer takes now; the result may be short (0 if it is full).
+    Try,
+    /// Ends when all is sent, or with an error.
+    Wait,
+}
+
+/// A batch on its way out of a connection.
+pub(crate) struct Sending {
+    pub(crate) batch: Box<SendBatch>,
+    pub(crate) mode: SendMode,
+    /// Bytes sent so far.
+    pub(crate) sent: usize,
+    /// Bytes of the whole batch.
+    pub(crate) total: usize,
+    /// Bytes that the operation in flight covers.
+    pub(crate) covered: usize,
+}
+
+impl Sending {
+    pub(crate) fn new(mut batch: Box<SendBatch>, mode: SendMode) -> Sending {
+        let total = batch.len();
+        let covered = batch.lay_out(0);
+        Sending { batch, mode, sent: 0, total, covered }
+    }
+
+    /// Takes the operation's result (bytes, or a negative error number); gives the send's own result if it ended, or
+    /// lays out the next operation and gives `None`.
+    pub(crate) fn advance(&mut self, result: i32) -> Option<std::io::Result<usize>> {
+        if result >= 0 {
+            self.sent += result as usize;
+            let short = (result as usize) < self.covered;
+            if self.sent >= self.total || (short && self.mode == SendMode::Try) {
+                return Some(Ok(self.sent));
+            }
+        } else {
+            let would_block = -result == libc::EAGAIN;
+            if self.mode == SendMode::Try && (would_block || self.sent > 0) {
+                return Some(Ok(self.sent));
+            }
+            if !would_block && -result != libc::EINTR {
+                return Some(Err(std::io::Error::from_raw_os_error(-result)));
+            }
+        }
+        self.covered = self.batch.lay_out(self.sent);
+        None
+    }
+}

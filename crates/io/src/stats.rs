@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Counts of what reached the devices, by purpose and operation.
+
+use crate::{Op, Purpose, Tag};
+
+const PURPOSES: usize = 9;
+const OPS: usize = 5;
+
+/// Counts of one purpose and operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskCount {
+    /// Operations submitted.
+    pub ops: u64,
+    /// Pages that they covered.
+    pub pages: u64,
+    /// Operations that failed.
+    pub errors: u64,
+}
+
+impl DiskCount {
+    fn add(&mut self, other: DiskCount) {
+        self.ops += other.ops;
+        self.pages += other.pages;
+        self.errors += other.errors;
+    }
+}
+
+/// Counts for every purpose and operation; operations are counted when they are submitted, errors when they end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskStats {
+    cells: [[DiskCount; OPS]; PURPOSES],
+}
+
+impl DiskStats {
+    /// The counts of one purpose and operation.
+    pub fn get(&self, purpose: Purpose, op: Op) -> DiskCount {
+        self.cells[purpose as usize][op as usize]
+    }
+
+    /// The counts of one operation over all purposes.
+    pub fn total(&self, op: Op) -> DiskCount {
+        let mut sum = DiskCount::default();
+        for row in &self.cells {
+            sum.add(row[op as usize]);
+        }
+        sum
+    }
+
+    /// Adds another loop's counts.
+    pub fn merge(&mut self, other: &DiskStats) {
+        for (row, other) in self.cells.iter_mut().zip(&other.cells) {
+            for (cell, other) in row.iter_mut().zip(other) {
+                cell.add(*other);
+            }
+        }
+    }
+
+    pub(crate) fn submitted(&mut self, tag: Tag, op: Op, pages: u64) {
+        let cell = &mut self.cells[tag.purpose as usize][op as usize];
+        cell.ops += 1;
+        cell.pages += pages;
+    }
+
+    pub(crate) fn failed(&mut self, tag: Tag, op: Op) {
+        self.cells[tag.purpose as usize][op as usize].errors += 1;
+    }
+}

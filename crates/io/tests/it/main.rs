@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tests of the I/O layer: every behaviour of the event loop on both backends, devices, faults, traces.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support; // both backends, random numbers, temporary folders
+
+mod churn;
+mod disk;
+mod echo;
+mod faulty;
+mod file;
+mod net;
+mod page;
+mod refusal;
+mod sends;
+mod trace;
+mod wake;

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sends: every kind of piece, both modes, what comes back, and what a close does to them.
+
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use senko_io::{ConnId, Event, EventLoop, LoopConfig, PAGE_SIZE, Piece, Queue, SendBatch, SendMode};
+
+use crate::support::{Rng, config, on_both, poll_until, seed};
+
+fn pair(io: &mut EventLoop) -> (UnixStream, ConnId) {
+    let (mine, theirs) = UnixStream::pair().unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    (mine, io.adopt(theirs.into()).unwrap())
+}
+
+fn sent(io: &mut EventLoop) -> (Box<SendBatch>, std::io::Result<usize>) {
+    let mut events = poll_until(io, |events| !events.is_empty());
+    assert_eq!(events.len(), 1, "{events:?}");
+    match events.remove(0) {
+        Event::Sent { batch, result, .. } => (batch, result),
+        other => panic!("unexpected {other:?}"),
+    }
+}
+
+/// A batch of random pieces of all three kinds, its bytes laid end to end, and how many pins it has. `pinned` must
+/// outlive the batch.
+fn random_batch(io: &mut EventLoop, rng: &mut Rng, pinned: &[u8]) -> (Box<SendBatch>, Vec<u8>, usize) {
+    let len = 1 + rng.below(200_000) as usize;
+    let mut batch = Box::new(SendBatch::from(rng.bytes(len)));
+    let mut all = Vec::new();
+    let mut pins = 0;
+    for _ in 0..rng.below(3000) {
+        let mut range = |len: usize| {
+            let start = rng.below(len as u64 + 1) as usize;
+            let end = start + rng.below(3000).min((len - start) as u64) as usize;
+            start..end
+        };
+        match range(3).start {
+            0 => {
+                let range = range(batch.bytes.len());
+                all.extend_from_slice(&batch.bytes[range.clone()]);
+                batch.pieces.push(Piece::Bytes(range));
+            }
+            1 => {
+                let Some(mut frame) = io.frame(1) else { continue };
+                let range = range(PAGE_SIZE);
+                rng.fill(&mut frame);
+                all.extend_from_slice(&frame[range.clone()]);
+                batch.pieces.push(Piece::Page(frame, range));
+            }
+            _ => {
+                let part = &pinned[range(pinned.len())];
+                all.extend_from_slice(part);
+                batch.pieces.push(Piece::Pinned { ptr: part.as_ptr(), len: part.len(), pin: pins as u64 });
+                pins += 1;
+            }
+        }
+    }
+    if batch.pieces.is_empty() {
+        all.extend_from_slice(&batch.bytes);
+    }
+    assert_eq!(batch.len(), all.len());
+    (batch, all, pins)
+}
+
+#[test]
+fn pieces_of_all_kinds() {
+    let seed = seed("pieces_of_all_kinds");
+    on_both(|backend| {
+        let mut rng = Rng(seed);
+        let pinned = rng.bytes(1 << 20);
+        let mut io = EventLoop::new(&LoopConfig { frames: vec![(1, 500)], ..config(backend) }).unwrap();
+        let (mut mine, conn) = pair(&mut io);
+        for _ in 0..40 {
+            let (batch, all, pins) = random_batch(&mut io, &mut rng, &pinned);
+            let expected = all.clone();
+            let mut peer = mine.try_clone().unwrap();
+            let reading = std::thread::spawn(move || {
+                let mut got = vec![0; expected.len()];
+                peer.read_exact(&mut got).unwrap();
+                assert!(got == expected, "other bytes arrived, seed {seed}");
+            });
+            let mut unpinned = Vec::new();
+            if rng.below(2) == 0 {
+                io.send(conn, batch, SendMode::Wait);
+                let (mut batch, result) = sent(&mut io);
+                assert_eq!(result.unwrap(), all.len());
+                assert_eq!(batch.len(), all.len(), "it comes back unchanged");
+                batch.clear(&mut unpinned);
+                assert!(batch.is_empty());
+            } else {
+                // As a server does: try, then spill what is left and wait.
+                io.send(conn, batch, SendMode::Try);
+                let (mut batch, result) = sent(&mut io);
+                let count = result.unwrap();
+                batch.spill(count, &mut unpinned);
+                assert!(batch.pieces.is_empty());
+                assert!(batch.bytes == all[count..]);
+                io.send(conn, batch, SendMode::Wait);
+                let (_, result) = sent(&mut io);
+                assert_eq!(result.unwrap(), all.len() - count);
+            }
+            unpinned.sort_unstable();
+            assert!(unpinned.into_iter().eq(0..pins as u64), "each pin is named once");
+            assert_eq!(io.frames().usage().1, 0, "all frames are free again");
+            reading.join().unwrap();
+        }
+        mine.set_nonblocking(true).unwrap();
+        assert!(mine.read(&mut [0; 1]).is_err(), "more arrived than was sent");
+    });
+}
+
+#[test]
+fn a_full_socket_takes_nothing() {
+    on_both(|backend| {
+        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let (mut mine, conn) = pair(&mut io);
+        let bytes = vec![7; 8 << 20];
+        io.send(conn, Box::new(SendBatch::from(bytes)), SendMode::Try);
+        let (mut batch, result) = sent(&mut io);
+        let first = result.unwrap();
+        assert!(first > 0 && first < 8 << 20, "{first}");
+        let mut pins = Vec::new();
+        batch.spill(first, &mut pins);
+        io.send(conn, batch, SendMode::Try);
+        let (batch, result) = sent(&mut io);
+        assert_eq!(result.unwrap(), 0);
+        // With two pieces, so by the other system call.
+        let mut batch = batch;
+        let len = batch.bytes.len();
+        batch.pieces = vec![Piece::Bytes(0..1), Piece::Bytes(1..len)];
+        io.send(conn, batch, SendMode::Try);
+        let (mut batch, result) = sent(&mut io);
+        assert_eq!(result.unwrap(), 0);
+        io.send(conn, Box::new(SendBatch::from(b"!".to_vec())), SendMode::Wait);
+        let mut events = Vec::new();
+        io.poll(Some(Duration::from_millis(20)), &mut events).unwrap();
+        assert!(events.is_empty(), "a send that waits, waits: {events:?}");
+        let mut got = vec![0; first + 1];
+        mine.read_exact(&mut got[..first]).unwrap();
+        assert_eq!(sent(&mut io).1.unwrap(), 1);
+        mine.read_exact(&mut got[first..]).unwrap();
+        assert_eq!(got[first], b'!');
+        batch.clear(&mut pins);
+        assert!(batch.bytes.capacity() <= 64 << 10);
+        io.send(conn, batch, SendMode::Wait);
+        assert_eq!(sent(&mut io).1.unwrap(), 0, "an empty batch comes back at once");
+    });
+}
+
+#[test]
+fn closing_with_a_send_in_flight() {
+    on_both(|backend| {
+        let mut io = EventLoop::new(&config(backend)).unwrap();
+        for rounds in 0..4 {
+            let (mut mine, conn) = pair(&mut io);
+            let bytes = vec![9; 8 << 20];
+            io.send(conn, Box::new(SendBatch::from(bytes)), SendMode::Wait);
+            let mut events = Vec::new();
+            for _ in 0..rounds {
+                io.poll(Some(Duration::from_millis(2)), &mut events).unwrap();
+            }
+            assert!(events.is_empty(), "{events:?}");
+            io.close(conn);
+            let (_, result) = sent(&mut io);
+            assert!(result.is_err());
+            for _ in 0..5 {
+                io.poll(Some(Duration::from_millis(1)), &mut events).unwrap();
+            }
+            assert!(events.is_empty(), "{events:?}");
+            let mut rest = Vec::new();
+            mine.read_to_end(&mut rest).unwrap();
+            assert!(rest.len() < 8 << 20);
+        }
+    });
+}
+
+#[test]
+fn a_peer_that_is_gone() {
+    on_both(|backend| {
+        let mut io = EventLoop::new(&config(backend)).unwrap();
+        for mode in [SendMode::Try, SendMode::Wait] {
+            let (mine, conn) = pair(&mut io);
+            drop(mine);
+            let bytes = vec![9; 1 << 20];
+            io.send(conn, Box::new(SendBatch::from(bytes)), mode);
+            let events = poll_until(&mut io, |events| events.len() == 2);
+            let mut ends = 0;
+            for event in events {
+                match event {
+                    Event::Sent { result, .. } => {
+                        assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EPIPE));
+                    }
+                    Event::Ended { .. } => ends += 1,
+                    other => panic!("unexpected {other:?}"),
+                }
+            }
+            assert_eq!(ends, 1);
+            io.close(conn);
+        }
+    });
+}
+
+/// A send that waits for a slow reader does not keep the connection from receiving.
+#[test]
+fn receiving_goes_on_during_a_send() {
+    use std::io::Write;
+    on_both(|backend| {
+        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let (mut mine, conn) = pair(&mut io);
+        let bytes = vec![9; 8 << 20];
+        io.send(conn, Box::new(SendBatch::from(bytes)), SendMode::Wait);
+        mine.write_all(b"ping").unwrap();
+        let events = poll_until(&mut io, |events| !events.is_empty());
+        assert!(matches!(&events[0], Event::Received { data, .. } if &data[..] == b"ping"));
+        let reading = std::thread::spawn(move || {
+            let mut got = vec![0; 8 << 20];
+            mine.read_exact(&mut got).unwrap();
+            assert!(got.iter().all(|byte| *byte == 9));
+        });
+        assert_eq!(sent(&mut io).1.unwrap(), 8 << 20);
+        reading.join().unwrap();
+    });
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the tests share.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use senko_io::{Backend, BackendChoice, Event, EventLoop, Listener, LoopConfig};
+
+/// SplitMix64: small, seeded, good enough to choose test inputs.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    /// Below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for part in bytes.chunks_mut(8) {
+            let word = self.next().to_le_bytes();
+            part.copy_from_slice(&word[..part.len()]);
+        }
+    }
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.fill(&mut bytes);
+        bytes
+    }
+}
+
+/// A seed that differs from run to run, or the one in `SENKO_TEST_SEED`; printed, so that a failure can be run again.
+pub fn seed(test: &str) -> u64 {
+    let seed = match std::env::var("SENKO_TEST_SEED") {
+        Ok(text) => text.parse().unwrap(),
+        Err(_) => std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap()
+            .as_nanos() as u64,
+    };
+    println!("{test}: SENKO_TEST_SEED={seed}");
+    seed
+}
+
+pub fn config(backend: Backend) -> LoopConfig {
+    LoopConfig {
+        backend: match backend {
+            Backend::Uring => BackendChoice::Uring,
+            Backend::Posix => BackendChoice::Posix,
+        },
+        recv_buffers: 64,
+        recv_buffer_bytes: 16 << 10,
+        frames: vec![(1, 64), (4, 16), (32, 8)],
+        disk_threads: 4,
+        max_connections: 4096,
+    }
+}
+
+/// Runs a test on each backend; io_uring is left out, with a word, where the system refuses it.
+pub fn on_both(test: impl Fn(Backend)) {
+    test(Backend::Posix);
+    if uring_works() {
+        test(Backend::Uring);
+    }
+}
+
+pub fn uring_works() -> bool {
+    match EventLoop::new(&config(Backend::Uring)) {
+        Ok(_) => true,
+        Err(error) => {
+            println!("skipped on io_uring: {error}");
+            false
+        }
+    }
+}
+
+pub fn local() -> Listener {
+    Listener::tcp("127.0.0.1:0".parse().unwrap(), 1024).unwrap()
+}
+
+pub fn address(listener: &Listener) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], listener.local_port().unwrap()))
+}
+
+/// Polls until `enough` says so of all events so far; a test that hangs fails after half a minute.
+pub fn poll_until(events_loop: &mut EventLoop, mut enough: impl FnMut(&[Event]) -> bool) -> Vec<Event> {
+    let mut events = Vec::new();
+    let started = std::time::Instant::now();
+    while !enough(&events) {
+        assert!(started.elapsed() < Duration::from_secs(30), "nothing more comes after {events:?}");
+        events_loop.poll(Some(Duration::from_millis(200)), &mut events).unwrap();
+    }
+    events
+}
+
+/// A temporary folder that goes when it is dropped; on a real disk, since tmpfs differs in what it refuses.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new() -> Folder {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("senko-io-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Open descriptors of this process that are sockets.
+pub fn open_sockets() -> usize {
+    std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter(|entry| {
+            let path = entry.as_ref().unwrap().path();
+            std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"))
+        })
+        .count()
+}
+
+/// Runs one test of this binary in a process of its own, with `SENKO_TEST_CHILD` set to `what`.
+pub fn child(test: &str, what: &str) -> std::process::Command {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture", "--include-ignored", "--test-threads=1"]);
+    command.env("SENKO_TEST_CHILD", what);
+    command
+}
+
+pub fn child_task() -> Option<String> {
+    std::env::var("SENKO_TEST_CHILD").ok()
+}

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The classic text commands: one line in, one [`Line`] out.
+//!
+//! Argument counts are checked before `noreply` is looked for, so that a line with a wrong count is answered `ERROR`
+//! whatever it says, and every other refusal of a `noreply` command stays silent: as memcached does it.
+
+use super::number::{read_i32, read_length, read_u32, read_u64};
+use super::{BAD_FORMAT, ERROR, MAX_KEY, Tokens};
+
+/// How a value is to be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreMode {
+    /// Whatever is there.
+    Set,
+    /// Only if the key is absent.
+    Add,
+    /// Only if the key is there.
+    Replace,
+    /// Behind the value that is there.
+    Append,
+    /// Before the value that is there.
+    Prepend,
+    /// Only if the key's unique is the one given.
+    Cas,
+}
+
+/// A line that is answered with an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The text, without line end.
+    pub text: &'static str,
+    /// `noreply` was asked for: stay silent.
+    pub silent: bool,
+}
+
+impl Refusal {
+    const fn loud(text: &'static str) -> Refusal {
+        Refusal { text, silent: false }
+    }
+}
+
+/// A command of the classic protocol (or the name and arguments of a meta command).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line<'a> {
+    /// `get`, `gets`, `gat`, `gats`: the keys are not parsed yet (a line may have any number).
+    Get {
+        /// Uniques are asked for.
+        cas: bool,
+        /// A new expiry for each key.
+        touch: Option<i32>,
+        /// The rest of the line: keys and spaces.
+        keys: &'a [u8],
+    },
+    /// The storage commands; a value of `len` bytes and a line end follow.
+    Store {
+        /// Which.
+        mode: StoreMode,
+        /// The key.
+        key: &'a [u8],
+        /// The client's flags.
+        flags: u32,
+        /// As given.
+        exptime: i32,
+        /// Bytes of the value.
+        len: usize,
+        /// `cas`'s unique.
+        unique: u64,
+        /// Stay silent.
+        noreply: bool,
+    },
+    /// `delete`.
+    Delete {
+        /// The key.
+        key: &'a [u8],
+        /// Stay silent.
+        noreply: bool,
+    },
+    /// `incr`, `decr`.
+    Arith {
+        /// The key.
+        key: &'a [u8],
+        /// `incr`.
+        incr: bool,
+        /// By how much.
+        delta: u64,
+        /// Stay silent.
+        noreply: bool,
+    },
+    /// `touch`.
+    Touch {
+        /// The key.
+        key: &'a [u8],
+        /// As given.
+        exptime: i32,
+        /// Stay silent.
+        noreply: bool,
+    },
+    /// `mg`, `ms`, `md`, `ma`, `me`, `mn`: the second letter and the rest of the line.
+    Meta {
+        /// `g`, `s`, `d`, `a`, `e` or `n`.
+        which: u8,
+        /// The rest.
+        rest: &'a [u8],
+    },
+    /// `flush_all`.
+    FlushAll {
+        /// As given; `None`: the argument is not a number (refused only after the permission was checked).
+        delay: Option<i32>,
+        /// Stay silent.
+        noreply: bool,
+    },
+    /// `verbosity`.
+    Verbosity {
+        /// The level.
+        level: u32,
+        /// Stay silent.
+        noreply: bool,
+    },
+    /// `cache_memlimit`, in MiB; `None`: not a number.
+    MemLimit {
+        /// MiB.
+        mib: Option<u32>,
+        /// Stay silent.
+        noreply: bool,
+    },
+    /// `version`.
+    Version,
+    /// `quit`.
+    Quit,
+    /// `shutdown`; the rest is its mode.
+    Shutdown(&'a [u8]),
+    /// `stats`; the rest says of what.
+    Stats(&'a [u8]),
+    /// `lru_crawler`.
+    LruCrawler(&'a [u8]),
+    /// `slabs`.
+    Slabs(&'a [u8]),
+    /// `lru`.
+    Lru(&'a [u8]),
+    /// `watch`.
+    Watch,
+}
+
+/// At most this many arguments are looked at.
+const MAX_ARGS: usize = 8;
+
+/// The arguments of a command: at most [`MAX_ARGS`], with the true count.
+struct Args<'a> {
+    list: [&'a [u8]; MAX_ARGS],
+    count: usize,
+}
+
+impl<'a> Args<'a> {
+    fn new(rest: &'a [u8]) -> Args<'a> {
+        let mut args = Args { list: [&[]; MAX_ARGS], count: 0 };
+        for token in Tokens::new(rest).take(MAX_ARGS + 1) {
+            if let Some(place) = args.list.get_mut(args.count) {
+                *place = token;
+            }
+            args.count += 1;
+        }
+        args
+    }
+    /// The count must lie between these.
+    fn want(self, least: usize, most: usize) -> Result<Args<'a>, Refusal> {
+        if (least..=most).contains(&self.count) { Ok(self) } else { Err(Refusal::loud(ERROR)) }
+    }
+    /// Whether the last argument is `noreply`.
+    fn noreply(&self) -> bool {
+        self.count > 0 && self.list.get(self.count - 1) == Some(&b"noreply".as_slice())
+    }
+}
+
+/// Parses one line (without its end).
+pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
+    let mut tokens = Tokens::new(line);
+    let name = tokens.next().unwrap_or(&[]);
+    let rest = tokens.rest();
+    match name {
+        b"get" => get(rest, false, false),
+        b"gets" => get(rest, true, false),
+        b"set" => store(StoreMode::Set, rest),
+        [b'm', which] => match which {
+            b'g' | b's' | b'd' | b'a' | b'e' | b'n' => Ok(Line::Meta { which: *which, rest }),
+            _ => Err(Refusal::loud(ERROR)),
+        },
+        b"gat" => get(rest, false, true),
+        b"gats" => get(rest, true, true),
+        b"add" => store(StoreMode::Add, rest),
+        b"replace" => store(StoreMode::Replace, rest),
+        b"append" => store(StoreMode::Append, rest),
+        b"prepend" => store(StoreMode::Prepend, rest),
+        b"cas" => store(StoreMode::Cas, rest),
+        b"incr" => arith(true, rest),
+        b"decr" => arith(false, rest),
+        b"delete" => delete(rest),
+        b"touch" => touch(rest),
+        b"flush_all" => flush_all(rest),
+        b"version" => Ok(Line::Version),
+        b"quit" => Ok(Line::Quit),
+        b"verbosity" => verbosity(rest),
+        b"cache_memlimit" => memlimit(rest),
+        b"shutdown" => Ok(Line::Shutdown(rest)),
+        b"stats" => Ok(Line::Stats(rest)),
+        b"lru_crawler" => Ok(Line::LruCrawler(rest)),
+        b"slabs" => Ok(Line::Slabs(rest)),
+        b"lru" => Ok(Line::Lru(rest)),
+        b"watch" => Ok(Line::Watch),
+        _ => Err(Refusal::loud(ERROR)),
+    }
+}
+
+fn get(rest: &[u8], cas: bool, touch: bool) -> Result<Line<'_>, Refusal> {
+    let mut tokens = Tokens::new(rest);
+    let mut exptime = None;
+    if touch {
+        let first = tokens.next().ok_or(Refusal::loud(ERROR))?;
+        exptime = Some(read_i32(first).ok_or(Refusal::loud("CLIENT_ERROR invalid exptime argument"))?);
+    }
+    let keys = tokens.rest();
+    if exptime.is_none() && tokens.next().is_none() {
+        return Err(Refusal::loud(ERROR));
+    }
+    Ok(Line::Get { cas, touch: exptime, keys })
+}
+
+fn store(mode: StoreMode, rest: &[u8]) -> Result<Line<'_>, Refusal> {
+    let fixed = if mode == StoreMode::Cas { 5 } else { 4 };
+    let args = Args::new(rest).want(fixed, fixed + 1)?;
+    let noreply = args.noreply();
+    let bad = Refusal { text: BAD_FORMAT, silent: noreply };
+    let key = args.list[0];
+    if key.len() > MAX_KEY {
+        return Err(bad);
+    }
+    let flags = read_u32(args.list[1]).ok_or(bad)?;
+    let exptime = read_i32(args.list[2]).ok_or(bad)?;
+    let len = read_length(args.list[3]).ok_or(bad)?;
+    let unique = if mode == StoreMode::Cas { read_u64(args.list[4]).ok_or(bad)? } else { 0 };
+    Ok(Line::Store { mode, key, flags, exptime, len, unique, noreply })
+}
+
+fn arith(incr: bool, rest: &[u8]) -> Result<Line<'_>, Refusal> {
+    let args = Args::new(rest).want(2, 3)?;
+    let noreply = args.noreply();
+    let key = args.list[0];
+    if key.len() > MAX_KEY {
+        return Err(Refusal { text: BAD_FORMAT, silent: noreply });
+    }
+    let delta = read_u64(args.list[1])
+        .ok_or(Refusal { text: "CLIENT_ERROR invalid numeric delta argument", silent: noreply })?;
+    Ok(Line::Arith { key, incr, delta, noreply })
+}
+
+fn touch(rest: &[u8]) -> Result<Line<'_>, Refusal> {
+    let args = Args::new(rest).want(2, 3)?;
+    let noreply = args.noreply();
+    let key = args.list[0];
+    if key.len() > MAX_KEY {
+        return Err(Refusal { text: BAD_FORMAT, silent: noreply });
+    }
+    let exptime =
+        read_i32(args.list[1]).ok_or(Refusal { text: "CLIENT_ERROR invalid exptime argument", silent: noreply })?;
+    Ok(Line::Touch { key, exptime, noreply })
+}
+
+fn delete(rest: &[u8]) -> Result<Line<'_>, Refusal> {
+    let args = Args::new(rest).want(1, 3)?;
+    let mut noreply = false;
+    if args.count > 1 {
+        // Old clients send a time of 0; anything else but `noreply` is refused.
+        let zero = args.list[1] == b"0";
+        noreply = args.noreply();
+        let valid = if args.count == 2 { zero || noreply } else { zero && noreply };
+        if !valid {
+            let text = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
+            return Err(Refusal { text, silent: noreply });
+        }
+    }
+    let key = args.list[0];
+    if key.len() > MAX_KEY {
+        return Err(Refusal { text: BAD_FORMAT, silent: noreply });
+    }
+    Ok(Line::Delete { key, noreply })
+}
+
+fn flush_all(rest: &[u8]) -> Result<Line<'_>, Refusal> {
+    let args = Args::new(rest).want(0, 2)?;
+    let noreply = args.noreply();
+    let delay = if args.count == usize::from(noreply) { Some(0) } else { read_i32(args.list[0]) };
+    Ok(Line::FlushAll { delay, noreply })
+}
+
+fn verbosity(rest: &[u8]) -> Result<Line<'_>, Refusal> {
+    let args = Args::new(rest).want(1, 2)?;
+    let noreply = args.noreply();
+    let level = read_u32(args.list[0]).ok_or(Refusal { text: BAD_FORMAT, silent: noreply })?;
+    Ok(Line::Verbosity { level, noreply })
+}
+
+fn memlimit(rest: &[u8]) -> Result<Line<'_>, Refusal> {
+    let args = Args::new(rest).want(1, 2)?;
+    Ok(Line::MemLimit { mib: read_u32(args.list[0]), noreply: args.noreply() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_and_noreply() {
+        let silent = |line: &str| parse(line.as_bytes()).unwrap_err();
+        assert_eq!(silent("set a 0 0 -1 noreply"), Refusal { text: BAD_FORMAT, silent: true });
+        assert_eq!(silent("set a 0 0 1 noreply foo"), Refusal::loud(ERROR));
+        assert_eq!(silent("set a 0 0 x"), Refusal::loud(BAD_FORMAT));
+        assert_eq!(silent("delete a b noreply"), Refusal {
+            text: "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]",
+            silent: true
+        });
+        assert_eq!(silent("verbosity noreply"), Refusal { text: BAD_FORMAT, silent: true });
+        assert_eq!(silent(""), Refusal::loud(ERROR));
+        assert_eq!(silent("   "), Refusal::loud(ERROR));
+        assert_eq!(silent("mx a"), Refusal::loud(ERROR));
+        assert_eq!(silent("get\ta"), Refusal::loud(ERROR));
+        assert_eq!(silent("gat x a"), Refusal::loud("CLIENT_ERROR invalid exptime argument"));
+    }
+
+    #[test]
+    fn arguments() {
+        assert_eq!(parse(b"  delete a 0"), Ok(Line::Delete { key: b"a", noreply: false }));
+        assert_eq!(parse(b"flush_all noreply"), Ok(Line::FlushAll { delay: Some(0), noreply: true }));
+        assert_eq!(parse(b"flush_all noreply 0"), Ok(Line::FlushAll { delay: None, noreply: false }));
+        assert_eq!(parse(b"flush_all 5 noreply"), Ok(Line::FlushAll { delay: Some(5), noreply: true }));
+        assert_eq!(parse(b"gat 10"), Ok(Line::Get { cas: false, touch: Some(10), keys: b"" }));
+        assert_eq!(parse(b"touch a 5 foo"), Ok(Line::Touch { key: b"a", exptime: 5, noreply: false }));
+        assert_eq!(
+            parse(b"cas k 1 2 3 4 noreply"),
+            Ok(Line::Store { mode: StoreMode::Cas, key: b"k", flags: 1, exptime: 2, len: 3, unique: 4, noreply: true })
+        );
+    }
+}

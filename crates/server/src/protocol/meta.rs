@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The meta commands `mg`, `ms`, `md`, `ma`, `me`: key, flags and their arguments.
+//!
+//! The flags of a command are read twice: once here, for what decides how to run it; and once more in request order when
+//! the reply is written, because the order of the returned flags is the order in which they were asked for (and
+//! `t` before `T` shows the old time).
+
+use super::classic::StoreMode;
+use super::number::{expiry, read_base64, read_i32, read_length, read_u32, read_u64};
+use super::{BAD_FORMAT, ERROR, MAX_KEY, Tokens};
+
+/// Most tokens of a meta command, its name included.
+const MAX_TOKENS: usize = 19;
+/// Longest opaque token, its `O` included.
+const MAX_OPAQUE: usize = 32;
+
+/// The flags of a meta command that decide how it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// `v`: the value is asked for.
+    pub value: bool,
+    /// `q`: no reply in the nominal case.
+    pub quiet: bool,
+    /// `b`: the key came in base64.
+    pub base64: bool,
+    /// `u`: do not count as an access.
+    pub no_update: bool,
+    /// `I`: mark stale (`md`), or accept an older unique (`ms`).
+    pub invalidate: bool,
+    /// `x`: remove the value, keep the item (`md`).
+    pub remove_value: bool,
+    /// `h` or `l`: what the last accesses left behind is asked for.
+    pub history: bool,
+    /// `N`: make the item on a miss, with this expiry.
+    pub vivify: Option<u32>,
+    /// `T`: the new expiry.
+    pub ttl: Option<u32>,
+    /// `R`: recache when the expiry lies before this.
+    pub recache: Option<u32>,
+    /// `C`: only if the unique is this.
+    pub compare: Option<u64>,
+    /// `E`: the unique to give.
+    pub unique: Option<u64>,
+    /// `F`: the client's flags.
+    pub client_flags: u32,
+    /// `M`: the mode, 0 if not given.
+    pub mode: u8,
+    /// `J`: the value to start with.
+    pub initial: u64,
+    /// `D`: by how much.
+    pub delta: u64,
+}
+
+/// Room for a decoded key.
+pub type KeyBuf = [u8; MAX_KEY];
+
+/// A parsed meta command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command<'a> {
+    /// The key, decoded.
+    pub key: &'a [u8],
+    /// What the flags say.
+    pub flags: Flags,
+    /// The flags as they were sent.
+    pub text: &'a [u8],
+}
+
+/// Why a meta command is refused (always answered, whatever `q` says), and how many bytes of a value to skip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The text, without line end.
+    pub text: &'static str,
+    /// Bytes that follow the line and are no command.
+    pub skip: usize,
+}
+
+/// Which times flags are relative to.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    /// Unix seconds.
+    pub now: u32,
+    /// When the server started.
+    pub started: u32,
+}
+
+fn refuse<T>(text: &'static str) -> Result<T, Refusal> {
+    Err(Refusal { text, skip: 0 })
+}
+
+/// Reads flags; the text of the first error. Later errors of well-known flags win over earlier ones, as in memcached.
+fn read_flags(text: &[u8], clock: Clock) -> Result<Flags, &'static str> {
+    let mut flags = Flags { delta: 1, ..Flags::default() };
+    let mut seen = 0u128;
+    let mut error = None;
+    let bad_token = "CLIENT_ERROR bad token in command line format";
+    for token in Tokens::new(text) {
+        let (flag, argument) = (token[0], &token[1..]);
+        if flag >= 127 || seen >> flag & 1 != 0 {
+            return Err("CLIENT_ERROR duplicate flag");
+        }
+        seen |= 1 << flag;
+        let time = || read_i32(argument).map(|t| expiry(i64::from(t), clock.now, clock.started));
+        match flag {
+            b'b' => flags.base64 = true,
+            b'N' | b'T' | b'R' => match time() {
+                None => error = Some(bad_token),
+                time if flag == b'N' => flags.vivify = time,
+                time if flag == b'T' => flags.ttl = time,
+                time => flags.recache = time,
+            },
+            b'h' | b'l' => flags.history = true,
+            b'O' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' => {}
+            b'v' => flags.value = true,
+            b'u' => flags.no_update = true,
+            b'q' => flags.quiet = true,
+            b'x' => flags.remove_value = true,
+            b'I' => flags.invalidate = true,
+            b'F' => match read_u32(argument) {
+                Some(n) => flags.client_flags = n,
+                None => error = error.or(Some(BAD_FORMAT)),
+            },
+            b'C' | b'E' => match read_u64(argument) {
+                None => error = Some(bad_token),
+                n if flag == b'C' => flags.compare = n,
+                n => flags.unique = n,
+            },
+            b'M' => match argument {
+                [mode] => flags.mode = *mode,
+                _ => error = Some("CLIENT_ERROR incorrect length for M token"),
+            },
+            b'J' => match read_u64(argument) {
+                Some(n) => flags.initial = n,
+                None => error = Some("CLIENT_ERROR invalid numeric initial value"),
+            },
+            b'D' => match read_u64(argument) {
+                Some(n) => flags.delta = n,
+                None => error = Some("CLIENT_ERROR invalid numeric delta value"),
+            },
+            _ => return Err("CLIENT_ERROR invalid flag"),
+        }
+    }
+    error.map_or(Ok(flags), Err)
+}
+
+fn opaque_too_long(text: &[u8]) -> bool {
+    Tokens::new(text).any(|t| t[0] == b'O' && t.len() > MAX_OPAQUE)
+}
+
+const OPAQUE_TOO_LONG: &str = "CLIENT_ERROR opaque token too long";
+
+/// Decodes the key if it came in base64.
+fn decode<'a>(key: &'a [u8], base64: bool, room: &'a mut KeyBuf) -> Option<&'a [u8]> {
+    if !base64 {
+        return Some(key);
+    }
+    let len = read_base64(key, room)?;
+    Some(&room[..len])
+}
+
+/// Key and flag text of a command; `least` is the least number of tokens behind the name.
+fn split(rest: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
+    let mut tokens = Tokens::new(rest);
+    let Some(key) = tokens.next() else { return refuse(ERROR) };
+    if key.len() > MAX_KEY {
+        return refuse(BAD_FORMAT);
+    }
+    Ok((key, tokens.rest()))
+}
+
+/// `mg`.
+pub fn get<'a>(rest: &'a [u8], clock: Clock, room: &'a mut KeyBuf) -> Result<Command<'a>, Refusal> {
+    let (key, text) = split(rest)?;
+    if Tokens::new(rest).count() + 1 > MAX_TOKENS {
+        return refuse("CLIENT_ERROR options flags are too long");
+    }
+    let flags = read_flags(text, clock).or_else(|text| refuse(text))?;
+    let Some(key) = decode(key, flags.base64, room) else { return refuse("CLIENT_ERROR error decoding key") };
+    if opaque_too_long(text) {
+        return refuse(OPAQUE_TOO_LONG);
+    }
+    Ok(Command { key, flags, text })
+}
+
+/// `md` and `ma`, which do not say which flag was wrong.
+pub fn change<'a>(rest: &'a [u8], clock: Clock, room: &'a mut KeyBuf) -> Result<Command<'a>, Refusal> {
+    let (key, text) = split(rest)?;
+    if Tokens::new(rest).count() + 1 > MAX_TOKENS {
+        return refuse("CLIENT_ERROR options flags too long");
+    }
+    let bad = "CLIENT_ERROR invalid or duplicate flag";
+    let flags = read_flags(text, clock).or_else(|_| refuse(bad))?;
+    let Some(key) = decode(key, flags.base64, room) else { return refuse(bad) };
+    if opaque_too_long(text) {
+        return refuse(OPAQUE_TOO_LONG);
+    }
+    Ok(Command { key, flags, text })
+}
+
+/// The mode of `ma`: true to increment.
+pub fn arith_mode(flags: &Flags) -> Result<bool, Refusal> {
+    match flags.mode {
+        0 | b'I' | b'+' => Ok(true),
+        b'D' | b'-' => Ok(false),
+        _ => refuse("CLIENT_ERROR invalid mode for ma M token"),
+    }
+}
+
+/// `ms`: the command, how to store, and the bytes of the value that follows.
+pub fn store<'a>(
+    rest: &'a [u8],
+    clock: Clock,
+    room: &'a mut KeyBuf,
+) -> Result<(Command<'a>, StoreMode, usize), Refusal> {
+    let (key, text) = split(rest)?;
+    let mut tokens = Tokens::new(text);
+    let Some(len) = tokens.next() else { return refuse(BAD_FORMAT) };
+    if Tokens::new(rest).count() + 1 > MAX_TOKENS {
+        return refuse("CLIENT_ERROR options flags too long");
+    }
+    let Some(len) = read_length(len) else { return refuse(BAD_FORMAT) };
+    // From here on the value's length is known, so that an error costs the value and not the connection's order.
+    let skip = len + 2;
+    let refuse = |text| Err(Refusal { text, skip });
+    let text = tokens.rest();
+    let flags = match read_flags(text, clock) {
+        Ok(flags) => flags,
+        Err(text) => return refuse(text),
+    };
+    let Some(key) = decode(key, flags.base64, room) else { return refuse("CLIENT_ERROR error decoding key") };
+    let mode = match flags.mode {
+        0 | b'S' => StoreMode::Set,
+        b'E' => StoreMode::Add,
+        b'A' => StoreMode::Append,
+        b'P' => StoreMode::Prepend,
+        b'R' => StoreMode::Replace,
+        _ => return refuse("CLIENT_ERROR invalid mode for ms M token"),
+    };
+    if opaque_too_long(text) {
+        return refuse(OPAQUE_TOO_LONG);
+    }
+    let mode = match mode {
+        StoreMode::Set | StoreMode::Replace if flags.compare.is_some() => StoreMode::Cas,
+        mode => mode,
+    };
+    Ok((Command { key, flags, text }, mode, len))
+}
+
+/// `me`: the key, decoded. (The base64 flag counts only in the first place.)
+pub fn debug<'a>(rest: &'a [u8], room: &'a mut KeyBuf) -> Result<Command<'a>, Refusal> {
+    let mut tokens = Tokens::new(rest);
+    let Some(key) = tokens.next().filter(|key| key.len() <= MAX_KEY) else { return refuse(BAD_FORMAT) };
+    let base64 = tokens.next() == Some(b"b");
+    let Some(key) = decode(key, base64, room) else { return refuse(BAD_FORMAT) };
+    Ok(Command { key, flags: Flags { base64, ..Flags::default() }, text: &[] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLOCK: Clock = Clock { now: 1_000_000_000, started: 999_999_990 };
+
+    fn mg(line: &str) -> Result<Flags, &'static str> {
+        get(line.as_bytes(), CLOCK, &mut [0; MAX_KEY]).map(|c| c.flags).map_err(|e| e.text)
+    }
+
+    #[test]
+    fn errors_of_mg() {
+        assert_eq!(mg(""), Err(ERROR));
+        assert_eq!(mg("a v v"), Err("CLIENT_ERROR duplicate flag"));
+        assert_eq!(mg("a !"), Err("CLIENT_ERROR invalid flag"));
+        assert_eq!(mg("a T"), Err("CLIENT_ERROR bad token in command line format"));
+        assert_eq!(mg("YW b v"), Err("CLIENT_ERROR error decoding key"));
+        assert_eq!(mg(&format!("a O{}", "1".repeat(32))), Err(OPAQUE_TOO_LONG));
+        assert!(mg(&format!("a O{}", "1".repeat(31))).is_ok());
+        assert_eq!(
+            mg("a s t f c k v q h l u T1 N1 R1 O1 b E1 I L P 1 2"),
+            Err("CLIENT_ERROR options flags are too long")
+        );
+    }
+
+    #[test]
+    fn values_are_skipped_once_their_length_is_known() {
+        let ms = |line: &str| store(line.as_bytes(), CLOCK, &mut [0; MAX_KEY]).map(|_| ()).unwrap_err();
+        assert_eq!(ms("a"), Refusal { text: BAD_FORMAT, skip: 0 });
+        assert_eq!(ms("a S2"), Refusal { text: BAD_FORMAT, skip: 0 });
+        assert_eq!(ms("a 2 S2"), Refusal { text: "CLIENT_ERROR invalid flag", skip: 4 });
+        assert_eq!(ms("a 2 MX"), Refusal { text: "CLIENT_ERROR invalid mode for ms M token", skip: 4 });
+        assert_eq!(ms("a 2 Fx"), Refusal { text: BAD_FORMAT, skip: 4 });
+    }
+
+    #[test]
+    fn flags_of_mg() {
+        let flags = mg("a v q T30 N-1 R60 E5").unwrap();
+        assert_eq!(flags.ttl, Some(CLOCK.now + 30));
+        assert_eq!(flags.vivify, Some(1));
+        assert_eq!(flags.recache, Some(CLOCK.now + 60));
+        assert_eq!(flags.unique, Some(5));
+        assert!(flags.value && flags.quiet);
+    }
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Parsers of the three dialects: bytes in, requests out. No I/O, no state.
+//!
+//! [`crate::session`] hands them the receive buffer in place; what they return borrows from it. Texts of
+//! errors are memcached's (1.6.18, checked by running it); where 1.6.18 and current releases differ, the newer is
+//! followed. Always holds: a parser never panics, never allocates, and reads only what it was given.
+
+pub mod binary; // the binary protocol: header, opcodes, validity of lengths
+pub mod classic; // the classic text commands
+pub mod meta; // the meta commands and their flags
+pub mod number; // numbers as memcached reads them, base64, expiry times
+
+/// Longest key, in bytes.
+pub const MAX_KEY: usize = 250;
+
+/// Bytes without a line end after which a connection that is not sending a `get` is closed.
+pub const MAX_LINE: usize = 2048;
+
+/// The reply to a line that is no command.
+pub const ERROR: &str = "ERROR";
+/// The reply to a command with unusable arguments.
+pub const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
+
+/// Splits at spaces, skipping empty parts, as memcached's tokenizer does (tabs are not separators).
+#[derive(Clone, Debug)]
+pub struct Tokens<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Tokens<'a> {
+    /// The parts of `line`.
+    pub fn new(line: &'a [u8]) -> Tokens<'a> {
+        Tokens { rest: line }
+    }
+    /// What has not been taken yet.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = &'a [u8];
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let start = self.rest.iter().position(|&b| b != b' ')?;
+        let rest = &self.rest[start..];
+        let end = rest.iter().position(|&b| b == b' ').unwrap_or(rest.len());
+        self.rest = &rest[end..];
+        Some(&rest[..end])
+    }
+}
+
+/// A line without its end, and the bytes that the end took too.
+#[inline]
+pub fn split_line(input: &[u8]) -> Option<(&[u8], usize)> {
+    let end = memchr::memchr(b'\n', input)?;
+    let line = &input[..end];
+    // As memcached does it: a carriage return is stripped only behind at least one byte, so that "\r\n" alone stays
+    // a (bad) command.
+    let line = if line.len() > 1 && line[line.len() - 1] == b'\r' { &line[..line.len() - 1] } else { line };
+    Some((line, end + 1))
+}

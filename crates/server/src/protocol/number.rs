@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Numbers as memcached reads them, base64 keys, and expiry times.
+//!
+//! memcached reads numbers with the C library's `strtol` family: leading white space and a sign are taken, and
+//! white space may end the number. Values that do not fit are refused (as its current releases do; 1.6.18
+//! truncates some).
+
+/// Longest relative expiry: 30 days, in seconds. What is larger is an absolute time.
+pub const MAX_RELATIVE: i64 = 60 * 60 * 24 * 30;
+
+fn is_space(b: u8) -> bool {
+    matches!(b, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r')
+}
+
+/// Sign and magnitude of the number that `text` starts with; `None` if there is none, it is larger than 64 bits, or something
+/// other than white space follows it.
+fn magnitude(text: &[u8]) -> Option<(bool, u64)> {
+    let mut i = 0;
+    while i < text.len() && is_space(text[i]) {
+        i += 1;
+    }
+    let negative = text.get(i) == Some(&b'-');
+    if negative || text.get(i) == Some(&b'+') {
+        i += 1;
+    }
+    let first = i;
+    let mut value = 0u64;
+    while let Some(digit) = text.get(i).filter(|b| b.is_ascii_digit()) {
+        value = value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
+        i += 1;
+    }
+    if i == first || text.get(i).is_some_and(|&b| !is_space(b)) {
+        return None;
+    }
+    Some((negative, value))
+}
+
+/// An unsigned 64-bit number.
+pub fn read_u64(text: &[u8]) -> Option<u64> {
+    let (negative, value) = magnitude(text)?;
+    if !negative {
+        return Some(value);
+    }
+    // strtoull negates; memcached refuses the result only if its top bit is set.
+    let value = value.wrapping_neg();
+    (value >> 63 == 0).then_some(value)
+}
+
+/// An unsigned 32-bit number.
+pub fn read_u32(text: &[u8]) -> Option<u32> {
+    let (negative, value) = magnitude(text)?;
+    if negative && value != 0 {
+        return None;
+    }
+    u32::try_from(value).ok()
+}
+
+/// A signed 32-bit number.
+pub fn read_i32(text: &[u8]) -> Option<i32> {
+    let (negative, value) = magnitude(text)?;
+    let value = i64::try_from(value).ok()?;
+    i32::try_from(if negative { -value } else { value }).ok()
+}
+
+/// The length of a value: not negative, and such that its line end can be counted in 31 bits.
+pub fn read_length(text: &[u8]) -> Option<usize> {
+    let n = read_i32(text)?;
+    (0..=i32::MAX - 2).contains(&n).then_some(n as usize)
+}
+
+/// The expiry in Unix seconds (0: never) that a client's `exptime` means at `now`. `started` is when the server
+/// started: an absolute time before it has passed, as has any negative one.
+pub fn expiry(exptime: i64, now: u32, started: u32) -> u32 {
+    match exptime {
+        0 => 0,
+        _ if exptime < 0 => 1,
+        _ if exptime <= MAX_RELATIVE => now.saturating_add(exptime as u32),
+        _ if exptime <= i64::from(started) => 1,
+        _ => u32::try_from(exptime).unwrap_or(u32::MAX),
+    }
+}
+
+/// Appends a number in decimal.
+#[inline]
+pub fn push_u64(out: &mut Vec<u8>, mut n: u64) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Appends `bytes` in base64 with padding.
+pub fn push_base64(out: &mut Vec<u8>, bytes: &[u8]) {
+    for chunk in bytes.chunks(3) {
+        let n = u32::from(chunk[0]) << 16
+            | u32::from(chunk.get(1).copied().unwrap_or(0)) << 8
+            | u32::from(chunk.get(2).copied().unwrap_or(0));
+        for i in 0..4 {
+            out.push(if i <= chunk.len() { ALPHABET[(n >> (18 - 6 * i) & 63) as usize] } else { b'=' });
+        }
+    }
+}
+
+/// Decodes base64 with padding into `out`; the number of bytes, or `None` where it is malformed, empty or longer than `out`.
+pub fn read_base64(text: &[u8], out: &mut [u8]) -> Option<usize> {
+    if text.is_empty() || !text.len().is_multiple_of(4) {
+        return None;
+    }
+    let mut len = 0;
+    let last = text.len() / 4 - 1;
+    for (index, chunk) in text.chunks(4).enumerate() {
+        let mut n = 0u32;
+        let mut padding = 0;
+        for &b in chunk {
+            let digit = match b {
+                b'A'..=b'Z' => b - b'A',
+                b'a'..=b'z' => b - b'a' + 26,
+                b'0'..=b'9' => b - b'0' + 52,
+                b'+' => 62,
+                b'/' => 63,
+                b'=' => {
+                    padding += 1;
+                    0
+                }
+                _ => return None,
+            };
+            if padding > 0 && b != b'=' {
+                return None;
+            }
+            n = n << 6 | u32::from(digit);
+        }
+        if padding > 2 || (padding > 0 && index != last) {
+            return None;
+        }
+        let bytes = [(n >> 16) as u8, (n >> 8) as u8, n as u8];
+        let bytes = &bytes[..3 - padding];
+        out.get_mut(len..len + bytes.len())?.copy_from_slice(bytes);
+        len += bytes.len();
+    }
+    Some(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_as_the_c_library_reads_them() {
+        assert_eq!(read_u64(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(read_u64(b"18446744073709551616"), None);
+        assert_eq!(read_u64(b" 12"), Some(12));
+        assert_eq!(read_u64(b"+1"), Some(1));
+        assert_eq!(read_u64(b"-1"), None);
+        assert_eq!(read_u64(b"12 ab"), Some(12));
+        assert_eq!(read_u64(b"12ab"), None);
+        assert_eq!(read_u64(b""), None);
+        assert_eq!(read_u64(b"-"), None);
+        assert_eq!(read_u32(b"4294967295"), Some(u32::MAX));
+        assert_eq!(read_u32(b"4294967296"), None);
+        assert_eq!(read_u32(b"-1"), None);
+        assert_eq!(read_i32(b"-2147483648"), Some(i32::MIN));
+        assert_eq!(read_i32(b"2147483648"), None);
+        assert_eq!(read_length(b"2147483645"), Some(2147483645));
+        assert_eq!(read_length(b"2147483646"), None);
+        assert_eq!(read_length(b"-1"), None);
+        assert_eq!(read_length(b"1\rx"), Some(1));
+    }
+
+    #[test]
+    fn expiry_times() {
+        assert_eq!(expiry(0, 1000, 900), 0);
+        assert_eq!(expiry(-1, 1000, 900), 1);
+        assert_eq!(expiry(5, 1000, 900), 1005);
+        let now = 1_700_000_000;
+        assert_eq!(expiry(MAX_RELATIVE, now, now - 5), now + MAX_RELATIVE as u32);
+        assert_eq!(expiry(MAX_RELATIVE + 1, now, now - 5), 1);
+        assert_eq!(expiry(i64::from(now) + 7, now, now - 5), now + 7);
+        assert_eq!(expiry(0xffff_ffff, now, now), u32::MAX);
+    }
+
+    #[test]
+    fn base64_round_trip() {
+        for len in 1..=250usize {
+            let bytes: Vec<u8> = (0..len).map(|i| (i * 37 + len) as u8).collect();
+            let mut text = Vec::new();
+            push_base64(&mut text, &bytes);
+            let mut back = [0u8; 250];
+            assert_eq!(read_base64(&text, &mut back), Some(len));
+            assert_eq!(&back[..len], &bytes);
+        }
+        for bad in ["", "YW", "!!!!", "YW=j", "Y===", "YWJj====", "YQ==YWJj"] {
+            assert_eq!(read_base64(bad.as_bytes(), &mut [0u8; 250]), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How one memory cap is dealt out: everything is sized here, at start, before anything is allocated.
+//!
+//! ```text
+//! --memory = process + threads * ( receive buffers + read frames + replies and tails + shard ) + connections
+//!                                                                                        |
+//!                                                       items, index and write buffers --+
+//! ```
+//!
+//! `-m` of the drop-in is the other way round: it names what items get, and the rest is added to it.
+//!
+//! Always holds: the parts of a plan sum to at most the cap; each worker gets the same.
+
+use senko_io::{LoopConfig, PAGE_SIZE};
+
+use crate::settings::Settings;
+
+/// Code, libraries, allocator and the main thread.
+const PROCESS_BYTES: u64 = 4 << 20;
+/// Stack and tables of a worker.
+const WORKER_BYTES: u64 = 1 << 20;
+/// A connection: session, table entries, and what the loop keeps of it.
+const CONNECTION_BYTES: u64 = 2 << 10;
+/// Less than this is no shard.
+const LEAST_SHARD: u64 = 4 << 20;
+const RECV_BUFFER_BYTES: usize = 16 << 10;
+/// Registered memory counts against RLIMIT_MEMLOCK, which is 8 MiB on most systems: one loop's frames and rings fit.
+const MOST_FRAMES: u64 = 6 << 20;
+const MOST_REGION: usize = 16 << 20;
+const LEAST_REGION: usize = 64 << 10;
+
+/// The sizes of everything.
+#[derive(Clone, Debug)]
+pub struct MemoryPlan {
+    /// The cap, or what a drop-in's `-m` adds up to.
+    pub total: u64,
+    /// What each worker's loop is made from.
+    pub loop_config: LoopConfig,
+    /// Bytes of unsent replies and unread requests that a worker holds before it closes its worst connection.
+    pub pending: usize,
+    /// Bytes of each worker's shard: items, index, write buffers.
+    pub shard: usize,
+    /// Bytes of a region.
+    pub region: usize,
+}
+
+/// Deals the memory out. `flash` has the bytes of each flash file.
+///
+/// # Errors
+/// One sentence with the number that would do, when memory or a flash file is too small.
+pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, String> {
+    let threads = settings.threads as u64;
+    // Small buffers for small memories; from 256 MiB a worker on, buffers have the size that speed asks for.
+    let share = settings.item_memory.unwrap_or(settings.memory) / threads;
+    let recv_buffers = power_of_two_below(share / 64 / RECV_BUFFER_BYTES as u64, 16, 256);
+    let frames = if flash.is_empty() { vec![(1, 4)] } else { frame_classes((share / 32).clamp(512 << 10, MOST_FRAMES)) };
+    let frame_bytes: usize = frames.iter().map(|(pages, count)| pages * count * PAGE_SIZE).sum();
+    let pending = (share / 32).clamp(1 << 20, 64 << 20);
+    let worker = WORKER_BYTES + (recv_buffers * RECV_BUFFER_BYTES + frame_bytes) as u64 + pending;
+    let fixed = PROCESS_BYTES + settings.max_connections as u64 * CONNECTION_BYTES + threads * worker;
+
+    let (total, shard) = match settings.item_memory {
+        // An index of 8-byte slots comes on top of the items, and write buffers where there is flash.
+        Some(items) => {
+            let own = items / threads;
+            let index = own / 32 + (1 << 20);
+            let buffers = if flash.is_empty() { 0 } else { 4 * region_for(settings, own, flash) as u64 };
+            let shard = own + index + buffers;
+            (fixed + shard * threads, shard)
+        }
+        None => (settings.memory, settings.memory.saturating_sub(fixed) / threads),
+    };
+    if shard < LEAST_SHARD {
+        let need = (fixed + threads * LEAST_SHARD).div_ceil(1 << 20);
+        return Err(format!(
+            "--memory {}m is too small for {} threads and {} connections: {need}m is the least, \
+             or ask for fewer threads (-t) or connections (-c)",
+            settings.memory >> 20,
+            settings.threads,
+            settings.max_connections,
+        ));
+    }
+    let region = region_for(settings, shard, flash);
+    check_flash(settings, flash, region)?;
+    Ok(MemoryPlan {
+        total,
+        loop_config: LoopConfig {
+            backend: settings.io,
+            recv_buffers,
+            recv_buffer_bytes: RECV_BUFFER_BYTES,
+            frames,
+            disk_threads: (16 / settings.threads).clamp(4, 16),
+            max_connections: settings.max_connections + 16, // some are refused with an answer
+        },
+        pending: pending as usize,
+        shard: usize::try_from(shard).map_err(|_| "memory is larger than this machine can address".to_string())?,
+        region,
+    })
+}
+
+/// Frames of `bytes` bytes in all, in classes that waste at most half of a frame: most for the short reads that are most
+/// of the work.
+fn frame_classes(bytes: u64) -> Vec<(usize, usize)> {
+    // Parts of 64.
+    const PARTS: [(usize, u64); 6] = [(1, 20), (2, 10), (4, 10), (8, 8), (16, 8), (64, 8)];
+    PARTS
+        .iter()
+        .map(|&(pages, part)| (pages, (bytes * part / 64) as usize / (pages * PAGE_SIZE)))
+        .map(|(pages, count)| if pages <= 16 { (pages, count.max(2)) } else { (pages, count) })
+        .filter(|&(_, count)| count > 0)
+        .collect()
+}
+
+/// The region that was asked for, or one of which a sixteenth of the shard's memory holds one, and of which the smallest
+/// slice of flash holds sixteen.
+fn region_for(settings: &Settings, shard: u64, flash: &[u64]) -> usize {
+    if let Some(region) = settings.region {
+        return region;
+    }
+    let smallest = flash.iter().map(|bytes| bytes / settings.threads as u64).min().unwrap_or(u64::MAX);
+    power_of_two_below((shard / 16).min(smallest / 16), LEAST_REGION, MOST_REGION)
+}
+
+fn check_flash(settings: &Settings, flash: &[u64], region: usize) -> Result<(), String> {
+    for (spec, bytes) in settings.flash.iter().zip(flash) {
+        let slice = bytes / settings.threads as u64;
+        if slice < 2 * region as u64 {
+            return Err(format!(
+                "{} is too small: {} threads use {} bytes of it each, and two regions of {region} bytes are the least",
+                spec.path.display(),
+                settings.threads,
+                slice,
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn power_of_two_below(value: u64, least: usize, most: usize) -> usize {
+    let value = usize::try_from(value).unwrap_or(usize::MAX).max(1);
+    (1_usize << value.ilog2()).clamp(least, most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::FlashSpec;
+
+    fn settings(memory: u64, threads: usize, connections: usize) -> Settings {
+        let flash = vec![FlashSpec { path: "f".into(), bytes: 4 << 30 }];
+        Settings { memory, threads, max_connections: connections, flash, ..Settings::default() }
+    }
+
+    fn parts(settings: &Settings, plan: &MemoryPlan) -> u64 {
+        let c = &plan.loop_config;
+        let frames: usize = c.frames.iter().map(|(p, n)| p * n * PAGE_SIZE).sum();
+        let worker = c.recv_buffers * c.recv_buffer_bytes + frames + plan.pending + plan.shard;
+        PROCESS_BYTES
+            + settings.threads as u64 * (WORKER_BYTES + worker as u64)
+            + settings.max_connections as u64 * CONNECTION_BYTES
+    }
+
+    #[test]
+    fn the_parts_never_exceed_the_cap() {
+        for memory in [32_u64, 48, 64, 100, 256, 1024, 65536] {
+            for threads in [1, 2, 3, 8, 64] {
+                for connections in [1, 1024, 100_000] {
+                    let settings = settings(memory << 20, threads, connections);
+                    if let Ok(plan) = memory_plan(&settings, &[4 << 30]) {
+                        assert!(parts(&settings, &plan) <= memory << 20, "{memory} {threads} {connections}: {plan:?}");
+                        assert!(plan.loop_config.recv_buffers.is_power_of_two());
+                        assert!(plan.loop_config.frames.is_sorted());
+                        assert!(plan.region.is_power_of_two());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn most_of_the_memory_is_the_shards() {
+        let settings = settings(256 << 20, 1, 1024);
+        let plan = memory_plan(&settings, &[4 << 30]).unwrap();
+        assert!(plan.shard as u64 > (256 << 20) * 8 / 10, "{plan:?}");
+    }
+
+    #[test]
+    fn the_number_named_in_the_error_is_enough() {
+        for (threads, connections) in [(1, 1024), (4, 1024), (16, 50_000)] {
+            let small = settings(1 << 20, threads, connections);
+            let error = memory_plan(&small, &[4 << 30]).unwrap_err();
+            let need: u64 = error.split(": ").nth(1).unwrap().split('m').next().unwrap().parse().unwrap();
+            // With more memory the buffers grow too, so a little more may be asked for the second time.
+            let mut now = need;
+            while memory_plan(&settings(now << 20, threads, connections), &[4 << 30]).is_err() {
+                now += 1;
+                assert!(now <= need + need / 8, "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn item_memory_is_added_to() {
+        let mut settings = settings(1 << 20, 4, 1024);
+        settings.item_memory = Some(64 << 20);
+        settings.flash.clear();
+        let plan = memory_plan(&settings, &[]).unwrap();
+        assert!(plan.shard >= 16 << 20);
+        assert!(plan.total > 64 << 20);
+    }
+
+    #[test]
+    fn small_flash_has_small_regions_or_is_refused() {
+        let settings = settings(1 << 30, 2, 64);
+        assert_eq!(memory_plan(&settings, &[4 << 30]).unwrap().region, MOST_REGION);
+        assert_eq!(memory_plan(&settings, &[64 << 20]).unwrap().region, 2 << 20);
+        assert!(memory_plan(&settings, &[128 << 10]).unwrap_err().contains("too small"));
+        let named = Settings { region: Some(16 << 20), ..settings };
+        assert!(memory_plan(&named, &[32 << 20]).unwrap_err().contains("two regions of 16777216"));
+    }
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Plays the transcripts of `tests/transcripts` against Debian's memcached, their reference, and against senko on DRAM and on flash,
+//! with both I/O backends. Every failing case is reported, with what was sent, expected and answered.
+//!
+//! `SENKO_TRANSCRIPT=meta/mg` plays only files whose name contains that.
+
+mod play; // one case over sockets
+mod script; // the files' format
+mod target; // the servers
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use senko_server::settings::BackendChoice;
+
+use script::{Case, Script};
+use target::{Kind, NoTarget, Target};
+
+#[test]
+fn transcripts_on_memcached() {
+    run(Kind::Memcached);
+}
+
+#[test]
+fn transcripts_on_senko_dram_uring() {
+    run(Kind::Senko { io: BackendChoice::Uring, flash: false });
+}
+
+#[test]
+fn transcripts_on_senko_dram_posix() {
+    run(Kind::Senko { io: BackendChoice::Posix, flash: false });
+}
+
+#[test]
+fn transcripts_on_senko_flash_uring() {
+    run(Kind::Senko { io: BackendChoice::Uring, flash: true });
+}
+
+#[test]
+fn transcripts_on_senko_flash_posix() {
+    run(Kind::Senko { io: BackendChoice::Posix, flash: true });
+}
+
+#[test]
+fn there_are_hundreds_of_exchanges() {
+    let exchanges = |case: &Case| case.steps.iter().filter(|(_, s)| matches!(s, script::Step::Exchange(_))).count();
+    let all: usize = scripts().iter().flat_map(|s| &s.cases).map(exchanges).sum();
+    assert!(all > 700, "only {all} exchanges were found: does the folder hold all files?");
+}
+
+/// Every file, in order of name.
+fn scripts() -> Vec<Script> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/transcripts");
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for folder in ["binary", "classic", "meta"] {
+        let entries = std::fs::read_dir(root.join(folder)).expect("tests/transcripts has a folder for each protocol");
+        paths.extend(entries.map(|e| e.expect("the folder can be listed").path()).filter(|p| p.extension().is_some_and(|e| e == "txt")));
+    }
+    paths.sort();
+    paths.iter().map(|p| Script::read(p).unwrap_or_else(|e| panic!("{e}"))).collect()
+}
+
+fn run(kind: Kind) {
+    let only = std::env::var("SENKO_TRANSCRIPT").unwrap_or_default();
+    let mut failures = Vec::new();
+    let mut played = 0;
+    for script in scripts().iter().filter(|s| s.name.contains(&only)) {
+        let mut target: Option<(Vec<String>, Target)> = None;
+        for case in &script.cases {
+            if kind == Kind::Memcached && case.since.is_some() {
+                continue;
+            }
+            played += 1;
+            if let Err(e) = play_case(kind, case, &mut target) {
+                match e {
+                    Outcome::Skip(why) => return skip(kind, &why),
+                    Outcome::Fail(why) => failures.push(format!("{}:{} {}: {why}", script.name, case.line, case.name)),
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} of {played} cases differ on {kind:?}:\n\n{}", failures.len(), failures.join("\n\n"));
+}
+
+enum Outcome {
+    Skip(String),
+    Fail(String),
+}
+
+/// Plays a case on the server at hand, or on a new one where that has other options or is gone.
+fn play_case(kind: Kind, case: &Case, at_hand: &mut Option<(Vec<String>, Target)>) -> Result<(), Outcome> {
+    let usable = at_hand.as_mut().is_some_and(|(options, target)| *options == case.options && target.alive());
+    if !usable {
+        *at_hand = None;
+        let target = Target::start(kind, &case.options).map_err(|e| match e {
+            NoTarget::Missing(why) => Outcome::Skip(why),
+            NoTarget::Failed(why) => Outcome::Fail(why),
+        })?;
+        *at_hand = Some((case.options.clone(), target));
+    }
+    let (_, target) = at_hand.as_mut().expect("was just made");
+    target.flush().map_err(Outcome::Fail)?;
+    let result = play::play(case, target).map_err(Outcome::Fail);
+    if result.is_err() {
+        *at_hand = None; // what failed may have left the server in any state
+    }
+    result
+}
+
+/// Says why nothing ran. Where CI runs, a missing memcached is a failure; a kernel that refuses io_uring is not: CI asks for that too.
+fn skip(kind: Kind, why: &str) {
+    assert!(kind != Kind::Memcached || std::env::var("CI").as_deref() != Ok("true"), "{why}");
+    // Past the test harness, which keeps what passing tests print to itself.
+    drop(writeln!(std::io::stderr(), "skipped: transcripts on {kind:?}: {why}"));
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The servers that transcripts are played against: Debian's memcached as a child process, senko in this process with a driven clock.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use senko_server::server::{RunningServer, Server};
+use senko_server::settings::{Admission, AdmissionRule, BackendChoice, FlashSpec, Settings};
+
+/// Memory and flash of a senko that keeps items on flash: small enough that a few megabytes of other items push them out of DRAM.
+const FLASH_MEMORY: u64 = 40 << 20;
+const FLASH_BYTES: u64 = 256 << 20;
+
+/// Which server, and how it is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Debian's memcached, the reference.
+    Memcached,
+    /// Senko, with or without flash.
+    Senko { io: BackendChoice, flash: bool },
+}
+
+/// Why there is no server.
+#[derive(Debug)]
+pub enum NoTarget {
+    /// The machine lacks what it needs.
+    Missing(String),
+    /// It should have started.
+    Failed(String),
+}
+
+/// A running server.
+pub enum Target {
+    Memcached { child: Child, port: u16 },
+    Senko { server: Option<RunningServer>, port: u16, clock: Arc<AtomicU64>, flash: Option<PathBuf>, filler: u64 },
+}
+
+impl Target {
+    /// Starts a server with memcached's `options`.
+    pub fn start(kind: Kind, options: &[String]) -> Result<Target, NoTarget> {
+        match kind {
+            Kind::Memcached => start_memcached(options),
+            Kind::Senko { io, flash } => start_senko(io, flash, options),
+        }
+    }
+
+    /// Whether this is the reference.
+    pub fn is_reference(&self) -> bool {
+        matches!(self, Target::Memcached { .. })
+    }
+
+    /// A connection.
+    pub fn connect(&self) -> std::io::Result<TcpStream> {
+        let (Target::Memcached { port, .. } | Target::Senko { port, .. }) = self;
+        TcpStream::connect((Ipv4Addr::LOCALHOST, *port))
+    }
+
+    /// Whether it still runs (a transcript may shut it down).
+    pub fn alive(&mut self) -> bool {
+        match self {
+            Target::Memcached { child, .. } => matches!(child.try_wait(), Ok(None)),
+            Target::Senko { server, .. } => server.as_ref().is_some_and(|s| !s.control().draining()),
+        }
+    }
+
+    /// Lets time pass: real time, or the driven clock's.
+    pub fn sleep(&self, seconds: f64) {
+        match self {
+            Target::Memcached { .. } => std::thread::sleep(Duration::from_secs_f64(seconds)),
+            Target::Senko { clock, .. } => {
+                clock.fetch_add((seconds * 1000.0) as u64, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Empties the cache between cases.
+    pub fn flush(&self) -> Result<(), String> {
+        let mut stream = self.connect().map_err(|e| e.to_string())?;
+        ask(&mut stream, b"flush_all\r\n", b"\r\n").map(drop)
+    }
+
+    /// Moves what is in DRAM to flash, by storing other items until nothing but those is in DRAM. Items leave DRAM within their size
+    /// class, so the others have the sizes of those that are to go.
+    pub fn demote(&mut self) -> Result<(), String> {
+        let Target::Senko { flash: Some(_), .. } = self else { return Ok(()) };
+        let mut stream = self.connect().map_err(|e| e.to_string())?;
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            let sizes = resident(&mut stream)?;
+            if sizes.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                return Err(format!("items of these sizes stayed in DRAM: {sizes:?}"));
+            }
+            for size in sizes {
+                self.fill(&mut stream, size)?;
+            }
+        }
+    }
+
+    /// Stores items of about `size` bytes each, a few megabytes in all.
+    fn fill(&mut self, stream: &mut TcpStream, size: usize) -> Result<(), String> {
+        let Target::Senko { filler, .. } = self else { return Ok(()) };
+        let value = vec![b'.'; size.saturating_sub(FILLER_OVERHEAD)];
+        let count = ((8 << 20) / (size + 1)).clamp(4, 20_000);
+        let mut batch = Vec::new();
+        for _ in 0..count {
+            *filler += 1;
+            let _ = write!(batch, "set filler:{:010} 0 0 {} noreply\r\n", *filler, value.len());
+            batch.extend_from_slice(&value);
+            batch.extend_from_slice(b"\r\n");
+            if batch.len() > 1 << 20 {
+                stream.write_all(&batch).map_err(|e| e.to_string())?;
+                batch.clear();
+            }
+        }
+        batch.extend_from_slice(b"mn\r\n");
+        ask(stream, &batch, b"MN\r\n").map(drop)
+    }
+}
+
+/// What an item of the filler takes beyond its value: key, header and line end, about.
+const FILLER_OVERHEAD: usize = 70;
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        match self {
+            Target::Memcached { child, .. } => {
+                drop(child.kill());
+                drop(child.wait());
+            }
+            Target::Senko { server, flash, .. } => {
+                if let Some(server) = server.take() {
+                    server.shutdown();
+                    if let Err(e) = server.join()
+                        && !std::thread::panicking()
+                    {
+                        panic!("the server ended badly: {e}");
+                    }
+                }
+                if let Some(path) = flash {
+                    drop(std::fs::remove_file(path));
+                }
+            }
+        }
+    }
+}
+
+/// The sizes of the items in DRAM that are not the filler's, each once.
+fn resident(stream: &mut TcpStream) -> Result<Vec<usize>, String> {
+    let dump = ask(stream, b"lru_crawler metadump all\r\n", b"END\r\n")?;
+    let dump = String::from_utf8_lossy(&dump);
+    let mut sizes = Vec::new();
+    for line in dump.lines().filter(|l| l.starts_with("key=") && !l.starts_with("key=filler")) {
+        let size = line.split(' ').find_map(|w| w.strip_prefix("size=")).and_then(|n| n.parse().ok());
+        sizes.push(size.ok_or_else(|| format!("no size in {line:?}"))?);
+    }
+    sizes.sort_unstable();
+    sizes.dedup();
+    Ok(sizes)
+}
+
+/// Sends, and reads until the answer ends with `end`.
+fn ask(stream: &mut TcpStream, request: &[u8], end: &[u8]) -> Result<Vec<u8>, String> {
+    stream.set_read_timeout(Some(Duration::from_secs(20))).map_err(|e| e.to_string())?;
+    stream.write_all(request).map_err(|e| format!("cannot send: {e}"))?;
+    let mut answer = Vec::new();
+    let mut buffer = vec![0; 1 << 16];
+    while !answer.ends_with(end) {
+        let n = stream.read(&mut buffer).map_err(|e| format!("no answer to the test's own request: {e}"))?;
+        if n == 0 {
+            return Err("the server closed the test's own connection".to_owned());
+        }
+        answer.extend_from_slice(&buffer[..n]);
+    }
+    Ok(answer)
+}
+
+fn start_memcached(options: &[String]) -> Result<Target, NoTarget> {
+    let port = free_port().map_err(|e| NoTarget::Failed(e.to_string()))?;
+    let mut command = Command::new("memcached");
+    command.args(["-l", "127.0.0.1", "-U", "0", "-m", "64", "-p", &port.to_string()]);
+    // As root it wants to be told whom to become; as anyone else it must not be.
+    if is_root() {
+        command.args(["-u", "root"]);
+    }
+    command.args(options).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let child = command.spawn().map_err(|e| NoTarget::Missing(format!("memcached cannot be run: {e}")))?;
+    let mut target = Target::Memcached { child, port };
+    let until = Instant::now() + Duration::from_secs(10);
+    while target.connect().is_err() {
+        if !target.alive() || Instant::now() > until {
+            return Err(NoTarget::Failed(format!("memcached {options:?} did not start")));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(target)
+}
+
+/// Whether this process is root's, told by the owner of its own entry in /proc.
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
+}
+
+fn start_senko(io: BackendChoice, flash: bool, options: &[String]) -> Result<Target, NoTarget> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+    let clock = Arc::new(AtomicU64::new(now));
+    let path = flash.then(flash_path);
+    let mut settings = Settings {
+        listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
+        memory: if flash { FLASH_MEMORY } else { 256 << 20 },
+        max_connections: 64,
+        flash: path.iter().map(|p| FlashSpec { path: p.clone(), bytes: FLASH_BYTES }).collect(),
+        admission: Admission { rule: AdmissionRule::All, budget: None },
+        io,
+        clock: Some(Arc::clone(&clock)),
+        ..Settings::default()
+    };
+    apply(&mut settings, options).map_err(NoTarget::Failed)?;
+    let server = match Server::start(settings) {
+        Ok(server) => server,
+        Err(e) if io == BackendChoice::Uring && e.to_string().contains("io_uring") => return Err(NoTarget::Missing(e.to_string())),
+        Err(e) => return Err(NoTarget::Failed(e.to_string())),
+    };
+    let port = server.local_port().ok_or_else(|| NoTarget::Failed("the server has no port".to_owned()))?;
+    Ok(Target::Senko { server: Some(server), port, clock, flash: path, filler: 0 })
+}
+
+/// memcached's options that transcripts use.
+fn apply(settings: &mut Settings, options: &[String]) -> Result<(), String> {
+    let mut words = options.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "-A" => settings.allow_shutdown = true,
+            "-C" => settings.no_cas = true,
+            "-F" => settings.no_flush_all = true,
+            "-M" => settings.no_evict = true,
+            "-X" => settings.no_dump = true,
+            "-I" => match words.next().and_then(|n| n.strip_suffix('m')).and_then(|n| n.parse::<usize>().ok()) {
+                Some(megabytes) => settings.max_item = megabytes << 20,
+                None => return Err("-I takes a number and m".to_owned()),
+            },
+            _ => return Err(format!("the runner does not know the option {word:?}")),
+        }
+    }
+    Ok(())
+}
+
+/// A file of its own for each server, in the build's directory for temporary files where that can be written: /tmp may be a tmpfs,
+/// which takes no O_DIRECT.
+fn flash_path() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("senko-transcript-{}-{number}.flash", std::process::id());
+    let built = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let path = built.join(&name);
+    if std::fs::write(&path, b"").is_ok() { path } else { std::env::temp_dir().join(name) }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}

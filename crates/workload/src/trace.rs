@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Readers for published key-value traces: a stream of bytes in, a stream of [`Record`]s out.
+//!
+//! The lab and the simulator open a file and hand it to [`TraceReader::open`], which undoes gzip or zstd, recognises the format
+//! by its content (a file's name is never looked at) and then yields records one at a time.
+//!
+//! | format | one record | source |
+//! |---|---|---|
+//! | `arc` | `start count ignored ignored` a line: `count` references to `start`, `start + 1`, ... | Megiddo and Modha's `.lis` |
+//! | `lirs` | one block number a line; lines of `*` mark phases | Jiang and Zhang's `.trace` |
+//! | `oracle-general` | 24 bytes, little-endian: time `u32`, key `u64`, size `u32`, next access `i64` | libCacheSim |
+//! | `csv` | `key,op,size` a line, after an optional heading; `op` get, set or delete; `size` may be empty | ours |
+//!
+//! Always: a record that makes no sense ends the stream with an error that names its line or number, never a silent skip; what
+//! a format lets one leave out (marks, blank lines, empty requests) is counted by cause in [`Dropped`]. Lines have a bound.
+
+mod csv;
+mod detect;
+mod oracle;
+mod text;
+
+use std::fmt;
+use std::io::{BufRead, BufReader, Read};
+
+pub use detect::{Compression, Format};
+
+/// One request of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// When, in the unit of [`TraceReader::time_unit`].
+    pub time: u64,
+    /// Which object. A name that is no number is hashed (XXH3, 64 bits).
+    pub key: u64,
+    /// How many bytes, where the trace says so.
+    pub size: Option<u64>,
+    /// What was done; traces of block and page references count as reads.
+    pub op: TraceOp,
+}
+
+/// What a trace's request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceOp {
+    /// Looks an object up.
+    Get,
+    /// Writes an object.
+    Set,
+    /// Removes an object.
+    Delete,
+}
+
+/// What a record's time counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeUnit {
+    /// Seconds, from the trace.
+    Seconds,
+    /// References: the format holds no times.
+    Index,
+}
+
+/// What was left out of a trace, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Lines with nothing on them.
+    pub blank_lines: u64,
+    /// Lines of `*` in a LIRS trace.
+    pub phase_marks: u64,
+    /// Requests for no blocks (ARC) or no bytes (oracleGeneral).
+    pub empty_requests: u64,
+    /// Headings of a CSV trace.
+    pub headings: u64,
+}
+
+impl Dropped {
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.blank_lines + self.phase_marks + self.empty_requests + self.headings
+    }
+}
+
+impl fmt::Display for Dropped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} blank lines, {} phase marks, {} empty requests, {} headings",
+            self.blank_lines, self.phase_marks, self.empty_requests, self.headings
+        )
+    }
+}
+
+/// Why a trace cannot be read, or not further.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// The bytes could not be read or decompressed.
+    #[error("the trace cannot be read after {unit} {after}: {source}")]
+    Read {
+        /// `line` or `record`.
+        unit: &'static str,
+        /// The last line or record that was read.
+        after: u64,
+        /// What the reader said.
+        source: std::io::Error,
+    },
+    /// The content is none of the known formats.
+    #[error("the trace is in no known format ({why}); known are arc, lirs, oracle-general and csv")]
+    UnknownFormat {
+        /// What was seen.
+        why: String,
+    },
+    /// A line or record makes no sense.
+    #[error("{unit} {number} of the {format} trace is bad: {why}")]
+    Bad {
+        /// The format that was expected.
+        format: Format,
+        /// `line` or `record`.
+        unit: &'static str,
+        /// Its number, from 1.
+        number: u64,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// Reads one trace.
+///
+/// As an iterator it yields `Result<Record, TraceError>`, and nothing more after an error.
+pub struct TraceReader<'a> {
+    input: Box<dyn BufRead + 'a>,
+    format: Format,
+    compression: Compression,
+    dropped: Dropped,
+    /// Lines or binary records taken so far.
+    position: u64,
+    /// Records yielded so far: the time, where the format has none.
+    yielded: u64,
+    line: Vec<u8>,
+    /// What remains of an ARC line: next block, blocks left.
+    run: (u64, u64),
+    finished: bool,
+}
+
+/// Why a single line or record is bad; the reader adds where.
+enum Trouble {
+    Bad(String),
+    Read(std::io::Error),
+}
+
+impl From<std::io::Error> for Trouble {
+    fn from(error: std::io::Error) -> Self {
+        Self::Read(error)
+    }
+}
+
+impl<'a> TraceReader<'a> {
+    /// Opens a trace, compressed or not, in whichever known format its first bytes show.
+    ///
+    /// # Errors
+    /// If the first bytes cannot be read or decompressed, or show no known format.
+    pub fn open(input: impl Read + 'a) -> Result<Self, TraceError> {
+        let start = |source| TraceError::Read {
+            unit: "record",
+            after: 0,
+            source,
+        };
+        let (compression, mut input) =
+            detect::decompress(BufReader::with_capacity(1 << 16, input)).map_err(start)?;
+        let head = detect::peek(&mut input).map_err(start)?;
+        let format = Format::recognise(&head).map_err(|why| TraceError::UnknownFormat { why })?;
+        let input = Box::new(std::io::Cursor::new(head).chain(input));
+        Ok(Self {
+            input,
+            format,
+            compression,
+            dropped: Dropped::default(),
+            position: 0,
+            yielded: 0,
+            line: Vec::new(),
+            run: (0, 0),
+            finished: false,
+        })
+    }
+
+    /// The format that was recognised.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The compression that was recognised.
+    pub fn compression(&self) -> Compression {
+        self.compression
+    }
+
+    /// What a record's time counts.
+    pub fn time_unit(&self) -> TimeUnit {
+        match self.format {
+            Format::OracleGeneral => TimeUnit::Seconds,
+            Format::Arc | Format::Lirs | Format::Csv => TimeUnit::Index,
+        }
+    }
+
+    /// What was left out so far.
+    pub fn dropped(&self) -> Dropped {
+        self.dropped
+    }
+
+    fn advance(&mut self) -> Result<Option<Record>, Trouble> {
+        match self.format {
+            Format::Arc => text::next_arc(self),
+            Format::Lirs => text::next_lirs(self),
+            Format::Csv => csv::next(self),
+            Format::OracleGeneral => oracle::next(self),
+        }
+    }
+
+    fn unit(&self) -> &'static str {
+        if self.format == Format::OracleGeneral {
+            "record"
+        } else {
+            "line"
+        }
+    }
+}
+
+impl Iterator for TraceReader<'_> {
+    type Item = Result<Record, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.finished {
+            return None;
+        }
+        let trouble = match self.advance() {
+            Ok(Some(record)) => {
+                self.yielded += 1;
+                return Some(Ok(record));
+            }
+            Ok(None) => None,
+            Err(trouble) => Some(trouble),
+        };
+        self.finished = true;
+        let unit = self.unit();
+        trouble.map(|trouble| {
+            Err(match trouble {
+                Trouble::Read(source) => TraceError::Read {
+                    unit,
+                    after: self.position,
+                    source,
+                },
+                Trouble::Bad(why) => TraceError::Bad {
+                    format: self.format,
+                    unit,
+                    number: self.position,
+                    why,
+                },
+            })
+        })
+    }
+}

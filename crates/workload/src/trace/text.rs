@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The traces of one reference, or one run of references, a line: ARC's `.lis` and LIRS's `.trace`.
+
+use std::io::{BufRead, Read};
+
+use super::{Record, TraceOp, TraceReader, Trouble};
+
+/// The longest line taken, in bytes.
+const MAX_LINE: u64 = 4096;
+
+/// Moves to the next line that is not blank and leaves it, trimmed, in `reader.line`; `false` at the end.
+pub(super) fn next_line(reader: &mut TraceReader<'_>) -> Result<bool, Trouble> {
+    loop {
+        reader.line.clear();
+        let taken = reader
+            .input
+            .by_ref()
+            .take(MAX_LINE + 1)
+            .read_until(b'\n', &mut reader.line)?;
+        if taken == 0 {
+            return Ok(false);
+        }
+        reader.position += 1;
+        if taken as u64 > MAX_LINE && !reader.line.ends_with(b"\n") {
+            return Err(Trouble::Bad(format!("it is longer than {MAX_LINE} bytes")));
+        }
+        let end = reader.line.trim_ascii_end().len();
+        reader.line.truncate(end);
+        let start = end - reader.line.trim_ascii_start().len();
+        reader.line.drain(..start);
+        if !reader.line.is_empty() {
+            return Ok(true);
+        }
+        reader.dropped.blank_lines += 1;
+    }
+}
+
+/// An unsigned decimal number of 64 bits.
+pub(super) fn number(field: &[u8], name: &str) -> Result<u64, Trouble> {
+    let value = std::str::from_utf8(field)
+        .ok()
+        .and_then(|text| text.parse().ok());
+    value.ok_or_else(|| {
+        let shown = String::from_utf8_lossy(&field[..field.len().min(40)]).into_owned();
+        Trouble::Bad(format!(
+            "the {name} \"{}\" is no number of 64 bits",
+            shown.escape_debug()
+        ))
+    })
+}
+
+pub(super) fn next_arc(reader: &mut TraceReader<'_>) -> Result<Option<Record>, Trouble> {
+    while reader.run.1 == 0 {
+        if !next_line(reader)? {
+            return Ok(None);
+        }
+        let mut fields = reader
+            .line
+            .split(u8::is_ascii_whitespace)
+            .filter(|field| !field.is_empty());
+        let mut field = |name| match fields.next() {
+            Some(field) => number(field, name),
+            None => Err(Trouble::Bad(
+                "it has fewer than the four fields of a .lis line".to_string(),
+            )),
+        };
+        let (start, count) = (field("start")?, field("count")?);
+        field("third field")?;
+        field("fourth field")?;
+        if fields.next().is_some() {
+            return Err(Trouble::Bad(
+                "it has more than the four fields of a .lis line".to_string(),
+            ));
+        }
+        if start.checked_add(count).is_none() {
+            return Err(Trouble::Bad(format!(
+                "{count} blocks from {start} on pass the end of 64 bits"
+            )));
+        }
+        if count == 0 {
+            reader.dropped.empty_requests += 1;
+        }
+        reader.run = (start, count);
+    }
+    let (key, left) = reader.run;
+    reader.run = (key + 1, left - 1);
+    Ok(Some(reference(reader, key)))
+}
+
+pub(super) fn next_lirs(reader: &mut TraceReader<'_>) -> Result<Option<Record>, Trouble> {
+    while next_line(reader)? {
+        if reader.line == b"*" {
+            reader.dropped.phase_marks += 1;
+            continue;
+        }
+        let key = number(&reader.line, "block number")?;
+        return Ok(Some(reference(reader, key)));
+    }
+    Ok(None)
+}
+
+fn reference(reader: &TraceReader<'_>, key: u64) -> Record {
+    Record {
+        time: reader.yielded,
+        key,
+        size: None,
+        op: TraceOp::Get,
+    }
+}
