@@ -239,10 +239,6 @@ impl Arena {
         self.pages[page].class == NO_CLASS
     }
 
-    /// Chunks in use in a page.
-    pub fn page_used(&self, page: usize) -> usize {
-        self.pages[page].used as usize
-    }
     /// The `n`-th page of a class.
     pub fn page_in_class(&self, class: usize, n: usize) -> usize {
         self.classes[class].pages[n] as usize
@@ -313,11 +309,6 @@ impl Arena {
     pub fn set_u64(&mut self, chunk: Handle, from: usize, v: u64) {
         self.bytes_mut(chunk, from, 8)
             .copy_from_slice(&v.to_le_bytes());
-    }
-    /// Copies within the arena (segments that move).
-    pub fn copy(&mut self, from: Handle, from_at: usize, to: Handle, to_at: usize, len: usize) {
-        let (a, b) = (self.at(from) + from_at, self.at(to) + to_at);
-        self.mem.copy_within(a..a + len, b);
     }
 
     /// Takes a free page for a class and lists its chunks, lowest first.

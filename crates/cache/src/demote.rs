@@ -37,7 +37,7 @@ impl Shard {
         let hash = self.item_hash(item);
         let header = self.arena.header(item);
         let copy = self.arena.flash_copy(item);
-        if copy != Slot::EMPTY && !self.is_stale_place(copy) {
+        if copy != Slot::EMPTY && self.place(copy).is_some() {
             self.policy.evicted(&self.arena, item, hash);
             // The copy does not know that the item was read: a warm slot says so.
             self.turn_to_flash(item, hash, copy.with_hot(u8::from(header.fetched())));
@@ -81,7 +81,7 @@ impl Shard {
         self.policy.evicted(&self.arena, item, hash);
         let slot = self.index.flash_slot(
             hash,
-            self.logs[n].page_of(position),
+            self.logs[n].place_of(position),
             len.div_ceil(PAGE_SIZE),
             header.expiry,
             self.now,
@@ -260,6 +260,8 @@ impl Shard {
     /// Goes on with a streamed item as far as there are buffers.
     pub(crate) fn pump_stream<Q: Queue>(&mut self, queue: &mut Q) {
         let Some(mut s) = self.stream else { return };
+        // Pages left empty at the end of the slice may have filled the open chunks.
+        self.logs[s.log].settle(queue, self.now_ms);
         while s.put < s.total {
             let Some((position, pages)) = self.logs[s.log].stream() else {
                 self.stream = Some(s);
@@ -302,7 +304,7 @@ impl Shard {
             return;
         }
         let hash = self.item_hash(s.item);
-        let page = self.logs[s.log].page_of(s.position);
+        let page = self.logs[s.log].place_of(s.position);
         let slot = self.index.flash_slot(
             hash,
             page,

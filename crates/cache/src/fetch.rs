@@ -36,7 +36,7 @@ enum Step {
     /// More pages are on the way.
     Reading,
     /// There is no memory now.
-    Parked(PageBuf),
+    Parked,
 }
 
 impl Shard {
@@ -56,9 +56,10 @@ impl Shard {
             self.index
                 .set(&mut self.arena, pos, slot.with_hot(slot.hot() + 1));
         }
+        let Some((log, position)) = self.place(slot) else {
+            return Fetch::Now(Fetched::Changed);
+        };
         let n = self.reads.start(key, want, user, slot);
-        let log = self.log_of(slot);
-        let position = self.logs[log].position_of(self.index.page(slot));
         let op = self.reads.op(n);
         (op.log, op.position) = (log, position);
         op.pages = match (want, slot.len()) {
@@ -103,6 +104,7 @@ impl Shard {
             frame[at..at + PAGE_SIZE].copy_from_slice(page);
             from_device -= 1;
         }
+        op.from_device = from_device;
         if from_device == 0 {
             op.stage = Stage::Here(Ok(frame));
             return true;
@@ -151,7 +153,7 @@ impl Shard {
                     self.stats.flash_write_errors += 1;
                 }
                 self.pump_stream(queue);
-                self.retry_parked();
+                self.retry_parked(queue);
                 self.reclaim(queue, log);
             }
             TOKEN_RECLAIM => self.reclaim_read(queue, value as usize, completion),
@@ -160,10 +162,14 @@ impl Shard {
         }
     }
 
-    /// Items that waited for memory may find some now.
-    pub(crate) fn retry_parked(&mut self) {
-        while let Some(n) = self.reads.parked.pop() {
-            self.reads.ready.push_back(n);
+    /// Items that waited for memory may find some now. Their pages are read again: while they waited, another version of
+    /// the key may have been put into the same page, which the slot can't tell apart.
+    pub(crate) fn retry_parked<Q: Queue>(&mut self, queue: &mut Q) {
+        for _ in 0..self.reads.parked.len() {
+            let n = self.reads.parked.swap_remove(0);
+            if self.begin(queue, n) {
+                self.reads.ready.push_back(n);
+            }
         }
     }
 
@@ -182,14 +188,36 @@ impl Shard {
 
     /// The next fetch that ended. What it names is valid as long as any [`ItemRef`].
     pub fn next_done<Q: Queue>(&mut self, queue: &mut Q) -> Option<Done> {
-        while let Some(n) = self.reads.ready.pop_front() {
-            if let Some(done) = self.finish(queue, n) {
+        loop {
+            let Some(n) = self.reads.ready.pop_front() else {
                 self.frames_freed(queue);
+                if self.reads.ready.is_empty() {
+                    return None;
+                }
+                continue;
+            };
+            if self.refresh(queue, n)
+                && let Some(done) = self.finish(queue, n)
+            {
                 return Some(done);
             }
         }
-        self.frames_freed(queue);
-        None
+    }
+
+    /// A page that was copied from a write buffer a while ago may have got another version of the key since, which the slot can't tell
+    /// apart: copies it again. False if it must come from the device by now.
+    fn refresh<Q: Queue>(&mut self, queue: &mut Q, n: u32) -> bool {
+        let op = self.reads.op(n);
+        if op.from_device > 0 || op.pages > 1 || op.large.is_some() {
+            return true;
+        }
+        match std::mem::replace(&mut op.stage, Stage::Idle) {
+            Stage::Here(Ok(frame)) => self.read_piece(queue, n, frame),
+            stage => {
+                op.stage = stage;
+                true
+            }
+        }
     }
 
     /// Looks at a read whose pages are here.
@@ -215,8 +243,7 @@ impl Shard {
                     self.reads.end(n);
                     return Some(Done { user, fetched });
                 }
-                Step::Parked(frame) => {
-                    self.reads.op(n).stage = Stage::Here(Ok(frame));
+                Step::Parked => {
                     self.reads.parked.push(n);
                     return None;
                 }
@@ -257,6 +284,11 @@ impl Shard {
         };
         let total = header.record_len();
         let whole = at + total <= run.len();
+        if op.want != Want::Header && !whole && op.slot.len() != 0 {
+            // The slot knows how long the record is.
+            self.stats.flash_checksum_errors += 1;
+            return Step::Ended(self.lost(n));
+        }
         if whole && !record::intact(&run[at..at + total]) {
             self.stats.flash_checksum_errors += 1;
             return Step::Ended(self.lost(n));
@@ -267,6 +299,8 @@ impl Shard {
         }
         let (want, slot, hash) = (op.want, op.slot, op.hash);
         match want {
+            // A flush_all meanwhile leaves the slot, but it leads nowhere.
+            Want::Header if self.place(slot).is_none() => Step::Ended(Fetched::Changed),
             Want::Header => Step::Ended(match self.index.find_same(&self.arena, hash, slot) {
                 Some((_, now)) => Fetched::Header(self.flash_meta(&header, slot), FlashRef(now.0)),
                 None => Fetched::Changed,
@@ -289,7 +323,7 @@ impl Shard {
             Want::Resident => match self.promote(queue, n, &frame[at..at + total]) {
                 Ok(Some(item)) => Step::Ended(Fetched::Resident(ItemRef(item))),
                 Ok(None) => Step::Ended(Fetched::Changed),
-                Err(AllocError::Busy) => Step::Parked(frame),
+                Err(AllocError::Busy) => Step::Parked,
                 Err(_) => Step::Ended(Fetched::OutOfMemory),
             },
         }
@@ -326,7 +360,7 @@ impl Shard {
         let Some((pos, _)) = self
             .index
             .find_same(&self.arena, hash, slot)
-            .filter(|_| !self.is_stale_place(slot))
+            .filter(|_| self.place(slot).is_some())
         else {
             self.arena.free_item(item);
             return None;
@@ -360,7 +394,7 @@ impl Shard {
     ) -> Step {
         let item = match self.take_item(queue, total) {
             Ok(item) => item,
-            Err(AllocError::Busy) => return Step::Parked(frame),
+            Err(AllocError::Busy) => return Step::Parked,
             Err(_) if self.reads.op(n).want == Want::Resident => {
                 return Step::Ended(Fetched::OutOfMemory);
             }
@@ -398,6 +432,10 @@ impl Shard {
             self.stats.flash_checksum_errors += 1;
             return Step::Ended(self.lost(n));
         }
+        if record::expired(self.arena.item_expiry(item), self.now) {
+            self.stats.reclaimed += 1;
+            return Step::Ended(self.lost(n));
+        }
         self.reads.op(n).large = None;
         Step::Ended(match self.adopt(n, item) {
             Some(item) => {
@@ -409,8 +447,10 @@ impl Shard {
     }
 }
 
-/// Looks for a key in a run of pages: among the small records of a page, or the one that starts it.
+/// Looks for a key in a run of pages: among the small records of a page, or the one that starts it. A page that was open for
+/// long can hold several versions of a key; the last one counts.
 fn find_record(run: &[u8], key: &[u8], small: bool, generation: u32) -> Found {
+    let mut found = Found::OtherKeysOnly;
     let mut at = 0;
     loop {
         match record::peek(run, at, PAGE_SIZE) {
@@ -419,17 +459,16 @@ fn find_record(run: &[u8], key: &[u8], small: bool, generation: u32) -> Found {
                     return Found::Damaged;
                 }
                 let len = header.record_len();
-                let key_at = at + record::KEY_AT;
-                if header.key_len as usize == key.len() && run[key_at..key_at + key.len()] == *key {
-                    return Found::At(at, header);
+                if record::key_at(run, at, &header) == key {
+                    found = Found::At(at, header);
                 }
                 if !small || len > PAGE_SIZE {
-                    return Found::OtherKeysOnly;
+                    return found;
                 }
                 at = record::next_offset(at, len);
             }
             At::End if at == 0 => return Found::Damaged,
-            At::End => return Found::OtherKeysOnly,
+            At::End => return found,
             At::Damaged => return Found::Damaged,
         }
     }

@@ -9,9 +9,9 @@
 //! with no key at hand.
 //!
 //! ```text
-//! 63   61    57    55     47              T         0
-//! | kind | len | hot | expiry |   page     |   tag   |     kind 2: flash; page is p bits, p + T = 48
-//! | kind |            |     handle (32)    |   tag   |     kind 1: DRAM
+//! 63   61    57    55       47    45         T         0
+//! | kind | len | hot | expiry | lap |  page  |   tag   |     kind 2: flash; page is p bits, p + T = 46
+//! | kind |             |    handle (32)      |   tag   |     kind 1: DRAM
 //! ```
 //!
 //! Lines are 64 bytes, 8 slots; a full line overflows into the next of its segment (linear probing by lines).
@@ -30,8 +30,9 @@ const EXPIRY_SHIFT: u32 = 48;
 const KIND_DRAM: u64 = 1;
 const KIND_FLASH: u64 = 2;
 const LINE: usize = 8;
+const LAP_SHIFT: u32 = 46;
 /// Bits of page and tag together.
-const PLACE_BITS: u32 = 48;
+const PLACE_BITS: u32 = 46;
 /// A DRAM handle needs 32 bits above the tag and below the kind.
 const MAX_TAG_BITS: u32 = 30;
 /// Expiry counts in units of 2^12 seconds, modulo 255, 0 being never or too far away to tell.
@@ -55,6 +56,11 @@ impl Slot {
     #[inline]
     pub fn is_dram(self) -> bool {
         self.0 >> KIND_SHIFT == KIND_DRAM
+    }
+    /// Lap of the log, modulo 4, in which a flash item was written.
+    #[inline]
+    pub fn lap(self) -> u64 {
+        self.0 >> LAP_SHIFT & 3
     }
     /// Pages of a flash item, 1 to 15; 0: more.
     #[inline]
@@ -160,6 +166,7 @@ impl Index {
     }
 
     /// Slots in use.
+    #[cfg(test)]
     pub fn slots(&self) -> u64 {
         self.slots
     }
@@ -198,14 +205,23 @@ impl Index {
     pub fn dram_slot(&self, hash: u64, item: Handle) -> Slot {
         Slot(KIND_DRAM << KIND_SHIFT | u64::from(item) << self.tag_bits | self.tag(hash))
     }
-    /// A flash slot, cold.
-    pub fn flash_slot(&self, hash: u64, page: u64, pages: usize, expiry: u32, now: u32) -> Slot {
+    /// A flash slot, cold; `place` is page and lap ([`crate::flash::log::Log::place_of`]).
+    pub fn flash_slot(
+        &self,
+        hash: u64,
+        place: (u64, u64),
+        pages: usize,
+        expiry: u32,
+        now: u32,
+    ) -> Slot {
+        let (page, lap) = place;
         debug_assert!(page < 1 << (PLACE_BITS - self.tag_bits));
         let len = if pages > 15 { 0 } else { pages as u64 };
         Slot(
             KIND_FLASH << KIND_SHIFT
                 | len << LEN_SHIFT
                 | coarse_expiry(expiry, now) << EXPIRY_SHIFT
+                | (lap & 3) << LAP_SHIFT
                 | page << self.tag_bits
                 | self.tag(hash),
         )
@@ -384,40 +400,6 @@ impl Index {
         );
     }
 
-    /// Shows every slot of a segment to `change`, which may change it (not its tag) or empty it.
-    pub fn sweep(
-        &mut self,
-        arena: &mut Arena,
-        n: usize,
-        mut change: impl FnMut(&mut Arena, Slot) -> Slot,
-    ) {
-        let mut at = 0;
-        loop {
-            let Segment { chunk, step, .. } = self.segments[n];
-            if at >= SEGMENT_LINES[step as usize] as usize * LINE {
-                return;
-            }
-            let slot = Slot(arena.u64(chunk, at * 8));
-            if slot != Slot::EMPTY {
-                let new = change(arena, slot);
-                if new == Slot::EMPTY {
-                    self.remove(
-                        arena,
-                        Pos {
-                            segment: n as u32,
-                            at: at as u16,
-                        },
-                    );
-                    // What moved back into this place has not been seen; what moved to an earlier place has.
-                    continue;
-                } else if new != slot {
-                    arena.set_u64(chunk, at * 8, new.0);
-                }
-            }
-            at += 1;
-        }
-    }
-
     /// Reads every slot of a segment.
     pub fn each(&self, arena: &Arena, n: usize, mut visit: impl FnMut(Slot)) {
         let Segment { chunk, step, .. } = self.segments[n];
@@ -431,7 +413,7 @@ impl Index {
 
     #[inline]
     fn home(&self, tag: u64, lines: usize) -> usize {
-        (tag * lines as u64 >> self.tag_bits) as usize
+        ((tag * lines as u64) >> self.tag_bits) as usize
     }
 
     fn wipe(&self, arena: &mut Arena, n: usize) {
@@ -461,7 +443,7 @@ mod tests {
                     .wrapping_add(1_442_695_040_888_963_407);
                 let hash = (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
                 // Few tags: the low bits repeat.
-                let hash = hash & !0xff_ffff | hash % 4096 << 12;
+                let hash = hash & !0xff_ffff | (hash % 4096) << 12;
                 if x >> 40 & 3 != 0 {
                     if index.wants_growth(hash) {
                         index.grow(&mut arena, hash);
@@ -502,7 +484,7 @@ mod tests {
         ] {
             for offset in 0..300 {
                 let now = base + offset * 977;
-                let slot = index.flash_slot(7, 1, 1, now + life, now);
+                let slot = index.flash_slot(7, (1, 3), 1, now + life, now);
                 for later in (0..life).step_by(1 + life as usize / 50) {
                     assert!(!slot.expired(now + later), "life {life}, {later} later");
                 }
@@ -524,12 +506,14 @@ mod tests {
                 Index::new(&mut small, pages, 0)
             };
             let Some(index) = index else { continue };
-            let slot = index.flash_slot(u64::MAX, pages - 1, 15, 0, 0).with_hot(3);
+            let slot = index
+                .flash_slot(u64::MAX, (pages - 1, 2), 15, 0, 0)
+                .with_hot(3);
             assert_eq!(
                 (index.page(slot), slot.len(), slot.hot(), index.tag_of(slot)),
                 (pages - 1, 15, 3, index.tag(u64::MAX))
             );
-            assert_eq!(index.flash_slot(1, 0, 16, 0, 0).len(), 0);
+            assert_eq!(index.flash_slot(1, (0, 0), 16, 0, 0).len(), 0);
             let slot = index.dram_slot(u64::MAX, u32::MAX);
             assert!(slot.is_dram() && !slot.is_flash() && index.handle(slot) == u32::MAX);
         }

@@ -264,6 +264,29 @@ pub(crate) fn peek(run: &[u8], at: usize, page: usize) -> At {
     At::Record(header)
 }
 
+/// The key of the record at an offset.
+#[inline]
+pub(crate) fn key_at<'a>(run: &'a [u8], at: usize, header: &Header) -> &'a [u8] {
+    &run[at + KEY_AT..at + KEY_AT + header.key_len as usize]
+}
+
+/// Whether a later record of the same page has the same key as the one at `at`.
+pub(crate) fn superseded(run: &[u8], at: usize, header: &Header, page: usize) -> bool {
+    let (key, mut len) = (key_at(run, at, header), header.record_len());
+    let mut next = at;
+    while len <= page {
+        next = next_offset(next, len);
+        let At::Record(later) = peek(run, next, page) else {
+            return false;
+        };
+        if key_at(run, next, &later) == key {
+            return true;
+        }
+        len = later.record_len();
+    }
+    false
+}
+
 /// Offset of the record behind one of `len` bytes at `at`.
 #[inline]
 pub(crate) fn next_offset(at: usize, len: usize) -> usize {
@@ -280,7 +303,8 @@ pub(crate) fn intact(record: &[u8]) -> bool {
 }
 
 /// Writes the checksum of a complete record.
-pub(crate) fn seal(record: &mut [u8]) {
+#[cfg(test)]
+fn seal(record: &mut [u8]) {
     let crc = crc32c::crc32c(&record[4..]);
     record[0..4].copy_from_slice(&crc.to_le_bytes());
 }

@@ -383,7 +383,7 @@ impl Shard {
         if flash == Slot::EMPTY {
             return Lookup::Miss;
         }
-        if flash.expired(self.now) || self.is_stale_place(flash) {
+        if flash.expired(self.now) || self.place(flash).is_none() {
             self.drop_flash_slot(key.hash, flash);
             return Lookup::Miss;
         }
@@ -397,14 +397,14 @@ impl Shard {
             || record::expired(self.arena.item_expiry(item), self.now)
     }
 
-    /// Whether what a flash slot names was reclaimed or flushed (S2).
-    pub(crate) fn is_stale_place(&self, slot: Slot) -> bool {
-        let log = &self.logs[self.log_of(slot)];
-        let position = log.position_of(self.index.page(slot));
-        !log.holds(position) || log.is_flushed(position)
+    /// The log and position of a flash slot; `None` if what lay there was reclaimed or flushed (S2).
+    pub(crate) fn place(&self, slot: Slot) -> Option<(usize, u64)> {
+        let n = self.log_of(slot);
+        let position = self.logs[n].position_of(self.index.page(slot), slot.lap())?;
+        (!self.logs[n].is_flushed(position)).then_some((n, position))
     }
 
-    pub(crate) fn log_of(&self, slot: Slot) -> usize {
+    fn log_of(&self, slot: Slot) -> usize {
         if self.logs.len() == 1 {
             return 0;
         }

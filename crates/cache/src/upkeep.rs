@@ -18,29 +18,49 @@ impl Shard {
             self.reclaim(queue, n);
         }
         self.pump_stream(queue);
-        self.retry_parked();
+        self.retry_parked(queue);
         self.frames_freed(queue);
         for _ in 0..SEGMENTS_A_TICK.min(self.index.segments()) {
-            self.sweep_segment(self.crawler, false);
-            self.crawler = (self.crawler + 1) % self.index.segments();
+            self.crawl();
         }
+    }
+
+    /// A region of a log was freed: visits as large a part of the index as the region is of the log, so that slots which no walk
+    /// found (their records were damaged) are gone within a lap.
+    pub(crate) fn sweep_for_region(&mut self, n: usize) {
+        let regions = (self.logs[n].pages() / self.logs[n].region_pages()) as usize;
+        for _ in 0..self.index.segments().div_ceil(regions) {
+            self.crawl();
+        }
+    }
+
+    fn crawl(&mut self) {
+        self.sweep_segment(self.crawler, false);
+        self.crawler = (self.crawler + 1) % self.index.segments();
     }
 
     /// Removes what is expired or flushed from one segment; with `all_flash`, every flash slot too.
     pub(crate) fn sweep_segment(&mut self, n: usize, all_flash: bool) {
         let mut dead_items = Vec::new();
         let mut dead_slots = Vec::new();
+        let mut lost_copies = Vec::new();
         self.index.each(&self.arena, n, |slot| {
             if slot.is_dram() {
                 let item = self.index.handle(slot);
+                let copy = self.arena.flash_copy(item);
                 if self.is_dead(item) && self.arena.pins(item) == 0 {
                     dead_items.push(item);
+                } else if copy != Slot::EMPTY && self.place(copy).is_none() {
+                    lost_copies.push(item);
                 }
-            } else if all_flash || slot.expired(self.now) || self.is_stale_place(slot) {
+            } else if all_flash || slot.expired(self.now) || self.place(slot).is_none() {
                 dead_slots.push(slot);
             }
         });
         self.stats.crawler_reclaimed += (dead_items.len() + dead_slots.len()) as u64;
+        for item in lost_copies {
+            self.arena.set_flash_copy(item, Slot::EMPTY);
+        }
         for item in dead_items {
             self.unlink_dead(item);
         }

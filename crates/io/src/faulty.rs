@@ -1,5 +1,467 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The in-memory device that loses, tears, reorders, corrupts and fails from a seed; both faces.
+//!
+//! [`FaultyDevice`] is the blocking face and the state: what reads see now, what would survive a power loss for certain, and
+//! between them the writes since the last flush. [`FaultyQueue`] is the queued face over one or more of them; it holds
+//! operations back until the test asks for a completion. The same seed and the same calls give the same run.
+//!
+//! The model of a power loss ([`FaultyDevice::crash`]): each write since the last flush is, independently of its order,
+//! kept, lost, or torn into sectors of 512 bytes or into pages. A later write to a place is never overtaken by an earlier one
+//! there. What was flushed survives. A failed flush leaves each write either durable or lost for good, although
+//! reads still see it: as Linux does, which is why a flush must never be tried again.
 
-/// The queued face: holds completions back and delivers them in an order drawn from the seed.
-pub struct FaultyQueue {}
+mod queue;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use queue::FaultyQueue;
+
+use crate::stats::DiskStats;
+use crate::{Device, IoError, Op, PAGE_SIZE, Tag};
+
+/// The unit that a device never tears.
+pub const SECTOR: usize = 512;
+
+type Page = Box<[u8; PAGE_SIZE]>;
+
+/// Chances of faults, each from 0 to 1.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// A read fails with EIO.
+    pub read_error: f64,
+    /// A read delivers fewer pages than asked.
+    pub short_read: f64,
+    /// A read delivers one flipped bit (the device still has the right one).
+    pub flipped_read: f64,
+    /// A write fails with EIO; some of it may have reached the device.
+    pub write_error: f64,
+    /// A write fails with ENOSPC; nothing of it reached the device.
+    pub no_space: f64,
+    /// A flush fails with EIO.
+    pub flush_error: f64,
+}
+
+/// What a crash did with the writes since the last flush.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CrashReport {
+    /// Writes that survived whole.
+    pub kept: usize,
+    /// Writes of which nothing survived.
+    pub lost: usize,
+    /// Writes of which a part survived.
+    pub torn: usize,
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): enough to draw faults from a seed.
+#[derive(Clone, Debug)]
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+    fn chance(&mut self, probability: f64) -> bool {
+        // Draws only where a fault is possible, so that turning one kind on does not change what the others draw.
+        probability > 0.0 && (self.next() >> 11) as f64 / ((1u64 << 53) as f64) < probability
+    }
+}
+
+/// A write (or, without data, a discard) since the last flush.
+#[derive(Clone)]
+struct Unflushed {
+    number: u64,
+    page: u64,
+    pages: u64,
+    data: Option<Vec<u8>>,
+    /// A failed flush gave it up: no later flush makes it durable, a crash loses it.
+    doomed: bool,
+}
+
+struct Planned {
+    op: Op,
+    /// Calls of that operation until the fault.
+    left: u64,
+    errno: i32,
+    for_ever: bool,
+}
+
+#[derive(Clone, Default)]
+struct Content(HashMap<u64, Page>);
+
+impl Content {
+    fn read(&self, page: u64, to: &mut [u8]) {
+        match self.0.get(&page) {
+            Some(bytes) => to.copy_from_slice(&bytes[..]),
+            None => to.fill(0),
+        }
+    }
+
+    fn write(&mut self, page: u64, at: usize, from: &[u8]) {
+        let bytes = self.0.entry(page).or_insert_with(|| Box::new([0; PAGE_SIZE]));
+        bytes[at..at + from.len()].copy_from_slice(from);
+    }
+
+    fn apply(&mut self, write: &Unflushed) {
+        for nth in 0..write.pages {
+            self.apply_part(write, nth, 0, PAGE_SIZE);
+        }
+    }
+
+    /// Applies `bytes` bytes at `at` of the write's `nth` page.
+    fn apply_part(&mut self, write: &Unflushed, nth: u64, at: usize, bytes: usize) {
+        match &write.data {
+            Some(data) => {
+                let from = nth as usize * PAGE_SIZE + at;
+                self.write(write.page + nth, at, &data[from..from + bytes]);
+            }
+            None if bytes == PAGE_SIZE => {
+                self.0.remove(&(write.page + nth));
+            }
+            None => self.write(write.page + nth, at, &vec![0; bytes]),
+        }
+    }
+}
+
+struct State {
+    rng: Rng,
+    faults: Faults,
+    planned: Vec<Planned>,
+    /// What reads see.
+    now: Content,
+    /// What survives a crash for certain.
+    durable: Content,
+    unflushed: Vec<Unflushed>,
+    writes: u64,
+    stalled: bool,
+    stats: DiskStats,
+}
+
+/// A device in memory that fails as it is told, or as its seed says. Shared by `Arc`; used from any thread.
+pub struct FaultyDevice {
+    pages: u64,
+    state: Mutex<State>,
+}
+
+impl FaultyDevice {
+    /// A device of `pages` zeroed pages (they take memory when they are written).
+    pub fn new(pages: u64, seed: u64) -> Arc<FaultyDevice> {
+        FaultyDevice::with_content(pages, seed, Content::default())
+    }
+
+    fn with_content(pages: u64, seed: u64, content: Content) -> Arc<FaultyDevice> {
+        let state = State {
+            rng: Rng(seed),
+            faults: Faults::default(),
+            planned: Vec::new(),
+            now: content.clone(),
+            durable: content,
+            unflushed: Vec::new(),
+            writes: 0,
+            stalled: false,
+            stats: DiskStats::default(),
+        };
+        Arc::new(FaultyDevice { pages, state: Mutex::new(state) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A test that panicked elsewhere has its own report.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the chances of faults from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.lock().faults = faults;
+    }
+
+    /// Lets the `nth` call of `op` from now (1 is the next) fail with `errno`.
+    pub fn fail_nth(&self, op: Op, nth: u64, errno: i32) {
+        self.plan(op, nth, errno, false);
+    }
+
+    /// Lets the `nth` call of `op` from now, and all after it, fail with `errno`: a device that dies.
+    pub fn fail_from(&self, op: Op, nth: u64, errno: i32) {
+        self.plan(op, nth, errno, true);
+    }
+
+    fn plan(&self, op: Op, nth: u64, errno: i32, for_ever: bool) {
+        assert!(nth > 0, "calls count from 1");
+        self.lock().planned.push(Planned { op, left: nth, errno, for_ever });
+    }
+
+    /// Drops all planned faults and sets all chances to 0.
+    pub fn heal(&self) {
+        let mut state = self.lock();
+        state.planned.clear();
+        state.faults = Faults::default();
+    }
+
+    /// Flips bit `bit` of `page`, for good.
+    pub fn flip_bit(&self, page: u64, bit: usize) {
+        assert!(page < self.pages && bit < PAGE_SIZE * 8);
+        let mut state = self.lock();
+        let State { now, durable, .. } = &mut *state;
+        for content in [now, durable] {
+            let mut bytes = [0; PAGE_SIZE];
+            content.read(page, &mut bytes);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            content.write(page, 0, &bytes);
+        }
+        // Otherwise the next flush would undo it.
+        for write in &mut state.unflushed {
+            let offset = page.wrapping_sub(write.page);
+            if offset < write.pages && let Some(data) = &mut write.data {
+                data[offset as usize * PAGE_SIZE + bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+    }
+
+    /// Holds back (true) or lets go the completions of this device in a [`FaultyQueue`].
+    pub fn set_stalled(&self, stalled: bool) {
+        self.lock().stalled = stalled;
+    }
+
+    fn stalled(&self) -> bool {
+        self.lock().stalled
+    }
+
+    /// Writes since the last flush.
+    pub fn unflushed(&self) -> usize {
+        self.lock().unflushed.len()
+    }
+
+    /// Counts of what was asked for, by purpose.
+    pub fn stats(&self) -> DiskStats {
+        self.lock().stats.clone()
+    }
+
+    /// Loses power: the device holds from now on what survived. Planned faults and chances stay.
+    pub fn crash(&self) -> CrashReport {
+        let mut state = self.lock();
+        let mut rng = Rng(state.rng.next());
+        let (content, report) = state.after_crash(&mut rng);
+        state.now = content.clone();
+        state.durable = content;
+        state.unflushed.clear();
+        report
+    }
+
+    /// Another device that holds what a crash at this moment, drawn from `seed`, would leave; this one goes on. For tests
+    /// that crash at every write of one run.
+    pub fn crashed_copy(&self, seed: u64) -> Arc<FaultyDevice> {
+        let mut rng = Rng(seed);
+        let (content, _) = self.lock().after_crash(&mut rng);
+        FaultyDevice::with_content(self.pages, rng.next(), content)
+    }
+
+    /// Another device that holds what reads see now, all of it durable: what a killed process leaves behind.
+    pub fn copy(&self, seed: u64) -> Arc<FaultyDevice> {
+        FaultyDevice::with_content(self.pages, seed, self.lock().now.clone())
+    }
+
+    /// Number that the next write gets.
+    fn next_write(&self) -> u64 {
+        self.lock().writes
+    }
+
+    fn check(&self, page: u64, bytes: usize) -> Result<u64, IoError> {
+        let pages = (bytes / PAGE_SIZE) as u64;
+        let inside = page.checked_add(pages).is_some_and(|end| end <= self.pages);
+        if inside && bytes.is_multiple_of(PAGE_SIZE) { Ok(pages) } else { Err(IoError::Os(libc::EINVAL)) }
+    }
+
+    /// Makes the writes numbered below `before` durable.
+    fn flush_before(&self, before: u64, tag: Tag) -> Result<(), IoError> {
+        let mut state = self.lock();
+        let state = &mut *state;
+        state.stats.submitted(tag, Op::Flush, 0);
+        let chance = state.faults.flush_error;
+        let fault = state.planned_fault(Op::Flush).or_else(|| state.rng.chance(chance).then_some(libc::EIO));
+        let (rng, durable) = (&mut state.rng, &mut state.durable);
+        state.unflushed.retain_mut(|write| {
+            if write.number >= before || write.doomed {
+                return true;
+            }
+            if fault.is_some() && rng.below(2) == 0 {
+                write.doomed = true;
+                return true;
+            }
+            durable.apply(write);
+            false
+        });
+        state.ended(tag, Op::Flush, fault)
+    }
+
+    /// Lets a part of a write reach the device: what may be left of one that failed or was cut off.
+    fn write_part(&self, page: u64, data: &[u8]) {
+        let mut state = self.lock();
+        let sectors = data.len() / SECTOR;
+        let whole = state.rng.below(sectors as u64 + 1) as usize;
+        // The rest of the last page keeps what it held.
+        let pages = (whole * SECTOR).div_ceil(PAGE_SIZE);
+        let mut mixed = vec![0; pages * PAGE_SIZE];
+        for (nth, bytes) in mixed.chunks_mut(PAGE_SIZE).enumerate() {
+            state.now.read(page + nth as u64, bytes);
+        }
+        mixed[..whole * SECTOR].copy_from_slice(&data[..whole * SECTOR]);
+        state.take_write(page, pages as u64, Some(mixed));
+    }
+}
+
+impl State {
+    fn planned_fault(&mut self, op: Op) -> Option<i32> {
+        let mut fault = None;
+        self.planned.retain_mut(|planned| {
+            if planned.op != op {
+                return true;
+            }
+            planned.left = planned.left.saturating_sub(1);
+            if planned.left == 0 {
+                fault = fault.or(Some(planned.errno));
+            }
+            planned.left > 0 || planned.for_ever
+        });
+        fault
+    }
+
+    fn ended(&mut self, tag: Tag, op: Op, fault: Option<i32>) -> Result<(), IoError> {
+        let Some(errno) = fault else { return Ok(()) };
+        self.stats.failed(tag, op);
+        Err(IoError::Os(errno))
+    }
+
+    fn take_write(&mut self, page: u64, pages: u64, data: Option<Vec<u8>>) {
+        let write = Unflushed { number: self.writes, page, pages, data, doomed: false };
+        self.writes += 1;
+        self.now.apply(&write);
+        self.unflushed.push(write);
+    }
+
+    fn after_crash(&self, rng: &mut Rng) -> (Content, CrashReport) {
+        let mut content = self.durable.clone();
+        let mut report = CrashReport::default();
+        // Now and then all are kept, or all lost: long odds otherwise, and worth seeing.
+        let all = rng.below(16);
+        for write in &self.unflushed {
+            let fate = match all {
+                0 => 0,
+                1 => 1,
+                _ => rng.below(3),
+            };
+            if write.doomed || fate == 1 {
+                report.lost += 1;
+            } else if fate == 0 {
+                content.apply(write);
+                report.kept += 1;
+            } else {
+                tear(&mut content, write, rng);
+                report.torn += 1;
+            }
+        }
+        (content, report)
+    }
+}
+
+/// Applies some sectors or pages of a write: a first part of it, or any of them.
+fn tear(content: &mut Content, write: &Unflushed, rng: &mut Rng) {
+    let unit = if rng.below(2) == 0 { SECTOR } else { PAGE_SIZE };
+    let units = write.pages * (PAGE_SIZE / unit) as u64;
+    let prefix = (rng.below(2) == 0).then(|| rng.below(units + 1));
+    for nth in 0..units {
+        let survives = match prefix {
+            Some(prefix) => nth < prefix,
+            None => rng.below(2) == 0,
+        };
+        if survives {
+            let at = nth as usize * unit;
+            content.apply_part(write, (at / PAGE_SIZE) as u64, at % PAGE_SIZE, unit);
+        }
+    }
+}
+
+impl Device for FaultyDevice {
+    fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
+        let pages = self.check(page, buf.len())?;
+        let mut state = self.lock();
+        let state = &mut *state;
+        state.stats.submitted(tag, Op::Read, pages);
+        let faults = state.faults;
+        let fault = state
+            .planned_fault(Op::Read)
+            .or_else(|| state.rng.chance(faults.read_error).then_some(libc::EIO));
+        if fault.is_some() {
+            return state.ended(tag, Op::Read, fault);
+        }
+        let short = pages > 0 && state.rng.chance(faults.short_read);
+        let delivered = if short { state.rng.below(pages) as usize } else { pages as usize };
+        for (nth, bytes) in buf.chunks_mut(PAGE_SIZE).take(delivered).enumerate() {
+            state.now.read(page + nth as u64, bytes);
+        }
+        if short {
+            state.stats.failed(tag, Op::Read);
+            return Err(IoError::Short { want: buf.len(), got: delivered * PAGE_SIZE });
+        }
+        if !buf.is_empty() && state.rng.chance(faults.flipped_read) {
+            let bit = state.rng.below(buf.len() as u64 * 8) as usize;
+            buf[bit / 8] ^= 1 << (bit % 8);
+        }
+        Ok(())
+    }
+
+    fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
+        let pages = self.check(page, buf.len())?;
+        let fault = {
+            let mut state = self.lock();
+            let state = &mut *state;
+            state.stats.submitted(tag, Op::Write, pages);
+            let faults = state.faults;
+            let fault = state
+                .planned_fault(Op::Write)
+                .or_else(|| state.rng.chance(faults.no_space).then_some(libc::ENOSPC))
+                .or_else(|| state.rng.chance(faults.write_error).then_some(libc::EIO));
+            if fault.is_none() {
+                state.take_write(page, pages, Some(buf.to_vec()));
+                return Ok(());
+            }
+            fault
+        };
+        if fault != Some(libc::ENOSPC) {
+            self.write_part(page, buf);
+        }
+        self.lock().ended(tag, Op::Write, fault)
+    }
+
+    fn flush(&self, tag: Tag) -> Result<(), IoError> {
+        self.flush_before(u64::MAX, tag)
+    }
+
+    fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
+        if page.checked_add(pages).is_none_or(|end| end > self.pages) {
+            return Err(IoError::Os(libc::EINVAL));
+        }
+        let mut state = self.lock();
+        state.stats.submitted(tag, Op::Discard, pages);
+        let fault = state.planned_fault(Op::Discard);
+        if fault.is_none() {
+            state.take_write(page, pages, None);
+        }
+        state.ended(tag, Op::Discard, fault)
+    }
+}
+
+impl std::fmt::Debug for FaultyDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FaultyDevice({} pages, {} writes unflushed)", self.pages, self.unflushed())
+    }
+}

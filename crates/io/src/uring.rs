@@ -20,7 +20,8 @@
 //! Invariants: U1. A connection's slot is freed, and its descriptor closed, when it is closing and none of its
 //! operations is in flight. U2. Every submission ends in one completion without "more"; `shut_down` waits for all.
 
-mod ring;
+mod limit; // RLIMIT_MEMLOCK
+mod ring; // the ring itself: made, probed, fed and entered
 
 use std::collections::VecDeque;
 use std::io;
@@ -178,6 +179,10 @@ impl Uring {
 
     fn register_frames(&self, frames: &FramePool) -> bool {
         let (start, bytes) = frames.region();
+        // Half of what may be locked is left to the rings of this user's other loops.
+        if limit::lockable().is_some_and(|limit| bytes as u64 > limit / 2) {
+            return false;
+        }
         let spans: Vec<libc::iovec> = (0..bytes)
             .step_by(REGISTER_SPAN)
             .map(|at| libc::iovec {
@@ -193,6 +198,10 @@ impl Uring {
 
     pub(crate) fn frames_registered(&self) -> bool {
         self.frames_registered
+    }
+
+    pub(crate) fn set_gather(&mut self, completions: usize, wait: Duration) {
+        self.ring.set_gather(completions, wait);
     }
 
     pub(crate) fn recv_buffers_free(&self) -> usize {

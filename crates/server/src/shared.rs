@@ -7,7 +7,7 @@
 //! **flush_all.** A flush that was acknowledged on one connection must hold for every later command on any
 //! connection. [`Shared::flush`] raises a generation before the reply is made; every session compares the
 //! generation with the one its shard last applied before it runs a command, and before it completes one that had to
-//! wait ([`FlushCursor::apply`]). Raise (a read-modify-write) and load (acquire) act on one word, so whoever reads
+//! wait ([`Cursor::flush`]). Raise (a read-modify-write) and load (acquire) act on one word, so whoever reads
 //! after the raise sees it; and a client that learnt of the acknowledgement and then sends a command has the
 //! kernel's socket locks between the two, which order them on every machine. A value stored after a flush is stored
 //! after its shard applied it: the same check stands before the store. A flush itself runs only when its connection
@@ -318,16 +318,18 @@ fn gauges_only(stats: &CacheStats) -> CacheStats {
     gauges
 }
 
-/// How far a shard has followed the flushes. One a shard, kept by its worker.
+/// How far a worker has followed the requests that concern every shard. One a worker.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct FlushCursor {
-    seen: u64,
+pub struct Cursor {
+    flush: u64,
+    reset: u64,
+    dram_limit: u64,
 }
 
-impl FlushCursor {
+impl Cursor {
     /// Applies a flush that this shard has not seen yet; true if there was one. Costs two loads otherwise.
     #[inline]
-    pub fn apply(&mut self, shared: &Shared, shard: &mut Shard) -> bool {
+    pub fn flush(&mut self, shared: &Shared, shard: &mut Shard) -> bool {
         let due = shared.flush_due.load(Ordering::Acquire);
         if due != 0 && shard.now() >= due {
             // Whoever comes first raises the generation for all.
@@ -337,12 +339,35 @@ impl FlushCursor {
             }
         }
         let generation = shared.flush_generation.load(Ordering::Acquire);
-        if generation == self.seen {
+        if generation == self.flush {
             return false;
         }
-        self.seen = generation;
+        self.flush = generation;
         shard.flush_all();
         true
+    }
+
+    /// Applies everything that is pending: flushes, `stats reset`, `cache_memlimit`. For the worker, about ten times a
+    /// second, and before it publishes.
+    pub fn catch_up(&mut self, shared: &Shared, shard: &mut Shard, stats: &mut ThreadStats) {
+        self.flush(shared, shard);
+        let reset = shared.reset_generation();
+        if reset != self.reset {
+            self.reset = reset;
+            *stats = ThreadStats::default();
+            shard.reset_stats();
+        }
+        let limit = shared.dram_limit();
+        if limit != self.dram_limit {
+            self.dram_limit = limit;
+            // A limit out of this shard's bounds was refused by the shard that took the command; bounds are alike.
+            shard.set_dram_limit((limit / shared.shards as u64) as usize);
+        }
+    }
+
+    /// The reset generation that the counters have seen: what [`Published::reset`] is set to.
+    pub fn reset_seen(&self) -> u64 {
+        self.reset
     }
 }
 

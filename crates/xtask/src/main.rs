@@ -1,4 +1,107 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The project's own tasks.
+//! The project's own tasks: `cargo xtask {setup,test,lint,fuzz,bench,docs}`. It depends on no other crate of the workspace, so that it
+//! builds in seconds and still runs when they don't.
 
-fn main() {}
+mod fuzz; // fuzz targets, each for some minutes
+mod limits; // an ordinary user's limits; io_uring refused
+mod run; // runs commands, shows and counts what they did
+mod setup; // what the tests need of the machine
+mod test; // the steps of `cargo xtask test`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+const USAGE: &str = "\
+cargo xtask TASK
+
+  setup                       install what the tests need: Debian packages, a Python environment in target/venv
+  test [--quick] [--only NAME[,NAME]] [--list]
+                              set up, then run all tests; --quick leaves the long ones out
+  lint                        format check and clippy
+  fuzz [--minutes N] [--only NAME]
+                              run each fuzz target for N minutes (default 10)
+  bench [NAME]                run the benchmarks
+  docs                        build the documentation, warnings as errors, and check what it names
+
+With CI=true a program that is missing is a failure, and not skipped.";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(args: &[String]) -> Result<bool> {
+    let Some((task, rest)) = args.split_first() else {
+        println!("{USAGE}");
+        return Ok(true);
+    };
+    match task.as_str() {
+        "setup" => {
+            no_more(rest)?;
+            Ok(setup::setup(&Workspace::find()?)?.missing.is_empty())
+        }
+        "test" => test::test(&Workspace::find()?, &test::Selection::parse(rest)?),
+        "lint" => {
+            no_more(rest)?;
+            test::test(&Workspace::find()?, &test::Selection::of(&["fmt", "clippy"]))
+        }
+        "docs" => {
+            no_more(rest)?;
+            test::test(&Workspace::find()?, &test::Selection::of(&["docs", "tidy"]))
+        }
+        "fuzz" => fuzz::fuzz(&Workspace::find()?, rest),
+        "bench" => fuzz::bench(&Workspace::find()?, rest),
+        // Not for people: how the steps confine what they run.
+        "refuse-io-uring" => limits::refuse_io_uring_and_run(rest),
+        "help" | "-h" | "--help" => {
+            println!("{USAGE}");
+            Ok(true)
+        }
+        _ => bail!("there is no task {task:?}; `cargo xtask help` lists them"),
+    }
+}
+
+fn no_more(rest: &[String]) -> Result<()> {
+    match rest.first() {
+        Some(word) => bail!("this task takes no {word:?}"),
+        None => Ok(()),
+    }
+}
+
+/// Where things are.
+pub struct Workspace {
+    /// The workspace's root.
+    pub root: PathBuf,
+    /// Cargo's target directory.
+    pub target: PathBuf,
+    /// CI=true: what is missing is a failure.
+    pub ci: bool,
+}
+
+impl Workspace {
+    fn find() -> Result<Workspace> {
+        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        let root = root.ancestors().nth(2).context("crates/xtask is two levels below the root")?.to_path_buf();
+        let output = run::output(std::process::Command::new(run::cargo()).args(["metadata", "--format-version", "1", "--no-deps"]).current_dir(&root))?;
+        let metadata: serde_json::Value = serde_json::from_str(&output).context("cargo metadata is not JSON")?;
+        let target = metadata["target_directory"].as_str().context("cargo metadata names no target directory")?;
+        let ci = std::env::var("CI").as_deref() == Ok("true");
+        Ok(Workspace { root, target: PathBuf::from(target), ci })
+    }
+
+    /// A cargo command in the root.
+    pub fn cargo(&self, args: &[&str]) -> std::process::Command {
+        let mut command = std::process::Command::new(run::cargo());
+        command.args(args).current_dir(&self.root);
+        command
+    }
+}

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use senko_io::{AlignedBuf, DeviceId, PAGE_SIZE, Purpose, Queue, Tag};
 
 use super::{TOKEN_WRITE, token};
-use crate::record::{Header, RECORD_ALIGN};
+use crate::record::RECORD_ALIGN;
 use crate::shard::DeviceSlice;
 
 /// Pages that small records may go to.
@@ -159,27 +159,24 @@ impl Log {
     pub fn used_pages(&self) -> u64 {
         self.head - self.tail
     }
-    /// The shard's page number of a position.
-    pub fn page_of(&self, position: u64) -> u64 {
-        self.base + position % self.pages
+    /// The shard's page number of a position, and its lap.
+    pub fn place_of(&self, position: u64) -> (u64, u64) {
+        (self.base + position % self.pages, position / self.pages)
     }
     /// The device page of a position.
     pub fn device_page(&self, position: u64) -> u64 {
         self.first_page + position % self.pages
     }
-    /// The position of the newest page with a shard page number of this log.
-    pub fn position_of(&self, page: u64) -> u64 {
+    /// The position that a slot's page and lap (modulo 4) name, if what was written there is still there.
+    pub fn position_of(&self, page: u64, lap: u64) -> Option<u64> {
         let (at, head_at) = (page - self.base, self.head % self.pages);
-        let lap = self.head - head_at;
-        if at < head_at {
-            lap + at
+        let newest = self.head - head_at + at;
+        let position = if at < head_at {
+            newest
         } else {
-            (lap + at).wrapping_sub(self.pages)
-        }
-    }
-    /// Whether a position holds what was written there last, flushed or not.
-    pub fn holds(&self, position: u64) -> bool {
-        self.tail <= position && position < self.head
+            newest.checked_sub(self.pages)?
+        };
+        (position >= self.tail && (position / self.pages) & 3 == lap).then_some(position)
     }
     pub fn is_flushed(&self, position: u64) -> bool {
         position < self.flushed
@@ -450,19 +447,6 @@ impl Log {
         self.rested != 0
     }
 
-    /// Submits what is open although it is not full, so that what was placed so far reaches the device.
-    pub fn submit_all<Q: Queue>(&mut self, queue: &mut Q, now_ms: u64) {
-        // The rest of the last chunk stays empty: chunks keep their alignment.
-        if let Some(last) = self.open.last() {
-            let rest = self.chunk_pages - last.used as u64;
-            debug_assert!(self.stream.is_none());
-            self.enter(rest, self.head, self.head);
-        }
-        while !self.open.is_empty() {
-            self.submit_oldest(queue, now_ms);
-        }
-    }
-
     /// Writes bytes into pages that were given out and are still open.
     pub fn put(&mut self, position: u64, offset: usize, mut bytes: &[u8]) {
         let mut at = position * PAGE_SIZE as u64 + offset as u64;
@@ -513,10 +497,5 @@ impl Log {
     pub fn free_oldest(&mut self) {
         debug_assert_eq!(self.oldest_region_pins(), 0);
         self.tail += self.region_pages;
-    }
-
-    /// The header of a record to be placed at a position.
-    pub fn stamp(&self, header: &mut Header, position: u64) {
-        header.generation = self.generation(position);
     }
 }

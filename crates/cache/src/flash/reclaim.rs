@@ -6,16 +6,16 @@
 //!                                          ^---(next frame)---/
 //! ```
 //!
-//! Always holds: after the walk no slot of an intact record names the region; slots of damaged ones are caught by S2, since a
-//! position before `tail` is never followed. Reinsertion takes at most half of a region, so each round frees space.
+//! Always holds: after the walk no slot of an intact record names the region. Slots of damaged ones stay, but name a lap that is over, so they are
+//! never followed (S2); one pass over the index each lap removes them before lap numbers repeat. Reinsertion takes at most half of a region, so each round frees space.
 
 use senko_io::{Completion, PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
 
 use super::log::NoPlace;
 use super::{TOKEN_DISCARD, TOKEN_RECLAIM, token};
-use crate::index::Slot;
+use crate::index::{Index, Slot};
 use crate::key::Key;
-use crate::record::{self, At, Header, KEY_AT, RECORD_HEADER};
+use crate::record::{self, At, Header, RECORD_HEADER};
 use crate::shard::{FRAME_PAGES, Shard};
 
 /// A frame of the region being walked.
@@ -95,7 +95,8 @@ impl Shard {
                 );
                 self.logs[n].free_oldest();
                 self.stats.reclaim_regions += 1;
-                *r = Reclaim::default();
+                self.sweep_for_region(n);
+                self.reclaims[n] = Reclaim::default();
                 queue.discard(
                     device,
                     page,
@@ -174,7 +175,7 @@ impl Shard {
             } else {
                 page * PAGE_SIZE + record::next_offset(in_page, len)
             };
-            match self.fate(n, &run[in_page..], &header, position) {
+            match self.fate(n, run, in_page, &header, position) {
                 Fate::Forget => {}
                 Fate::Reinsert(..)
                     if in_page + len > run.len() && page > 0 && len <= FRAME_PAGES * PAGE_SIZE =>
@@ -206,14 +207,15 @@ impl Shard {
     }
 
     /// Forgets a record of the oldest region, or says that it should be written again.
-    fn fate(&mut self, n: usize, bytes: &[u8], header: &Header, position: u64) -> Fate {
-        let key = Key::new(&bytes[KEY_AT..KEY_AT + header.key_len as usize]);
-        let page = self.logs[n].page_of(position);
+    fn fate(&mut self, n: usize, run: &[u8], at: usize, header: &Header, position: u64) -> Fate {
+        let key = Key::new(record::key_at(run, at, header));
+        let (page, lap) = self.logs[n].place_of(position);
+        let here = |index: &Index, slot: Slot| index.page(slot) == page && slot.lap() == lap & 3;
         // A promoted item loses its clean copy.
         let mut promoted = 0;
         let found = self.index.find(&self.arena, key.hash, |slot| {
             if slot.is_flash() {
-                return self.index.page(slot) == page;
+                return here(&self.index, slot);
             }
             let item = self.index.handle(slot);
             let copy = self.arena.flash_copy(item);
@@ -231,6 +233,10 @@ impl Shard {
         let Some((pos, slot)) = found else {
             return Fate::Forget;
         };
+        if record::superseded(run, at, header, PAGE_SIZE) {
+            // The slot means a later record of this page.
+            return Fate::Forget;
+        }
         let live = !record::expired(header.expiry, self.now) && !self.logs[n].is_flushed(position);
         let room = self.reclaims[n].reinserted + header.record_len()
             <= self.logs[n].region_pages() as usize * PAGE_SIZE / 2;
@@ -295,7 +301,7 @@ impl Shard {
         log.put(position, offset, &head);
         log.put(position, offset + RECORD_HEADER, &bytes[RECORD_HEADER..]);
         log.settle(queue, self.now_ms);
-        let page = self.logs[n].page_of(position);
+        let page = self.logs[n].place_of(position);
         let moved = self
             .index
             .flash_slot(hash, page, pages as usize, header.expiry, self.now);

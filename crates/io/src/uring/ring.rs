@@ -13,10 +13,15 @@ use std::time::Duration;
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue};
 
+use super::limit;
 use crate::recv::RecvPool;
 
 /// The buffer group of the receive buffers.
 pub(super) const BUFFER_GROUP: u16 = 0;
+
+/// Entries of a ring where memory may not be locked.
+const SMALL_SUBMISSIONS: u32 = 256;
+const SMALL_COMPLETIONS: u32 = 2048;
 
 const REGISTER_RING_FDS: libc::c_uint = 20;
 const UNREGISTER_RING_FDS: libc::c_uint = 21;
@@ -50,6 +55,9 @@ pub(super) struct Ring {
     registered: Option<u32>,
     backlog: VecDeque<squeue::Entry>,
     pub(super) in_flight: usize,
+    /// A wait is for so many completions more than are submitted with it, for so many microseconds; then for one.
+    gather: Option<(u32, u32)>,
+    can_gather: bool,
 }
 
 fn refused(what: &str, error: &io::Error) -> io::Error {
@@ -57,21 +65,46 @@ fn refused(what: &str, error: &io::Error) -> io::Error {
         Some(libc::EPERM | libc::EACCES) => " (forbidden by a sandbox or by kernel.io_uring_disabled)",
         Some(libc::ENOSYS) => " (this kernel has no io_uring)",
         Some(libc::EINVAL) => " (kernel 6.1 or newer is needed)",
+        Some(libc::ENOMEM) => " (RLIMIT_MEMLOCK, which `ulimit -l` shows, is too small)",
         _ => "",
     };
     io::Error::new(error.kind(), format!("{what} failed: {error}{hint}"))
 }
 
+fn build(submissions: u32, completions: u32) -> io::Result<IoUring> {
+    IoUring::builder()
+        .setup_cqsize(completions)
+        .setup_clamp()
+        .setup_submit_all()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .build(submissions)
+}
+
+/// Where memory may not be locked, a smaller ring does as well (the kernel keeps completions that find no room).
+fn build_patiently(submissions: u32, completions: u32) -> io::Result<IoUring> {
+    let short = |built: &io::Result<IoUring>| {
+        built.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ENOMEM))
+    };
+    let mut built = build(submissions, completions);
+    if short(&built) {
+        built = build(SMALL_SUBMISSIONS, SMALL_COMPLETIONS);
+    }
+    let bytes = 64 * SMALL_SUBMISSIONS + 16 * SMALL_COMPLETIONS;
+    for pause in limit::patience(u64::from(bytes)) {
+        if !short(&built) {
+            break;
+        }
+        std::thread::sleep(pause);
+        built = build(SMALL_SUBMISSIONS, SMALL_COMPLETIONS);
+    }
+    built
+}
+
 impl Ring {
     /// A ring with room for `submissions` and `completions`.
     pub(super) fn new(submissions: u32, completions: u32) -> io::Result<Ring> {
-        let uring = IoUring::builder()
-            .setup_cqsize(completions)
-            .setup_clamp()
-            .setup_submit_all()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .build(submissions)
+        let uring = build_patiently(submissions, completions)
             .map_err(|error| refused("io_uring_setup", &error))?;
         let params = uring.params();
         if !params.is_feature_ext_arg() || !params.is_feature_nodrop() {
@@ -80,7 +113,9 @@ impl Ring {
                 "the kernel's io_uring is too old (kernel 6.1 or newer is needed)",
             ));
         }
-        let mut ring = Ring { uring, registered: None, backlog: VecDeque::new(), in_flight: 0 };
+        let can_gather = params.is_feature_min_timeout();
+        let mut ring =
+            Ring { uring, registered: None, backlog: VecDeque::new(), in_flight: 0, gather: None, can_gather };
         ring.check_operations()?;
         ring.register_ring_fd();
         Ok(ring)
@@ -122,6 +157,12 @@ impl Ring {
             libc::syscall(libc::SYS_io_uring_register, self.fd(), REGISTER_RING_FDS, &raw mut update, 1)
         };
         self.registered = (done == 1).then_some(update.offset);
+    }
+
+    /// See [`crate::EventLoop::set_gather`].
+    pub(super) fn set_gather(&mut self, completions: usize, wait: Duration) {
+        let micros = wait.as_micros().min(1_000_000) as u32;
+        self.gather = (self.can_gather && completions > 1 && micros > 0).then_some((completions as u32, micros));
     }
 
     pub(super) fn submitter(&self) -> io_uring::Submitter<'_> {
@@ -194,7 +235,7 @@ impl Ring {
     }
 
     /// One `io_uring_enter`: submits all that is queued, runs what the kernel deferred, waits for `want` completions.
-    fn enter(&mut self, want: u32, timeout: Option<&Timespec>) -> io::Result<()> {
+    fn enter(&mut self, mut want: u32, timeout: Option<&Timespec>) -> io::Result<()> {
         let queued = self.uring.submission().len() as u32;
         let mut flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
         let fd = match self.registered {
@@ -207,6 +248,11 @@ impl Ring {
         let mut args = SubmitArgs::new();
         if let Some(timeout) = timeout {
             args = args.timespec(timeout);
+        }
+        if let Some((completions, micros)) = self.gather.filter(|_| want > 0) {
+            // What is submitted now mostly completes at once (sends), and is not what the wait is for.
+            want = queued + completions;
+            args = args.min_wait_usec(micros);
         }
         // SAFETY: the entries' memory is valid by the promise made to `push`; `args` and the time it points to live
         // on this stack, and `SubmitArgs` is the kernel's `io_uring_getevents_arg`.

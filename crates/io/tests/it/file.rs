@@ -1,1 +1,262 @@
 // SPDX-License-Identifier: Apache-2.0
+//! Opening flash files: what is refused and in which words, the lock, preallocation, the blocking face.
+
+use std::io::{BufRead, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use senko_io::{
+    AlignedBuf, Device, FileOptions, FlashFile, IoError, PAGE_SIZE, Purpose, ReadRequest, Tag,
+};
+
+use crate::support::{Folder, Rng, child, child_task, seed};
+
+const TAG: Tag = Tag::cache(Purpose::Lookup);
+
+fn sized(bytes: u64) -> FileOptions {
+    FileOptions { bytes, ..FileOptions::default() }
+}
+
+fn refused(path: &Path, options: &FileOptions) -> String {
+    FlashFile::open(path, options).unwrap_err().to_string()
+}
+
+#[test]
+fn made_and_preallocated() {
+    let folder = Folder::new();
+    let path = folder.file("flash");
+    let file = FlashFile::open(&path, &sized((8 << 20) + 100)).unwrap();
+    assert_eq!(file.pages(), 2048);
+    assert_eq!(file.path(), path);
+    let meta = std::fs::metadata(&path).unwrap();
+    assert!(meta.blocks() * 512 >= 8 << 20, "the blocks are allocated");
+    assert_eq!(meta.mode() & 0o777, 0o600);
+    drop(file);
+    // A larger file keeps its size; size 0 takes it as it is.
+    assert_eq!(FlashFile::open(&path, &sized(1 << 20)).unwrap().pages(), 256);
+    assert_eq!(FlashFile::open(&path, &sized(0)).unwrap().pages(), 2048);
+    assert_eq!(FlashFile::open(&path, &sized(16 << 20)).unwrap().pages(), 4096);
+}
+
+#[test]
+fn refusals_in_words() {
+    let folder = Folder::new();
+    let missing = folder.file("no/flash");
+    assert_eq!(
+        refused(&missing, &sized(1 << 20)),
+        format!("cannot open {}: the directory {} does not exist", missing.display(), folder.file("no").display())
+    );
+    let absent = folder.file("absent");
+    assert!(refused(&absent, &sized(0)).starts_with(&format!("cannot open {}: No such file", absent.display())));
+    assert!(!absent.exists());
+    assert!(refused(folder.path(), &sized(1 << 20)).ends_with("is neither a regular file nor a block device"));
+    assert!(refused(Path::new("/dev/null"), &sized(1 << 20)).contains("neither"));
+    let empty = folder.file("empty");
+    std::fs::write(&empty, "").unwrap();
+    assert_eq!(refused(&empty, &sized(0)), format!("{} has 0 bytes, 4096 are needed", empty.display()));
+}
+
+/// Holds `path` in another process until the child is killed.
+fn hold(path: &Path) -> Child {
+    let mut command = child("file::holder", &path.display().to_string());
+    let mut holder = command.stdout(Stdio::piped()).stdin(Stdio::piped()).spawn().unwrap();
+    let out = std::io::BufReader::new(holder.stdout.take().unwrap());
+    for line in out.lines() {
+        if line.unwrap().contains("held") {
+            return holder;
+        }
+    }
+    panic!("the holder ended");
+}
+
+#[test]
+fn holder() {
+    if let Some(path) = child_task() {
+        let _file = FlashFile::open(&PathBuf::from(path), &sized(1 << 20)).unwrap();
+        println!("held");
+        std::io::stdout().flush().unwrap();
+        let _ = std::io::stdin().read_line(&mut String::new());
+    }
+}
+
+#[test]
+fn the_holder_is_named() {
+    let folder = Folder::new();
+    let path = folder.file("flash");
+    let mut holder = hold(&path);
+    let error = FlashFile::open(&path, &sized(4 << 20)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("flash file {} is in use by process {}", path.display(), holder.id())
+    );
+    assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy);
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20, "nothing was changed");
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let _file = FlashFile::open(&path, &sized(1 << 20)).unwrap();
+    let again = refused(&path, &sized(1 << 20));
+    assert!(again.contains("is in use already"), "the same process is refused too: {again}");
+}
+
+/// Needs the right to mount; without it there is no small file system to fill.
+#[test]
+fn no_space_is_told_and_undone() {
+    let folder = Folder::new();
+    let mount = |arguments: &[&str]| {
+        let mut command = std::process::Command::new("mount");
+        let status = command.args(arguments).arg(folder.path()).stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    };
+    if !mount(&["-t", "tmpfs", "-o", "size=4m", "tmpfs"]) {
+        println!("skipped: no right to mount a small file system");
+        return;
+    }
+    let path = folder.file("flash");
+    let fresh = refused(&path, &sized(64 << 20));
+    let left_behind = path.exists();
+    std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+    let grown = refused(&path, &sized(64 << 20));
+    let kept = std::fs::read(&path).unwrap();
+    std::process::Command::new("umount").arg(folder.path()).status().unwrap();
+    for text in [fresh, grown] {
+        let start = format!("no space for flash file {} of 67108864 bytes: ", path.display());
+        assert!(text.starts_with(&start) && text.ends_with(" are left there"), "{text}");
+    }
+    assert!(!left_behind, "a file that could not be made is removed");
+    assert_eq!(kept.len(), 1 << 20, "a file that was there is as it was");
+}
+
+#[test]
+fn blocking_reads_and_writes() {
+    let folder = Folder::new();
+    let file = FlashFile::open(&folder.file("flash"), &sized(4 << 20)).unwrap();
+    let pages = Device::pages(&file);
+    assert_eq!(pages, 1024);
+    let mut rng = Rng(seed("blocking_reads_and_writes"));
+    let mut model = vec![0u8; 4 << 20];
+    let mut buf = AlignedBuf::new(64);
+    for _ in 0..300 {
+        let count = 1 + rng.below(64) as usize;
+        let page = rng.below(pages - count as u64 + 1);
+        let (at, bytes) = (page as usize * PAGE_SIZE, count * PAGE_SIZE);
+        match rng.below(3) {
+            0 => {
+                rng.fill(&mut buf[..bytes]);
+                file.write(page, &buf[..bytes], TAG).unwrap();
+                model[at..at + bytes].copy_from_slice(&buf[..bytes]);
+            }
+            1 => {
+                file.read(page, &mut buf[..bytes], TAG).unwrap();
+                assert!(buf[..bytes] == model[at..at + bytes]);
+            }
+            _ => file.flush(TAG).unwrap(),
+        }
+    }
+    let invalid = Err(IoError::Os(libc::EINVAL));
+    assert_eq!(file.read(pages, &mut buf[..PAGE_SIZE], TAG), invalid);
+    assert_eq!(file.read(u64::MAX, &mut buf, TAG), invalid);
+    assert_eq!(file.write(0, &buf[..100], TAG), invalid);
+    assert_eq!(file.discard(pages - 1, 2, TAG), invalid);
+    file.discard(0, pages, TAG).unwrap();
+    file.read(0, &mut buf, TAG).unwrap();
+    assert!(buf[..] == model[..buf.len()], "a discard that was not asked for does nothing");
+}
+
+#[test]
+fn batches_of_reads() {
+    let folder = Folder::new();
+    let file = FlashFile::open(&folder.file("flash"), &sized(4 << 20)).unwrap();
+    let mut all = AlignedBuf::new(1024);
+    for (nth, page) in all.chunks_mut(PAGE_SIZE).enumerate() {
+        page.fill(nth as u8);
+    }
+    file.write(0, &all, TAG).unwrap();
+    let file = &file;
+    let mut rng = Rng(seed("batches_of_reads"));
+    // From several threads, since each has its own ring.
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            let seed = rng.next();
+            scope.spawn(move || {
+                let mut rng = Rng(seed);
+                for count in [0, 1, 2, 63, 200, 1000] {
+                    let mut memory = AlignedBuf::new(count * 4);
+                    let mut requests: Vec<_> = memory
+                        .chunks_mut(4 * PAGE_SIZE)
+                        .map(|buf| {
+                            let pages = 1 + rng.below(4) as usize;
+                            ReadRequest::new(rng.below(1020), &mut buf[..pages * PAGE_SIZE])
+                        })
+                        .collect();
+                    file.read_batch(&mut requests, TAG).unwrap();
+                    for request in &requests {
+                        assert_eq!(request.result, Ok(()));
+                        for (nth, page) in request.buf.chunks(PAGE_SIZE).enumerate() {
+                            let expected = (request.page + nth as u64) as u8;
+                            assert!(page.iter().all(|byte| *byte == expected));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let mut memory = AlignedBuf::new(3);
+    let mut requests: Vec<_> = memory
+        .chunks_mut(PAGE_SIZE)
+        .zip([5, 1024, 7])
+        .map(|(buf, page)| ReadRequest::new(page, buf))
+        .collect();
+    assert_eq!(file.read_batch(&mut requests, TAG), Err(IoError::Os(libc::EINVAL)));
+    assert_eq!(requests[0].result, Ok(()));
+    assert_eq!(requests[1].result, Err(IoError::Os(libc::EINVAL)));
+    assert_eq!(requests[2].result, Ok(()));
+    assert_eq!(requests[2].buf[9], 7);
+}
+
+/// A loop device stands in for a flash drive: size, exclusive use, reads, writes and discard, on both faces.
+#[test]
+fn block_devices() {
+    use senko_io::{Event, EventLoop, Queue};
+    let folder = Folder::new();
+    let backing = folder.file("backing");
+    std::fs::write(&backing, vec![7; 4 << 20]).unwrap();
+    let mut losetup = std::process::Command::new("losetup");
+    let made = losetup.args(["--find", "--show"]).arg(&backing).stderr(Stdio::null()).output();
+    let path = match made {
+        Ok(output) if output.status.success() => {
+            PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
+        }
+        _ => {
+            println!("skipped: no loop device to be had");
+            return;
+        }
+    };
+    let work = std::panic::catch_unwind(|| {
+        assert!(refused(&path, &sized(8 << 20)).contains("has 4194304 bytes, 8388608 are needed"));
+        let options = FileOptions { discard: true, ..sized(0) };
+        let file = std::sync::Arc::new(FlashFile::open(&path, &options).unwrap());
+        assert!(file.block_device());
+        assert_eq!(file.pages(), 1024);
+        let mut page = AlignedBuf::new(1);
+        file.read(1023, &mut page, TAG).unwrap();
+        assert!(page.iter().all(|byte| *byte == 7));
+        file.discard(100, 10, TAG).unwrap();
+        file.read(105, &mut page, TAG).unwrap();
+        assert!(page.iter().all(|byte| *byte == 0), "a loop device reads discarded pages as zeros");
+        crate::support::on_both(|backend| {
+            let mut io = EventLoop::new(&crate::support::config(backend)).unwrap();
+            let device = io.attach(std::sync::Arc::clone(&file));
+            io.discard(device, 200, 10, TAG, 1);
+            io.flush(device, TAG, 2);
+            let events = crate::support::poll_until(&mut io, |events| events.len() == 2);
+            for event in events {
+                let Event::Disk(done) = event else { panic!() };
+                done.result.unwrap();
+            }
+            file.read(205, &mut AlignedBuf::new(1), TAG).unwrap();
+        });
+    });
+    std::process::Command::new("losetup").arg("--detach").arg(&path).status().unwrap();
+    work.unwrap();
+}

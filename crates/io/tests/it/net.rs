@@ -1,1 +1,127 @@
 // SPDX-License-Identifier: Apache-2.0
+//! Listening and connecting: addresses, stale sockets, access masks, errors in words.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+
+use senko_io::{Event, EventLoop, Listener, connect_tcp, connect_unix};
+
+use crate::support::{Folder, address, config, local, on_both, poll_until};
+
+#[test]
+fn two_loops_share_a_listener() {
+    on_both(|backend| {
+        let listener = local();
+        let mut one = EventLoop::new(&config(backend)).unwrap();
+        let mut two = EventLoop::new(&config(backend)).unwrap();
+        one.listen(&listener).unwrap();
+        two.listen(&listener).unwrap();
+        let _client = connect_tcp(address(&listener)).unwrap();
+        let mut events = Vec::new();
+        while events.is_empty() {
+            for io in [&mut one, &mut two] {
+                io.poll(Some(std::time::Duration::from_millis(5)), &mut events).unwrap();
+            }
+        }
+        // Accepted on one loop, adopted by the other.
+        let Event::Accepted { stream, listener: 0 } = events.remove(0) else { panic!() };
+        two.adopt(stream).unwrap();
+    });
+}
+
+fn option(fd: &impl std::os::fd::AsRawFd, level: i32, name: i32) -> i32 {
+    let (mut value, mut length) = (0, 4);
+    // SAFETY: the kernel writes an int and its length, both on this stack.
+    let done = unsafe {
+        libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &mut length)
+    };
+    assert_eq!(done, 0);
+    value
+}
+
+fn flags(fd: &impl std::os::fd::AsRawFd, which: i32) -> i32 {
+    // SAFETY: takes no memory.
+    unsafe { libc::fcntl(fd.as_raw_fd(), which) }
+}
+
+#[test]
+fn accepted_and_connected_sockets_are_ready_for_a_loop() {
+    on_both(|backend| {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = match Listener::tcp(address.parse().unwrap(), 10) {
+                Ok(listener) => listener,
+                Err(error) if address.starts_with('[') => {
+                    println!("skipped: no IPv6: {error}");
+                    continue;
+                }
+                Err(error) => panic!("{error}"),
+            };
+            let mut address: std::net::SocketAddr = address.parse().unwrap();
+            address.set_port(listener.local_port().unwrap());
+            let mut io = EventLoop::new(&config(backend)).unwrap();
+            io.listen(&listener).unwrap();
+            let client = connect_tcp(address).unwrap();
+            let mut events = poll_until(&mut io, |events| !events.is_empty());
+            let Event::Accepted { stream, .. } = events.remove(0) else { panic!() };
+            for socket in [&client, &stream] {
+                assert_eq!(option(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY), 1);
+                assert_ne!(flags(socket, libc::F_GETFL) & libc::O_NONBLOCK, 0);
+                assert_ne!(flags(socket, libc::F_GETFD) & libc::FD_CLOEXEC, 0);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_taken_port_is_told() {
+    let listener = local();
+    let error = Listener::tcp(address(&listener), 10).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    assert!(error.to_string().starts_with(&format!("cannot listen on {}", address(&listener))), "{error}");
+    let free = address(&listener);
+    drop(listener);
+    let error = connect_tcp(free).unwrap_err();
+    assert!(error.to_string().starts_with(&format!("cannot connect to {free}")), "{error}");
+}
+
+#[test]
+fn unix_socket_files() {
+    let folder = Folder::new();
+    let path = folder.file("socket");
+    // Stale: its listener is gone and did not remove it.
+    drop(UnixListener::bind(&path).unwrap());
+    for mask in [0o777, 0o700, 0o600] {
+        let listener = Listener::unix(&path, mask, 10).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, mask);
+        let other = listener.clone();
+        drop(listener);
+        connect_unix(&path).unwrap();
+        let error = Listener::unix(&path, mask, 10).unwrap_err().to_string();
+        assert!(error.ends_with("somebody listens there already"), "{error}");
+        drop(other);
+        assert!(!path.exists());
+    }
+    std::fs::write(&path, "precious").unwrap();
+    let error = Listener::unix(&path, 0o700, 10).unwrap_err().to_string();
+    assert!(error.contains("no socket"), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    let long = folder.file(&"x".repeat(200));
+    let error = Listener::unix(&long, 0o700, 10).unwrap_err().to_string();
+    assert!(error.contains("at most 107 bytes"), "{error}");
+    let error = Listener::unix(&folder.file("no/socket"), 0o700, 10).unwrap_err().to_string();
+    assert!(error.contains("No such file"), "{error}");
+}
+
+/// The first server is replaced under its path by another: its drop leaves the other's file alone.
+#[test]
+fn only_the_own_socket_file_is_removed() {
+    let folder = Folder::new();
+    let path = folder.file("socket");
+    let first = Listener::unix(&path, 0o700, 10).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let second = Listener::unix(&path, 0o700, 10).unwrap();
+    drop(first);
+    connect_unix(&path).unwrap();
+    drop(second);
+    assert!(!path.exists());
+}

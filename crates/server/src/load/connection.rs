@@ -22,10 +22,16 @@ use super::tally::Tally;
 /// What was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A get of one key; whether a set of the key follows.
-    Get { then_set: bool },
+    /// A get of one key.
+    Get {
+        /// A set of the key follows the answer.
+        then_set: bool,
+    },
     /// A get of several keys, which follow.
-    GetMany { keys: u32 },
+    GetMany {
+        /// How many.
+        keys: u32,
+    },
     /// A key of a [`Kind::GetMany`].
     Key,
     /// A set.
@@ -86,8 +92,6 @@ pub struct Conn {
     pub batch: Option<Box<SendBatch>>,
     /// Requests under way, oldest first.
     pub pending: VecDeque<Pending>,
-    /// Sets to be sent because of answers.
-    pub follow_ups: VecDeque<FollowUp>,
     /// How many more requests may be under way.
     pub free: usize,
     /// It stands in the engine's list of connections that can send.
@@ -105,7 +109,6 @@ impl Conn {
             id: None,
             batch: None,
             pending: VecDeque::with_capacity(pipeline * 2),
-            follow_ups: VecDeque::new(),
             free: pipeline,
             listed: false,
             retry: (0, 0),
@@ -125,19 +128,26 @@ impl Conn {
         self.incoming.gathered.clear();
     }
 
-    /// Takes received bytes. `now` is in nanoseconds.
+    /// Takes received bytes; sets that have to follow go to `follow_ups`. `now` is in nanoseconds.
     ///
     /// # Errors
     /// One sentence, if the connection cannot go on.
     #[inline]
-    pub fn receive(&mut self, data: &[u8], shared: &Shared<'_>, tally: &mut Tally, now: u64) -> Result<(), String> {
+    pub fn receive(
+        &mut self,
+        data: &[u8],
+        shared: &Shared<'_>,
+        follow_ups: &mut VecDeque<FollowUp>,
+        tally: &mut Tally,
+        now: u64,
+    ) -> Result<(), String> {
         tally.now.counts.received += data.len() as u64;
         let mut receiver = Receiver {
             shared,
             tally,
             now,
             pending: &mut self.pending,
-            follow_ups: &mut self.follow_ups,
+            follow_ups,
             free: &mut self.free,
             incoming: &mut self.incoming,
             broken: None,

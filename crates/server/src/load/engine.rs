@@ -14,10 +14,10 @@ use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use senko_io::{Backend, ConnId, Event, EventLoop, LoopConfig, SendMode, connect_tcp, connect_unix};
-use senko_workload::Rng;
+use senko_workload::{Rng, ValueLen};
 
 use super::connection::{Conn, FollowUp, Kind, Pending};
 use super::cpu::{self, CpuTime};
@@ -49,6 +49,8 @@ pub struct Shared<'a> {
     pub versions: RangeInclusive<u32>,
     /// When the run began; all times are nanoseconds since.
     pub epoch: Instant,
+    /// The date at that moment, in Unix seconds.
+    pub unix_at_epoch: u32,
     /// Set when a thread gives up, so that the others do too.
     pub abort: &'a AtomicBool,
 }
@@ -74,6 +76,13 @@ impl Shared<'_> {
         if let Some(ledger) = self.ledger {
             ledger.end_set(key_id, end, (now / SECOND_NS) as u32);
         }
+    }
+
+    /// Writes requests.
+    #[inline]
+    fn writer(&self) -> Writer<'_> {
+        let settings = &self.plan.settings;
+        Writer { wire: settings.wire, space: &self.plan.space, with_key: settings.verify }
     }
 
     fn floor(&self, key_id: u64) -> u32 {
@@ -142,6 +151,12 @@ pub struct Engine<'a> {
     ready: VecDeque<u32>,
     /// Connections that are not connected.
     down: usize,
+    /// Sets to be sent because of answers, over any connection.
+    follow_ups: VecDeque<FollowUp>,
+    /// Open loop: the last round ended with no connection that had room.
+    was_full: bool,
+    /// Open loop: since when there has always been one, in nanoseconds.
+    room_since: u64,
     /// When a connection was last seen alive.
     alive_at: u64,
     source: Source<'a>,
@@ -162,12 +177,12 @@ impl<'a> Engine<'a> {
         shared: &'a Shared<'a>,
         cursor: &'a Cursor,
         step: Step,
-        thread: usize,
+        (step_number, thread): (usize, usize),
         connections: usize,
     ) -> Result<Engine<'a>, String> {
         let settings = &shared.plan.settings;
         // Each step and thread has its own stream of the seed.
-        let stream = cursor.stream() << 20 | (thread as u64) << 1;
+        let stream = (step_number as u64) << 20 | (thread as u64) << 1;
         let source = Source::new(shared.plan, cursor, step, thread, Rng::for_stream(settings.seed, stream))?;
         let io = EventLoop::new(&loop_config(shared.plan, connections))
             .map_err(|error| format!("the event loop cannot be made: {error}"))?;
@@ -179,6 +194,9 @@ impl<'a> Engine<'a> {
             by_id: HashMap::default(),
             ready: VecDeque::with_capacity(connections),
             down: connections,
+            follow_ups: VecDeque::new(),
+            was_full: false,
+            room_since: 0,
             alive_at: shared.now(),
             source,
             exhausted: false,
@@ -226,10 +244,10 @@ impl<'a> Engine<'a> {
                 }
             }
             self.send_requests(now, deadline);
-            if self.is_done(now, deadline) {
+            if self.is_done() {
                 break;
             }
-            let wait = self.longest_wait(deadline);
+            let wait = self.longest_wait();
             self.io
                 .poll(Some(Duration::from_nanos(wait)), &mut events)
                 .map_err(|error| format!("the event loop failed: {error}"))?;
@@ -333,7 +351,10 @@ impl<'a> Engine<'a> {
             Event::Received { conn, data } => {
                 let Some(&at) = self.by_id.get(&conn) else { return };
                 let at = at as usize;
-                let received = self.conns[at].receive(&data, self.shared, &mut self.tally, now);
+                let received = {
+                    let (follow_ups, tally) = (&mut self.follow_ups, &mut self.tally);
+                    self.conns[at].receive(&data, self.shared, follow_ups, tally, now)
+                };
                 self.last_answer = now;
                 match received {
                     Ok(()) => self.list(at),
@@ -369,35 +390,47 @@ impl<'a> Engine<'a> {
     fn send_requests(&mut self, now: u64, deadline: u64) {
         if self.schedule.is_some() {
             self.send_what_is_due(now, deadline);
-        } else {
-            if now >= deadline {
-                self.exhausted = true;
-            }
-            while let Some(at) = self.ready.pop_front() {
-                let at = at as usize;
-                self.conns[at].listed = false;
-                self.fill(at, deadline);
-                self.flush(at);
-            }
+            return;
+        }
+        if now >= deadline {
+            self.exhausted = true;
+            self.follow_ups.clear();
+        }
+        while let Some(at) = self.next_ready() {
+            self.ready.pop_front();
+            self.conns[at].listed = false;
+            self.fill(at);
+            self.flush(at);
         }
     }
 
+    /// The connection whose turn it is; those that were lost since they were listed are dropped.
+    fn next_ready(&mut self) -> Option<usize> {
+        while let Some(&at) = self.ready.front() {
+            let conn = &mut self.conns[at as usize];
+            if conn.batch.is_some() {
+                return Some(at as usize);
+            }
+            conn.listed = false;
+            self.ready.pop_front();
+        }
+        None
+    }
+
     /// Closed loop: as many requests as the connection may have under way.
-    fn fill(&mut self, at: usize, deadline: u64) {
+    fn fill(&mut self, at: usize) {
         let now = self.shared.now();
         let mut quiet = 0;
-        while self.conns[at].free > 0 && self.conns[at].batch.as_ref().is_some_and(|b| b.bytes.len() < MOST_BATCH_BYTES) {
-            let follow_up = if now < deadline { self.conns[at].follow_ups.pop_front() } else { None };
-            let loud = match follow_up {
-                Some(follow_up) => self.push_set(at, follow_up.key_id, now, Some(follow_up)),
-                None if self.exhausted => break,
-                None => match self.source.next() {
-                    None => {
-                        self.exhausted = true;
-                        break;
-                    }
-                    Some(want) => self.push(at, want, now),
-                },
+        while self.conns[at].free > 0 && self.batch_has_room(at) {
+            let loud = if let Some(follow_up) = self.follow_ups.pop_front() {
+                self.push_set(at, follow_up.key_id, now, now, follow_up.refill)
+            } else if self.exhausted {
+                break;
+            } else if let Some(want) = self.source.next() {
+                self.push(at, want, now, now)
+            } else {
+                self.exhausted = true;
+                break;
             };
             quiet = if loud { 0 } else { quiet + 1 };
             if quiet == QUIET_RUN {
@@ -410,21 +443,24 @@ impl<'a> Engine<'a> {
         }
     }
 
+    fn batch_has_room(&self, at: usize) -> bool {
+        self.conns[at].batch.as_ref().is_some_and(|batch| batch.bytes.len() < MOST_BATCH_BYTES)
+    }
+
     /// Open loop: every request that is due and finds a connection with room. The connections take turns.
     fn send_what_is_due(&mut self, now: u64, deadline: u64) {
-        while let Some(&at) = self.ready.front() {
-            let at = at as usize;
-            let follow_up = self.conns[at].follow_ups.pop_front();
-            if let Some(follow_up) = follow_up {
-                self.push_set(at, follow_up.key_id, now, Some(follow_up));
-            } else if let Some(due) = self.due(now, deadline) {
-                match self.source.next() {
-                    Some(want) => self.push(at, want, due),
-                    None => {
-                        self.exhausted = true;
-                        break;
-                    }
+        if self.was_full {
+            self.room_since = now;
+        }
+        while let Some(at) = self.next_ready() {
+            if let Some(follow_up) = self.follow_ups.pop_front() {
+                self.push_set(at, follow_up.key_id, now, now, follow_up.refill);
+            } else if let Some(due) = self.take_due(now, deadline) {
+                let Some(want) = self.source.next() else {
+                    self.exhausted = true;
+                    break;
                 };
+                self.push(at, want, due, now);
             } else {
                 break;
             }
@@ -432,43 +468,153 @@ impl<'a> Engine<'a> {
             self.conns[at].listed = false;
             self.flush(at);
         }
-        self.send_follow_ups(now);
+        self.was_full = self.ready.is_empty();
+        if !self.exhausted && now > deadline.saturating_add(self.shared.plan.settings.timeout.as_nanos() as u64) {
+            self.give_up_on_schedule(now, deadline);
+        }
     }
 
-    /// Follow-ups of connections that are not at the front.
-    fn send_follow_ups(&mut self, now: u64) {
-        for turn in 0..self.ready.len() {
-            let at = self.ready[turn] as usize;
-            if self.conns[at].follow_ups.is_empty() {
-                continue;
-            }
-            while self.conns[at].free > 0
-                && let Some(follow_up) = self.conns[at].follow_ups.pop_front()
-            {
-                self.push_set(at, follow_up.key_id, now, Some(follow_up));
-            }
-            self.conns[at].listed = false;
-            self.flush(at);
-        }
-        let conns = &self.conns;
-        self.ready.retain(|at| conns[*at as usize].listed);
-    }
-
-    fn due(&mut self, now: u64, deadline: u64) -> Option<u64> {
-        if self.exhausted {
-            return None;
-        }
-        let late_from = self.last_look_at_schedule(now);
-        let schedule = self.schedule.as_mut()?;
+    fn take_due(&mut self, now: u64, deadline: u64) -> Option<u64> {
+        let schedule = self.schedule.as_mut().filter(|_| !self.exhausted)?;
         if schedule.next_due() >= deadline {
             self.exhausted = true;
             return None;
         }
         let due = schedule.take(now)?;
-        // A request that had to wait for a connection is the server's delay; any other lateness is ours.
-        if due >= late_from {
+        // A request that had to wait for a connection is the server's delay; any other lateness is this program's.
+        if due >= self.room_since {
             self.tally.now.late.record(now - due);
         }
         Some(due)
+    }
+
+    /// Requests that were due before the end and that the server left no room for, even after a timeout: they are counted, with
+    /// the latency that they had already reached, so that an overloaded server does not look good by answering less.
+    #[cold]
+    fn give_up_on_schedule(&mut self, now: u64, deadline: u64) {
+        while let Some(due) = self.take_due(deadline, deadline) {
+            self.tally.now.counts.unsent += 1;
+            self.tally.now.get.record(now - due);
+        }
+        self.exhausted = true;
+    }
+
+    /// Appends a request; true if it will be answered.
+    #[inline]
+    fn push(&mut self, at: usize, want: Want, due: u64, now: u64) -> bool {
+        match want {
+            Want::Read(key_id) if self.shared.plan.settings.keys_per_get > 1 => self.push_get_many(at, key_id, due, now),
+            Want::Read(key_id) => self.push_get(at, key_id, false, due, now),
+            Want::Modify(key_id) => self.push_get(at, key_id, true, due, now),
+            Want::Write(key_id) => return self.push_set(at, key_id, due, now, false),
+        }
+        true
+    }
+
+    #[inline]
+    fn push_get(&mut self, at: usize, key_id: u64, then_set: bool, due: u64, now: u64) {
+        let version = self.shared.floor(key_id);
+        let conn = &mut self.conns[at];
+        let Some(batch) = &mut conn.batch else { return };
+        self.shared.writer().get(key_id, &mut batch.bytes);
+        conn.pending.push_back(Pending { kind: Kind::Get { then_set }, key_id, version, due, sent: now });
+        conn.free -= 1;
+    }
+
+    fn push_get_many(&mut self, at: usize, first: u64, due: u64, now: u64) {
+        self.many.clear();
+        self.many.push(first);
+        while self.many.len() < self.shared.plan.settings.keys_per_get
+            && let Some(key_id) = self.source.another_read()
+        {
+            self.many.push(key_id);
+        }
+        let conn = &mut self.conns[at];
+        let Some(batch) = &mut conn.batch else { return };
+        self.shared.writer().get_many(self.many.iter().copied(), &mut batch.bytes);
+        let kind = Kind::GetMany { keys: self.many.len() as u32 };
+        conn.pending.push_back(Pending { kind, key_id: first, version: 0, due, sent: now });
+        for &key_id in &self.many {
+            let version = self.shared.floor(key_id);
+            conn.pending.push_back(Pending { kind: Kind::Key, key_id, version, due, sent: now });
+        }
+        conn.free -= 1;
+    }
+
+    fn push_set(&mut self, at: usize, key_id: u64, due: u64, now: u64, refill: bool) -> bool {
+        let Some(version) = self.shared.begin_set(key_id, self.step) else {
+            // More sets of this key are under way than the ledger counts; a get keeps the request and loses no proof.
+            self.push_get(at, key_id, false, due, now);
+            return true;
+        };
+        let settings = &self.shared.plan.settings;
+        let quiet = settings.noreply;
+        let len = self.shared.plan.value_len(key_id, version);
+        let conn = &mut self.conns[at];
+        let Some(batch) = &mut conn.batch else { return true };
+        let set = Set { key_id, version, len, expire: settings.expire, quiet };
+        let unix = self.shared.unix_at_epoch.saturating_add((now / SECOND_NS) as u32);
+        self.shared.writer().set(set, unix, &mut batch.bytes);
+        let kind = if quiet { Kind::QuietSet } else { Kind::Set };
+        conn.pending.push_back(Pending { kind, key_id, version, due, sent: now });
+        let counts = &mut self.tally.now.counts;
+        counts.sets += 1;
+        counts.refills += u64::from(refill);
+        if !quiet {
+            conn.free -= 1;
+        }
+        !quiet
+    }
+
+    /// Upholds C3: what follows quiet sets and has an answer.
+    fn push_sync(&mut self, at: usize, now: u64) {
+        let conn = &mut self.conns[at];
+        let Some(batch) = &mut conn.batch else { return };
+        self.shared.writer().sync(&mut batch.bytes);
+        conn.pending.push_back(Pending { kind: Kind::Sync, key_id: 0, version: 0, due: now, sent: now });
+        conn.free -= 1;
+    }
+
+    #[inline]
+    fn flush(&mut self, at: usize) {
+        let conn = &mut self.conns[at];
+        let (Some(id), Some(batch)) = (conn.id, conn.batch.take_if(|batch| !batch.bytes.is_empty())) else { return };
+        self.io.send(id, batch, SendMode::Wait);
+    }
+
+    fn is_done(&self) -> bool {
+        self.exhausted && self.follow_ups.is_empty() && self.conns.iter().all(|conn| conn.pending.is_empty())
+    }
+
+    /// How long to wait for events, in nanoseconds.
+    fn longest_wait(&self) -> u64 {
+        match &self.schedule {
+            Some(schedule) if !self.exhausted && !self.ready.is_empty() => {
+                schedule.next_due().saturating_sub(self.shared.now()).min(LONGEST_WAIT_NS)
+            }
+            _ => LONGEST_WAIT_NS,
+        }
+    }
+}
+
+/// The sizes of a thread's event loop.
+fn loop_config(plan: &Plan, connections: usize) -> LoopConfig {
+    let settings = &plan.settings;
+    // One answer of usual size fits a buffer; small buffers stay in the processor's cache.
+    let usual = match settings.value_len {
+        ValueLen::Fixed(len) => len,
+        ValueLen::Uniform { max, .. } => max,
+        ValueLen::Etc { .. } => 1024,
+    };
+    let answer = (usual + 300).saturating_mul(settings.keys_per_get).saturating_mul(settings.pipeline);
+    let recv_buffer_bytes = answer.clamp(2048, 64 << 10).next_power_of_two();
+    let recv_buffers = connections.next_power_of_two().clamp(16, (32 << 20) / recv_buffer_bytes);
+    LoopConfig {
+        backend: settings.io,
+        recv_buffers,
+        recv_buffer_bytes,
+        frames: Vec::new(),
+        disk_threads: 0,
+        max_connections: connections * 2 + 16,
     }
 }

@@ -80,20 +80,24 @@ pub fn expiry(exptime: i64, now: u32, started: u32) -> u32 {
     }
 }
 
-/// Appends a number in decimal.
+/// Writes a number in decimal into `room`; the part that it took.
 #[inline]
-pub fn push_u64(out: &mut Vec<u8>, mut n: u64) {
-    let mut digits = [0u8; 20];
-    let mut at = digits.len();
+pub fn decimal(mut n: u64, room: &mut [u8; 20]) -> &[u8] {
+    let mut at = room.len();
     loop {
         at -= 1;
-        digits[at] = b'0' + (n % 10) as u8;
+        room[at] = b'0' + (n % 10) as u8;
         n /= 10;
         if n == 0 {
-            break;
+            return &room[at..];
         }
     }
-    out.extend_from_slice(&digits[at..]);
+}
+
+/// Appends a number in decimal.
+#[inline]
+pub fn push_u64(out: &mut Vec<u8>, n: u64) {
+    out.extend_from_slice(decimal(n, &mut [0; 20]));
 }
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -11,6 +11,7 @@
 //!
 //! Always holds: the parts of a plan sum to at most the cap; each worker gets the same.
 
+use senko_cache::FRAME_PAGES;
 use senko_io::{LoopConfig, PAGE_SIZE};
 
 use crate::settings::Settings;
@@ -28,6 +29,8 @@ const RECV_BUFFER_BYTES: usize = 16 << 10;
 const MOST_FRAMES: u64 = 6 << 20;
 const MOST_REGION: usize = 16 << 20;
 const LEAST_REGION: usize = 64 << 10;
+/// Regions that a shard needs of each flash file.
+const LEAST_REGIONS: u64 = 4;
 
 /// The sizes of everything.
 #[derive(Clone, Debug)]
@@ -60,11 +63,12 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
     let fixed = PROCESS_BYTES + settings.max_connections as u64 * CONNECTION_BYTES + threads * worker;
 
     let (total, shard) = match settings.item_memory {
-        // An index of 8-byte slots comes on top of the items, and write buffers where there is flash.
+        // The index of DRAM items comes on top, and with flash its index (sized for items of about a page, 12 bytes each with room
+        // to grow) and write buffers.
         Some(items) => {
             let own = items / threads;
-            let index = own / 32 + (1 << 20);
-            let buffers = if flash.is_empty() { 0 } else { 4 * region_for(settings, own, flash) as u64 };
+            let index = own / 32 + (1 << 20) + flash.iter().sum::<u64>() / PAGE_SIZE as u64 * 12 / threads;
+            let buffers = flash.len() as u64 * (own / 16 + (1 << 20));
             let shard = own + index + buffers;
             (fixed + shard * threads, shard)
         }
@@ -98,17 +102,12 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
     })
 }
 
-/// Frames of `bytes` bytes in all, in classes that waste at most half of a frame: most for the short reads that are most
-/// of the work.
+/// Frames of about `bytes` bytes in all, in classes that waste at most half of a frame, up to the largest that a shard asks
+/// for: most for the short reads that are most of the work.
 fn frame_classes(bytes: u64) -> Vec<(usize, usize)> {
     // Parts of 64.
-    const PARTS: [(usize, u64); 6] = [(1, 20), (2, 10), (4, 10), (8, 8), (16, 8), (64, 8)];
-    PARTS
-        .iter()
-        .map(|&(pages, part)| (pages, (bytes * part / 64) as usize / (pages * PAGE_SIZE)))
-        .map(|(pages, count)| if pages <= 16 { (pages, count.max(2)) } else { (pages, count) })
-        .filter(|&(_, count)| count > 0)
-        .collect()
+    const PARTS: [(usize, u64); 5] = [(1, 24), (2, 12), (4, 10), (8, 9), (FRAME_PAGES, 9)];
+    PARTS.iter().map(|&(pages, part)| (pages, ((bytes * part / 64) as usize / (pages * PAGE_SIZE)).max(2))).collect()
 }
 
 /// The region that was asked for, or one of which a sixteenth of the shard's memory holds one, and of which the smallest
@@ -124,9 +123,9 @@ fn region_for(settings: &Settings, shard: u64, flash: &[u64]) -> usize {
 fn check_flash(settings: &Settings, flash: &[u64], region: usize) -> Result<(), String> {
     for (spec, bytes) in settings.flash.iter().zip(flash) {
         let slice = bytes / settings.threads as u64;
-        if slice < 2 * region as u64 {
+        if slice < LEAST_REGIONS * region as u64 {
             return Err(format!(
-                "{} is too small: {} threads use {} bytes of it each, and two regions of {region} bytes are the least",
+                "{} is too small: {} threads use {} bytes of it each, and {LEAST_REGIONS} regions of {region} bytes are the least",
                 spec.path.display(),
                 settings.threads,
                 slice,
@@ -216,6 +215,6 @@ mod tests {
         assert_eq!(memory_plan(&settings, &[64 << 20]).unwrap().region, 2 << 20);
         assert!(memory_plan(&settings, &[128 << 10]).unwrap_err().contains("too small"));
         let named = Settings { region: Some(16 << 20), ..settings };
-        assert!(memory_plan(&named, &[32 << 20]).unwrap_err().contains("two regions of 16777216"));
+        assert!(memory_plan(&named, &[32 << 20]).unwrap_err().contains("4 regions of 16777216"));
     }
 }

@@ -89,7 +89,10 @@ enum Outcome {
 
 /// Plays a case on the server at hand, or on a new one where that has other options or is gone.
 fn play_case(kind: Kind, case: &Case, at_hand: &mut Option<(Vec<String>, Target)>) -> Result<(), Outcome> {
-    let usable = at_hand.as_mut().is_some_and(|(options, target)| *options == case.options && target.alive());
+    // A server that a transcript shut down may still answer for a moment: only one that takes the flush is used again.
+    let usable = at_hand.as_mut().is_some_and(|(options, target)| {
+        *options == case.options && target.alive() && target.flush().is_ok()
+    });
     if !usable {
         *at_hand = None;
         let target = Target::start(kind, &case.options).map_err(|e| match e {
@@ -99,7 +102,6 @@ fn play_case(kind: Kind, case: &Case, at_hand: &mut Option<(Vec<String>, Target)
         *at_hand = Some((case.options.clone(), target));
     }
     let (_, target) = at_hand.as_mut().expect("was just made");
-    target.flush().map_err(Outcome::Fail)?;
     let result = play::play(case, target).map_err(Outcome::Fail);
     if result.is_err() {
         *at_hand = None; // what failed may have left the server in any state

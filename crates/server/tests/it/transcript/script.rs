@@ -150,7 +150,7 @@ fn parse(text: &str) -> Result<Vec<Case>, String> {
                 open.line = number;
             }
             open.sent.push(parse_sent(line).map_err(fail)?);
-        } else if line == "<-" {
+        } else if matches!(line, "<-" | "m<-" | "s<-") {
             open.silent = true;
         } else if line.starts_with('@') {
             finish(&mut cases, &mut open).map_err(fail)?;

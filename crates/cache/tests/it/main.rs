@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The cache shard against a model, over devices that answer late, out of order, and with errors.
+
+mod model; // random commands against a map
+mod queue; // a queue whose completions the test hands out

@@ -1,0 +1,617 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Random commands on a shard against a map.
+//!
+//! The map knows what each key must hold. A `get` that waits for flash may answer what the key held when it was looked up
+//! (commands that were sent later may have been answered by then); everything else must answer what the key holds. A miss of a live key is allowed only
+//! where the shard counted a drop.
+
+use std::collections::HashMap;
+
+use senko_cache::{
+    Admission, AdmissionRule, AllocError, DeviceSlice, Done, Fetch, Fetched, FlashItem, Key,
+    Lookup, PolicyKind, Shard, ShardConfig, Want,
+};
+
+use crate::queue::{MemoryQueue, Rng};
+
+#[derive(Clone, Debug, PartialEq)]
+struct Entry {
+    value: Vec<u8>,
+    flags: u32,
+    expiry: u32,
+}
+
+struct Run {
+    shard: Shard,
+    queue: MemoryQueue,
+    rng: Rng,
+    model: HashMap<u64, Entry>,
+    now_ms: u64,
+    waiting: HashMap<u64, (u64, Want, Option<Entry>)>,
+    next_user: u64,
+    version: u64,
+    misses: u64,
+    hits: u64,
+    flash_answers: u64,
+    seed: u64,
+    traced: Option<u64>,
+    keys: u64,
+    big: u64,
+}
+
+fn key_of(n: u64) -> Vec<u8> {
+    let mut key = format!("key-{n}-").into_bytes();
+    key.resize(key.len() + (n * 7919 % 40) as usize, b'x');
+    key
+}
+
+fn config(memory: usize, flash_pages: u64, policy: PolicyKind, seed: u64) -> ShardConfig {
+    let flash = if flash_pages == 0 {
+        vec![]
+    } else {
+        // Two logs on one device, so that page numbers of different logs meet.
+        let half = flash_pages / 2;
+        vec![
+            DeviceSlice {
+                device: 0,
+                first_page: 0,
+                pages: half,
+            },
+            DeviceSlice {
+                device: 0,
+                first_page: half,
+                pages: flash_pages - half,
+            },
+        ]
+    };
+    ShardConfig {
+        memory,
+        max_item: memory / 4,
+        flash,
+        region: 256 << 10,
+        policy,
+        admission: Admission {
+            rule: AdmissionRule::All,
+            budget: None,
+        },
+        promote_after: 2,
+        reinsert: true,
+        no_evict: false,
+        shard: 0,
+        shards: 1,
+        seed,
+    }
+}
+
+impl Run {
+    fn new(config: ShardConfig, keys: u64, big: u64, seed: u64) -> Run {
+        let pages = config.flash.iter().map(|s| s.pages).sum::<u64>() as usize;
+        let mut shard = Shard::new(config).expect("a shard");
+        let now_ms = 1_700_000_000_000;
+        shard.set_now(now_ms);
+        Run {
+            shard,
+            queue: MemoryQueue::new(pages, &[(1, 24), (4, 6), (16, 4)], seed ^ 1),
+            rng: Rng(seed),
+            model: HashMap::new(),
+            now_ms,
+            waiting: HashMap::new(),
+            next_user: 0,
+            version: 0,
+            misses: 0,
+            hits: 0,
+            flash_answers: 0,
+            seed,
+            traced: std::env::var("SENKO_TRACE_KEY")
+                .ok()
+                .and_then(|k| k.parse().ok()),
+            keys,
+            big,
+        }
+    }
+
+    fn now(&self) -> u32 {
+        (self.now_ms / 1000) as u32
+    }
+
+    fn live(&self, n: u64) -> Option<&Entry> {
+        self.model
+            .get(&n)
+            .filter(|e| e.expiry == 0 || e.expiry > self.now())
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        let len = match self.rng.below(200) {
+            0..120 => self.rng.below(400),
+            120..180 => self.rng.below(3000),
+            180..197 => self.rng.below(20_000),
+            _ => self.rng.below(self.big),
+        } as usize;
+        self.version += 1;
+        let mut byte = self.version.wrapping_mul(0x9e37_79b9);
+        (0..len)
+            .map(|_| {
+                byte = byte.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (byte >> 56) as u8
+            })
+            .collect()
+    }
+
+    /// Lets the device answer something, and looks at what ended.
+    fn device(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some(completion) = self.queue.complete_one() else {
+                break;
+            };
+            self.shard.on_disk(&mut self.queue, completion);
+            while let Some(done) = self.shard.next_done(&mut self.queue) {
+                self.ended(done);
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        for _ in 0..1_000_000 {
+            self.device(1);
+            self.shard.tick(&mut self.queue);
+            while let Some(done) = self.shard.next_done(&mut self.queue) {
+                self.ended(done);
+            }
+            if self.queue.pending() == 0 && self.waiting.is_empty() {
+                return;
+            }
+        }
+        panic!(
+            "seed {}: {} fetches never end",
+            self.seed,
+            self.waiting.len()
+        );
+    }
+
+    fn ended(&mut self, done: Done) {
+        let (n, want, then) = self
+            .waiting
+            .remove(&done.user)
+            .expect("an end for each start");
+        self.fetched(n, want, then, done.fetched);
+    }
+
+    /// What happens to the key that `SENKO_TRACE_KEY` names, for hunting a failure down.
+    fn trace(&self, n: u64, what: impl std::fmt::Debug) {
+        if self.traced == Some(n) {
+            eprintln!(
+                "{} key {n}: {what:?}; the model has {:?}",
+                self.now(),
+                self.model.get(&n).map(|e| (e.value.len(), e.expiry))
+            );
+        }
+    }
+
+    /// Checks the end of a fetch; `then` is what the key held when it began.
+    fn fetched(&mut self, n: u64, want: Want, then: Option<Entry>, fetched: Fetched) {
+        let current = self.live(n).cloned();
+        self.trace(n, (want, &fetched));
+        match fetched {
+            Fetched::Answer(item) => {
+                assert_eq!(want, Want::Answer);
+                self.flash_answers += 1;
+                let got = parse(&item);
+                let ok = [&then, &current]
+                    .into_iter()
+                    .flatten()
+                    .any(|e| (&e.value, e.flags) == (&got.0, got.1));
+                assert!(ok, "seed {}: key {n}: a wrong answer from flash", self.seed);
+                assert_eq!(
+                    &item.buf[item.answer.clone()],
+                    answer(n, &got.0, got.1).as_slice()
+                );
+                self.hits += 1;
+            }
+            Fetched::Resident(item) => {
+                let current = current
+                    .unwrap_or_else(|| panic!("seed {}: key {n} is dead and came back", self.seed));
+                let mut value = Vec::new();
+                self.shard.copy_value(item, &mut value);
+                assert_eq!(value, current.value, "seed {}: key {n}", self.seed);
+                assert_eq!(self.shard.meta(item).flags, current.flags);
+                assert_eq!(self.shard.meta(item).expiry, current.expiry);
+                self.hits += 1;
+            }
+            Fetched::Header(meta, at) => {
+                let entry = current
+                    .unwrap_or_else(|| panic!("seed {}: key {n} is dead and came back", self.seed));
+                assert_eq!(
+                    (meta.value_len as usize, meta.flags, meta.expiry),
+                    (entry.value.len(), entry.flags, entry.expiry)
+                );
+                // A delete.
+                let key = key_of(n);
+                self.shard.remove_flash(&Key::new(&key), at);
+                self.model.remove(&n);
+                assert_eq!(self.shard.lookup(&Key::new(&key)), Lookup::Miss);
+            }
+            Fetched::Absent | Fetched::OutOfMemory => {
+                if current.is_some() && then == current {
+                    self.misses += 1;
+                    self.model.remove(&n);
+                    // What is lost stays lost: an error that mends itself must not bring an older value back, so delete.
+                    self.delete_if_there(n);
+                }
+            }
+            Fetched::Changed => {}
+        }
+    }
+
+    fn delete_if_there(&mut self, n: u64) {
+        let key = key_of(n);
+        match self.shard.lookup(&Key::new(&key)) {
+            Lookup::Dram(item) => self.shard.unlink(item),
+            Lookup::Miss => {}
+            Lookup::Flash(at) => self.shard.remove_flash(&Key::new(&key), at),
+        }
+    }
+
+    fn start(&mut self, n: u64, at: senko_cache::FlashRef, want: Want) {
+        let then = self.live(n).cloned();
+        let key = key_of(n);
+        self.trace(n, ("fetch", want, at));
+        self.next_user += 1;
+        match self
+            .shard
+            .fetch(&mut self.queue, &Key::new(&key), at, want, self.next_user)
+        {
+            Fetch::Now(fetched) => self.fetched(n, want, then, fetched),
+            Fetch::Queued => {
+                self.waiting.insert(self.next_user, (n, want, then));
+            }
+        }
+    }
+
+    fn missed(&mut self, n: u64) {
+        self.trace(n, "missed");
+        if self.live(n).is_some() {
+            self.misses += 1;
+        }
+        self.model.remove(&n);
+    }
+
+    fn get(&mut self, n: u64) {
+        let key = key_of(n);
+        match self.shard.lookup(&Key::new(&key)) {
+            Lookup::Dram(item) => {
+                let entry = self
+                    .live(n)
+                    .unwrap_or_else(|| panic!("seed {}: key {n} is dead and came back", self.seed))
+                    .clone();
+                self.shard.hit(item);
+                let mut out = Vec::new();
+                self.shard.copy_answer(item, true, &mut out);
+                assert_eq!(
+                    out,
+                    answer(n, &entry.value, entry.flags),
+                    "seed {} key {n}",
+                    self.seed
+                );
+                self.hits += 1;
+            }
+            Lookup::Miss => self.missed(n),
+            Lookup::Flash(at) => self.start(n, at, Want::Answer),
+        }
+    }
+
+    fn set(&mut self, n: u64) {
+        let key = key_of(n);
+        let (value, flags) = (self.value(), self.rng.below(3) as u32 * 1000);
+        let expiry = if self.rng.below(4) == 0 {
+            self.now() + 1 + self.rng.below(20_000) as u32
+        } else {
+            0
+        };
+        for round in 0.. {
+            assert!(
+                round < 100_000,
+                "seed {}: an allocation waits for ever",
+                self.seed
+            );
+            match self
+                .shard
+                .alloc(&mut self.queue, &Key::new(&key), flags, expiry, value.len())
+            {
+                Ok(mut draft) => {
+                    let cut = self.rng.below(value.len() as u64 + 1) as usize;
+                    self.shard.fill(&mut draft, &value[..cut]);
+                    self.device(self.rng.0 as usize % 3);
+                    self.shard.fill(&mut draft, &value[cut..]);
+                    if self.rng.below(50) == 0 {
+                        self.shard.abort(draft);
+                        return;
+                    }
+                    self.shard.link(draft, None);
+                    self.trace(n, "set");
+                    self.model.insert(
+                        n,
+                        Entry {
+                            value,
+                            flags,
+                            expiry,
+                        },
+                    );
+                    return;
+                }
+                Err(AllocError::Busy) => {
+                    self.device(1);
+                    self.shard.tick(&mut self.queue);
+                }
+                Err(e) => panic!("seed {}: {e} for {} bytes", self.seed, value.len()),
+            }
+        }
+    }
+
+    /// A change that needs the item in DRAM, if it is there already.
+    fn change(&mut self, n: u64) {
+        let key = key_of(n);
+        match self.shard.lookup(&Key::new(&key)) {
+            Lookup::Miss => self.missed(n),
+            Lookup::Flash(at) => self.start(n, at, Want::Resident),
+            Lookup::Dram(item) => {
+                let mut entry = self.live(n).expect("not a dead one").clone();
+                match self.rng.below(4) {
+                    0 => {
+                        entry.expiry = self.now() + 1 + self.rng.below(30_000) as u32;
+                        self.shard.set_expiry(item, entry.expiry);
+                    }
+                    1 => {
+                        let value = self.rng.next().to_string().into_bytes();
+                        match self.shard.rewrite(&mut self.queue, item, &value, None) {
+                            Ok(_) => entry.value = value,
+                            Err(AllocError::Busy) => {}
+                            Err(e) => panic!("seed {}: {e}", self.seed),
+                        }
+                    }
+                    2 if entry.value.len() < 50_000 => {
+                        let more = self.value();
+                        let made =
+                            self.shard
+                                .alloc(&mut self.queue, &Key::new(&key), 0, 0, more.len());
+                        // Making room may have moved the item away.
+                        let (Ok(mut draft), Lookup::Dram(item)) =
+                            (made, self.shard.lookup(&Key::new(&key)))
+                        else {
+                            return;
+                        };
+                        self.shard.fill(&mut draft, &more);
+                        let append = self.rng.below(2) == 0;
+                        match self.shard.concat(&mut self.queue, item, draft, append) {
+                            Ok(draft) => {
+                                self.shard.link(draft, None);
+                                let old = std::mem::take(&mut entry.value);
+                                entry.value = if append {
+                                    [old, more].concat()
+                                } else {
+                                    [more, old].concat()
+                                };
+                            }
+                            Err((_, Some(draft))) => self.shard.abort(draft),
+                            Err(_) => {}
+                        }
+                    }
+                    _ => {
+                        self.shard.unlink(item);
+                        self.model.remove(&n);
+                        return;
+                    }
+                }
+                self.trace(n, "changed");
+                self.model.insert(n, entry);
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        // Some keys are popular.
+        let n = self.rng.below(self.keys);
+        let n = if self.rng.below(2) == 0 {
+            n % (self.keys / 20 + 1)
+        } else {
+            n
+        };
+        match self.rng.below(1000) {
+            0..450 => self.get(n),
+            450..800 => self.set(n),
+            800..920 => self.change(n),
+            920..970 => {
+                let key = key_of(n);
+                match self.shard.lookup(&Key::new(&key)) {
+                    Lookup::Dram(item) => {
+                        self.shard.unlink(item);
+                        self.model.remove(&n);
+                    }
+                    Lookup::Miss => self.missed(n),
+                    Lookup::Flash(at) => self.start(n, at, Want::Header),
+                }
+            }
+            970..999 => {
+                self.now_ms += self.rng.below(500_000);
+                self.shard.set_now(self.now_ms);
+            }
+            _ if self.rng.below(40) == 0 => {
+                self.shard.flush_all();
+                self.model.clear();
+            }
+            _ => {}
+        }
+        let most = self.rng.below(3) as usize;
+        self.device(most);
+        if self.rng.below(16) == 0 {
+            self.shard.tick(&mut self.queue);
+        }
+        while self.waiting.len() > 40 {
+            self.device(1);
+            self.shard.tick(&mut self.queue);
+        }
+    }
+
+    /// Drops that the shard counted.
+    fn drops(&self) -> u64 {
+        let s = self.shard.stats();
+        s.evictions
+            + s.tag_drops
+            + s.drops_index
+            + s.reclaim_drops
+            + s.flash_read_errors
+            + s.flash_checksum_errors
+            + s.flash_false_matches
+            + s.drops_error
+    }
+}
+
+fn answer(n: u64, value: &[u8], flags: u32) -> Vec<u8> {
+    let mut out = b"VALUE ".to_vec();
+    out.extend(key_of(n));
+    out.extend(format!(" {flags} {}\r\n", value.len()).into_bytes());
+    out.extend(value);
+    out.extend(b"\r\nEND\r\n");
+    out
+}
+
+fn parse(item: &FlashItem) -> (Vec<u8>, u32) {
+    (item.buf[item.value.clone()].to_vec(), item.meta.flags)
+}
+
+/// The seeds of a test: `SENKO_TEST_FACTOR` times as many where it is set.
+fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
+    let factor = std::env::var("SENKO_TEST_FACTOR")
+        .ok()
+        .and_then(|f| f.parse().ok())
+        .unwrap_or(1);
+    first..first + count * factor
+}
+
+#[test]
+fn all_that_fits_flash_is_found() {
+    for seed in seeds(1_000_000, 3) {
+        let policy = if seed % 2 == 0 {
+            PolicyKind::Lru
+        } else {
+            PolicyKind::S3Fifo
+        };
+        let mut run = Run::new(
+            config(3 << 20, 64 << 20 >> 12, policy, seed),
+            1500,
+            200_000,
+            seed,
+        );
+        for _ in 0..100_000 {
+            run.step();
+        }
+        run.drain();
+        assert!(run.flash_answers > 1000, "seed {seed}: flash is not in use");
+        assert!(
+            run.misses <= run.drops(),
+            "seed {seed}: {} misses, {} drops",
+            run.misses,
+            run.drops()
+        );
+    }
+}
+
+#[test]
+fn nothing_is_lost_while_flash_is_not_full() {
+    for seed in seeds(2_000_000, 1) {
+        fills_flash_but_not_wholly(seed);
+    }
+}
+
+fn fills_flash_but_not_wholly(seed: u64) {
+    let mut run = Run::new(
+        config(8 << 20, 1 << 30 >> 12, PolicyKind::S3Fifo, seed),
+        12000,
+        300_000,
+        seed,
+    );
+    for _ in 0..60_000 {
+        run.step();
+    }
+    run.drain();
+    for n in 0..12000 {
+        run.get(n);
+        run.device(2);
+    }
+    run.drain();
+    let s = run.shard.stats();
+    assert!(s.demotions > 1000 && s.promotions > 100 && s.demotions_clean > 0);
+    assert_eq!(s.reclaim_regions, 0, "flash was to be large enough");
+    assert_eq!(run.misses, 0);
+}
+
+#[test]
+fn reclaim_never_rests() {
+    for seed in seeds(3_000_000, 4) {
+        let mut run = Run::new(
+            config(2 << 20, 4 << 20 >> 12, PolicyKind::S3Fifo, seed),
+            4000,
+            100_000,
+            seed,
+        );
+        for _ in 0..100_000 {
+            run.step();
+        }
+        run.drain();
+        let s = run.shard.stats();
+        assert!(
+            s.reclaim_regions > 20 && s.reinsertions > 20,
+            "seed {seed}: {s:?}"
+        );
+        assert!(
+            run.misses <= run.drops(),
+            "seed {seed}: {} misses, {} drops",
+            run.misses,
+            run.drops()
+        );
+    }
+}
+
+#[test]
+fn errors_torn_writes_and_flipped_bits_are_misses() {
+    for seed in seeds(4_000_000, 4) {
+        let mut run = Run::new(
+            config(2 << 20, 16 << 20 >> 12, PolicyKind::Lru, seed),
+            3000,
+            100_000,
+            seed,
+        );
+        run.queue.fail_one_in = 50;
+        run.queue.tear_one_in = 10;
+        for n in 0..100_000 {
+            run.step();
+            if n % 20 == 0 {
+                run.queue.flip_a_bit();
+            }
+        }
+        run.queue.fail_one_in = 0;
+        run.drain();
+        let s = run.shard.stats();
+        assert!(
+            s.flash_read_errors > 10 && s.flash_checksum_errors > 10 && s.flash_write_errors > 10,
+            "{s:?}"
+        );
+    }
+}
+
+#[test]
+fn dram_alone() {
+    for policy in [PolicyKind::Lru, PolicyKind::S3Fifo] {
+        let mut run = Run::new(config(4 << 20, 0, policy, 41), 3000, 300_000, 41);
+        for _ in 0..100_000 {
+            run.step();
+        }
+        run.drain();
+        assert!(
+            run.misses <= run.drops(),
+            "{} misses, {} drops",
+            run.misses,
+            run.drops()
+        );
+        assert!(run.shard.stats().evictions > 1000);
+    }
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A queue over memory whose completions come when the test says, in an order drawn from a seed, with errors on demand.
+
+use std::sync::Arc;
+
+use senko_io::{
+    AlignedBuf, Completion, DeviceId, FramePool, IoError, Op, PAGE_SIZE, PageBuf, Queue, Tag,
+};
+
+/// The random numbers of the tests: splitmix64.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+    pub fn below(&mut self, n: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+    }
+}
+
+enum Pending {
+    Read {
+        page: u64,
+        pages: usize,
+        buf: PageBuf,
+        token: u64,
+    },
+    Write {
+        page: u64,
+        buf: Arc<AlignedBuf>,
+        first: usize,
+        pages: usize,
+        token: u64,
+    },
+    Other {
+        op: Op,
+        token: u64,
+    },
+}
+
+/// The queue; one device.
+pub struct MemoryQueue {
+    device: Vec<u8>,
+    frames: FramePool,
+    pending: Vec<Pending>,
+    rng: Rng,
+    /// One operation in this many fails; 0: none.
+    pub fail_one_in: u64,
+    /// One write in this many is torn: only a part reaches the device, and the write reports success.
+    pub tear_one_in: u64,
+    pub reads: u64,
+    pub errors: u64,
+}
+
+impl MemoryQueue {
+    pub fn new(pages: usize, frames: &[(usize, usize)], seed: u64) -> MemoryQueue {
+        MemoryQueue {
+            // What an old device holds is not zeroes.
+            device: vec![0xa5; pages * PAGE_SIZE],
+            frames: FramePool::new(frames),
+            pending: Vec::new(),
+            rng: Rng(seed),
+            fail_one_in: 0,
+            tear_one_in: 0,
+            reads: 0,
+            errors: 0,
+        }
+    }
+
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Ends one operation, any.
+    pub fn complete_one(&mut self) -> Option<Completion> {
+        if self.pending.is_empty() {
+            return None;
+        }
+        let n = self.rng.below(self.pending.len() as u64) as usize;
+        let fails = self.fail_one_in != 0 && self.rng.below(self.fail_one_in) == 0;
+        let result = if fails {
+            self.errors += 1;
+            Err(IoError::Os(5))
+        } else {
+            Ok(())
+        };
+        Some(match self.pending.swap_remove(n) {
+            Pending::Read {
+                page,
+                pages,
+                mut buf,
+                token,
+            } => {
+                let at = page as usize * PAGE_SIZE;
+                if result.is_ok() {
+                    buf[..pages * PAGE_SIZE]
+                        .copy_from_slice(&self.device[at..at + pages * PAGE_SIZE]);
+                }
+                Completion {
+                    token,
+                    op: Op::Read,
+                    result,
+                    buf: Some(buf),
+                }
+            }
+            Pending::Write {
+                page,
+                buf,
+                first,
+                pages,
+                token,
+            } => {
+                let mut len = pages * PAGE_SIZE;
+                if self.tear_one_in != 0 && self.rng.below(self.tear_one_in) == 0 {
+                    len = self.rng.below(len as u64) as usize;
+                }
+                let (at, from) = (page as usize * PAGE_SIZE, first * PAGE_SIZE);
+                if result.is_ok() {
+                    self.device[at..at + len].copy_from_slice(&buf[from..from + len]);
+                }
+                drop(buf);
+                Completion {
+                    token,
+                    op: Op::Write,
+                    result,
+                    buf: None,
+                }
+            }
+            Pending::Other { op, token } => Completion {
+                token,
+                op,
+                result,
+                buf: None,
+            },
+        })
+    }
+
+    /// Flips a bit somewhere.
+    pub fn flip_a_bit(&mut self) {
+        let bit = self.rng.below(self.device.len() as u64 * 8);
+        self.device[bit as usize / 8] ^= 1 << (bit % 8);
+    }
+}
+
+impl Queue for MemoryQueue {
+    fn frame(&mut self, pages: usize) -> Option<PageBuf> {
+        self.frames.take(pages)
+    }
+    fn read(&mut self, _: DeviceId, page: u64, pages: usize, buf: PageBuf, _: Tag, token: u64) {
+        self.reads += 1;
+        self.pending.push(Pending::Read {
+            page,
+            pages,
+            buf,
+            token,
+        });
+    }
+    fn write(
+        &mut self,
+        _: DeviceId,
+        page: u64,
+        buf: Arc<AlignedBuf>,
+        first: usize,
+        pages: usize,
+        _: Tag,
+        token: u64,
+    ) {
+        self.pending.push(Pending::Write {
+            page,
+            buf,
+            first,
+            pages,
+            token,
+        });
+    }
+    fn flush(&mut self, _: DeviceId, _: Tag, token: u64) {
+        self.pending.push(Pending::Other {
+            op: Op::Flush,
+            token,
+        });
+    }
+    fn discard(&mut self, _: DeviceId, _: u64, _: u64, _: Tag, token: u64) {
+        self.pending.push(Pending::Other {
+            op: Op::Discard,
+            token,
+        });
+    }
+}

@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `senko load`: options in, results out; the work is [`senko_server::load`]'s.
+//!
+//! Exit is non-zero, with one sentence on stderr, when the run could not be made or finished, when an answer was wrong
+//! (`--verify`), when fewer keys were found than expected (`--expect-found`), and when no request succeeded.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use clap::{Args, ValueEnum};
+use senko_io::Backend;
+use senko_server::load::{
+    self, Amount, FaultKind, Gaps, Gather, KeyCount, Pace, Part, Report, Second, Settings, Step, StepReport, Stretch,
+    Target, Wire,
+};
+use senko_workload::{Histogram, KeyShape, Mix, Popularity, ValueLen};
+use serde_json::{Map, Value, json};
+
+use crate::process;
+use crate::units::{Bytes, Io, parse_size};
+
+/// Arguments of `senko load`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Steps run in this order: --load, the mix (for --requests or --duration), --read-back. With none of them \
+    named, the mix runs for 10 seconds.\n\n\
+    Examples:\n  \
+    senko load --load --keys 1000000 --value-size 4096     write a million keys\n  \
+    senko load --get-ratio 1 --keys 1000000 --duration 30  then read them, Zipf 0.99, 64 connections\n  \
+    senko load --mix ycsb-b --rate 50000 --gaps poisson --duration 60\n      \
+      an open loop: latency counts from when each request was due\n  \
+    senko load --load --bytes 2g --key-size etc --value-size etc --verify\n  \
+    senko load --read-back --last-bytes 1g --bytes 2g --key-size etc --value-size etc --verify --expect-found 0.99\n      \
+      in another process: every byte of the last gigabyte, and 99 % of its keys")]
+pub struct LoadArgs {
+    /// HOST, HOST:PORT, or the path of a Unix socket
+    #[arg(short = 's', long, value_name = "ADDR", default_value = "127.0.0.1:11211")]
+    server: Target,
+    /// Protocol: classic (get, set), meta (mg, ms) or binary
+    #[arg(long, value_name = "NAME", default_value = "classic", help_heading = "Connections")]
+    protocol: ProtocolName,
+    /// Connections, over all threads
+    #[arg(short = 'c', long, value_name = "N", default_value_t = 64, help_heading = "Connections")]
+    connections: usize,
+    /// Threads
+    #[arg(short = 't', long, value_name = "N", default_value_t = 1, help_heading = "Connections")]
+    threads: usize,
+    /// Requests under way on each connection
+    #[arg(short = 'P', long, value_name = "N", default_value_t = 1, help_heading = "Connections")]
+    pipeline: usize,
+    /// Seconds to wait for an answer before the connection is given up
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, help_heading = "Connections")]
+    timeout: Duration,
+    /// I/O backend: auto, uring or posix
+    #[arg(long, value_name = "NAME", default_value = "auto", help_heading = "Connections")]
+    io: Io,
+    /// Answers to let gather before the kernel wakes a thread, and for how many microseconds at most; 1 turns it off
+    /// (default: by the connections in a closed loop, off in an open one)
+    #[arg(long, value_name = "N[:US]", value_parser = gather, help_heading = "Connections")]
+    gather: Option<Gather>,
+
+    /// Write every key once
+    #[arg(long, help_heading = "Steps")]
+    load: bool,
+    /// Read keys back, each once (all, or what --first-key, --last-key or --last-bytes say)
+    #[arg(long, help_heading = "Steps")]
+    read_back: bool,
+    /// Run the mix for this many requests
+    #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration", help_heading = "Steps")]
+    requests: Option<u64>,
+    /// Run the mix for this time (seconds, or with a suffix s, m, h)
+    #[arg(short = 'd', long, value_name = "TIME", value_parser = seconds, help_heading = "Steps")]
+    duration: Option<Duration>,
+    /// Run the mix for this time first, unmeasured
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = "Steps")]
+    warm_up: Option<Duration>,
+    /// Requests a second over all connections (an open loop; without it each answer starts the next request). With --gaps etc alone,
+    /// ETC's own rate
+    #[arg(short = 'r', long, value_name = "N", help_heading = "Steps")]
+    rate: Option<f64>,
+    /// Gaps of the open loop: even, poisson or etc (default poisson)
+    #[arg(long, value_name = "LAW", help_heading = "Steps")]
+    gaps: Option<GapsName>,
+
+    /// Share of the requests that are gets; the rest are sets
+    #[arg(long, value_name = "SHARE", default_value_t = 0.9, help_heading = "Requests")]
+    get_ratio: f64,
+    /// A YCSB mix instead: ycsb-a, b, c, d or f
+    #[arg(long, value_name = "NAME", conflicts_with = "get_ratio", help_heading = "Requests")]
+    mix: Option<Mix>,
+    /// Popularity of keys: uniform, zipf[:S], zipf-ordered[:S], latest[:S], hotcold[:KEYS:REQUESTS] or sequential
+    /// (default zipf:0.99, or what the mix says)
+    #[arg(long, value_name = "LAW", help_heading = "Requests")]
+    dist: Option<Popularity>,
+    /// Keys of one get
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Requests")]
+    multi_get: usize,
+    /// Set a key after its get missed, as a cache's user does
+    #[arg(long, help_heading = "Requests")]
+    set_on_miss: bool,
+    /// Sets ask for no answer
+    #[arg(long, help_heading = "Requests")]
+    noreply: bool,
+    /// Items expire after so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, help_heading = "Requests")]
+    expire: u32,
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Requests")]
+    seed: u64,
+
+    /// How many keys there are
+    #[arg(short = 'k', long, value_name = "N", default_value_t = 1_000_000, help_heading = "Items")]
+    keys: u64,
+    /// As many keys as it takes for keys and values to have so many bytes, such as 2g
+    #[arg(long, value_name = "SIZE", conflicts_with = "keys", help_heading = "Items")]
+    bytes: Option<Bytes>,
+    /// What every key starts with
+    #[arg(long, value_name = "TEXT", default_value = "key", help_heading = "Items")]
+    prefix: String,
+    /// Length of keys: a number of bytes, etc (Facebook's) or shortest
+    #[arg(long, value_name = "LEN", default_value = "16", help_heading = "Items")]
+    key_size: KeyShape,
+    /// Length of values: a number of bytes, MIN-MAX, etc or etc:CAP
+    #[arg(long, value_name = "LEN", default_value = "1000", value_parser = value_len, help_heading = "Items")]
+    value_size: ValueLen,
+    /// A key's value changes its length when it is overwritten
+    #[arg(long, help_heading = "Items")]
+    vary_size: bool,
+    /// --load writes keys in a random order (the same each time) instead of in that of their numbers
+    #[arg(long, help_heading = "Items")]
+    permuted: bool,
+    /// First place of the load order that --read-back reads
+    #[arg(long, value_name = "N", conflicts_with = "last_bytes", help_heading = "Items")]
+    first_key: Option<u64>,
+    /// Last place of the load order that --read-back reads
+    #[arg(long, value_name = "N", conflicts_with = "last_bytes", help_heading = "Items")]
+    last_key: Option<u64>,
+    /// --read-back reads the items written last, so many bytes of keys and values
+    #[arg(long, value_name = "SIZE", help_heading = "Items")]
+    last_bytes: Option<Bytes>,
+
+    /// Check every byte of every value, and that no overwritten or expired value comes back
+    #[arg(long, help_heading = "Checks")]
+    verify: bool,
+    /// Fail if a smaller share of the keys read is found
+    #[arg(long, value_name = "SHARE", help_heading = "Checks")]
+    expect_found: Option<f64>,
+    /// Version that --load writes, or, without --load, the version that the server is known to hold, so that any other is a fault
+    #[arg(long, value_name = "N", help_heading = "Checks")]
+    generation: Option<u32>,
+    /// Process number of the server, to report its processor time
+    #[arg(long, value_name = "PID", help_heading = "Results")]
+    server_pid: Option<u32>,
+    /// One JSON object a line on stdout, nothing else there
+    #[arg(long, help_heading = "Results")]
+    json: bool,
+    /// With --json, also a line for each second
+    #[arg(long, requires = "json", help_heading = "Results")]
+    series: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ProtocolName {
+    Classic,
+    Meta,
+    Binary,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum GapsName {
+    Even,
+    Poisson,
+    Etc,
+}
+
+/// A time: seconds, or a number with a suffix ms, s, m or h.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("\"{text}\" is no time; write seconds, or a number with a suffix ms, s, m or h");
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(digits);
+    let unit = match suffix {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(wrong()),
+    };
+    let value: f64 = number.parse().map_err(|_| wrong())?;
+    let seconds = value * unit;
+    if seconds > 0.0 && seconds <= 1e8 { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
+}
+
+fn gather(text: &str) -> Result<Gather, String> {
+    let wrong = |_| format!("\"{text}\" is no way to gather; write N or N:MICROSECONDS, such as 8:50");
+    let (answers, wait) = text.split_once(':').unwrap_or((text, "50"));
+    let answers = answers.parse().map_err(wrong)?;
+    Ok(Gather { answers, wait: Duration::from_micros(wait.parse().map_err(wrong)?) })
+}
+
+/// As [`ValueLen`] is written, and a size with a suffix.
+fn value_len(text: &str) -> Result<ValueLen, String> {
+    text.parse().or_else(|error: senko_workload::SpecError| match parse_size(text, 1) {
+        Ok(bytes) if bytes < 1 << 31 => Ok(ValueLen::Fixed(bytes as usize)),
+        _ => Err(error.to_string()),
+    })
+}
+
+impl LoadArgs {
+    fn steps(&self) -> Vec<Step> {
+        let amount = match (self.requests, self.duration) {
+            (Some(requests), _) => Some(Amount::Requests(requests)),
+            (None, Some(time)) => Some(Amount::For(time)),
+            (None, None) => None,
+        };
+        let reads_back = self.reads_back();
+        let mut steps = Vec::new();
+        if self.load {
+            steps.push(Step::Load);
+        }
+        if let Some(amount) = amount.or((!self.load && !reads_back).then_some(Amount::For(Duration::from_secs(10)))) {
+            steps.extend(self.warm_up.map(Step::WarmUp));
+            steps.push(Step::Mix(amount));
+        }
+        if reads_back {
+            steps.push(Step::ReadBack);
+        }
+        steps
+    }
+
+    fn reads_back(&self) -> bool {
+        self.read_back || self.first_key.is_some() || self.last_key.is_some() || self.last_bytes.is_some()
+    }
+
+    fn settings(&self) -> Result<Settings> {
+        let mut mix = match &self.mix {
+            Some(mix) => mix.clone(),
+            None => {
+                let zipf = Popularity::Zipf { s: 0.99, scrambled: true };
+                load::reads_and_updates(self.get_ratio, zipf)
+                    .map_err(|_| anyhow!("--get-ratio is a share from 0 to 1, and {} is not", self.get_ratio))?
+            }
+        };
+        if let Some(popularity) = &self.dist {
+            mix.popularity = popularity.clone();
+        }
+        if self.expect_found.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+            bail!("--expect-found is a share from 0 to 1");
+        }
+        let pace = match (self.rate, self.gaps) {
+            (None, None) => Pace::Closed,
+            (rate, gaps) => {
+                let gaps = match gaps {
+                    Some(GapsName::Even) => Gaps::Even,
+                    Some(GapsName::Etc) => Gaps::Etc,
+                    Some(GapsName::Poisson) | None => Gaps::Poisson,
+                };
+                if rate.is_none() && gaps != Gaps::Etc {
+                    bail!("--gaps {} needs --rate", gaps.name());
+                }
+                Pace::Open { rate, gaps }
+            }
+        };
+        let keys = self.bytes.map_or(KeyCount::Keys(self.keys), |bytes| KeyCount::Bytes(bytes.0));
+        let part = match (self.first_key, self.last_key, self.last_bytes) {
+            (_, _, Some(bytes)) => Part::LastBytes(bytes.0),
+            (None, None, None) => Part::All,
+            (first, Some(last), None) => Part::Places(first.unwrap_or(0), last),
+            (Some(_), None, None) => bail!("--first-key needs --last-key"),
+        };
+        Ok(Settings {
+            target: self.server.clone(),
+            wire: match self.protocol {
+                ProtocolName::Classic => Wire::Classic,
+                ProtocolName::Meta => Wire::Meta,
+                ProtocolName::Binary => Wire::Binary,
+            },
+            connections: self.connections,
+            threads: self.threads,
+            pipeline: self.pipeline,
+            keys_per_get: self.multi_get,
+            steps: self.steps(),
+            pace,
+            mix,
+            keys,
+            prefix: self.prefix.clone(),
+            key_shape: self.key_size,
+            value_len: self.value_size,
+            vary_len: self.vary_size,
+            permuted: self.permuted,
+            part,
+            generation: self.generation.unwrap_or(1),
+            generation_known: self.generation.is_some() && !self.load,
+            verify: self.verify,
+            set_on_miss: self.set_on_miss,
+            noreply: self.noreply,
+            expire: self.expire,
+            timeout: self.timeout,
+            gather: self.gather,
+            server_pid: self.server_pid,
+            io: self.io.0,
+            seed: self.seed,
+        })
+    }
+}
+
+/// Runs `senko load`.
+pub fn main(args: LoadArgs) -> Result<()> {
+    let settings = args.settings()?;
+    process::raise_open_files(settings.connections, settings.threads)?;
+    let progress = std::io::stderr().is_terminal();
+    let mut out = std::io::stdout();
+    let report = load::run(&settings, &mut |second| {
+        if args.series {
+            // A reader that went away is met again, and reported, when the results are written.
+            let _ = writeln!(out, "{}", second_json(second));
+        }
+        if progress {
+            show_progress(second);
+        }
+    });
+    if progress {
+        eprint!("\r\x1b[K");
+    }
+    let report = report?;
+    if args.json {
+        for step in &report.steps {
+            writeln!(out, "{}", step_json(&args, &settings, &report, step))?;
+        }
+    } else {
+        writeln!(out, "{report}")?;
+    }
+    report.verdict(args.expect_found).map_err(|why| anyhow!(why))
+}
+
+fn show_progress(second: &Second) {
+    const WIDTH: usize = 24;
+    let Stretch { counts, get, set, .. } = &second.stretch;
+    let full = (second.done * WIDTH as f64) as usize;
+    let mut latencies = get.clone();
+    latencies.merge(set);
+    let found = match counts.reads {
+        0 => String::new(),
+        reads => format!(", {:.2} % found", counts.hits as f64 / reads as f64 * 100.0),
+    };
+    eprint!(
+        "\r\x1b[K{} [{}{}] {:3.0} %  {}/s{found}, p99 {} us",
+        second.step.name(),
+        "#".repeat(full),
+        " ".repeat(WIDTH - full),
+        second.done * 100.0,
+        counts.requests,
+        latencies.quantile(0.99) / 1000
+    );
+    let _ = std::io::stderr().flush();
+}
+
+fn latency_json(latencies: &Histogram) -> Value {
+    if latencies.is_empty() {
+        return Value::Null;
+    }
+    let us = |q: f64| latencies.quantile(q) as f64 / 1e3;
+    json!({
+        "mean": latencies.mean() / 1e3, "p50": us(0.5), "p90": us(0.9), "p99": us(0.99), "p999": us(0.999),
+        "max": latencies.max() as f64 / 1e3, "count": latencies.len(),
+    })
+}
+
+fn second_json(second: &Second) -> Value {
+    let Stretch { counts, get, set, .. } = &second.stretch;
+    json!({
+        "type": "second", "step": second.step.name(), "second": second.second,
+        "requests": counts.requests, "reads": counts.reads, "hits": counts.hits, "sets": counts.sets,
+        "failed": counts.failed, "received_bytes": counts.received, "sent_bytes": counts.sent,
+        "get_us": latency_json(get), "set_us": latency_json(set),
+    })
+}
+
+fn settings_json(args: &LoadArgs, settings: &Settings, report: &Report) -> Value {
+    let (rate, gaps) = match settings.pace {
+        Pace::Closed => (None, None),
+        Pace::Open { rate, gaps } => (rate, Some(gaps.name())),
+    };
+    json!({
+        "server": settings.target.to_string(), "protocol": settings.wire.name(),
+        "connections": settings.connections, "threads": settings.threads, "pipeline": settings.pipeline,
+        "multi_get": settings.keys_per_get, "rate": rate, "gaps": gaps,
+        "get_ratio": settings.mix.share(senko_workload::Op::Read), "dist": settings.mix.popularity.to_string(),
+        "keys": report.keys, "item_bytes": report.item_bytes,
+        "key_size": settings.key_shape.to_string(), "value_size": settings.value_len.to_string(),
+        "vary_size": settings.vary_len, "permuted": settings.permuted,
+        "verify": settings.verify, "generation": settings.generation, "set_on_miss": settings.set_on_miss,
+        "noreply": settings.noreply, "expire": settings.expire, "expect_found": args.expect_found, "seed": settings.seed,
+    })
+}
+
+fn step_json(args: &LoadArgs, settings: &Settings, report: &Report, step: &StepReport) -> Value {
+    let counts = &step.counts;
+    let cpu = |time: load::cpu::CpuTime| {
+        json!({
+            "user_s": time.user.as_secs_f64(), "system_s": time.system.as_secs_f64(),
+            "percent": step.percent(time.total()), "us_per_request": step.us_per_request(time.total()),
+        })
+    };
+    let server_cpu = step.server.map(|server| {
+        let mut all = cpu(server.time);
+        all["busiest_thread_percent"] = json!(step.percent(server.busiest));
+        all
+    });
+    let faults: Map<String, Value> =
+        FaultKind::ALL.iter().map(|kind| (kind.name().to_owned(), json!(step.faults[*kind as usize]))).collect();
+    let samples: Vec<Value> = report
+        .fault_samples
+        .iter()
+        .map(|f| json!({ "kind": f.kind.name(), "key": f.key, "offset": f.offset, "detail": f.detail }))
+        .collect();
+    json!({
+        "type": "step", "step": step.step.name(), "seconds": step.seconds(),
+        "requests": counts.requests, "requests_per_second": step.rate(),
+        "reads": counts.reads, "hits": counts.hits, "found_ratio": step.found_ratio(), "failed_reads": counts.failed_reads,
+        "sets": counts.sets, "stored": counts.stored, "refills": counts.refills, "value_bytes": counts.value_bytes,
+        "received_bytes": counts.received, "sent_bytes": counts.sent,
+        "failed": counts.failed, "timeouts": counts.timeouts, "reconnects": counts.reconnects, "unsent": counts.unsent,
+        "get_us": latency_json(&step.get), "set_us": latency_json(&step.set), "own_lateness_us": latency_json(&step.late),
+        "load_cpu": cpu(step.own_cpu), "server_cpu": server_cpu,
+        "backend": match step.backend { Backend::Uring => "uring", Backend::Posix => "posix" },
+        "faults": faults, "fault_samples": samples, "errors": step.errors,
+        "first_place": report.places.start, "end_place": report.places.end,
+        "settings": settings_json(args, settings, report),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        load: LoadArgs,
+    }
+
+    fn parse(line: &str) -> Result<Settings> {
+        Cli::try_parse_from(std::iter::once("load").chain(line.split_whitespace()))?.load.settings()
+    }
+
+    #[test]
+    fn steps_follow_the_options() {
+        let steps = |line| parse(line).unwrap().steps;
+        assert_eq!(steps(""), [Step::Mix(Amount::For(Duration::from_secs(10)))]);
+        assert_eq!(steps("--load"), [Step::Load]);
+        assert_eq!(steps("--load --read-back"), [Step::Load, Step::ReadBack]);
+        assert_eq!(steps("--last-bytes 3g --bytes 8g"), [Step::ReadBack]);
+        let warm = Step::WarmUp(Duration::from_secs(2));
+        assert_eq!(
+            steps("--load -n 5 --warm-up 2s --read-back"),
+            [Step::Load, warm, Step::Mix(Amount::Requests(5)), Step::ReadBack]
+        );
+    }
+
+    #[test]
+    fn options_reach_the_settings() {
+        let settings = parse("--rate 5000 -s [::1]:12 --value-size 4k --mix ycsb-d --gather 4:20 --generation 3").unwrap();
+        assert_eq!(settings.pace, Pace::Open { rate: Some(5000.0), gaps: Gaps::Poisson });
+        assert_eq!(settings.target.to_string(), "[::1]:12");
+        assert_eq!(settings.value_len, ValueLen::Fixed(4096));
+        assert_eq!(settings.gather, Some(Gather { answers: 4, wait: Duration::from_micros(20) }));
+        assert!(settings.generation_known);
+        assert_eq!(settings.mix.popularity, Popularity::Latest { s: 0.99 });
+        assert_eq!(parse("--gaps etc").unwrap().pace, Pace::Open { rate: None, gaps: Gaps::Etc });
+        assert_eq!(parse("-s /tmp/a.sock").unwrap().target, Target::Unix("/tmp/a.sock".into()));
+        assert_eq!(parse("-s 127.0.0.1").unwrap().target.to_string(), "127.0.0.1:11211");
+    }
+
+    #[test]
+    fn bad_input_is_refused() {
+        for line in [
+            "--gaps even",
+            "--get-ratio 1.5",
+            "--mix ycsb-e",
+            "--first-key 3",
+            "-n 5 -d 5",
+            "--value-size x",
+            "--duration -1",
+            "--expect-found 2",
+            "--keys 5 --bytes 1g",
+            "--series",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//! RLIMIT_MEMLOCK: rings and registered buffers of all processes of a user count against it.
+//!
+//! A ring that was closed a moment ago, also one of a process that ended, is still counted until the kernel has taken it
+//! apart in the background. So a refusal is worth a few more tries, but only where the limit as such is large enough.
+
+use std::time::Duration;
+
+const CAP_IPC_LOCK: u32 = 14;
+const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+
+/// Bytes that this process's user may lock; `None` if there is no limit for it.
+pub(super) fn lockable() -> Option<u64> {
+    if has_ipc_lock() {
+        return None;
+    }
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes the structure, which lives on this stack.
+    if unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } != 0 {
+        return Some(0);
+    }
+    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
+/// Whether the thread has the capability that lifts the limit.
+fn has_ipc_lock() -> bool {
+    let header = [CAPABILITY_VERSION_3, 0];
+    // Effective, permitted and inheritable sets, for capabilities 0 to 31 and 32 to 63.
+    let mut sets = [0u32; 6];
+    // SAFETY: the kernel reads the header and writes two times three words, all on this stack.
+    let done = unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) };
+    done == 0 && sets[0] & 1 << CAP_IPC_LOCK != 0
+}
+
+/// Waits between tries to get `bytes` locked: some if the limit would allow them, none otherwise.
+pub(super) fn patience(bytes: u64) -> impl Iterator<Item = Duration> {
+    let tries = if lockable().is_none_or(|limit| limit >= 4 * bytes) { 50 } else { 0 };
+    std::iter::repeat_n(Duration::from_millis(10), tries)
+}

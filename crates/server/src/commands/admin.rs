@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Commands about the server, not about a key; and the refusals of those that are not served.
+//!
+//! | not served | answer | why |
+//! |---|---|---|
+//! | `watch` | `CLIENT_ERROR watch commands not allowed` | there is no log stream |
+//! | `slabs reassign`, `slabs automove` | `CLIENT_ERROR slab reassignment disabled` | memory moves between classes by itself |
+//! | `lru` | `CLIENT_ERROR lru tuning is not supported` | the policy is chosen at start |
+//! | `lru_crawler disable, sleep, tocrawl` | `CLIENT_ERROR lru crawler tuning is not supported` | expired items are collected all the time |
+
+use senko_io::Queue;
+
+use super::DumpKind;
+use crate::protocol::classic::Line;
+use crate::protocol::number::{expiry, read_u32};
+use crate::protocol::{BAD_FORMAT, ERROR, Tokens};
+use crate::reply::Reply;
+use crate::session::Ctx;
+use crate::shared::Shutdown;
+
+/// What an administrative command asks of its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// Nothing more.
+    Nothing,
+    /// Close the connection once it has been answered.
+    Close,
+    /// Walk over all items.
+    Dump(DumpKind),
+}
+
+/// Runs an administrative command.
+pub(crate) fn admin<Q: Queue>(ctx: &mut Ctx<'_, Q>, line: &Line<'_>, out: &mut Reply) -> Asked {
+    match *line {
+        Line::Version => {
+            let version = ctx.shared.version();
+            out.bytes.extend_from_slice(b"VERSION ");
+            out.line(&version);
+        }
+        Line::Verbosity { level, noreply } => {
+            ctx.shared.set_verbosity(level);
+            if !noreply {
+                out.line("OK");
+            }
+        }
+        Line::MemLimit { mib, noreply } => {
+            let text = memory_limit(ctx, mib);
+            if !noreply {
+                out.line(text);
+            }
+        }
+        Line::Quit => return Asked::Close,
+        Line::Shutdown(rest) => return shutdown(ctx, rest, out),
+        Line::LruCrawler(rest) => return crawler(ctx, rest, out),
+        Line::Slabs(rest) => {
+            let mut tokens = Tokens::new(rest);
+            let (name, arguments) = (tokens.next(), tokens.count());
+            out.line(match (name, arguments) {
+                (Some(b"reassign"), 2) => "CLIENT_ERROR slab reassignment disabled",
+                (Some(b"automove"), 1..) => "CLIENT_ERROR slab reassignment disabled",
+                _ => ERROR,
+            });
+        }
+        Line::Lru(rest) => out.line(match Tokens::new(rest).next() {
+            Some(b"tune" | b"mode" | b"temp_ttl") => "CLIENT_ERROR lru tuning is not supported",
+            _ => ERROR,
+        }),
+        Line::Watch => out.line("CLIENT_ERROR watch commands not allowed"),
+        _ => unreachable!("commands with keys, stats and flush_all do not come here"),
+    }
+    Asked::Nothing
+}
+
+fn shutdown<Q: Queue>(ctx: &mut Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Asked {
+    if !ctx.shared.settings.allow_shutdown {
+        out.line("ERROR: shutdown not enabled");
+        return Asked::Nothing;
+    }
+    let mut tokens = Tokens::new(rest);
+    let how = match (tokens.next(), tokens.next()) {
+        (None, _) => Shutdown::Now,
+        (Some(b"graceful"), None) => Shutdown::Graceful,
+        _ => {
+            out.line("CLIENT_ERROR invalid shutdown mode");
+            return Asked::Nothing;
+        }
+    };
+    ctx.shared.request_shutdown(how);
+    Asked::Close
+}
+
+fn memory_limit<Q: Queue>(ctx: &mut Ctx<'_, Q>, mib: Option<u32>) -> &'static str {
+    match mib {
+        None => ERROR,
+        Some(0..8) => "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m",
+        Some(1_000_000_001..) => "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes",
+        Some(mib) => {
+            let bytes = u64::from(mib) << 20;
+            if ctx.shard.set_dram_limit((bytes / ctx.shared.shards as u64) as usize) {
+                ctx.shared.set_dram_limit(bytes);
+                "OK"
+            } else {
+                "MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust"
+            }
+        }
+    }
+}
+
+fn crawler<Q: Queue>(ctx: &mut Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Asked {
+    let mut tokens = Tokens::new(rest);
+    let (name, argument, extra) = (tokens.next().unwrap_or(&[]), tokens.next(), tokens.next());
+    let text = match (name, argument, extra) {
+        (b"metadump", Some(class), None) => {
+            if ctx.shared.settings.no_dump {
+                "ERROR metadump not allowed"
+            } else if class == b"all" || class == b"hash" {
+                return Asked::Dump(DumpKind::Metadump { class: 0 });
+            } else {
+                match read_class(class) {
+                    Some(class) => return Asked::Dump(DumpKind::Metadump { class }),
+                    None => "BADCLASS invalid class id",
+                }
+            }
+        }
+        (b"crawl", Some(class), None) => {
+            let valid = class == b"all" || class.split(|&b| b == b',').all(|class| read_class(class).is_some());
+            if valid { "OK" } else { "BADCLASS invalid class id" }
+        }
+        (b"sleep" | b"tocrawl", Some(n), None) if read_u32(n).is_none() => BAD_FORMAT,
+        (b"sleep" | b"tocrawl", Some(_), None) | (b"disable", None, None) => {
+            "CLIENT_ERROR lru crawler tuning is not supported"
+        }
+        (b"enable", None, None) => "OK",
+        _ => ERROR,
+    };
+    out.line(text);
+    Asked::Nothing
+}
+
+/// A slab class that may exist.
+fn read_class(text: &[u8]) -> Option<u32> {
+    read_u32(text).filter(|class| (1..super::dump::MAX_CLASSES).contains(class))
+}
+
+/// When a flush is due: `Ok(0)` now, else Unix seconds.
+pub(crate) fn parse_flush<Q: Queue>(ctx: &Ctx<'_, Q>, delay: Option<i64>) -> Result<u32, &'static str> {
+    if ctx.shared.settings.no_flush_all {
+        return Err("CLIENT_ERROR flush_all not allowed");
+    }
+    let delay = delay.ok_or("CLIENT_ERROR invalid exptime argument")?;
+    if delay <= 0 {
+        return Ok(0);
+    }
+    let now = ctx.shard.now();
+    let due = expiry(delay, now, ctx.shared.started);
+    Ok(if due > now { due } else { 0 })
+}
+
+/// Flushes now (0) or at `due`. The session has seen to it that none of its commands is under way on another shard.
+pub(crate) fn flush_all<Q: Queue>(ctx: &mut Ctx<'_, Q>, due: u32) {
+    if due == 0 {
+        ctx.shared.flush();
+    } else {
+        ctx.shared.flush_at(due);
+    }
+    ctx.cursor.flush(ctx.shared, ctx.shard);
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `delete`, `incr`, `decr`, `touch`, and the binary ones.
+
+use senko_cache::{AllocError, Fetched, ItemRef, Want};
+use senko_io::Queue;
+
+use super::{Form, Found, Outcome, Request, find};
+use crate::protocol::binary::{Head, Status};
+use crate::protocol::number::{decimal, push_u64, read_u64};
+use crate::reply::Reply;
+use crate::session::Ctx;
+use crate::shared::Touched;
+
+/// Values longer than this are no numbers (the C library would skip any amount of leading white space).
+const MAX_NUMBER: usize = 1024;
+
+/// Removes a key. Its reply is exact, so a matching tag is read (the header only).
+pub(super) fn delete<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    compare: u64,
+    hint: Option<Fetched>,
+    out: &mut Reply,
+) -> Outcome {
+    let status = match remove(ctx, req, compare, hint) {
+        Ok(status) => status,
+        Err(outcome) => return outcome,
+    };
+    match status {
+        Status::Success => ctx.stats.delete_hits += 1,
+        Status::NotFound => ctx.stats.delete_misses += 1,
+        _ => {}
+    }
+    if ctx.shared.prefixes.is_on() {
+        ctx.shared.prefixes.record(req.key.bytes, Touched::Delete);
+    }
+    match req.form {
+        Form::Binary(head) => match status {
+            Status::Success if head.quiet => {}
+            Status::Success => head.push(&mut out.bytes, Status::Success, 0, 0, 0, 0),
+            status => head.error(&mut out.bytes, status, status.text()),
+        },
+        Form::Text { noreply: true } => {}
+        _ => out.line(if status == Status::Success { "DELETED" } else { "NOT_FOUND" }),
+    }
+    Outcome::Done
+}
+
+/// Removes the key if its unique matches: `Success`, `Exists` or `NotFound`.
+pub(super) fn remove<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    compare: u64,
+    hint: Option<Fetched>,
+) -> Result<Status, Outcome> {
+    let differs = |cas: u64| compare != 0 && compare != cas;
+    match find(ctx, &req.key, hint) {
+        Found::Flash(at) => Err(Outcome::Fetch(at, Want::Header)),
+        Found::Dram(item) => {
+            let cas = ctx.shard.meta(item).cas;
+            if differs(ctx.unique(cas)) {
+                return Ok(Status::Exists);
+            }
+            ctx.shard.unlink(item);
+            Ok(Status::Success)
+        }
+        Found::Header(meta, at) => {
+            if differs(ctx.unique(meta.cas)) {
+                return Ok(Status::Exists);
+            }
+            ctx.shard.remove_flash(at);
+            Ok(Status::Success)
+        }
+        // Neither is asked for here; the header answers both.
+        Found::Answer(_) | Found::OutOfMemory => Err(Outcome::Busy),
+        Found::Absent => Ok(Status::NotFound),
+    }
+}
+
+/// Removes a key whose new value was refused, so that no old value outlives a failed set.
+pub(super) fn forget<Q: Queue>(ctx: &mut Ctx<'_, Q>, req: &Request<'_>, hint: Option<Fetched>) -> Outcome {
+    match remove(ctx, req, 0, hint) {
+        Ok(_) => Outcome::Done,
+        Err(outcome) => outcome,
+    }
+}
+
+/// Sets an expiry.
+pub(super) fn touch<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    expiry: u32,
+    hint: Option<Fetched>,
+    out: &mut Reply,
+) -> Outcome {
+    let reply = match find(ctx, &req.key, hint) {
+        Found::Flash(at) | Found::Header(_, at) => return Outcome::Fetch(at, Want::Resident),
+        Found::Dram(item) => {
+            ctx.shard.hit(item);
+            ctx.shard.set_expiry(item, expiry);
+            ctx.stats.touch_hits += 1;
+            "TOUCHED"
+        }
+        Found::OutOfMemory => {
+            ctx.stats.touch_misses += 1;
+            "SERVER_ERROR out of memory"
+        }
+        Found::Answer(_) => return Outcome::Busy,
+        Found::Absent => {
+            ctx.stats.touch_misses += 1;
+            "NOT_FOUND"
+        }
+    };
+    ctx.stats.cmd_touch += 1;
+    if !matches!(req.form, Form::Text { noreply: true }) {
+        out.line(reply);
+    }
+    Outcome::Done
+}
+
+/// What to count by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Delta {
+    pub incr: bool,
+    pub delta: u64,
+    /// Only if the unique is this (0: any).
+    pub compare: u64,
+    /// Value and expiry to make a missing item with.
+    pub initial: Option<(u64, u32)>,
+    /// The unique to give.
+    pub unique: Option<u64>,
+}
+
+/// How counting ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Counted {
+    /// The new value, and the item that holds it.
+    Now { value: u64, item: ItemRef, created: bool },
+    NotFound,
+    NotNumeric,
+    Exists,
+    OutOfMemory,
+}
+
+/// Counts: the shared part of `incr`, `decr`, `ma` and the binary ones.
+pub(super) fn count<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    by: &Delta,
+    hint: Option<Fetched>,
+) -> Result<Counted, Outcome> {
+    match find(ctx, &req.key, hint) {
+        Found::Flash(at) | Found::Header(_, at) => Err(Outcome::Fetch(at, Want::Resident)),
+        Found::Dram(item) => add(ctx, item, by),
+        Found::OutOfMemory => Ok(Counted::OutOfMemory),
+        Found::Answer(_) => Err(Outcome::Busy),
+        Found::Absent => match by.initial {
+            Some((value, expiry)) => create(ctx, req, value, expiry, by.unique),
+            None => {
+                if by.incr {
+                    ctx.stats.incr_misses += 1;
+                } else {
+                    ctx.stats.decr_misses += 1;
+                }
+                Ok(Counted::NotFound)
+            }
+        },
+    }
+}
+
+fn add<Q: Queue>(ctx: &mut Ctx<'_, Q>, item: ItemRef, by: &Delta) -> Result<Counted, Outcome> {
+    let meta = ctx.shard.meta(item);
+    let len = meta.value_len as usize;
+    if len == 0 || len > MAX_NUMBER {
+        return Ok(Counted::NotNumeric);
+    }
+    if by.compare != 0 && by.compare != ctx.unique(meta.cas) {
+        return Ok(Counted::Exists);
+    }
+    let mut text = [0u8; MAX_NUMBER + 2];
+    let mut at = 0;
+    ctx.shard.value_pieces(item, &mut |piece| {
+        let take = piece.len().min(text.len() - at);
+        text[at..at + take].copy_from_slice(&piece[..take]);
+        at += take;
+    });
+    let Some(old) = read_u64(&text[..len]) else { return Ok(Counted::NotNumeric) };
+    let value = if by.incr { old.wrapping_add(by.delta) } else { old.saturating_sub(by.delta) };
+    // A shorter number keeps the value's length, padded with spaces: memcached rewrites in place.
+    let mut room = [0; 20];
+    let digits = decimal(value, &mut room);
+    let new_len = digits.len().max(len);
+    text[..digits.len()].copy_from_slice(digits);
+    text[digits.len()..new_len].fill(b' ');
+    match ctx.shard.rewrite(ctx.queue, item, &text[..new_len], by.unique) {
+        Ok(item) => {
+            if by.incr {
+                ctx.stats.incr_hits += 1;
+            } else {
+                ctx.stats.decr_hits += 1;
+            }
+            Ok(Counted::Now { value, item, created: false })
+        }
+        Err(AllocError::Busy) => Err(Outcome::Busy),
+        Err(_) => Ok(Counted::OutOfMemory),
+    }
+}
+
+fn create<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    value: u64,
+    expiry: u32,
+    unique: Option<u64>,
+) -> Result<Counted, Outcome> {
+    let mut room = [0; 20];
+    let digits = decimal(value, &mut room);
+    match ctx.shard.alloc(ctx.queue, &req.key, 0, expiry, digits.len()) {
+        Ok(mut draft) => {
+            ctx.shard.fill(&mut draft, digits);
+            let item = ctx.shard.link(draft, unique);
+            Ok(Counted::Now { value, item, created: true })
+        }
+        Err(AllocError::Busy) => Err(Outcome::Busy),
+        Err(_) => Ok(Counted::OutOfMemory),
+    }
+}
+
+/// `incr`, `decr` and the binary ones.
+pub(super) fn arith<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    by: Delta,
+    hint: Option<Fetched>,
+    out: &mut Reply,
+) -> Outcome {
+    let counted = match count(ctx, req, &by, hint) {
+        Ok(counted) => counted,
+        Err(outcome) => return outcome,
+    };
+    match req.form {
+        Form::Binary(head) => answer_binary(ctx, head, counted, out),
+        Form::Text { noreply: true } => {}
+        _ => match counted {
+            Counted::Now { value, .. } => {
+                push_u64(&mut out.bytes, value);
+                out.bytes.extend_from_slice(b"\r\n");
+            }
+            Counted::NotFound => out.line("NOT_FOUND"),
+            Counted::NotNumeric => out.line("CLIENT_ERROR cannot increment or decrement non-numeric value"),
+            // Only a unique that was given can differ, and the text commands take none.
+            Counted::Exists | Counted::OutOfMemory => out.line("SERVER_ERROR out of memory"),
+        },
+    }
+    Outcome::Done
+}
+
+fn answer_binary<Q: Queue>(ctx: &mut Ctx<'_, Q>, head: Head, counted: Counted, out: &mut Reply) {
+    let (status, text) = match counted {
+        Counted::Now { value, item, .. } => {
+            if !head.quiet {
+                let cas = ctx.shard.meta(item).cas;
+                head.push(&mut out.bytes, Status::Success, 0, 0, 8, ctx.unique(cas));
+                out.bytes.extend_from_slice(&value.to_be_bytes());
+            }
+            return;
+        }
+        Counted::NotFound => (Status::NotFound, Status::NotFound.text()),
+        Counted::NotNumeric => (Status::NotNumeric, Status::NotNumeric.text()),
+        Counted::Exists => (Status::Exists, Status::Exists.text()),
+        Counted::OutOfMemory => (Status::OutOfMemory, "Out of memory incrementing value"),
+    };
+    head.error(&mut out.bytes, status, text);
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Walks over all items in DRAM: `lru_crawler metadump`, `stats cachedump`, `stats sizes`.
+//!
+//! A walk goes in parts of bounded size, shard by shard, so that neither the reply nor the time it takes from others
+//! grows with the cache. A part of another shard is asked for with an internal command ([`part_request`]) that only a
+//! virtual connection understands. Items that lie on flash only are not listed: their keys are not in DRAM.
+
+use std::collections::BTreeMap;
+
+use senko_cache::{Shard, SlabClassStats};
+use senko_io::Queue;
+
+use crate::protocol::number::push_u64;
+use crate::session::Ctx;
+
+/// Slab class numbers are below this (memcached's bound).
+pub(super) const MAX_CLASSES: u32 = 64;
+/// A part ends once its text is this long.
+const PART_BYTES: usize = 64 << 10;
+/// Index segments looked at between two looks at the part's length, and most of such steps a part.
+const SEGMENTS: usize = 256;
+const STEPS: usize = 64;
+/// `stats cachedump` answers no more than this, as memcached.
+const CACHEDUMP_BYTES: usize = 2 << 20;
+/// The cursor of a finished walk.
+const END: u64 = u64::MAX;
+
+/// What a walk collects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DumpKind {
+    /// A line of metadata an item; of one class, or of all (0).
+    Metadump { class: u32 },
+    /// Keys of a class, at most `limit` (0: no limit).
+    Cachedump { class: u32, limit: u32 },
+    /// A histogram of sizes.
+    Sizes,
+}
+
+/// A walk under way.
+#[derive(Debug)]
+pub(crate) struct Dump {
+    kind: DumpKind,
+    shard: usize,
+    cursor: u64,
+    items: u32,
+    bytes: usize,
+    sizes: BTreeMap<u32, u64>,
+    /// Another shard was asked for a part.
+    pub waiting: bool,
+}
+
+/// What a walk needs next.
+#[derive(Debug)]
+pub(crate) enum DumpStep {
+    /// A part of this worker's shard.
+    Local(DumpKind, u64),
+    /// This request, sent to that shard.
+    Foreign(usize, Vec<u8>),
+    /// Nothing.
+    Finished,
+}
+
+impl Dump {
+    pub fn new(kind: DumpKind) -> Dump {
+        Dump { kind, shard: 0, cursor: 0, items: 0, bytes: 0, sizes: BTreeMap::new(), waiting: false }
+    }
+
+    /// What comes next; `me` is this worker's shard.
+    pub fn next(&self, me: usize, shards: usize) -> DumpStep {
+        if self.shard >= shards || self.is_full() {
+            DumpStep::Finished
+        } else if self.shard == me {
+            DumpStep::Local(self.kind, self.cursor)
+        } else {
+            DumpStep::Foreign(self.shard, part_request(self.kind, self.cursor))
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        match self.kind {
+            DumpKind::Cachedump { limit, .. } => {
+                (limit != 0 && self.items >= limit) || self.bytes >= CACHEDUMP_BYTES
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes a part (as [`dump_part`] made it) and appends what of it is for the client.
+    pub fn take(&mut self, part: &[u8], out: &mut Vec<u8>) {
+        let (cursor, body) = part.split_at_checked(8).unwrap_or((&[0xff; 8], &[]));
+        self.cursor = u64::from_le_bytes(cursor.try_into().expect("eight bytes were split off"));
+        if self.cursor == END {
+            self.shard += 1;
+            self.cursor = 0;
+        }
+        match self.kind {
+            DumpKind::Metadump { .. } => out.extend_from_slice(body),
+            DumpKind::Cachedump { limit, .. } => {
+                for line in body.split_inclusive(|&b| b == b'\n') {
+                    if (limit != 0 && self.items >= limit) || self.bytes + line.len() > CACHEDUMP_BYTES {
+                        self.bytes = CACHEDUMP_BYTES;
+                        break;
+                    }
+                    self.items += 1;
+                    self.bytes += line.len();
+                    out.extend_from_slice(line);
+                }
+            }
+            DumpKind::Sizes => {
+                for pair in body.chunks_exact(12) {
+                    let size = u32::from_le_bytes(pair[..4].try_into().expect("four bytes"));
+                    let count = u64::from_le_bytes(pair[4..].try_into().expect("eight bytes"));
+                    *self.sizes.entry(size).or_default() += count;
+                }
+            }
+        }
+    }
+
+    /// Appends what stands at the end.
+    pub fn finish(&self, out: &mut Vec<u8>) {
+        for (size, count) in &self.sizes {
+            out.extend_from_slice(format!("STAT {size} {count}\r\n").as_bytes());
+        }
+        out.extend_from_slice(b"END\r\n");
+    }
+}
+
+/// First byte of the internal command; no line of a client that reaches another shard begins with it.
+const INTERNAL: u8 = 0;
+
+/// The internal command for a part.
+fn part_request(kind: DumpKind, cursor: u64) -> Vec<u8> {
+    let (code, class) = match kind {
+        DumpKind::Metadump { class } => (b'm', class),
+        DumpKind::Cachedump { class, .. } => (b'c', class),
+        DumpKind::Sizes => (b's', 0),
+    };
+    let mut request = vec![INTERNAL, code, b' '];
+    push_u64(&mut request, u64::from(class));
+    request.push(b' ');
+    push_u64(&mut request, cursor);
+    request.extend_from_slice(b"\r\n");
+    request
+}
+
+/// Reads the internal command, without its line end.
+pub(crate) fn parse_part_request(line: &[u8]) -> Option<(DumpKind, u64)> {
+    use crate::protocol::number::{read_u32, read_u64};
+    let [INTERNAL, code, rest @ ..] = line else { return None };
+    let mut tokens = crate::protocol::Tokens::new(rest);
+    let class = read_u32(tokens.next()?)?;
+    let cursor = read_u64(tokens.next()?)?;
+    let kind = match code {
+        b'm' => DumpKind::Metadump { class },
+        b'c' => DumpKind::Cachedump { class, limit: 0 },
+        b's' => DumpKind::Sizes,
+        _ => return None,
+    };
+    Some((kind, cursor))
+}
+
+/// A part of this worker's shard: the next cursor (8 bytes, little-endian), then text, or pairs of size and count.
+pub(crate) fn dump_part<Q: Queue>(ctx: &mut Ctx<'_, Q>, kind: DumpKind, from: u64) -> Vec<u8> {
+    let mut part = vec![0; 8];
+    let mut sizes = BTreeMap::new();
+    let mut cursor = Some(from);
+    let classes = ctx.shard.slab_classes();
+    let no_cas = ctx.shared.settings.no_cas;
+    for _ in 0..STEPS {
+        let Some(at) = cursor else { break };
+        let shard: &Shard = ctx.shard;
+        cursor = shard.scan(at, SEGMENTS, &mut |item| {
+            let size = shard.footprint(item);
+            let wanted = |class: u32| class == 0 || class == class_of(&classes, size);
+            let meta = shard.meta(item);
+            match kind {
+                DumpKind::Metadump { class } if wanted(class) => {
+                    part.extend_from_slice(b"key=");
+                    push_uri(&mut part, shard.key(item));
+                    let expiry = if meta.expiry == 0 { -1 } else { i64::from(meta.expiry) };
+                    let line = format!(
+                        " exp={expiry} la={} cas={} fetch={} cls={} size={size}\n",
+                        meta.last_access,
+                        if no_cas { 0 } else { meta.cas },
+                        if meta.fetched { "yes" } else { "no" },
+                        class_of(&classes, size),
+                    );
+                    part.extend_from_slice(line.as_bytes());
+                }
+                DumpKind::Cachedump { class, .. } if wanted(class) => {
+                    part.extend_from_slice(b"ITEM ");
+                    part.extend_from_slice(shard.key(item));
+                    part.extend_from_slice(format!(" [{} b; {} s]\r\n", meta.value_len, meta.expiry).as_bytes());
+                }
+                DumpKind::Sizes => *sizes.entry(size.next_multiple_of(32) as u32).or_insert(0u64) += 1,
+                _ => {}
+            }
+        });
+        if part.len() >= PART_BYTES {
+            break;
+        }
+    }
+    for (size, count) in sizes {
+        part.extend_from_slice(&size.to_le_bytes());
+        part.extend_from_slice(&count.to_le_bytes());
+    }
+    part[..8].copy_from_slice(&cursor.unwrap_or(END).to_le_bytes());
+    part
+}
+
+/// The number of the class whose chunks hold an item of `size` bytes; the largest for what is chained.
+pub(super) fn class_of(classes: &[SlabClassStats], size: usize) -> u32 {
+    let fits = classes.iter().filter(|class| class.chunk_size as usize >= size).min_by_key(|class| class.chunk_size);
+    fits.or(classes.iter().max_by_key(|class| class.chunk_size)).map_or(1, |class| class.id)
+}
+
+/// Appends a key URI-encoded.
+fn push_uri(out: &mut Vec<u8>, key: &[u8]) {
+    for &b in key {
+        if b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~') {
+            out.push(b);
+        } else {
+            out.extend_from_slice(format!("%{b:02X}").as_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn part_requests_round_trip() {
+        for kind in [DumpKind::Metadump { class: 3 }, DumpKind::Cachedump { class: 9, limit: 0 }, DumpKind::Sizes] {
+            let request = part_request(kind, u64::MAX - 1);
+            let line = request.strip_suffix(b"\r\n").unwrap();
+            assert_eq!(parse_part_request(line), Some((kind, u64::MAX - 1)));
+        }
+        assert_eq!(parse_part_request(b"get a"), None);
+    }
+
+    #[test]
+    fn cachedump_stops_at_its_limit() {
+        let mut dump = Dump::new(DumpKind::Cachedump { class: 1, limit: 2 });
+        let mut part = END.to_le_bytes().to_vec();
+        part.extend_from_slice(b"ITEM a [1 b; 0 s]\r\nITEM b [1 b; 0 s]\r\nITEM c [1 b; 0 s]\r\n");
+        let mut out = Vec::new();
+        dump.take(&part, &mut out);
+        dump.finish(&mut out);
+        assert_eq!(out, b"ITEM a [1 b; 0 s]\r\nITEM b [1 b; 0 s]\r\nEND\r\n");
+        assert!(matches!(dump.next(0, 5), DumpStep::Finished));
+    }
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `get`, `gets`, `gat`, `gats`, and the binary get and touch.
+//!
+//! A record on flash holds the complete answer of a `get` (paper B), so that answer is sent from the frame it was read
+//! into; `gets` and the binary protocol write a header of their own and send the value from the frame. An item in DRAM
+//! is one copy, or, above [`COPY_LIMIT`], sent from where it lies.
+
+use senko_cache::{Fetched, FlashItem, ItemRef, Meta, Shard, Want};
+use senko_io::Queue;
+
+use super::{COPY_LIMIT, Found, Outcome, Request, find};
+use crate::protocol::binary::{Head, Status};
+use crate::protocol::number::push_u64;
+use crate::reply::Reply;
+use crate::session::Ctx;
+use crate::shared::Touched;
+
+/// Bytes of `END\r\n`, with which each record's answer closes.
+const END: &[u8; 5] = b"END\r\n";
+
+/// Counts a lookup: as a get, or as a touch.
+pub(super) fn count<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &[u8], touch: bool, hit: bool) {
+    let stats = &mut *ctx.stats;
+    if touch {
+        stats.cmd_touch += 1;
+        stats.touch_hits += u64::from(hit);
+        stats.touch_misses += u64::from(!hit);
+    } else {
+        stats.cmd_get += 1;
+        stats.get_hits += u64::from(hit);
+        stats.get_misses += u64::from(!hit);
+    }
+    if ctx.shared.prefixes.is_on() {
+        ctx.shared.prefixes.record(key, Touched::Get { hit });
+    }
+}
+
+/// One key of a text command.
+pub(super) fn text<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    touch: Option<u32>,
+    cas: bool,
+    last: bool,
+    hint: Option<Fetched>,
+    out: &mut Reply,
+) -> Outcome {
+    // A fetch for an answer has counted the access already.
+    let counted = hint.is_some() && touch.is_none();
+    match find(ctx, &req.key, hint) {
+        Found::Flash(at) | Found::Header(_, at) => {
+            return Outcome::Fetch(at, if touch.is_some() { Want::Resident } else { Want::Answer });
+        }
+        Found::Dram(item) => {
+            if !counted {
+                ctx.shard.hit(item);
+            }
+            if let Some(expiry) = touch {
+                ctx.shard.set_expiry(item, expiry);
+            }
+            let meta = ctx.shard.meta(item);
+            if cas {
+                value_line(&mut out.bytes, req.key.bytes, &meta, ctx.unique(meta.cas));
+                push_value(ctx.shard, item, &meta, true, req.remote, out);
+                if last {
+                    out.bytes.extend_from_slice(END);
+                }
+            } else if meta.value_len <= COPY_LIMIT || req.remote {
+                ctx.shard.copy_answer(item, last, &mut out.bytes);
+            } else {
+                pin_answer(ctx.shard, item, last, out);
+            }
+            count(ctx, req.key.bytes, touch.is_some(), true);
+        }
+        Found::Answer(found) => {
+            if cas {
+                value_line(&mut out.bytes, req.key.bytes, &found.meta, ctx.unique(found.meta.cas));
+                push_flash_value(found, true, req.remote, out);
+                if last {
+                    out.bytes.extend_from_slice(END);
+                }
+            } else {
+                let mut range = found.answer;
+                if !last {
+                    range.end -= END.len();
+                }
+                if req.remote {
+                    out.bytes.extend_from_slice(&found.buf[range]);
+                } else {
+                    out.page(found.buf, range);
+                }
+            }
+            count(ctx, req.key.bytes, false, true);
+        }
+        Found::OutOfMemory if touch.is_some() => {
+            // The item is there and stays as it was: not a miss.
+            count(ctx, req.key.bytes, true, false);
+            out.line("SERVER_ERROR out of memory writing get response");
+        }
+        Found::Absent | Found::OutOfMemory => {
+            if last {
+                out.bytes.extend_from_slice(END);
+            }
+            count(ctx, req.key.bytes, touch.is_some(), false);
+        }
+    }
+    Outcome::Done
+}
+
+/// Appends `VALUE key flags length unique`.
+fn value_line(out: &mut Vec<u8>, key: &[u8], meta: &Meta, unique: u64) {
+    out.extend_from_slice(b"VALUE ");
+    out.extend_from_slice(key);
+    out.push(b' ');
+    push_u64(out, u64::from(meta.flags));
+    out.push(b' ');
+    push_u64(out, u64::from(meta.value_len));
+    out.push(b' ');
+    push_u64(out, unique);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends an item's value, with its line end if `crlf`.
+pub(super) fn push_value(shard: &mut Shard, item: ItemRef, meta: &Meta, crlf: bool, remote: bool, out: &mut Reply) {
+    if meta.value_len <= COPY_LIMIT || remote {
+        shard.copy_value(item, &mut out.bytes);
+        if crlf {
+            out.bytes.extend_from_slice(b"\r\n");
+        }
+        return;
+    }
+    let mut count = 0;
+    shard.value_pieces(item, &mut |_| count += 1);
+    let mut pins: Vec<u64> = (0..count).map(|_| shard.pin(item)).collect();
+    let mut left = meta.value_len as usize + if crlf { 2 } else { 0 };
+    shard.value_pieces(item, &mut |piece| {
+        let piece = &piece[..piece.len().min(left)];
+        left -= piece.len();
+        if !piece.is_empty() {
+            let pin = pins.pop().expect("one pin a piece");
+            out.pinned(piece, pin);
+        }
+    });
+    // A last piece that held nothing but the line end.
+    for pin in pins {
+        shard.unpin(pin);
+    }
+}
+
+/// Appends an item's complete answer, pinned.
+fn pin_answer(shard: &mut Shard, item: ItemRef, end: bool, out: &mut Reply) {
+    let mut count = 0;
+    shard.answer_pieces(item, end, &mut |_| count += 1);
+    let mut pins: Vec<u64> = (0..count).map(|_| shard.pin(item)).collect();
+    shard.answer_pieces(item, end, &mut |piece| {
+        let pin = pins.pop().expect("one pin a piece");
+        out.pinned(piece, pin);
+    });
+}
+
+/// Appends the value of a record that was read, with its line end if `crlf`.
+pub(super) fn push_flash_value(found: FlashItem, crlf: bool, remote: bool, out: &mut Reply) {
+    let mut range = found.value;
+    if crlf {
+        // In the answer the value is followed by its line end.
+        range.end += 2;
+    }
+    if remote {
+        out.bytes.extend_from_slice(&found.buf[range]);
+    } else if !range.is_empty() {
+        out.page(found.buf, range);
+    }
+}
+
+/// The binary get, get-and-touch and touch.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn binary<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    head: Head,
+    touch: Option<u32>,
+    with_key: bool,
+    with_value: bool,
+    hint: Option<Fetched>,
+    out: &mut Reply,
+) -> Outcome {
+    let counted = hint.is_some() && touch.is_none();
+    let key: &[u8] = if with_key { req.key.bytes } else { &[] };
+    match find(ctx, &req.key, hint) {
+        Found::Flash(at) | Found::Header(_, at) => {
+            return Outcome::Fetch(at, if touch.is_some() { Want::Resident } else { Want::Answer });
+        }
+        Found::Dram(item) => {
+            if !counted {
+                ctx.shard.hit(item);
+            }
+            if let Some(expiry) = touch {
+                ctx.shard.set_expiry(item, expiry);
+            }
+            let meta = ctx.shard.meta(item);
+            binary_hit(&mut out.bytes, head, &meta, key, with_value, ctx.unique(meta.cas));
+            if with_value {
+                push_value(ctx.shard, item, &meta, false, req.remote, out);
+            }
+            count(ctx, req.key.bytes, touch.is_some(), true);
+        }
+        Found::Answer(found) => {
+            binary_hit(&mut out.bytes, head, &found.meta, key, with_value, ctx.unique(found.meta.cas));
+            push_flash_value(found, false, req.remote, out);
+            count(ctx, req.key.bytes, false, true);
+        }
+        Found::OutOfMemory if touch.is_some() => {
+            count(ctx, req.key.bytes, true, false);
+            head.error(&mut out.bytes, Status::OutOfMemory, Status::OutOfMemory.text());
+        }
+        Found::Absent | Found::OutOfMemory => {
+            count(ctx, req.key.bytes, touch.is_some(), false);
+            if head.quiet {
+            } else if with_key {
+                head.push(&mut out.bytes, Status::NotFound, 0, key.len(), key.len(), 0);
+                out.bytes.extend_from_slice(key);
+            } else {
+                head.error(&mut out.bytes, Status::NotFound, Status::NotFound.text());
+            }
+        }
+    }
+    Outcome::Done
+}
+
+fn binary_hit(out: &mut Vec<u8>, head: Head, meta: &Meta, key: &[u8], with_value: bool, unique: u64) {
+    let value = if with_value { meta.value_len as usize } else { 0 };
+    head.push(out, Status::Success, 4, key.len(), 4 + key.len() + value, unique);
+    out.extend_from_slice(&meta.flags.to_be_bytes());
+    out.extend_from_slice(key);
+}

@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `mg`, `md`, `ma`, `me`: what they do and what they return. (`ms` is with the storage commands.)
+//!
+//! Returned flags stand in the order in which they were asked for, and a flag that changes the item takes effect at
+//! its place in that order, as in memcached: `mg k t T30` returns the old time, `mg k T30 t` the new one.
+
+use senko_cache::{AllocError, Fetched, FlashItem, ItemRef, Meta, Want};
+use senko_io::Queue;
+
+use super::change::{Counted, Delta};
+use super::{Found, Outcome, Request, change, find, get as value};
+use crate::protocol::Tokens;
+use crate::protocol::binary::Status;
+use crate::protocol::meta::Flags;
+use crate::protocol::number::{decimal, push_base64, push_u64};
+use crate::reply::Reply;
+use crate::session::Ctx;
+use crate::shared::Touched;
+
+/// Calls `each` with every flag, in order, and its whole token.
+pub(super) fn each_flag(text: &[u8], mut each: impl FnMut(u8, &[u8])) {
+    for token in Tokens::new(text) {
+        each(token[0], token);
+    }
+}
+
+/// Appends a flag with a number.
+pub(super) fn push_number(out: &mut Vec<u8>, flag: u8, n: u64) {
+    out.extend_from_slice(&[b' ', flag]);
+    push_u64(out, n);
+}
+
+/// Appends the flags that are returned whatever happened: the opaque and the key.
+pub(super) fn push_echo(out: &mut Vec<u8>, flag: u8, token: &[u8], key: &[u8], base64: bool) {
+    match flag {
+        b'O' => {
+            out.push(b' ');
+            out.extend_from_slice(token);
+        }
+        b'k' => {
+            out.extend_from_slice(b" k");
+            if base64 {
+                push_base64(out, key);
+                out.extend_from_slice(b" b");
+            } else {
+                out.extend_from_slice(key);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Appends what is left of an item's life: -1 for ever.
+fn push_ttl(out: &mut Vec<u8>, expiry: u32, now: u32) {
+    if expiry == 0 {
+        out.extend_from_slice(b" t-1");
+    } else {
+        push_number(out, b't', u64::from(expiry.saturating_sub(now)));
+    }
+}
+
+/// A reply of `mg` that is being written, and what the item shall become.
+struct Line {
+    /// The item as the flags so far have left it.
+    meta: Meta,
+    now: u32,
+    created: bool,
+    /// The client wins the right to recache.
+    won: bool,
+}
+
+impl Line {
+    /// Writes the first line; what the flags change is in `self` afterwards.
+    fn write<Q: Queue>(&mut self, ctx: &Ctx<'_, Q>, req: &Request<'_>, flags: &Flags, out: &mut Vec<u8>) {
+        if flags.value {
+            out.extend_from_slice(b"VA ");
+            push_u64(out, u64::from(self.meta.value_len));
+        } else {
+            out.extend_from_slice(b"HD");
+        }
+        let meta = &mut self.meta;
+        each_flag(req.text, |flag, token| match flag {
+            b'T' => meta.expiry = flags.ttl.unwrap_or(meta.expiry),
+            b'N' if self.created => {
+                meta.expiry = flags.vivify.unwrap_or(meta.expiry);
+                self.won = true;
+            }
+            b'R' => {
+                let soon = flags.recache.is_some_and(|recache| meta.expiry != 0 && meta.expiry < recache);
+                self.won |= soon && !meta.won && !self.created;
+            }
+            b's' => push_number(out, b's', u64::from(meta.value_len)),
+            b't' => push_ttl(out, meta.expiry, self.now),
+            b'c' => push_number(out, b'c', ctx.unique(meta.cas)),
+            b'f' => push_number(out, b'f', u64::from(meta.flags)),
+            b'l' => push_number(out, b'l', u64::from(self.now.saturating_sub(meta.last_access))),
+            b'h' => out.extend_from_slice(if meta.fetched { b" h1" } else { b" h0" }),
+            _ => push_echo(out, flag, token, req.key.bytes, meta.binary_key),
+        });
+        if meta.won {
+            out.extend_from_slice(b" Z");
+        }
+        if meta.stale {
+            out.extend_from_slice(b" X");
+            self.won |= !meta.won;
+        }
+        if self.won {
+            out.extend_from_slice(b" W");
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Whether the reply of `mg` for this item would mark it, so that it has to be in DRAM.
+fn would_win(meta: &Meta, flags: &Flags) -> bool {
+    let soon = flags.recache.is_some_and(|recache| meta.expiry != 0 && meta.expiry < recache);
+    !meta.won && (meta.stale || soon)
+}
+
+/// `mg`.
+pub(super) fn get<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    flags: &Flags,
+    hint: Option<Fetched>,
+    out: &mut Reply,
+) -> Outcome {
+    // What is asked about the last access, and every change of metadata, is exact only in DRAM.
+    let resident = flags.history || flags.ttl.is_some() || flags.vivify.is_some();
+    let want = if resident {
+        Want::Resident
+    } else if flags.no_update && !flags.value {
+        Want::Header
+    } else {
+        Want::Answer
+    };
+    // A fetch for an answer has counted the access already.
+    let counted = hint.is_some() && want == Want::Answer;
+    match find(ctx, &req.key, hint) {
+        Found::Flash(at) => return Outcome::Fetch(at, want),
+        Found::Header(meta, at) => {
+            if want != Want::Header || would_win(&meta, flags) {
+                return Outcome::Fetch(at, if want == Want::Header { Want::Resident } else { want });
+            }
+            let mut line = Line { meta, now: ctx.shard.now(), created: false, won: false };
+            line.write(ctx, req, flags, &mut out.bytes);
+            value::count(ctx, req.key.bytes, false, true);
+        }
+        Found::Answer(found) => return flash_hit(ctx, req, flags, found, out),
+        Found::Dram(item) => {
+            dram_hit(ctx, req, flags, item, false, counted, out);
+            value::count(ctx, req.key.bytes, flags.ttl.is_some(), true);
+        }
+        Found::OutOfMemory => {
+            value::count(ctx, req.key.bytes, flags.ttl.is_some(), false);
+            out.line("SERVER_ERROR out of memory");
+        }
+        Found::Absent => match flags.vivify {
+            Some(expiry) => match vivify(ctx, req, flags, expiry) {
+                Ok(item) => {
+                    dram_hit(ctx, req, flags, item, true, false, out);
+                    value::count(ctx, req.key.bytes, flags.ttl.is_some(), true);
+                }
+                Err(AllocError::Busy) => return Outcome::Busy,
+                Err(_) => miss(ctx, req, flags, out),
+            },
+            None => miss(ctx, req, flags, out),
+        },
+    }
+    Outcome::Done
+}
+
+fn miss<Q: Queue>(ctx: &mut Ctx<'_, Q>, req: &Request<'_>, flags: &Flags, out: &mut Reply) {
+    value::count(ctx, req.key.bytes, flags.ttl.is_some(), false);
+    if flags.quiet {
+        return;
+    }
+    out.bytes.extend_from_slice(b"EN");
+    each_flag(req.text, |flag, token| push_echo(&mut out.bytes, flag, token, req.key.bytes, flags.base64));
+    out.bytes.extend_from_slice(b"\r\n");
+}
+
+/// The item that `N` makes on a miss: no value, and the right to fill it goes with the reply.
+fn vivify<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    flags: &Flags,
+    expiry: u32,
+) -> Result<ItemRef, AllocError> {
+    let mut draft = ctx.shard.alloc(ctx.queue, &req.key, 0, expiry, 0)?;
+    ctx.shard.set_draft_binary_key(&mut draft, flags.base64);
+    Ok(ctx.shard.link(draft, flags.unique))
+}
+
+fn dram_hit<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    flags: &Flags,
+    item: ItemRef,
+    created: bool,
+    counted: bool,
+    out: &mut Reply,
+) {
+    let old = ctx.shard.meta(item);
+    let mut line = Line { meta: old, now: ctx.shard.now(), created, won: false };
+    line.write(ctx, req, flags, &mut out.bytes);
+    let new = line.meta;
+    if flags.value {
+        value::push_value(ctx.shard, item, &old, true, req.remote, out);
+    }
+    if new.expiry != old.expiry || flags.ttl.is_some() {
+        ctx.shard.set_expiry(item, new.expiry);
+    }
+    if line.won {
+        ctx.shard.set_marks(item, old.stale, true);
+    }
+    if !flags.no_update && !counted {
+        ctx.shard.hit(item);
+    }
+}
+
+fn flash_hit<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    flags: &Flags,
+    found: FlashItem,
+    out: &mut Reply,
+) -> Outcome {
+    if would_win(&found.meta, flags) {
+        // The win must be written down: the item has to come to DRAM.
+        return match ctx.shard.lookup(&req.key) {
+            senko_cache::Lookup::Flash(at) => Outcome::Fetch(at, Want::Resident),
+            // The shard changed since the read (it was promoted): the next run sees it as it is now.
+            _ => Outcome::Busy,
+        };
+    }
+    let mut line = Line { meta: found.meta, now: ctx.shard.now(), created: false, won: false };
+    line.write(ctx, req, flags, &mut out.bytes);
+    if flags.value {
+        value::push_flash_value(found, true, req.remote, out);
+    }
+    value::count(ctx, req.key.bytes, false, true);
+    Outcome::Done
+}
+
+/// `md`.
+pub(super) fn delete<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    flags: &Flags,
+    hint: Option<Fetched>,
+    out: &mut Reply,
+) -> Outcome {
+    let status = if flags.invalidate || flags.remove_value {
+        mark(ctx, req, flags, hint)
+    } else {
+        // A unique of 0 compares as any other here.
+        match flags.compare {
+            Some(0) if !ctx.shared.settings.no_cas => zero_compare(ctx, req, hint),
+            compare => change::remove(ctx, req, compare.unwrap_or(0), hint),
+        }
+    };
+    let status = match status {
+        Ok(status) => status,
+        Err(outcome) => return outcome,
+    };
+    let code = match status {
+        Status::Success => {
+            ctx.stats.delete_hits += u64::from(!flags.invalidate);
+            "HD"
+        }
+        Status::Exists => {
+            ctx.stats.delete_misses += 1;
+            "EX"
+        }
+        Status::NotFound => {
+            ctx.stats.delete_misses += 1;
+            "NF"
+        }
+        _ => {
+            out.line("SERVER_ERROR out of memory");
+            return Outcome::Done;
+        }
+    };
+    if ctx.shared.prefixes.is_on() {
+        ctx.shared.prefixes.record(req.key.bytes, Touched::Delete);
+    }
+    if code == "HD" && flags.quiet {
+        return Outcome::Done;
+    }
+    out.bytes.extend_from_slice(code.as_bytes());
+    each_flag(req.text, |flag, token| push_echo(&mut out.bytes, flag, token, req.key.bytes, flags.base64));
+    out.bytes.extend_from_slice(b"\r\n");
+    Outcome::Done
+}
+
+/// `md` with `C0`: no item has that unique, so it is only asked whether the key is there.
+fn zero_compare<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    hint: Option<Fetched>,
+) -> Result<Status, Outcome> {
+    match find(ctx, &req.key, hint) {
+        Found::Flash(at) => Err(Outcome::Fetch(at, Want::Header)),
+        Found::Absent => Ok(Status::NotFound),
+        _ => Ok(Status::Exists),
+    }
+}
+
+/// `md` with `I` or `x`: the item stays, stale or without its value.
+fn mark<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    flags: &Flags,
+    hint: Option<Fetched>,
+) -> Result<Status, Outcome> {
+    let mut item = match find(ctx, &req.key, hint) {
+        Found::Flash(at) | Found::Header(_, at) => return Err(Outcome::Fetch(at, Want::Resident)),
+        Found::Dram(item) => item,
+        Found::OutOfMemory => return Ok(Status::OutOfMemory),
+        Found::Answer(_) => return Err(Outcome::Busy),
+        Found::Absent => return Ok(Status::NotFound),
+    };
+    let old = ctx.shard.meta(item);
+    if flags.compare.is_some_and(|unique| unique != ctx.unique(old.cas)) {
+        return Ok(Status::Exists);
+    }
+    if flags.remove_value {
+        // A tombstone takes the item's place: no value, and only the flags and expiry that the command gives.
+        let expiry = flags.ttl.unwrap_or(0);
+        let mut draft = match ctx.shard.alloc(ctx.queue, &req.key, flags.client_flags, expiry, 0) {
+            Ok(draft) => draft,
+            Err(AllocError::Busy) => return Err(Outcome::Busy),
+            Err(_) => return Ok(Status::OutOfMemory),
+        };
+        ctx.shard.set_draft_binary_key(&mut draft, old.binary_key);
+        item = ctx.shard.link(draft, Some(flags.unique.unwrap_or(old.cas)));
+    }
+    if flags.invalidate {
+        if let Some(expiry) = flags.ttl {
+            ctx.shard.set_expiry(item, expiry);
+        }
+        // The token goes too, so that the next client can win it.
+        ctx.shard.set_marks(item, true, false);
+        let cas = flags.unique.unwrap_or_else(|| ctx.shard.next_cas());
+        ctx.shard.set_cas(item, cas);
+    }
+    Ok(Status::Success)
+}
+
+/// `ma`.
+pub(super) fn arith<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    incr: bool,
+    flags: &Flags,
+    hint: Option<Fetched>,
+    out: &mut Reply,
+) -> Outcome {
+    let by = Delta {
+        incr,
+        delta: flags.delta,
+        compare: flags.compare.unwrap_or(0),
+        initial: flags.vivify.map(|_| (flags.initial, 0)),
+        unique: flags.unique,
+    };
+    let counted = match change::count(ctx, req, &by, hint) {
+        Ok(counted) => counted,
+        Err(outcome) => return outcome,
+    };
+    let code = match counted {
+        Counted::Now { value, item, created } => {
+            counted_line(ctx, req, flags, value, item, created, out);
+            return Outcome::Done;
+        }
+        Counted::NotNumeric => {
+            out.line("CLIENT_ERROR cannot increment or decrement non-numeric value");
+            return Outcome::Done;
+        }
+        Counted::OutOfMemory => {
+            out.line("SERVER_ERROR out of memory");
+            return Outcome::Done;
+        }
+        Counted::NotFound => "NF",
+        Counted::Exists => "EX",
+    };
+    out.bytes.extend_from_slice(code.as_bytes());
+    each_flag(req.text, |flag, token| push_echo(&mut out.bytes, flag, token, req.key.bytes, flags.base64));
+    out.bytes.extend_from_slice(b"\r\n");
+    Outcome::Done
+}
+
+fn counted_line<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    flags: &Flags,
+    value: u64,
+    item: ItemRef,
+    created: bool,
+    out: &mut Reply,
+) {
+    let meta = ctx.shard.meta(item);
+    let now = ctx.shard.now();
+    let mut expiry = meta.expiry;
+    let mut room = [0; 20];
+    let digits = decimal(value, &mut room);
+    let unique = ctx.unique(meta.cas);
+    let start = out.bytes.len();
+    if flags.value {
+        out.bytes.extend_from_slice(b"VA ");
+        push_u64(&mut out.bytes, digits.len() as u64);
+    } else {
+        out.bytes.extend_from_slice(b"HD");
+    }
+    each_flag(req.text, |flag, token| match flag {
+        b'c' => push_number(&mut out.bytes, b'c', unique),
+        b't' => push_ttl(&mut out.bytes, expiry, now),
+        b'T' => expiry = flags.ttl.unwrap_or(expiry),
+        b'N' if created => expiry = flags.vivify.unwrap_or(expiry),
+        _ => push_echo(&mut out.bytes, flag, token, req.key.bytes, flags.base64),
+    });
+    out.bytes.extend_from_slice(b"\r\n");
+    if flags.value {
+        out.bytes.extend_from_slice(digits);
+        out.bytes.extend_from_slice(b"\r\n");
+    }
+    if flags.quiet && !created {
+        // Silent when it counted; but an item that was made is always reported, as in memcached.
+        out.bytes.truncate(start);
+    }
+    if expiry != meta.expiry {
+        ctx.shard.set_expiry(item, expiry);
+    }
+}
+
+/// `me`: one line about an item, for people.
+pub(super) fn debug<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    _base64: bool,
+    hint: Option<Fetched>,
+    out: &mut Reply,
+) -> Outcome {
+    let item = match find(ctx, &req.key, hint) {
+        Found::Flash(at) | Found::Header(_, at) => return Outcome::Fetch(at, Want::Resident),
+        Found::Dram(item) => Some(item),
+        Found::Answer(_) => return Outcome::Busy,
+        Found::Absent | Found::OutOfMemory => None,
+    };
+    ctx.stats.cmd_meta += 1;
+    let Some(item) = item else {
+        out.line("EN");
+        return Outcome::Done;
+    };
+    let meta = ctx.shard.meta(item);
+    let now = ctx.shard.now();
+    out.bytes.extend_from_slice(b"ME ");
+    if meta.binary_key {
+        push_base64(&mut out.bytes, req.key.bytes);
+    } else {
+        out.bytes.extend_from_slice(req.key.bytes);
+    }
+    let expiry = if meta.expiry == 0 { -1 } else { i64::from(now) - i64::from(meta.expiry) };
+    let size = ctx.shard.footprint(item);
+    let class = super::dump::class_of(&ctx.shard.slab_classes(), size);
+    let line = format!(
+        " exp={expiry} la={} cas={} fetch={} cls={class} size={size}\r\n",
+        now.saturating_sub(meta.last_access),
+        ctx.unique(meta.cas),
+        if meta.fetched { "yes" } else { "no" },
+    );
+    out.bytes.extend_from_slice(line.as_bytes());
+    Outcome::Done
+}

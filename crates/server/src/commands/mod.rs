@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What each command does to the shard.
+//!
+//! A command is a function of its [`Request`] and of how its last fetch ended. It looks the key up; if only flash can
+//! tell, it returns [`Outcome::Fetch`] before it has written anything, and [`crate::session`] runs it again from its
+//! start when the fetch has ended. So no command keeps state across a wait except a storage command's [`Draft`].
+//!
+//! Which commands may read flash (a tag alone may never decide a reply that has to be exact):
+//!
+//! | command | on a matching tag |
+//! |---|---|
+//! | get, gets, mg with no history flag, binary get | the item (`Want::Answer`) |
+//! | set, ms in set mode | nothing: the old item is dropped unread |
+//! | add, replace, cas, delete, md, mg without access | whether it is there, and its unique (`Want::Header`) |
+//! | append, prepend, incr, decr, touch, gat, ma, mg with h l T N R, md with I or x, me | the item in DRAM (`Want::Resident`) |
+
+mod admin; // commands about the server: flush_all, verbosity, cache_memlimit, shutdown, what is refused
+mod change; // delete, incr, decr, touch
+mod dump; // walks over all items: metadump, cachedump, stats sizes
+mod get; // get, gets, gat, gats, binary get and touch
+mod meta; // mg, md, ma, me
+mod stats; // the sections of stats, in text and binary
+mod store; // set, add, replace, append, prepend, cas, ms
+
+use senko_cache::{Draft, Fetched, FlashItem, FlashRef, ItemRef, Key, Lookup, Meta, Want};
+use senko_io::Queue;
+
+pub(crate) use admin::{admin, flush_all, parse_flush};
+pub(crate) use dump::{Dump, DumpKind, DumpStep, dump_part};
+pub(crate) use stats::{binary_stats, text_stats};
+pub(crate) use store::bad_chunk;
+
+use crate::protocol::binary::Head;
+use crate::protocol::classic::StoreMode;
+use crate::protocol::meta::Flags;
+use crate::reply::Reply;
+use crate::session::Ctx;
+
+/// Values above this are sent from where they lie, pinned, instead of being copied.
+const COPY_LIMIT: u32 = 32 << 10;
+
+/// What a command does, without key and dialect.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op {
+    /// A value, or only that it was touched.
+    Get {
+        /// A new expiry.
+        touch: Option<u32>,
+        /// Text: with the unique. Binary: with the key.
+        extended: bool,
+        /// Text: the last key of its line, so `END` follows. Binary: the value is asked for (else only touched).
+        last: bool,
+    },
+    /// A draft to store.
+    Store {
+        /// How.
+        mode: StoreMode,
+        /// Only if the unique is this.
+        compare: Option<u64>,
+    },
+    /// Remove the key if its unique is this (0: any).
+    Delete { compare: u64 },
+    /// Remove the key, say nothing: its new value was refused.
+    Forget,
+    /// Count up or down.
+    Arith { incr: bool, delta: u64, compare: u64, initial: Option<(u64, u32)> },
+    /// A new expiry.
+    Touch { expiry: u32 },
+    /// `mg`.
+    MetaGet(Flags),
+    /// `ms`.
+    MetaStore { mode: StoreMode, flags: Flags },
+    /// `md`.
+    MetaDelete(Flags),
+    /// `ma`.
+    MetaArith { incr: bool, flags: Flags },
+    /// `me`.
+    MetaDebug { base64: bool },
+}
+
+impl Op {
+    /// Whether later commands of the connection must see what it did (others may overtake it while it waits for flash).
+    pub fn changes(&self) -> bool {
+        match self {
+            Op::Get { touch, .. } => touch.is_some(),
+            Op::MetaGet(flags) => flags.ttl.is_some() || flags.vivify.is_some(),
+            Op::MetaDebug { .. } => false,
+            _ => true,
+        }
+    }
+}
+
+/// The dialect of the reply.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Form {
+    /// A line of text, or nothing.
+    Text { noreply: bool },
+    /// A meta reply; its quiet flag is among its flags.
+    Meta,
+    /// A binary reply.
+    Binary(Head),
+}
+
+/// A command and its key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    pub op: Op,
+    pub form: Form,
+    pub key: Key<'a>,
+    /// A meta command's flags as they were sent.
+    pub text: &'a [u8],
+    /// The reply goes to another thread: nothing but bytes.
+    pub remote: bool,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub(crate) enum Outcome {
+    /// The reply is complete.
+    Done,
+    /// Nothing was written; run again when this fetch has ended.
+    Fetch(FlashRef, Want),
+    /// Nothing was written; memory is to come: run again later.
+    Busy,
+}
+
+/// Where a key was found.
+enum Found {
+    /// In DRAM.
+    Dram(ItemRef),
+    /// Perhaps on flash.
+    Flash(FlashRef),
+    /// On flash, read.
+    Answer(FlashItem),
+    /// On flash, its header read.
+    Header(Meta, FlashRef),
+    /// Nowhere.
+    Absent,
+    /// On flash, but there is no memory to hold it.
+    OutOfMemory,
+}
+
+fn find<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &Key<'_>, hint: Option<Fetched>) -> Found {
+    match hint {
+        None | Some(Fetched::Changed) => match ctx.shard.lookup(key) {
+            Lookup::Dram(item) => Found::Dram(item),
+            Lookup::Flash(at) => Found::Flash(at),
+            Lookup::Miss => Found::Absent,
+        },
+        Some(Fetched::Answer(item)) => Found::Answer(item),
+        Some(Fetched::Resident(item)) => Found::Dram(item),
+        Some(Fetched::Header(meta, at)) => Found::Header(meta, at),
+        Some(Fetched::Absent) => Found::Absent,
+        Some(Fetched::OutOfMemory) => Found::OutOfMemory,
+    }
+}
+
+/// Runs a command. `draft` is a storage command's value; it is taken once it is used up.
+pub(crate) fn run<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    draft: &mut Option<Draft>,
+    hint: Option<Fetched>,
+    out: &mut Reply,
+) -> Outcome {
+    match req.op {
+        Op::Get { touch, extended, last } => match req.form {
+            Form::Binary(head) => get::binary(ctx, req, head, touch, extended, last, hint, out),
+            _ => get::text(ctx, req, touch, extended, last, hint, out),
+        },
+        Op::Store { .. } | Op::MetaStore { .. } => store::run(ctx, req, draft, hint, out),
+        Op::Delete { compare } => change::delete(ctx, req, compare, hint, out),
+        Op::Forget => change::forget(ctx, req, hint),
+        Op::Arith { incr, delta, compare, initial } => {
+            change::arith(ctx, req, change::Delta { incr, delta, compare, initial, unique: None }, hint, out)
+        }
+        Op::Touch { expiry } => change::touch(ctx, req, expiry, hint, out),
+        Op::MetaGet(flags) => meta::get(ctx, req, &flags, hint, out),
+        Op::MetaDelete(flags) => meta::delete(ctx, req, &flags, hint, out),
+        Op::MetaArith { incr, flags } => meta::arith(ctx, req, incr, &flags, hint, out),
+        Op::MetaDebug { base64 } => meta::debug(ctx, req, base64, hint, out),
+    }
+}
+
+impl<Q: Queue> Ctx<'_, Q> {
+    /// The unique that clients see: 0 where uniques are off.
+    fn unique(&self, cas: u64) -> u64 {
+        if self.shared.settings.no_cas { 0 } else { cas }
+    }
+}

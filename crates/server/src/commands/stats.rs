@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The sections of `stats`, as text and as binary packets.
+//!
+//! Names and order are memcached's; lines of it that describe machinery that does not exist here (its libevent, its
+//! LRU segments) are left out, and what is ours begins with `flash_`, `tag_` or `senko_`. Counters of this worker are
+//! live, those of others at most a tenth of a second old.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use senko_cache::{AdmissionRule, CacheStats, PolicyKind, SlabClassStats};
+use senko_io::{DiskStats, Op, PAGE_SIZE, Purpose, Queue};
+
+use super::DumpKind;
+use crate::protocol::binary::{Head, Status};
+use crate::protocol::number::read_u32;
+use crate::protocol::{BAD_FORMAT, ERROR, Tokens};
+use crate::reply::Reply;
+use crate::session::Ctx;
+use crate::settings::{Dialect, Transfer};
+use crate::shared::ThreadStats;
+
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Where statistics go.
+enum Sink<'a> {
+    Text(&'a mut Vec<u8>),
+    Binary(&'a mut Vec<u8>, Head),
+}
+
+impl Sink<'_> {
+    fn stat(&mut self, name: &str, value: impl Display) {
+        match self {
+            Sink::Text(out) => out.extend_from_slice(format!("STAT {name} {value}\r\n").as_bytes()),
+            Sink::Binary(out, head) => {
+                let value = value.to_string();
+                head.push(out, Status::Success, 0, name.len(), name.len() + value.len(), 0);
+                out.extend_from_slice(name.as_bytes());
+                out.extend_from_slice(value.as_bytes());
+            }
+        }
+    }
+    fn end(&mut self) {
+        match self {
+            Sink::Text(out) => out.extend_from_slice(b"END\r\n"),
+            Sink::Binary(out, head) => head.push(out, Status::Success, 0, 0, 0, 0),
+        }
+    }
+}
+
+/// Runs the text command; a section that has to walk over all items is returned.
+pub(crate) fn text_stats<Q: Queue>(ctx: &mut Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Option<DumpKind> {
+    let mut tokens = Tokens::new(rest);
+    let section = tokens.next().unwrap_or(&[]);
+    let mut sink = Sink::Text(&mut out.bytes);
+    match section {
+        b"reset" => {
+            reset(ctx);
+            out.line("RESET");
+        }
+        b"detail" => detail(ctx, tokens.next().unwrap_or(&[]), out),
+        b"cachedump" => return cachedump(ctx, tokens, out),
+        b"sizes" => return Some(DumpKind::Sizes),
+        // The histogram is made when it is asked for, so there is nothing to switch.
+        b"sizes_enable" => sink.stat("sizes_status", "enabled"),
+        b"sizes_disable" => sink.stat("sizes_status", "disabled"),
+        _ => {
+            if section_of(ctx, section, true, &mut sink) {
+                sink.end();
+            } else {
+                out.line(ERROR);
+            }
+        }
+    }
+    None
+}
+
+/// Runs the binary command.
+pub(crate) fn binary_stats<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &[u8], head: Head, out: &mut Vec<u8>) {
+    let mut sink = Sink::Binary(out, head);
+    match key {
+        b"reset" => reset(ctx),
+        b"detail on" => ctx.shared.prefixes.set(true),
+        b"detail off" => ctx.shared.prefixes.set(false),
+        b"detail dump" => sink.stat("detailed", String::from_utf8_lossy(&ctx.shared.prefixes.dump())),
+        // A histogram of all items is served in text only.
+        b"sizes" => sink.stat("sizes_status", "disabled"),
+        _ => {
+            if !section_of(ctx, key, false, &mut sink) {
+                head.error(out, Status::NotFound, Status::NotFound.text());
+                return;
+            }
+        }
+    }
+    Sink::Binary(out, head).end();
+}
+
+/// Writes a section; false if there is none of that name.
+fn section_of<Q: Queue>(ctx: &mut Ctx<'_, Q>, name: &[u8], text: bool, sink: &mut Sink<'_>) -> bool {
+    match name {
+        b"" => general(ctx, sink),
+        b"settings" => settings(ctx, sink),
+        b"items" => items(ctx, sink),
+        b"slabs" => slabs(ctx, sink),
+        b"conns" if text => conns(ctx, sink),
+        _ => return false,
+    }
+    true
+}
+
+fn reset<Q: Queue>(ctx: &mut Ctx<'_, Q>) {
+    ctx.shared.reset();
+    ctx.cursor.catch_up(ctx.shared, ctx.shard, ctx.stats);
+}
+
+fn detail<Q: Queue>(ctx: &mut Ctx<'_, Q>, what: &[u8], out: &mut Reply) {
+    match what {
+        b"on" | b"off" => {
+            ctx.shared.prefixes.set(what == b"on");
+            out.line("OK");
+        }
+        b"dump" => out.bytes.extend_from_slice(&ctx.shared.prefixes.dump()),
+        _ => out.line("CLIENT_ERROR usage: stats detail on|off|dump"),
+    }
+}
+
+fn cachedump<Q: Queue>(ctx: &mut Ctx<'_, Q>, mut tokens: Tokens<'_>, out: &mut Reply) -> Option<DumpKind> {
+    if ctx.shared.settings.no_dump {
+        out.line("CLIENT_ERROR stats cachedump not allowed");
+        return None;
+    }
+    let (Some(class), Some(limit)) = (tokens.next(), tokens.next()) else {
+        out.line("CLIENT_ERROR bad command line");
+        return None;
+    };
+    let (Some(class), Some(limit)) = (read_u32(class), read_u32(limit)) else {
+        out.line(BAD_FORMAT);
+        return None;
+    };
+    if class >= super::dump::MAX_CLASSES {
+        out.line("CLIENT_ERROR Illegal slab id");
+        return None;
+    }
+    if class == 0 {
+        out.bytes.extend_from_slice(b"END\r\n");
+        return None;
+    }
+    Some(DumpKind::Cachedump { class, limit })
+}
+
+macro_rules! add_fields {
+    ($sum:ident, $other:ident, $($name:ident)*) => { $($sum.$name += $other.$name;)* };
+}
+
+fn add_cache(sum: &mut CacheStats, other: &CacheStats) {
+    add_fields!(sum, other,
+        dram_items dram_bytes dram_limit flash_items flash_bytes flash_capacity index_bytes
+        get_expired get_flushed total_items evictions evicted_unfetched reclaimed expired_unfetched
+        promotions demotions demotions_clean flash_hits flash_buffer_hits flash_false_matches
+        flash_read_errors flash_checksum_errors flash_write_errors tag_drops drops_budget drops_rule
+        drops_busy drops_size reclaim_drops reclaim_regions reinsertions admitted_bytes reinserted_bytes
+        device_write_bytes slab_moves crawler_reclaimed);
+}
+
+/// What all shards together counted.
+struct Totals {
+    stats: ThreadStats,
+    cache: CacheStats,
+    disk: DiskStats,
+}
+
+fn totals<Q: Queue>(ctx: &Ctx<'_, Q>) -> Totals {
+    let mut sum = Totals { stats: *ctx.stats, cache: ctx.shard.stats(), disk: DiskStats::default() };
+    ctx.shared.for_others(ctx.me, |other| {
+        sum.stats.add(&other.stats);
+        add_cache(&mut sum.cache, &other.cache);
+    });
+    // The devices' counters are the event loop's: this worker's own are as old as its last publication, too.
+    ctx.shared.for_others(usize::MAX, |any| sum.disk.merge(&any.disk));
+    sum
+}
+
+/// User and system time of the process, in seconds with six decimals.
+fn cpu_times() -> (String, String) {
+    /// Clock ticks a second in `/proc`: 100 on every Linux.
+    const TICKS: u64 = 100;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The second field is the program's name in parentheses, which may hold spaces.
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+    let seconds = |field: usize| {
+        let ticks: u64 = fields.get(field).and_then(|text| text.parse().ok()).unwrap_or(0);
+        format!("{}.{:02}0000", ticks / TICKS, ticks % TICKS)
+    };
+    (seconds(11), seconds(12))
+}
+
+fn general<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
+    let Totals { stats, cache, disk } = totals(ctx);
+    let shared = ctx.shared;
+    let now = ctx.shard.now();
+    let (user, system) = cpu_times();
+    let counts = &shared.conn_counts;
+    sink.stat("pid", std::process::id());
+    sink.stat("uptime", now.saturating_sub(shared.started));
+    sink.stat("time", now);
+    sink.stat("version", shared.version());
+    sink.stat("pointer_size", usize::BITS);
+    sink.stat("rusage_user", user);
+    sink.stat("rusage_system", system);
+    sink.stat("max_connections", shared.settings.max_connections);
+    sink.stat("curr_connections", counts.current.load(Relaxed));
+    sink.stat("total_connections", counts.total.load(Relaxed));
+    sink.stat("rejected_connections", counts.rejected.load(Relaxed));
+    sink.stat("connection_structures", counts.current.load(Relaxed));
+    sink.stat("cmd_get", stats.cmd_get);
+    sink.stat("cmd_set", stats.cmd_set);
+    sink.stat("cmd_flush", shared.flushes());
+    sink.stat("cmd_touch", stats.cmd_touch);
+    sink.stat("cmd_meta", stats.cmd_meta);
+    sink.stat("get_hits", stats.get_hits);
+    sink.stat("get_misses", stats.get_misses);
+    sink.stat("get_expired", cache.get_expired);
+    sink.stat("get_flushed", cache.get_flushed);
+    sink.stat("delete_misses", stats.delete_misses);
+    sink.stat("delete_hits", stats.delete_hits);
+    sink.stat("incr_misses", stats.incr_misses);
+    sink.stat("incr_hits", stats.incr_hits);
+    sink.stat("decr_misses", stats.decr_misses);
+    sink.stat("decr_hits", stats.decr_hits);
+    sink.stat("cas_misses", stats.cas_misses);
+    sink.stat("cas_hits", stats.cas_hits);
+    sink.stat("cas_badval", stats.cas_badval);
+    sink.stat("touch_hits", stats.touch_hits);
+    sink.stat("touch_misses", stats.touch_misses);
+    sink.stat("store_too_large", stats.store_too_large);
+    sink.stat("store_no_memory", stats.store_no_memory);
+    sink.stat("auth_cmds", 0);
+    sink.stat("auth_errors", 0);
+    sink.stat("idle_kicks", stats.idle_kicks);
+    sink.stat("bytes_read", stats.bytes_read);
+    sink.stat("bytes_written", stats.bytes_written);
+    sink.stat("limit_maxbytes", cache.dram_limit);
+    sink.stat("accepting_conns", counts.accepting.load(Relaxed));
+    sink.stat("listen_disabled_num", counts.listen_disabled.load(Relaxed));
+    sink.stat("time_in_listen_disabled_us", counts.listen_disabled_us.load(Relaxed));
+    sink.stat("threads", shared.shards);
+    sink.stat("conn_yields", stats.conn_yields);
+    sink.stat("hash_bytes", cache.index_bytes);
+    sink.stat("hash_is_expanding", 0);
+    sink.stat("slab_reassign_running", 0);
+    sink.stat("slabs_moved", cache.slab_moves);
+    sink.stat("bytes", cache.dram_bytes);
+    sink.stat("curr_items", cache.dram_items + cache.flash_items);
+    sink.stat("total_items", cache.total_items);
+    sink.stat("expired_unfetched", cache.expired_unfetched);
+    sink.stat("evicted_unfetched", cache.evicted_unfetched);
+    sink.stat("evictions", cache.evictions);
+    sink.stat("reclaimed", cache.reclaimed);
+    sink.stat("crawler_reclaimed", cache.crawler_reclaimed);
+    flash(&stats, &cache, &disk, sink);
+}
+
+/// The names of purposes in `flash_device_reads_...`.
+const PURPOSES: [(Purpose, &str); 8] = [
+    (Purpose::Lookup, "lookup"),
+    (Purpose::LookupRest, "lookup_rest"),
+    (Purpose::Admit, "admit"),
+    (Purpose::Reinsert, "reinsert"),
+    (Purpose::Reclaim, "reclaim"),
+    (Purpose::Meta, "meta"),
+    (Purpose::Log, "log"),
+    (Purpose::Recover, "recover"),
+];
+
+fn flash(stats: &ThreadStats, cache: &CacheStats, disk: &DiskStats, sink: &mut Sink<'_>) {
+    sink.stat("senko_forwarded", stats.forwarded);
+    sink.stat("senko_retries", stats.retries);
+    sink.stat("dram_items", cache.dram_items);
+    sink.stat("flash_items", cache.flash_items);
+    sink.stat("flash_bytes", cache.flash_bytes);
+    sink.stat("flash_capacity", cache.flash_capacity);
+    sink.stat("flash_index_bytes", cache.index_bytes);
+    sink.stat("flash_hits", cache.flash_hits);
+    sink.stat("flash_buffer_hits", cache.flash_buffer_hits);
+    sink.stat("flash_false_matches", cache.flash_false_matches);
+    sink.stat("flash_read_errors", cache.flash_read_errors);
+    sink.stat("flash_checksum_errors", cache.flash_checksum_errors);
+    sink.stat("flash_write_errors", cache.flash_write_errors);
+    sink.stat("flash_promotions", cache.promotions);
+    sink.stat("flash_demotions", cache.demotions);
+    sink.stat("flash_demotions_clean", cache.demotions_clean);
+    sink.stat("flash_drops_budget", cache.drops_budget);
+    sink.stat("flash_drops_rule", cache.drops_rule);
+    sink.stat("flash_drops_busy", cache.drops_busy);
+    sink.stat("flash_drops_size", cache.drops_size);
+    sink.stat("flash_drops_reclaim", cache.reclaim_drops);
+    sink.stat("tag_drops", cache.tag_drops);
+    sink.stat("flash_reclaimed_regions", cache.reclaim_regions);
+    sink.stat("flash_reinsertions", cache.reinsertions);
+    sink.stat("flash_admitted_bytes", cache.admitted_bytes);
+    sink.stat("flash_reinserted_bytes", cache.reinserted_bytes);
+    sink.stat("flash_written_bytes", cache.device_write_bytes);
+    // Bytes that reached the device for each byte that was worth keeping.
+    let amplification = cache.device_write_bytes as f64 / cache.admitted_bytes.max(1) as f64;
+    sink.stat("flash_write_amplification", format_args!("{amplification:.3}"));
+    for (op, word) in [(Op::Read, "reads"), (Op::Write, "writes")] {
+        for (purpose, name) in PURPOSES {
+            let count = disk.get(purpose, op);
+            if count.ops > 0 {
+                sink.stat(&format!("flash_device_{word}_{name}"), count.ops);
+                sink.stat(&format!("flash_device_{word}_{name}_bytes"), count.pages * PAGE_SIZE as u64);
+            }
+        }
+        let total = disk.total(op);
+        sink.stat(&format!("flash_device_{word}"), total.ops);
+        sink.stat(&format!("flash_device_{word}_bytes"), total.pages * PAGE_SIZE as u64);
+        sink.stat(&format!("flash_device_{word}_errors"), total.errors);
+    }
+    sink.stat("flash_device_flushes", disk.total(Op::Flush).ops);
+}
+
+fn yes(on: bool) -> &'static str {
+    if on { "yes" } else { "no" }
+}
+
+fn settings<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
+    let shared = ctx.shared;
+    let set = &shared.settings;
+    let limit = totals(ctx).cache.dram_limit;
+    let interface = match set.listen.first() {
+        Some(address) if !address.ip().is_unspecified() => address.ip().to_string(),
+        _ => "NULL".to_owned(),
+    };
+    sink.stat("maxbytes", limit);
+    sink.stat("maxconns", set.max_connections);
+    sink.stat("tcpport", set.listen.first().map_or(0, std::net::SocketAddr::port));
+    sink.stat("udpport", 0);
+    sink.stat("inter", interface);
+    sink.stat("verbosity", shared.verbosity());
+    sink.stat("oldest", 0);
+    sink.stat("evictions", if set.no_evict { "off" } else { "on" });
+    match &set.unix_socket {
+        Some(path) => sink.stat("domain_socket", path.display()),
+        None => sink.stat("domain_socket", "NULL"),
+    }
+    sink.stat("umask", format_args!("{:o}", set.unix_mask));
+    sink.stat("shutdown_command", yes(set.allow_shutdown));
+    sink.stat("num_threads", set.threads);
+    sink.stat("stat_key_prefix", char::from(set.prefix_delimiter.unwrap_or(b':')));
+    sink.stat("detail_enabled", yes(shared.prefixes.is_on()));
+    sink.stat("reqs_per_event", set.requests_per_turn);
+    sink.stat("cas_enabled", yes(!set.no_cas));
+    sink.stat("tcp_backlog", set.backlog);
+    let binding = match set.only_protocol {
+        None => "auto-negotiate",
+        Some(Dialect::Ascii) => "ascii",
+        Some(Dialect::Binary) => "binary",
+    };
+    sink.stat("binding_protocol", binding);
+    sink.stat("auth_enabled_sasl", "no");
+    sink.stat("auth_enabled_ascii", "no");
+    sink.stat("item_size_max", set.max_item);
+    sink.stat("maxconns_fast", yes(set.refuse_fast));
+    sink.stat("flush_enabled", yes(!set.no_flush_all));
+    sink.stat("dump_enabled", yes(!set.no_dump));
+    sink.stat("watch_enabled", "no");
+    sink.stat("lru_crawler", "yes");
+    sink.stat("hash_algorithm", "xxh3");
+    sink.stat("idle_timeout", set.idle_timeout);
+    sink.stat("track_sizes", "yes");
+    sink.stat("ssl_enabled", "no");
+    sink.stat("senko_memory", set.memory);
+    sink.stat("senko_policy", match set.policy {
+        PolicyKind::Lru => "lru",
+        PolicyKind::S3Fifo => "s3-fifo",
+    });
+    for flash in &set.flash {
+        sink.stat("senko_flash", format_args!("{}:{}", flash.path.display(), flash.bytes));
+    }
+    match set.admission.rule {
+        AdmissionRule::All => sink.stat("senko_admission", "all"),
+        AdmissionRule::Fetched => sink.stat("senko_admission", "fetched"),
+        AdmissionRule::Random(percent) => sink.stat("senko_admission", format_args!("random {percent}%")),
+    }
+    let budget = set.admission.budget.map_or(0, |budget| budget.bytes_per_second);
+    sink.stat("senko_flash_write_budget", budget);
+    sink.stat("senko_promote_after", set.promote_after);
+    sink.stat("senko_reinsert", yes(set.reinsert));
+    sink.stat("senko_transfer", match set.transfer {
+        Transfer::Direct => "direct",
+        Transfer::Sendfile => "sendfile",
+    });
+}
+
+/// The classes of all shards, by number.
+fn classes<Q: Queue>(ctx: &Ctx<'_, Q>) -> BTreeMap<u32, SlabClassStats> {
+    let mut sum: BTreeMap<u32, SlabClassStats> = BTreeMap::new();
+    let mut add = |class: &SlabClassStats| {
+        let place = sum.entry(class.id).or_insert_with(|| SlabClassStats {
+            id: class.id,
+            chunk_size: class.chunk_size,
+            chunks_per_page: class.chunks_per_page,
+            ..SlabClassStats::default()
+        });
+        place.total_pages += class.total_pages;
+        place.used_chunks += class.used_chunks;
+        place.free_chunks += class.free_chunks;
+        place.items += class.items;
+        place.age = place.age.max(class.age);
+        place.evicted += class.evicted;
+        place.out_of_memory += class.out_of_memory;
+    };
+    ctx.shard.slab_classes().iter().for_each(&mut add);
+    ctx.shared.for_others(ctx.me, |other| other.slabs.iter().for_each(&mut add));
+    sum
+}
+
+fn items<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
+    for (id, class) in classes(ctx) {
+        if class.items == 0 {
+            continue;
+        }
+        sink.stat(&format!("items:{id}:number"), class.items);
+        sink.stat(&format!("items:{id}:age"), class.age);
+        sink.stat(&format!("items:{id}:mem_requested"), u64::from(class.used_chunks) * u64::from(class.chunk_size));
+        sink.stat(&format!("items:{id}:evicted"), class.evicted);
+        sink.stat(&format!("items:{id}:outofmemory"), class.out_of_memory);
+    }
+}
+
+fn slabs<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
+    let classes = classes(ctx);
+    let mut active = 0;
+    let mut bytes = 0;
+    for (id, class) in &classes {
+        if class.total_pages == 0 {
+            continue;
+        }
+        active += 1;
+        let chunks = u64::from(class.total_pages) * u64::from(class.chunks_per_page);
+        bytes += chunks * u64::from(class.chunk_size);
+        sink.stat(&format!("{id}:chunk_size"), class.chunk_size);
+        sink.stat(&format!("{id}:chunks_per_page"), class.chunks_per_page);
+        sink.stat(&format!("{id}:total_pages"), class.total_pages);
+        sink.stat(&format!("{id}:total_chunks"), chunks);
+        sink.stat(&format!("{id}:used_chunks"), class.used_chunks);
+        sink.stat(&format!("{id}:free_chunks"), class.free_chunks);
+        sink.stat(&format!("{id}:free_chunks_end"), 0);
+    }
+    sink.stat("active_slabs", active);
+    sink.stat("total_malloced", bytes);
+}
+
+fn conns<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
+    let now = ctx.shard.now();
+    for (id, entry) in ctx.shared.connections() {
+        sink.stat(&format!("{id}:addr"), &entry.addr);
+        if !entry.listen_addr.is_empty() {
+            sink.stat(&format!("{id}:listen_addr"), &entry.listen_addr);
+        }
+        let state = if entry.listen_addr.is_empty() {
+            "conn_listening"
+        } else if ctx.entry.is_some_and(|own| std::ptr::eq(own, &*entry)) {
+            "conn_parse_cmd"
+        } else {
+            "conn_read"
+        };
+        sink.stat(&format!("{id}:state"), state);
+        sink.stat(&format!("{id}:secs_since_last_cmd"), now.saturating_sub(entry.last_command.load(Relaxed)));
+    }
+}

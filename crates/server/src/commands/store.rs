@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `set`, `add`, `replace`, `append`, `prepend`, `cas`, `ms`, and the binary ones: what happens to a complete draft.
+
+use senko_cache::{AllocError, Draft, Fetched, ItemRef, Meta, Want};
+use senko_io::Queue;
+
+use super::{Form, Found, Op, Outcome, Request, find, meta};
+use crate::protocol::binary::{Head, Status};
+use crate::protocol::classic::StoreMode;
+use crate::protocol::meta::Flags;
+use crate::reply::Reply;
+use crate::session::Ctx;
+
+/// How storing ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stored {
+    /// With this unique and this many bytes of value.
+    Stored { cas: u64, len: u32 },
+    /// The unique did not match.
+    Exists,
+    /// `cas` of a missing key.
+    NotFound,
+    /// The condition was not met, or the new value did not fit.
+    NotStored,
+}
+
+/// What a storage command says about the item that is there.
+struct Rules {
+    mode: StoreMode,
+    /// Only if the unique is this; 0 matches nothing, and is no condition for append and prepend.
+    compare: Option<u64>,
+    /// Accept a unique older than the item's, and mark the new value stale (`ms` with `I`).
+    accept_older: bool,
+    /// The unique to give.
+    unique: Option<u64>,
+    /// Append and prepend make the item if it is missing (`ms` with `N`).
+    vivify: bool,
+}
+
+/// Stores a complete draft as its command says, and answers.
+pub(super) fn run<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    draft: &mut Option<Draft>,
+    hint: Option<Fetched>,
+    out: &mut Reply,
+) -> Outcome {
+    let (rules, flags) = match req.op {
+        Op::MetaStore { mode, flags } => {
+            let rules = Rules {
+                mode,
+                compare: flags.compare,
+                accept_older: flags.invalidate,
+                unique: flags.unique,
+                vivify: flags.vivify.is_some(),
+            };
+            (rules, Some(flags))
+        }
+        Op::Store { mode, compare } => {
+            (Rules { mode, compare, accept_older: false, unique: None, vivify: false }, None)
+        }
+        _ => unreachable!("only storage commands come here"),
+    };
+    let len = draft.as_ref().map_or(0, |draft| ctx.shard.draft_meta(draft).value_len);
+    let stored = match apply(ctx, req, &rules, draft, hint) {
+        Ok(stored) => stored,
+        Err(outcome) => return outcome,
+    };
+    ctx.stats.cmd_set += 1;
+    if let Some(draft) = draft.take() {
+        ctx.shard.abort(draft);
+    }
+    match (req.form, flags) {
+        (Form::Text { noreply }, _) => {
+            if !noreply {
+                out.line(match stored {
+                    Stored::Stored { .. } => "STORED",
+                    Stored::Exists => "EXISTS",
+                    Stored::NotFound => "NOT_FOUND",
+                    Stored::NotStored => "NOT_STORED",
+                });
+            }
+        }
+        (Form::Binary(head), _) => answer_binary(ctx, head, rules.mode, stored, out),
+        (Form::Meta, Some(flags)) => answer_meta(ctx, req, &flags, stored, len, out),
+        (Form::Meta, None) => unreachable!("a meta command has flags"),
+    }
+    Outcome::Done
+}
+
+/// What is known of the item that is there.
+#[derive(Clone, Copy)]
+struct Old {
+    meta: Meta,
+    item: Option<ItemRef>,
+}
+
+fn apply<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    rules: &Rules,
+    draft: &mut Option<Draft>,
+    hint: Option<Fetched>,
+) -> Result<Stored, Outcome> {
+    if rules.mode == StoreMode::Set {
+        return Ok(link(ctx, rules, draft));
+    }
+    let joins = matches!(rules.mode, StoreMode::Append | StoreMode::Prepend);
+    let old = match find(ctx, &req.key, hint) {
+        Found::Flash(at) => return Err(Outcome::Fetch(at, if joins { Want::Resident } else { Want::Header })),
+        Found::Header(_, at) if joins => return Err(Outcome::Fetch(at, Want::Resident)),
+        Found::Header(meta, _) => Some(Old { meta, item: None }),
+        Found::Answer(found) => Some(Old { meta: found.meta, item: None }),
+        Found::Dram(item) => Some(Old { meta: ctx.shard.meta(item), item: Some(item) }),
+        Found::OutOfMemory => return Ok(Stored::NotStored),
+        Found::Absent => None,
+    };
+    let compare = rules.compare.filter(|&unique| unique != 0);
+    let Some(old) = old else {
+        ctx.stats.cas_misses += u64::from(compare.is_some());
+        return Ok(match rules.mode {
+            StoreMode::Add => link(ctx, rules, draft),
+            StoreMode::Append | StoreMode::Prepend if rules.vivify => link(ctx, rules, draft),
+            StoreMode::Cas => Stored::NotFound,
+            _ => Stored::NotStored,
+        });
+    };
+    let cas = ctx.unique(old.meta.cas);
+    let matches = compare.map(|unique| unique == cas);
+    let older = rules.accept_older && rules.mode == StoreMode::Cas && compare.is_some_and(|unique| unique < cas);
+    match matches {
+        Some(true) => ctx.stats.cas_hits += 1,
+        Some(false) if !older => ctx.stats.cas_badval += 1,
+        _ => {}
+    }
+    match rules.mode {
+        StoreMode::Add => Ok(Stored::NotStored),
+        StoreMode::Cas if matches == Some(true) => Ok(link(ctx, rules, draft)),
+        StoreMode::Cas if older => {
+            // The value is replaced, but it keeps the old one's expiry, and stays stale until somebody wins it.
+            let new = draft.as_mut().expect("a storage command brings its draft");
+            let flags = ctx.shard.draft_meta(new).flags;
+            ctx.shard.set_draft(new, flags, old.meta.expiry);
+            ctx.shard.set_draft_marks(new, true, old.meta.won);
+            Ok(link(ctx, rules, draft))
+        }
+        StoreMode::Cas => Ok(Stored::Exists),
+        StoreMode::Append | StoreMode::Prepend if matches == Some(false) => Ok(Stored::Exists),
+        StoreMode::Append | StoreMode::Prepend => {
+            let item = old.item.ok_or(Outcome::Busy)?;
+            join(ctx, rules, item, draft)
+        }
+        StoreMode::Replace | StoreMode::Set => Ok(link(ctx, rules, draft)),
+    }
+}
+
+/// Makes the draft the key's item.
+fn link<Q: Queue>(ctx: &mut Ctx<'_, Q>, rules: &Rules, draft: &mut Option<Draft>) -> Stored {
+    let draft = draft.take().expect("a storage command brings its draft");
+    let item = ctx.shard.link(draft, rules.unique);
+    let meta = ctx.shard.meta(item);
+    Stored::Stored { cas: ctx.unique(meta.cas), len: meta.value_len }
+}
+
+fn join<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    rules: &Rules,
+    old: ItemRef,
+    draft: &mut Option<Draft>,
+) -> Result<Stored, Outcome> {
+    let part = draft.take().expect("a storage command brings its draft");
+    match ctx.shard.concat(ctx.queue, old, part, rules.mode == StoreMode::Append) {
+        Ok(whole) => {
+            *draft = Some(whole);
+            Ok(link(ctx, rules, draft))
+        }
+        Err((error, part)) => {
+            *draft = Some(part);
+            if error == AllocError::Busy { Err(Outcome::Busy) } else { Ok(Stored::NotStored) }
+        }
+    }
+}
+
+fn answer_binary<Q: Queue>(ctx: &mut Ctx<'_, Q>, head: Head, mode: StoreMode, stored: Stored, out: &mut Reply) {
+    let _ = ctx;
+    let status = match stored {
+        Stored::Stored { cas, .. } => {
+            if !head.quiet {
+                head.push(&mut out.bytes, Status::Success, 0, 0, 0, cas);
+            }
+            return;
+        }
+        Stored::Exists => Status::Exists,
+        Stored::NotFound => Status::NotFound,
+        Stored::NotStored => match mode {
+            StoreMode::Add => Status::Exists,
+            StoreMode::Replace => Status::NotFound,
+            _ => Status::NotStored,
+        },
+    };
+    head.error(&mut out.bytes, status, status.text());
+}
+
+fn answer_meta<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    flags: &Flags,
+    stored: Stored,
+    draft_len: u32,
+    out: &mut Reply,
+) {
+    let _ = ctx;
+    let (code, cas, len) = match stored {
+        Stored::Stored { .. } if flags.quiet => return,
+        Stored::Stored { cas, len } => ("HD", cas, len),
+        Stored::Exists => ("EX", 0, draft_len),
+        Stored::NotFound => ("NF", 0, draft_len),
+        Stored::NotStored => ("NS", 0, draft_len),
+    };
+    out.bytes.extend_from_slice(code.as_bytes());
+    meta::each_flag(req.text, |flag, token| match flag {
+        b'c' => meta::push_number(&mut out.bytes, b'c', cas),
+        b's' => meta::push_number(&mut out.bytes, b's', u64::from(len)),
+        _ => meta::push_echo(&mut out.bytes, flag, token, req.key.bytes, flags.base64),
+    });
+    out.bytes.extend_from_slice(b"\r\n");
+}
+
+/// Answers a storage command whose value was not followed by a line end.
+pub(crate) fn bad_chunk(form: Form, out: &mut Reply) {
+    // `noreply` silences it, the meta quiet flag does not.
+    if !matches!(form, Form::Text { noreply: true }) {
+        out.line("CLIENT_ERROR bad data chunk");
+    }
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The load generator and checker behind `senko load`: for this server or any other that speaks memcached's protocol.
+//!
+//! ```text
+//!   settings -> plan -> engine (one a thread): source, pace -> request -> EventLoop -> server
+//!                          ^                                                  |
+//!                          +---- tally <- check, ledger <- connection <- reply
+//!   report <- merged tallies, processor time of both sides
+//! ```
+//!
+//! [`run`] is the whole of it: it makes a plan, runs the steps one after the other (load, read-back, warm-up, mix), and gives a
+//! [`Report`]. Nothing is printed here. What always holds: keys, lengths and bytes follow from the settings alone, so runs in
+//! different processes agree; nothing is allocated per request; every answer is accounted for, as a hit, a miss, a stored set, or a failure.
+
+pub mod settings; // what the run was told
+pub mod plan; // the settings bound to numbers: keys, order, lengths
+pub mod source; // what is asked next
+pub mod pace; // when, in an open loop
+pub mod request; // requests to bytes
+pub mod engine; // one thread: event loop, connections, rounds
+pub mod connection; // requests under way meet their answers
+pub mod reply; // bytes to answers
+pub mod check; // is this the value it should be?
+pub mod ledger; // which versions are right
+pub mod tally; // what was counted
+pub mod cpu; // processor time of both sides
+pub mod report; // the results, as a table for people
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use cpu::ProcessCpu;
+use engine::{Engine, Shared, ThreadEnd, ThreadSecond};
+use ledger::Ledger;
+use plan::Plan;
+use source::Cursor;
+use tally::Tally;
+
+pub use check::{Fault, FaultKind};
+pub use report::{Report, ServerCpu, StepReport};
+pub use settings::{Amount, Gaps, Gather, KeyCount, Pace, Part, Settings, Step, Target, Wire, reads_and_updates};
+pub use tally::{Counts, Stretch};
+
+/// Why a run could not be made or finished, in one sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LoadError(String);
+
+/// A second of a step, over all threads, for progress and series.
+pub struct Second {
+    /// The step.
+    pub step: Step,
+    /// Seconds since the step's start, from 0; this is the stretch from there to the next.
+    pub second: u64,
+    /// The share of the step that is done, 0 to 1.
+    pub done: f64,
+    /// What was counted.
+    pub stretch: Stretch,
+}
+
+/// Runs the steps of `settings`; `watch` is called once a second.
+///
+/// # Errors
+/// If the settings contradict each other, the server cannot be reached, or it goes away for longer than the timeout. Wrong answers are
+/// no error of this function: they are in the report.
+pub fn run(settings: &Settings, watch: &mut dyn FnMut(&Second)) -> Result<Report, LoadError> {
+    let plan = Plan::new(settings).map_err(LoadError)?;
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs() as u32);
+    let ledger = plan.needs_ledger().then(|| Ledger::new(plan.most_keys, unix, settings.expire > 0));
+    if let Some(ledger) = &ledger
+        && settings.generation_known
+    {
+        ledger.assume(plan.keys, settings.generation);
+    }
+    let abort = AtomicBool::new(false);
+    let generation = settings.generation;
+    let mut shared = Shared {
+        plan: &plan,
+        ledger: ledger.as_ref(),
+        versions: if settings.generation_known { generation..=generation } else { 0..=u32::MAX },
+        epoch: Instant::now(),
+        unix_at_epoch: unix,
+        abort: &abort,
+    };
+    let mut report = Report::new(&plan);
+    let mut newest = plan.keys;
+    for (number, step) in settings.steps.iter().enumerate() {
+        let cursor = Cursor::new(&plan, *step, newest);
+        let (result, tally) = run_step(&shared, &cursor, number, *step, watch).map_err(LoadError)?;
+        newest = cursor.newest();
+        if *step == Step::Load {
+            // From here on the versions are known, unless a set failed: then an older one may still be there.
+            let counts = &tally.total.counts;
+            let oldest = if counts.stored == plan.keys { generation } else { 0 };
+            shared.versions = oldest..=generation;
+        }
+        report.add(*step, result, tally);
+    }
+    Ok(report)
+}
+
+/// What a step ended with, beside what was counted.
+pub(crate) struct StepEnd {
+    elapsed: Duration,
+    own_cpu: cpu::CpuTime,
+    server: Option<ServerCpu>,
+    backend: senko_io::Backend,
+}
+
+fn run_step(
+    shared: &Shared<'_>,
+    cursor: &Cursor,
+    number: usize,
+    step: Step,
+    watch: &mut dyn FnMut(&Second),
+) -> Result<(StepEnd, Tally), String> {
+    let settings = &shared.plan.settings;
+    thread::scope(|scope| {
+        let (seconds_to, seconds) = mpsc::channel();
+        let (connected_to, connected) = mpsc::channel();
+        let mut starters = Vec::new();
+        let mut threads = Vec::new();
+        for thread in 0..settings.threads {
+            // Connections are dealt out as evenly as they go.
+            let connections = settings.connections / settings.threads
+                + usize::from(thread < settings.connections % settings.threads);
+            let (start_to, start) = mpsc::channel();
+            starters.push(start_to);
+            let (seconds_to, connected_to) = (seconds_to.clone(), connected_to.clone());
+            let builder = thread::Builder::new().name(format!("load-{thread}"));
+            let spawned = builder.spawn_scoped(scope, move || {
+                let place = (number, thread);
+                run_thread(shared, cursor, step, place, connections, &connected_to, &start, &seconds_to)
+            });
+            threads.push(spawned.map_err(|error| format!("a thread cannot be started: {error}"))?);
+        }
+        drop((seconds_to, connected_to));
+        for result in connected.iter() {
+            result?;
+        }
+        let server_before = settings.server_pid.map(ProcessCpu::read).transpose()?;
+        let start = shared.now();
+        for starter in &starters {
+            // A thread that is gone has an error to tell, which is met below.
+            let _ = starter.send(start);
+        }
+        watch_seconds(shared, cursor, step, start, &seconds, watch);
+        let mut tally = Tally::default();
+        let mut own_cpu = cpu::CpuTime::default();
+        let mut ended = start;
+        let mut backend = senko_io::Backend::Uring;
+        for thread in threads {
+            let end = thread.join().map_err(|_| "a thread of the load generator panicked".to_owned())??;
+            tally.merge(end.tally);
+            own_cpu.add(&end.cpu);
+            ended = ended.max(end.ended);
+            backend = end.backend;
+        }
+        let elapsed = Duration::from_nanos(ended - start);
+        let server = match (settings.server_pid, server_before) {
+            (Some(pid), Some(before)) => {
+                let (time, busiest) = ProcessCpu::read(pid)?.since(&before);
+                Some(ServerCpu { time, busiest })
+            }
+            _ => None,
+        };
+        Ok((StepEnd { elapsed, own_cpu, server, backend }, tally))
+    })
+}
+
+#[allow(clippy::too_many_arguments)]
+fn run_thread(
+    shared: &Shared<'_>,
+    cursor: &Cursor,
+    step: Step,
+    place: (usize, usize),
+    connections: usize,
+    connected: &Sender<Result<(), String>>,
+    start: &Receiver<u64>,
+    seconds: &Sender<ThreadSecond>,
+) -> Result<ThreadEnd, String> {
+    let engine = Engine::connect(shared, cursor, step, place, connections);
+    let _ = connected.send(engine.as_ref().map(|_| ()).map_err(Clone::clone));
+    let engine = engine?;
+    let start = start.recv().map_err(|_| "stopped before the start".to_owned())?;
+    let ended = engine.run(start, seconds);
+    if ended.is_err() {
+        shared.abort.store(true, Ordering::Relaxed);
+    }
+    ended
+}
+
+/// Adds up the threads' seconds and passes each on when all threads have told theirs, until the threads have ended.
+fn watch_seconds(
+    shared: &Shared<'_>,
+    cursor: &Cursor,
+    step: Step,
+    start: u64,
+    from: &Receiver<ThreadSecond>,
+    watch: &mut dyn FnMut(&Second),
+) {
+    let mut open: BTreeMap<u64, (usize, Stretch)> = BTreeMap::new();
+    while let Ok(ThreadSecond { second, stretch }) = from.recv() {
+        let (told, sum) = open.entry(second).or_default();
+        *told += 1;
+        sum.add(&stretch);
+        if *told == shared.plan.settings.threads
+            && let Some((_, stretch)) = open.remove(&second)
+        {
+            let done = match step {
+                Step::Mix(Amount::For(time)) | Step::WarmUp(time) => {
+                    (shared.now() - start) as f64 / time.as_nanos().max(1) as f64
+                }
+                Step::Load | Step::Mix(Amount::Requests(_)) => cursor.share(0),
+                Step::ReadBack => cursor.share(shared.plan.places.start),
+            };
+            watch(&Second { step, second, done: done.min(1.0), stretch });
+        }
+    }
+}

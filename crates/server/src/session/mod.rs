@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One connection's commands: parse, run, wait, answer.
+//!
+//! A worker hands received bytes to [`Session::feed`], which runs the commands in them in place and queues the answers in
+//! order ([`ReplyQueue`]). It stops where something has to happen first, and says what ([`FeedState`]). A command
+//! that needs flash is parked as a [`Unit`]; when its fetch has ended ([`Session::done`]) it runs again from its start. A
+//! session is also what serves another shard's commands: a *virtual connection*, with one reply a command.
+//!
+//! ```text
+//!             feed                      fetch queued
+//!   bytes ───────────▶ parse ─▶ execute ────────────▶ Unit (parked) ──done──▶ rerun ─▶ reply ready
+//!                        │         │ Done                                     │ Busy
+//!                        │         ▼                                          ▼
+//!                        │       reply                                  retried by feed
+//!                        ├─▶ other shard's key: forward ─▶ slot ──remote_reply──▶ reply ready
+//!                        └─▶ value follows: Storing / Forward / Skip
+//! ```
+//!
+//! **Order.** Commands take effect in the order in which they were sent, as far as anyone can tell:
+//! - (S1) A command that changes something and waits ([`Op::changes`]) holds up all that follow.
+//! - (S2) A command that only reads lets others pass while it waits, but not one that changes the same key
+//!   ([`Session::hazard`]): it would otherwise answer with what came after it if its read had to be repeated.
+//! - (S3) Commands for one key go to one shard, in order; commands for different shards may overtake each other,
+//!   except `flush_all`, which waits until nothing is under way.
+//!
+//! **Bounds.** At most [`WINDOW`] replies wait; parsing stops at [`QUEUE_BYTES`] of unsent answers and
+//! [`FOREIGN_BYTES`] sent to other shards and not answered.
+
+mod binary; // the binary dialect
+mod route; // commands for other shards, walks over all shards
+mod text; // the classic and meta dialects
+
+use std::collections::VecDeque;
+
+use senko_cache::{Done, Draft, Fetch, Fetched, Key, Shard};
+use senko_io::Queue;
+
+use crate::commands::{self, Dump, Form, Op, Outcome, Request};
+use crate::reply::{Place, ReplyQueue};
+use crate::settings::Dialect;
+use crate::shared::{ConnEntry, Cursor, Shared, ThreadStats};
+
+/// Most replies of a connection that wait at a time.
+pub const WINDOW: usize = 64;
+/// Unsent bytes of answers at which parsing stops.
+pub const QUEUE_BYTES: usize = 256 << 10;
+/// Pages and pinned pieces in the queue at which parsing stops.
+const QUEUE_PARTS: usize = 64;
+/// Bytes of commands on their way to other shards at which parsing stops.
+pub const FOREIGN_BYTES: usize = 256 << 10;
+/// Fetches that end at once before a command is put off.
+const MAX_ROUNDS: u32 = 16;
+/// Spare buffers kept for parked commands.
+const SPARE: usize = 8;
+
+/// Sends commands to the workers of other shards.
+pub trait Router {
+    /// Bytes for the virtual connection that stands for connection `conn` at `shard`: a whole command, or the next part of its value. The
+    /// order of calls is kept. Each command is answered with one unit ([`Session::remote_reply`]).
+    fn forward(&mut self, shard: usize, conn: u64, bytes: &[u8]);
+}
+
+/// What a session works with while it runs.
+pub struct Ctx<'a, Q: Queue> {
+    /// This worker's shard.
+    pub shard: &'a mut Shard,
+    /// Its devices.
+    pub queue: &'a mut Q,
+    /// What all workers see.
+    pub shared: &'a Shared,
+    /// This worker's counters.
+    pub stats: &'a mut ThreadStats,
+    /// How far this worker has followed requests for all.
+    pub cursor: &'a mut Cursor,
+    /// The way to other shards.
+    pub router: &'a mut dyn Router,
+    /// This worker's shard number.
+    pub me: usize,
+    /// The connection's number, below 2^48: a fetch's user number is this and 16 bits of the session's own.
+    pub conn: u64,
+    /// The connection's row in `stats conns`, if it has one.
+    pub entry: Option<&'a ConnEntry>,
+}
+
+/// What a session waits for before it takes more bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// A fetch or another shard: feed again after [`Session::done`] or [`Session::remote_reply`].
+    Fetch,
+    /// Memory: feed again after the next disk completion or tick.
+    Memory,
+    /// The answers that are queued: feed again when some have been sent.
+    Window,
+    /// Its turn is over: feed again after the others.
+    Turn,
+}
+
+/// Where a feed ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeedState {
+    /// What is left is an incomplete command (at most [`crate::protocol::MAX_LINE`] bytes of one, or a binary header and key).
+    NeedMore,
+    /// What is left may be whole commands.
+    Blocked(Wait),
+    /// Take no more bytes; close once [`ReplyQueue::is_empty`].
+    Close,
+}
+
+/// The result of a feed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fed {
+    /// Bytes of the input that are done with. The rest must come again, with what follows behind it.
+    pub consumed: usize,
+    /// Where it ended.
+    pub state: FeedState,
+}
+
+/// One step of a feed.
+enum Step {
+    /// Bytes done with; go on.
+    Took(usize),
+    /// Bytes done with; stop.
+    Stop(usize, FeedState),
+}
+
+/// What the next bytes are.
+#[derive(Debug)]
+enum State {
+    /// A command.
+    Command,
+    /// The rest of a `get` line: keys. `checked`: the line is complete, and its keys are no longer than allowed.
+    Keys { cas: bool, touch: Option<i32>, checked: bool },
+    /// The value of a storage command.
+    Storing(Storing),
+    /// The value of a command that was refused.
+    Skip(u64),
+    /// The value of a command for another shard.
+    Forward { shard: usize, left: u64 },
+    /// Nothing: a walk over all items is being answered.
+    Dump(Box<Dump>),
+    /// Nothing any more.
+    Closed,
+}
+
+/// A value that is still coming in.
+#[derive(Debug)]
+struct Storing {
+    unit: Unit,
+    draft: Draft,
+    /// The line end behind the value (text only), as far as it has come.
+    end: [u8; 2],
+    got: usize,
+    want: usize,
+}
+
+/// A command that was parked, with all it needs to run again.
+#[derive(Debug)]
+struct Unit {
+    op: Op,
+    form: Form,
+    hash: u64,
+    /// Key, then a meta command's flags.
+    buf: Vec<u8>,
+    key_len: usize,
+    draft: Option<Draft>,
+    place: Place,
+    /// The fetch it waits for; none: it waits for memory.
+    ticket: Option<u16>,
+    /// Nothing behind it may run.
+    blocking: bool,
+}
+
+impl Unit {
+    fn request(&self, remote: bool) -> Request<'_> {
+        let (key, text) = self.buf.split_at(self.key_len);
+        Request { op: self.op, form: self.form, key: Key { bytes: key, hash: self.hash }, text, remote }
+    }
+}
+
+/// A command sent to another shard.
+#[derive(Debug)]
+struct Foreign {
+    shard: usize,
+    place: Place,
+    bytes: usize,
+    kind: ForeignKind,
+}
+
+/// What becomes of another shard's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ForeignKind {
+    /// It is the reply.
+    Plain,
+    /// It is the reply but for its `END`: a key of a `get` that has more.
+    StripEnd,
+    /// It is a part of a walk.
+    Dump,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Session {
+    dialect: Option<Dialect>,
+    remote: bool,
+    state: State,
+    replies: ReplyQueue,
+    units: Vec<Unit>,
+    blocking: usize,
+    spare: Vec<Vec<u8>>,
+    ticket: u16,
+    foreign: VecDeque<Foreign>,
+    foreign_bytes: usize,
+}
+
+impl Session {
+    /// A client's connection; `only` is its dialect if not the first byte decides.
+    pub fn new(only: Option<Dialect>) -> Session {
+        Session {
+            dialect: only,
+            remote: false,
+            state: State::Command,
+            replies: ReplyQueue::new(false),
+            units: Vec::new(),
+            blocking: 0,
+            spare: Vec::new(),
+            ticket: 0,
+            foreign: VecDeque::new(),
+            foreign_bytes: 0,
+        }
+    }
+    /// A virtual connection: it runs what another worker's session forwarded; answers leave through [`ReplyQueue::next_unit`].
+    pub fn remote(dialect: Dialect) -> Session {
+        Session { remote: true, replies: ReplyQueue::new(true), ..Session::new(Some(dialect)) }
+    }
+    /// The dialect, once the first byte has decided.
+    pub fn dialect(&self) -> Option<Dialect> {
+        self.dialect
+    }
+    /// The answers.
+    pub fn replies(&mut self) -> &mut ReplyQueue {
+        &mut self.replies
+    }
+    /// Nothing is half done: no value is coming in, no reply waits.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.state, State::Command) && self.replies.waiting() == 0
+    }
+
+    /// Runs the commands in `input`, up to `budget` of them (it is lowered by each).
+    pub fn feed<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8], budget: &mut usize) -> Fed {
+        let mut consumed = 0;
+        let state = loop {
+            match self.step(ctx, &input[consumed..], budget) {
+                Step::Took(n) => consumed += n,
+                Step::Stop(n, state) => {
+                    consumed += n;
+                    break state;
+                }
+            }
+        };
+        if let (Some(entry), true) = (ctx.entry, consumed > 0) {
+            entry.last_command.store(ctx.shard.now(), std::sync::atomic::Ordering::Relaxed);
+        }
+        Fed { consumed, state }
+    }
+
+    fn step<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8], budget: &mut usize) -> Step {
+        // Values are taken whatever waits: they have their memory already, or go elsewhere.
+        match &mut self.state {
+            State::Storing(_) => return self.step_storing(ctx, input),
+            State::Skip(left) => {
+                let take = (*left).min(input.len() as u64);
+                *left -= take;
+                if *left > 0 {
+                    return Step::Stop(take as usize, FeedState::NeedMore);
+                }
+                self.state = State::Command;
+                return Step::Took(take as usize);
+            }
+            State::Forward { .. } => return self.step_forward(ctx, input),
+            State::Closed => return Step::Stop(input.len(), FeedState::Close),
+            State::Command | State::Keys { .. } | State::Dump(_) => {}
+        }
+        if self.blocking > 0 {
+            self.retry(ctx);
+            if self.blocking > 0 {
+                let memory = self.units.iter().any(|unit| unit.ticket.is_none());
+                let wait = if memory { Wait::Memory } else { Wait::Fetch };
+                return Step::Stop(0, FeedState::Blocked(wait));
+            }
+        }
+        if matches!(self.state, State::Dump(_)) {
+            return self.step_dump(ctx, budget);
+        }
+        if input.is_empty() {
+            return Step::Stop(0, FeedState::NeedMore);
+        }
+        if self.window_full() {
+            return Step::Stop(0, FeedState::Blocked(Wait::Window));
+        }
+        if let State::Keys { cas, touch, checked } = self.state {
+            return self.step_keys(ctx, input, cas, touch, checked);
+        }
+        if *budget == 0 {
+            return Step::Stop(0, FeedState::Blocked(Wait::Turn));
+        }
+        let dialect = *self.dialect.get_or_insert_with(|| {
+            if input[0] == crate::protocol::binary::REQUEST { Dialect::Binary } else { Dialect::Ascii }
+        });
+        let step = match dialect {
+            Dialect::Ascii => self.step_line(ctx, input),
+            Dialect::Binary => self.step_packet(ctx, input),
+        };
+        if matches!(step, Step::Took(_)) {
+            *budget -= 1;
+        }
+        step
+    }
+
+    /// Whether more answers may be made now.
+    fn window_full(&self) -> bool {
+        self.replies.waiting() >= WINDOW
+            || self.foreign_bytes >= FOREIGN_BYTES
+            || self.replies.queued_bytes() >= QUEUE_BYTES
+            || self.replies.parts() >= QUEUE_PARTS
+    }
+
+    /// S2: a command that changes this key must wait for a parked one that reads it.
+    fn hazard(&self, op: &Op, hash: u64) -> bool {
+        !self.units.is_empty() && op.changes() && self.units.iter().any(|unit| unit.hash == hash)
+    }
+
+    /// Runs a command: answers it, or parks it.
+    fn execute<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, req: &Request<'_>, draft: Option<Draft>) {
+        ctx.cursor.flush(ctx.shared, ctx.shard);
+        let place = self.replies.begin();
+        let mut draft = draft;
+        if let Some(ticket) = self.drive(ctx, req, &mut draft, None, place) {
+            let place = self.replies.wait(place);
+            let mut buf = self.spare.pop().unwrap_or_default();
+            buf.extend_from_slice(req.key.bytes);
+            buf.extend_from_slice(req.text);
+            self.park(Unit {
+                op: req.op,
+                form: req.form,
+                hash: req.key.hash,
+                buf,
+                key_len: req.key.bytes.len(),
+                draft,
+                place,
+                ticket,
+                blocking: req.op.changes() || ticket.is_none(),
+            });
+        }
+    }
+
+    /// Runs a command until it is done (`None`) or has to wait: for the fetch with this ticket, or for memory.
+    fn drive<Q: Queue>(
+        &mut self,
+        ctx: &mut Ctx<'_, Q>,
+        req: &Request<'_>,
+        draft: &mut Option<Draft>,
+        hint: Option<Fetched>,
+        place: Place,
+    ) -> Option<Option<u16>> {
+        let mut hint = hint;
+        for _ in 0..MAX_ROUNDS {
+            match commands::run(ctx, req, draft, hint.take(), self.replies.at(place)) {
+                Outcome::Done => return None,
+                Outcome::Busy => break,
+                Outcome::Fetch(at, want) => {
+                    self.ticket = self.ticket.wrapping_add(1);
+                    let user = ctx.conn << 16 | u64::from(self.ticket);
+                    match ctx.shard.fetch(ctx.queue, &req.key, at, want, user) {
+                        Fetch::Now(fetched) => hint = Some(fetched),
+                        Fetch::Queued => return Some(Some(self.ticket)),
+                    }
+                }
+            }
+        }
+        ctx.stats.retries += 1;
+        Some(None)
+    }
+
+    fn park(&mut self, unit: Unit) {
+        self.blocking += usize::from(unit.blocking);
+        self.units.push(unit);
+    }
+
+    /// A fetch of this session ended: `done.user` is one of its user numbers. Feed again afterwards.
+    pub fn done<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, done: Done) {
+        let ticket = done.user as u16;
+        let Some(index) = self.units.iter().position(|unit| unit.ticket == Some(ticket)) else { return };
+        let unit = self.units.swap_remove(index);
+        self.blocking -= usize::from(unit.blocking);
+        // A flush since the fetch began makes what it brought unusable.
+        let flushed = ctx.cursor.flush(ctx.shared, ctx.shard);
+        let hint = if flushed { Fetched::Changed } else { done.fetched };
+        self.rerun(ctx, unit, Some(hint));
+    }
+
+    /// Runs parked commands again that wait for memory.
+    fn retry<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) {
+        while let Some(index) = self.units.iter().position(|unit| unit.ticket.is_none()) {
+            let unit = self.units.swap_remove(index);
+            self.blocking -= usize::from(unit.blocking);
+            ctx.cursor.flush(ctx.shared, ctx.shard);
+            if !self.rerun(ctx, unit, None) {
+                break;
+            }
+        }
+    }
+
+    /// False if it has to wait for memory still.
+    fn rerun<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, mut unit: Unit, hint: Option<Fetched>) -> bool {
+        let mut draft = unit.draft.take();
+        let waits = self.drive(ctx, &unit.request(self.remote), &mut draft, hint, unit.place);
+        match waits {
+            None => {
+                self.replies.ready(unit.place);
+                let mut buf = unit.buf;
+                if self.spare.len() < SPARE {
+                    buf.clear();
+                    self.spare.push(buf);
+                }
+                true
+            }
+            Some(ticket) => {
+                unit.draft = draft;
+                unit.ticket = ticket;
+                unit.blocking |= ticket.is_none();
+                self.park(unit);
+                ticket.is_some()
+            }
+        }
+    }
+
+    /// The connection is gone: drafts, pins and what waits are given up. Fetches that are still under way end in [`Session::done`]
+    /// of nobody: the worker drops them.
+    pub fn cancel<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) {
+        if let State::Storing(storing) = std::mem::replace(&mut self.state, State::Closed) {
+            ctx.shard.abort(storing.draft);
+        }
+        for unit in self.units.drain(..) {
+            if let Some(draft) = unit.draft {
+                ctx.shard.abort(draft);
+            }
+        }
+        let mut pins = Vec::new();
+        self.replies.clear(&mut pins);
+        for pin in pins {
+            ctx.shard.unpin(pin);
+        }
+        self.foreign.clear();
+        (self.blocking, self.foreign_bytes) = (0, 0);
+    }
+}

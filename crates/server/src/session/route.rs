@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Commands for keys that another shard owns, and walks over all shards.
+//!
+//! A command for another shard is sent on as it came, its value as it comes; a `get` of many keys as one `get` a key. The
+//! other worker feeds the bytes to a virtual session and sends back one unit a command, in order; here each has its
+//! place among the replies. What is refused before its key is known is answered here, so that both sides agree on how
+//! many commands there are.
+
+use senko_cache::Key;
+use senko_io::Queue;
+
+use super::{Ctx, FeedState, Foreign, ForeignKind, Session, State, Step, Wait};
+use crate::commands::{self, DumpStep, Request};
+use crate::protocol::number::push_u64;
+use crate::settings::Dialect;
+
+impl Session {
+    /// The shard that owns the key, if it is not this worker's.
+    #[inline]
+    pub(super) fn other_shard<Q: Queue>(&self, ctx: &Ctx<'_, Q>, key: &Key<'_>) -> Option<usize> {
+        if ctx.shared.shards == 1 || self.remote {
+            return None;
+        }
+        let shard = key.shard(ctx.shared.shards);
+        (shard != ctx.me).then_some(shard)
+    }
+
+    fn expect(&mut self, shard: usize, bytes: usize, kind: ForeignKind) {
+        let place = self.replies.begin();
+        let place = self.replies.wait(place);
+        self.foreign.push_back(Foreign { shard, place, bytes, kind });
+        self.foreign_bytes += bytes;
+    }
+
+    /// Sends a command on; `value` bytes of it are still to come.
+    pub(super) fn forward<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, shard: usize, command: &[u8], value: u64) {
+        ctx.stats.forwarded += 1;
+        ctx.router.forward(shard, ctx.conn, command);
+        self.expect(shard, command.len() + value as usize, ForeignKind::Plain);
+        if value > 0 {
+            self.state = State::Forward { shard, left: value };
+        }
+    }
+
+    /// Sends one key of a `get` line on, as a command of its own.
+    pub(super) fn forward_key<Q: Queue>(
+        &mut self,
+        ctx: &mut Ctx<'_, Q>,
+        shard: usize,
+        key: &[u8],
+        cas: bool,
+        touch: Option<i32>,
+        last: bool,
+    ) {
+        let mut command = self.spare.pop().unwrap_or_default();
+        command.extend_from_slice(match (touch, cas) {
+            (None, false) => b"get ",
+            (None, true) => b"gets ",
+            (Some(_), false) => b"gat ",
+            (Some(_), true) => b"gats ",
+        });
+        if let Some(exptime) = touch {
+            if exptime < 0 {
+                command.push(b'-');
+            }
+            push_u64(&mut command, u64::from(exptime.unsigned_abs()));
+            command.push(b' ');
+        }
+        command.extend_from_slice(key);
+        command.extend_from_slice(b"\r\n");
+        ctx.stats.forwarded += 1;
+        ctx.router.forward(shard, ctx.conn, &command);
+        let kind = if last { ForeignKind::Plain } else { ForeignKind::StripEnd };
+        self.expect(shard, command.len(), kind);
+        command.clear();
+        self.spare.push(command);
+    }
+
+    /// More of a value for another shard.
+    pub(super) fn step_forward<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
+        let State::Forward { shard, left } = &mut self.state else { unreachable!("the caller has looked") };
+        let take = (*left).min(input.len() as u64) as usize;
+        if take > 0 {
+            ctx.router.forward(*shard, ctx.conn, &input[..take]);
+        }
+        *left -= take as u64;
+        if *left > 0 {
+            return Step::Stop(take, FeedState::NeedMore);
+        }
+        self.state = State::Command;
+        Step::Took(take)
+    }
+
+    /// Another shard answered its oldest unanswered command of this session. Feed again afterwards.
+    pub fn remote_reply(&mut self, shard: usize, bytes: &[u8]) {
+        let Some(index) = self.foreign.iter().position(|foreign| foreign.shard == shard) else { return };
+        let foreign = self.foreign.remove(index).expect("the position was just found");
+        self.foreign_bytes -= foreign.bytes;
+        let out = &mut self.replies.at(foreign.place).bytes;
+        match foreign.kind {
+            ForeignKind::Plain => out.extend_from_slice(bytes),
+            // What is not an answer with values is an error: it goes on as it is.
+            ForeignKind::StripEnd => out.extend_from_slice(bytes.strip_suffix(b"END\r\n").unwrap_or(bytes)),
+            ForeignKind::Dump => {
+                if let State::Dump(dump) = &mut self.state {
+                    dump.waiting = false;
+                    dump.take(bytes, out);
+                }
+            }
+        }
+        self.replies.ready(foreign.place);
+    }
+
+    /// The next part of a walk over all items.
+    pub(super) fn step_dump<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, budget: &mut usize) -> Step {
+        let State::Dump(dump) = &mut self.state else { unreachable!("the caller has looked") };
+        if dump.waiting {
+            return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
+        }
+        let next = dump.next(ctx.me, ctx.shared.shards);
+        if matches!(next, DumpStep::Finished) {
+            let place = self.replies.begin();
+            dump.finish(&mut self.replies.at(place).bytes);
+            self.state = State::Command;
+            return Step::Took(0);
+        }
+        if self.window_full() {
+            return Step::Stop(0, FeedState::Blocked(Wait::Window));
+        }
+        if *budget == 0 {
+            return Step::Stop(0, FeedState::Blocked(Wait::Turn));
+        }
+        *budget -= 1;
+        match next {
+            DumpStep::Local(kind, cursor) => {
+                let part = commands::dump_part(ctx, kind, cursor);
+                let place = self.replies.begin();
+                if let State::Dump(dump) = &mut self.state {
+                    dump.take(&part, &mut self.replies.at(place).bytes);
+                }
+            }
+            DumpStep::Foreign(shard, request) => {
+                if let State::Dump(dump) = &mut self.state {
+                    dump.waiting = true;
+                }
+                // A virtual connection speaks one dialect; walks are asked for in text only.
+                debug_assert_eq!(self.dialect, Some(Dialect::Ascii));
+                ctx.router.forward(shard, ctx.conn, &request);
+                self.expect(shard, request.len(), ForeignKind::Dump);
+            }
+            DumpStep::Finished => {}
+        }
+        Step::Took(0)
+    }
+
+    /// Answers the internal command for a part of a walk (virtual connections only).
+    pub(super) fn answer_part<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, line: &[u8]) {
+        let place = self.replies.begin();
+        if let Some((kind, cursor)) = commands::parse_part_request(line) {
+            let part = commands::dump_part(ctx, kind, cursor);
+            self.replies.at(place).bytes = part;
+        }
+    }
+
+    /// Runs a command whose reply was given already (or is none).
+    pub(super) fn execute_silently<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, req: &Request<'_>) {
+        self.execute(ctx, req, None);
+    }
+}

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The classic and meta dialects: from lines to requests.
+
+use senko_cache::{AllocError, Key};
+use senko_io::Queue;
+
+use super::{Ctx, FeedState, Session, State, Step, Storing, Unit, Wait};
+use crate::commands::{self, Asked, Dump, Form, Op, Request};
+use crate::protocol::binary::Status;
+use crate::protocol::classic::{self, Line, StoreMode};
+use crate::protocol::meta::{self, Clock, KeyBuf};
+use crate::protocol::number::expiry;
+use crate::protocol::{BAD_FORMAT, MAX_KEY, MAX_LINE, Tokens, split_line};
+use crate::shared::Touched;
+
+/// How many spaces may stand before a long `get`.
+const MAX_INDENT: usize = 100;
+
+/// A storage command whose line was read.
+pub(super) struct NewItem<'a> {
+    pub req: Request<'a>,
+    pub flags: u32,
+    pub expiry: u32,
+    pub len: usize,
+    /// The key was sent in base64.
+    pub base64: bool,
+    /// Bytes of the line or packet before the value.
+    pub used: usize,
+}
+
+impl Session {
+    /// One line.
+    pub(super) fn step_line<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
+        let Some((line, used)) = split_line(input) else { return self.unended_line(input) };
+        if self.remote && line.first() == Some(&0) {
+            self.answer_part(ctx, line);
+            return Step::Took(used);
+        }
+        match classic::parse(line) {
+            Ok(Line::Get { cas, touch, keys }) => self.get_line(ctx, input, used, cas, touch, keys),
+            Ok(Line::Store { mode, key, flags, exptime, len, unique, noreply }) => {
+                let compare = (mode == StoreMode::Cas).then_some(unique);
+                let req = self.request(Op::Store { mode, compare }, Form::Text { noreply }, key, &[]);
+                let expiry = self.expiry(ctx, exptime);
+                self.begin_store(ctx, input, NewItem { req, flags, expiry, len, base64: false, used })
+            }
+            Ok(Line::Delete { key, noreply }) => {
+                self.keyed(ctx, input, used, Op::Delete { compare: 0 }, Form::Text { noreply }, key, &[])
+            }
+            Ok(Line::Arith { key, incr, delta, noreply }) => {
+                let op = Op::Arith { incr, delta, compare: 0, initial: None };
+                self.keyed(ctx, input, used, op, Form::Text { noreply }, key, &[])
+            }
+            Ok(Line::Touch { key, exptime, noreply }) => {
+                let expiry = self.expiry(ctx, exptime);
+                self.keyed(ctx, input, used, Op::Touch { expiry }, Form::Text { noreply }, key, &[])
+            }
+            Ok(Line::Meta { which, rest }) => self.meta_line(ctx, input, used, which, rest),
+            Ok(Line::FlushAll { delay, noreply }) => self.flush_line(ctx, used, delay, noreply),
+            Ok(Line::Stats(rest)) => {
+                let place = self.replies.begin();
+                let dump = commands::text_stats(ctx, rest, self.replies.at(place));
+                if let Some(kind) = dump {
+                    self.state = State::Dump(Box::new(Dump::new(kind)));
+                }
+                Step::Took(used)
+            }
+            Ok(line) => {
+                let place = self.replies.begin();
+                match commands::admin(ctx, &line, self.replies.at(place)) {
+                    Asked::Nothing => Step::Took(used),
+                    Asked::Close => self.close(used),
+                    Asked::Dump(kind) => {
+                        self.state = State::Dump(Box::new(Dump::new(kind)));
+                        Step::Took(used)
+                    }
+                }
+            }
+            Err(refusal) => {
+                if !refusal.silent || self.remote {
+                    self.say(refusal.text);
+                }
+                Step::Took(used)
+            }
+        }
+    }
+
+    /// Appends a line to the answers.
+    pub(super) fn say(&mut self, text: &str) {
+        let place = self.replies.begin();
+        self.replies.at(place).line(text);
+    }
+
+    pub(super) fn close(&mut self, used: usize) -> Step {
+        self.state = State::Closed;
+        Step::Took(used)
+    }
+
+    pub(super) fn request<'a>(&self, op: Op, form: Form, key: &'a [u8], text: &'a [u8]) -> Request<'a> {
+        Request { op, form, key: Key::new(key), text, remote: self.remote }
+    }
+
+    fn expiry<Q: Queue>(&self, ctx: &Ctx<'_, Q>, exptime: i32) -> u32 {
+        expiry(i64::from(exptime), ctx.shard.now(), ctx.shared.started)
+    }
+
+    /// A line whose end has not come. Only a `get` may be longer than [`MAX_LINE`]: its keys are answered as they come.
+    fn unended_line(&mut self, input: &[u8]) -> Step {
+        if input.len() <= MAX_LINE {
+            return Step::Stop(0, FeedState::NeedMore);
+        }
+        let indent = input.iter().take_while(|&&b| b == b' ').count();
+        let command = &input[indent..];
+        let (cas, name) = match command {
+            [b'g', b'e', b't', b' ', ..] => (false, 4),
+            [b'g', b'e', b't', b's', b' ', ..] => (true, 5),
+            _ => return self.close(input.len()),
+        };
+        if indent > MAX_INDENT {
+            return self.close(input.len());
+        }
+        self.state = State::Keys { cas, touch: None, checked: false };
+        Step::Took(indent + name)
+    }
+
+    /// A command with one key and no value.
+    #[allow(clippy::too_many_arguments)]
+    fn keyed<Q: Queue>(
+        &mut self,
+        ctx: &mut Ctx<'_, Q>,
+        input: &[u8],
+        used: usize,
+        op: Op,
+        form: Form,
+        key: &[u8],
+        text: &[u8],
+    ) -> Step {
+        let req = self.request(op, form, key, text);
+        if let Some(shard) = self.other_shard(ctx, &req.key) {
+            self.forward(ctx, shard, &input[..used], 0);
+        } else if self.hazard(&req.op, req.key.hash) {
+            return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
+        } else {
+            self.execute(ctx, &req, None);
+        }
+        Step::Took(used)
+    }
+
+    /// A whole line of keys.
+    fn get_line<Q: Queue>(
+        &mut self,
+        ctx: &mut Ctx<'_, Q>,
+        input: &[u8],
+        used: usize,
+        cas: bool,
+        touch: Option<i32>,
+        keys: &[u8],
+    ) -> Step {
+        let mut tokens = Tokens::new(keys);
+        let first = tokens.next().unwrap_or(&[]);
+        if first.len() > MAX_KEY || tokens.clone().any(|key| key.len() > MAX_KEY) {
+            // One bad key spoils the line, as in memcached.
+            self.say(BAD_FORMAT);
+            return Step::Took(used);
+        }
+        if !first.is_empty() && tokens.next().is_none() {
+            // The usual case: one key.
+            let op = Op::Get { touch: touch.map(|t| self.expiry(ctx, t)), extended: cas, last: true };
+            return self.keyed(ctx, input, used, op, Form::Text { noreply: false }, first, &[]);
+        }
+        self.state = State::Keys { cas, touch, checked: true };
+        // The keys are the last bytes of the line; the line end stays with them.
+        let line_end = used - (keys.as_ptr() as usize - input.as_ptr() as usize) - keys.len();
+        Step::Took(used - line_end - keys.len())
+    }
+
+    /// The next key of a `get` line, or its end.
+    pub(super) fn step_keys<Q: Queue>(
+        &mut self,
+        ctx: &mut Ctx<'_, Q>,
+        input: &[u8],
+        cas: bool,
+        touch: Option<i32>,
+        checked: bool,
+    ) -> Step {
+        let start = input.iter().take_while(|&&b| b == b' ').count();
+        let rest = &input[start..];
+        let Some(len) = rest.iter().position(|&b| b == b' ' || b == b'\n') else {
+            if rest.len() > MAX_KEY + 1 {
+                self.say(BAD_FORMAT);
+                return self.close(input.len());
+            }
+            return Step::Stop(start, FeedState::NeedMore);
+        };
+        let ends = rest[len] == b'\n';
+        let key = match &rest[..len] {
+            [key @ .., b'\r'] if ends => key,
+            key => key,
+        };
+        if key.is_empty() {
+            // Only spaces were left: the end comes by itself.
+            let place = self.replies.begin();
+            self.replies.at(place).bytes.extend_from_slice(b"END\r\n");
+            self.state = State::Command;
+            return Step::Took(start + len + 1);
+        }
+        if key.len() > MAX_KEY {
+            debug_assert!(!checked);
+            self.say(BAD_FORMAT);
+            return self.close(input.len());
+        }
+        let op = Op::Get { touch: touch.map(|t| self.expiry(ctx, t)), extended: cas, last: ends };
+        let req = self.request(op, Form::Text { noreply: false }, key, &[]);
+        if let Some(shard) = self.other_shard(ctx, &req.key) {
+            self.forward_key(ctx, shard, key, cas, touch, ends);
+        } else if self.hazard(&op, req.key.hash) {
+            return Step::Stop(start, FeedState::Blocked(Wait::Fetch));
+        } else {
+            self.execute(ctx, &req, None);
+        }
+        if ends {
+            self.state = State::Command;
+        }
+        Step::Took(start + len + usize::from(ends))
+    }
+
+    fn flush_line<Q: Queue>(
+        &mut self,
+        ctx: &mut Ctx<'_, Q>,
+        used: usize,
+        delay: Option<i32>,
+        noreply: bool,
+    ) -> Step {
+        let text = match commands::parse_flush(ctx, delay.map(i64::from)) {
+            Err(text) => text,
+            Ok(_) if self.replies.waiting() > 0 => return Step::Stop(0, FeedState::Blocked(Wait::Fetch)),
+            Ok(due) => {
+                commands::flush_all(ctx, due);
+                "OK"
+            }
+        };
+        if !noreply {
+            self.say(text);
+        }
+        Step::Took(used)
+    }
+
+    fn meta_line<Q: Queue>(
+        &mut self,
+        ctx: &mut Ctx<'_, Q>,
+        input: &[u8],
+        used: usize,
+        which: u8,
+        rest: &[u8],
+    ) -> Step {
+        let clock = Clock { now: ctx.shard.now(), started: ctx.shared.started };
+        let mut room: KeyBuf = [0; MAX_KEY];
+        let parsed = match which {
+            b'n' => {
+                self.say("MN");
+                return Step::Took(used);
+            }
+            b'g' => meta::get(rest, clock, &mut room).map(|c| (Op::MetaGet(c.flags), c)),
+            b'd' => meta::change(rest, clock, &mut room).map(|c| (Op::MetaDelete(c.flags), c)),
+            b'a' => meta::change(rest, clock, &mut room).and_then(|c| {
+                let incr = meta::arith_mode(&c.flags)?;
+                Ok((Op::MetaArith { incr, flags: c.flags }, c))
+            }),
+            b'e' => meta::debug(rest, &mut room).map(|c| (Op::MetaDebug { base64: c.flags.base64 }, c)),
+            _ => match meta::store(rest, clock, &mut room) {
+                Ok((command, mode, len)) => {
+                    let flags = command.flags;
+                    let joins = matches!(mode, StoreMode::Append | StoreMode::Prepend);
+                    let expiry = match flags.vivify {
+                        Some(expiry) if joins => expiry,
+                        _ => flags.ttl.unwrap_or(0),
+                    };
+                    let req = self.request(Op::MetaStore { mode, flags }, Form::Meta, command.key, command.text);
+                    let item = NewItem {
+                        req,
+                        flags: flags.client_flags,
+                        expiry,
+                        len,
+                        base64: flags.base64,
+                        used,
+                    };
+                    return self.begin_store(ctx, input, item);
+                }
+                Err(refusal) => Err(refusal),
+            },
+        };
+        match parsed {
+            Ok((op, command)) => self.keyed(ctx, input, used, op, Form::Meta, command.key, command.text),
+            Err(refusal) => {
+                self.say(refusal.text);
+                if refusal.skip > 0 {
+                    self.state = State::Skip(refusal.skip as u64);
+                }
+                Step::Took(used)
+            }
+        }
+    }
+
+    /// A storage command: memory for its value, and as much of it as has come.
+    pub(super) fn begin_store<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8], item: NewItem<'_>) -> Step {
+        let NewItem { req, len, used, .. } = item;
+        let end = if matches!(req.form, Form::Binary(_)) { 0 } else { 2 };
+        if let Some(shard) = self.other_shard(ctx, &req.key) {
+            self.forward(ctx, shard, &input[..used], (len + end) as u64);
+            return Step::Took(used);
+        }
+        if self.hazard(&req.op, req.key.hash) {
+            return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
+        }
+        let mut draft = match ctx.shard.alloc(ctx.queue, &req.key, item.flags, item.expiry, len) {
+            Ok(draft) => draft,
+            Err(AllocError::Busy) => return Step::Stop(0, FeedState::Blocked(Wait::Memory)),
+            Err(error) => {
+                self.refuse_item(ctx, &req, error);
+                self.state = State::Skip((len + end) as u64);
+                return Step::Took(used);
+            }
+        };
+        if ctx.shared.prefixes.is_on() {
+            ctx.shared.prefixes.record(req.key.bytes, Touched::Set);
+        }
+        if item.base64 {
+            ctx.shard.set_draft_binary_key(&mut draft, true);
+        }
+        let data = &input[used..];
+        let take = len.min(data.len());
+        ctx.shard.fill(&mut draft, &data[..take]);
+        if data.len() < len + end {
+            let mut buf = self.spare.pop().unwrap_or_default();
+            buf.extend_from_slice(req.key.bytes);
+            buf.extend_from_slice(req.text);
+            let unit = Unit {
+                op: req.op,
+                form: req.form,
+                hash: req.key.hash,
+                buf,
+                key_len: req.key.bytes.len(),
+                draft: None,
+                place: self.replies.begin_nowhere(),
+                ticket: None,
+                blocking: false,
+            };
+            self.state = State::Storing(Storing { unit, draft, end: [0; 2], got: 0, want: end });
+            return Step::Took(used + take);
+        }
+        if end > 0 && &data[len..len + end] != b"\r\n" {
+            ctx.shard.abort(draft);
+            self.refuse_chunk(ctx, req.form);
+        } else {
+            self.execute(ctx, &req, Some(draft));
+        }
+        Step::Took(used + len + end)
+    }
+
+    /// More of a value.
+    pub(super) fn step_storing<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
+        let State::Storing(storing) = &mut self.state else { unreachable!("the caller has looked") };
+        let take = ctx.shard.unfilled(&storing.draft).min(input.len());
+        ctx.shard.fill(&mut storing.draft, &input[..take]);
+        let mut used = take;
+        while storing.got < storing.want && used < input.len() {
+            storing.end[storing.got] = input[used];
+            storing.got += 1;
+            used += 1;
+        }
+        if ctx.shard.unfilled(&storing.draft) > 0 || storing.got < storing.want {
+            return Step::Stop(used, FeedState::NeedMore);
+        }
+        let State::Storing(storing) = std::mem::replace(&mut self.state, State::Command) else {
+            unreachable!("the state was looked at above")
+        };
+        let Storing { unit, draft, end, want, .. } = storing;
+        if want > 0 && &end != b"\r\n" {
+            ctx.shard.abort(draft);
+            self.refuse_chunk(ctx, unit.form);
+        } else {
+            self.execute(ctx, &unit.request(self.remote), Some(draft));
+        }
+        let mut buf = unit.buf;
+        buf.clear();
+        self.spare.push(buf);
+        Step::Took(used)
+    }
+
+    fn refuse_chunk<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, form: Form) {
+        ctx.stats.cmd_set += 1;
+        let place = self.replies.begin();
+        commands::bad_chunk(form, self.replies.at(place));
+    }
+
+    /// Answers a storage command that got no memory; an old value does not outlive a failed set.
+    fn refuse_item<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, req: &Request<'_>, error: AllocError) {
+        let large = error == AllocError::TooLarge;
+        if large {
+            ctx.stats.store_too_large += 1;
+        } else {
+            ctx.stats.store_no_memory += 1;
+        }
+        let place = self.replies.begin();
+        let out = self.replies.at(place);
+        match req.form {
+            Form::Binary(head) if large => head.error(&mut out.bytes, Status::TooLarge, Status::TooLarge.text()),
+            Form::Binary(head) => {
+                head.error(&mut out.bytes, Status::OutOfMemory, "Out of memory allocating item");
+            }
+            Form::Text { noreply: true } => {}
+            _ if large => out.line("SERVER_ERROR object too large for cache"),
+            _ => out.line("SERVER_ERROR out of memory storing object"),
+        }
+        let sets = match req.op {
+            Op::Store { mode, compare } => {
+                // A binary set with a unique has become a compare-and-set.
+                mode == StoreMode::Set || (compare.is_some() && matches!(req.form, Form::Binary(h) if h.is_set()))
+            }
+            _ => true,
+        };
+        if sets {
+            let forget = Request { op: Op::Forget, form: Form::Text { noreply: true }, ..*req };
+            self.execute_silently(ctx, &forget);
+        }
+    }
+}

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A connection's bytes on their way: received, fed to the session, answers sent, and the limits on all of it.
+//!
+//! ```text
+//!  Received --feed--> session --dirty--> flush --Try--> Sent(all) --> flush again
+//!     |  (tail: what was not consumed)              `-> Sent(short) --Wait--> Sent(all)
+//!     `- too much unanswered: throttled, the loop stops receiving until half of it is gone
+//! ```
+//!
+//! Always holds:
+//! - W1: one batch a connection is in the loop at most.
+//! - W2: what a connection makes the worker hold is bounded: unread bytes by [`MOST_TAIL`] and the receive buffers under way, unanswered
+//!   requests and bytes by [`MOST_WAITING`] and [`MOST_QUEUED`] and one turn's worth beyond; all together by the plan's
+//!   `pending`, beyond which the connection that has not moved for longest is closed.
+//! - W3: a frame that a slow reader's answer lies in is given back by copying the answer, unless few frames are so held.
+
+use senko_io::{ConnId, Piece, RecvBuf, SendBatch, SendMode};
+
+use super::Worker;
+use super::conns::{ConnKey, Link};
+use crate::session::State;
+
+/// Bytes received and not consumed at which the loop is told to stop receiving.
+pub(super) const MOST_TAIL: usize = 64 << 10;
+/// Requests waiting for flash or another shard at which a connection is not fed.
+const MOST_WAITING: usize = 64;
+/// Bytes of answers not yet in the loop at which a connection is not fed.
+const MOST_QUEUED: usize = 256 << 10;
+/// Batches kept for the next sends.
+const SPARE_BATCHES: usize = 64;
+
+impl Worker {
+    /// Bytes came from a socket.
+    pub(super) fn received(&mut self, id: ConnId, data: &RecvBuf) {
+        let Some(at) = self.conns.of_socket(id) else { return };
+        self.core.stats.bytes_read += data.len() as u64;
+        self.input(at, data);
+    }
+
+    /// Takes input in: in place where nothing stands before it, else behind what does.
+    pub(super) fn input(&mut self, at: ConnKey, data: &[u8]) {
+        let now = self.now_ms;
+        let Some(conn) = self.conns.get(at) else { return };
+        if conn.closing {
+            return;
+        }
+        conn.last_active = now;
+        if conn.tail.is_empty() && !conn.blocked && !conn.queued && !conn.throttled {
+            let consumed = self.feed(at, data);
+            if let Some(conn) = self.conns.get(at)
+                && !conn.closing
+            {
+                conn.tail.extend_from_slice(&data[consumed..]);
+            }
+        } else {
+            conn.tail.extend_from_slice(data);
+            if !conn.blocked && !conn.queued && !conn.throttled {
+                self.feed_tail(at);
+            }
+        }
+        self.settle(at);
+    }
+
+    /// Feeds what lies in the tail.
+    pub(super) fn feed_tail(&mut self, at: ConnKey) {
+        let Some(conn) = self.conns.get(at) else { return };
+        // The tail is lent to the session while the connection stays in its place; nothing else touches it meanwhile.
+        let tail = std::mem::take(&mut conn.tail);
+        let start = conn.tail_start;
+        let consumed = self.feed(at, &tail[start..]);
+        if let Some(conn) = self.conns.get(at)
+            && !conn.closing
+        {
+            conn.tail = tail;
+            conn.consume(consumed);
+        }
+    }
+
+    /// Gives the session bytes for one turn; the bytes consumed.
+    fn feed(&mut self, at: ConnKey, data: &[u8]) -> usize {
+        let budget = self.core.shared.settings.requests_per_turn;
+        let Some(conn) = self.conns.get(at) else { return data.len() };
+        let fed = conn.session.feed(&mut self.core.ctx(), data, budget);
+        conn.blocked = false;
+        match fed.state {
+            // What a session leaves unread is the start of a line or header; more than that never becomes a request.
+            State::NeedMore => conn.closing |= conn.ended || data.len() - fed.consumed > MOST_TAIL,
+            State::Turn => {
+                self.core.stats.conn_yields += 1;
+                if !conn.queued {
+                    conn.queued = true;
+                    self.run.push_back(at);
+                }
+            }
+            State::Blocked => {
+                conn.blocked = true;
+                self.blocked.push(at);
+            }
+            State::Close => conn.closing = true,
+        }
+        self.mark_dirty(at);
+        fed.consumed
+    }
+
+    /// Notes that a connection may have something to send.
+    pub(super) fn mark_dirty(&mut self, at: ConnKey) {
+        if let Some(conn) = self.conns.get(at)
+            && !conn.dirty
+        {
+            conn.dirty = true;
+            self.dirty.push(at);
+        }
+    }
+
+    /// Sends what can be sent, for every connection that something happened to.
+    pub(super) fn flush_dirty(&mut self) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for at in dirty.drain(..) {
+            self.flush(at);
+        }
+        // `flush` may have marked others (a closed one made room); they wait for the next round, which comes at once.
+        dirty.append(&mut self.dirty);
+        self.dirty = dirty;
+    }
+
+    fn flush(&mut self, at: ConnKey) {
+        let Some(conn) = self.conns.get(at) else { return };
+        conn.dirty = false;
+        match conn.link {
+            Link::Virtual(origin) => {
+                let mut any = false;
+                while let Some(unit) = conn.session.replies().next_unit() {
+                    any = true;
+                    self.core.router.answer(origin, unit);
+                }
+                if any {
+                    conn.last_active = self.now_ms;
+                }
+            }
+            Link::Socket(id) => {
+                if conn.sending {
+                    // W3: behind a slow batch nothing may hold frames.
+                    if conn.slow_since != 0 && conn.session.replies().pages() > 0 {
+                        conn.session.replies().spill();
+                        self.frames_freed = true;
+                    }
+                } else if conn.session.replies().sendable() {
+                    let mut batch = self.spare.pop().unwrap_or_default();
+                    if conn.session.replies().fill_batch(&mut batch) {
+                        conn.sending = true;
+                        self.core.ev.send(id, batch, SendMode::Try);
+                    } else {
+                        self.spare.push(batch);
+                    }
+                }
+            }
+        }
+        self.settle(at);
+    }
+
+    /// A send ended.
+    pub(super) fn sent(&mut self, id: ConnId, batch: Box<SendBatch>, result: std::io::Result<usize>) {
+        let Some(at) = self.conns.of_socket(id) else {
+            self.recycle(batch); // the connection was closed meanwhile
+            return;
+        };
+        match result {
+            Ok(sent) if sent == batch.len() => {
+                self.core.stats.bytes_written += sent as u64;
+                if let Some(conn) = self.conns.get(at) {
+                    self.slow_pinned -= std::mem::take(&mut conn.pinned);
+                    conn.copied = 0;
+                    conn.sending = false;
+                    conn.slow_since = 0;
+                    conn.last_active = self.now_ms;
+                }
+                self.recycle(batch);
+                self.mark_dirty(at);
+            }
+            Ok(sent) => {
+                self.core.stats.bytes_written += sent as u64;
+                self.wait_for_room(at, id, batch, sent);
+            }
+            Err(error) => {
+                tracing::debug!("sending failed: {error}");
+                self.recycle(batch);
+                self.close(at);
+            }
+        }
+    }
+
+    /// The socket's buffer is full: what is left of the batch waits in the loop, where it must not hold what others need.
+    fn wait_for_room(&mut self, at: ConnKey, id: ConnId, mut batch: Box<SendBatch>, sent: usize) {
+        let left = batch.len() - sent;
+        let has_pages = has_pages(&batch);
+        let keep = if has_pages {
+            // Copies are made until their budget is used up; then frames may wait too, up to half of them.
+            let (all, used) = self.core.ev.frames().usage();
+            self.held + left > self.pending && used < all / 2
+        } else {
+            self.slow_pinned + left <= self.most_pinned && batch.pieces.iter().any(|p| matches!(p, Piece::Pinned { .. }))
+        };
+        if keep {
+            drop_sent(&mut batch, sent, &mut self.unpinned);
+        } else {
+            batch.spill(sent, &mut self.unpinned);
+        }
+        self.frames_freed |= has_pages;
+        if let Some(conn) = self.conns.get(at) {
+            conn.slow_since = self.now_ms.max(1);
+            if keep {
+                conn.pinned = left;
+                self.slow_pinned += left;
+            } else {
+                conn.copied = left;
+            }
+        }
+        self.core.ev.send(id, batch, SendMode::Wait);
+        self.give_back_pins();
+        self.mark_dirty(at);
+    }
+
+    /// Empties a batch and keeps it for another send.
+    fn recycle(&mut self, mut batch: Box<SendBatch>) {
+        self.frames_freed |= has_pages(&batch);
+        batch.clear(&mut self.unpinned);
+        self.give_back_pins();
+        if self.spare.len() < SPARE_BATCHES {
+            self.spare.push(batch);
+        }
+    }
+
+    pub(super) fn give_back_pins(&mut self) {
+        for pin in self.unpinned.drain(..) {
+            self.core.shard.unpin(pin);
+        }
+    }
+
+    /// Looks at a connection after something happened to it: is it finished, must it be held back, may it go on?
+    pub(super) fn settle(&mut self, at: ConnKey) {
+        let Some(conn) = self.conns.get(at) else { return };
+        let unread = conn.unread();
+        let replies = conn.session.replies();
+        let (waiting, queued) = (replies.waiting(), replies.queued_bytes());
+        if conn.closing && !conn.sending && replies.is_empty() {
+            self.close(at);
+            return;
+        }
+        if conn.throttled {
+            if waiting <= MOST_WAITING / 2 && queued <= MOST_QUEUED / 2 {
+                conn.throttled = false;
+                if unread > 0 && !conn.queued && !conn.blocked {
+                    conn.queued = true;
+                    self.run.push_back(at);
+                }
+                conn.closing |= conn.ended && unread == 0;
+            }
+        } else {
+            conn.throttled = waiting >= MOST_WAITING || queued >= MOST_QUEUED;
+        }
+        if let Link::Socket(id) = conn.link {
+            let receive = !conn.closing && !conn.ended && !conn.throttled && unread <= MOST_TAIL;
+            if receive != conn.receiving {
+                conn.receiving = receive;
+                self.core.ev.set_receiving(id, receive);
+            }
+        }
+        // Frames and pinned memory are counted where they belong; only what is copied for this connection counts here.
+        let held = unread + conn.copied + if conn.slow_since != 0 { queued } else { 0 };
+        let before = std::mem::replace(&mut conn.held, held);
+        self.held = self.held + held - before;
+    }
+
+    /// W2: closes connections until what is held is within its bound again.
+    pub(super) fn enforce_bound(&mut self) {
+        while self.held > self.pending {
+            let longest = self.conns.iter().filter(|(_, c)| c.held > 0).min_by_key(|(_, c)| match c.slow_since {
+                0 => (true, c.last_active),
+                since => (false, since),
+            });
+            let Some((at, _)) = longest else { return };
+            tracing::warn!("a connection was closed: unsent answers took the memory that there is for them");
+            self.closed_for_memory += 1;
+            self.close(at);
+        }
+    }
+
+    /// The peer will send no more, or is gone.
+    pub(super) fn ended(&mut self, id: ConnId, error: Option<std::io::Error>) {
+        let Some(at) = self.conns.of_socket(id) else { return };
+        if let Some(error) = error {
+            tracing::debug!("receiving failed: {error}");
+            self.close(at);
+            return;
+        }
+        let Some(conn) = self.conns.get(at) else { return };
+        conn.ended = true;
+        // What came before is still answered: a session that has work goes on, one that waits for more never gets it.
+        conn.closing |= !conn.queued && !conn.blocked && !conn.throttled;
+        self.settle(at);
+    }
+
+    /// Closes a connection at once; what it had under way ends unseen.
+    pub(super) fn close(&mut self, at: ConnKey) {
+        let Some(mut conn) = self.conns.remove(at) else { return };
+        conn.session.cancel(&mut self.core.ctx());
+        self.held -= conn.held;
+        self.slow_pinned -= conn.pinned;
+        // Its replies may have held frames.
+        self.frames_freed = true;
+        match conn.link {
+            Link::Socket(id) => {
+                self.core.ev.close(id);
+                self.left(at);
+            }
+            Link::Virtual(_) => {}
+        }
+    }
+}
+
+fn has_pages(batch: &SendBatch) -> bool {
+    batch.pieces.iter().any(|piece| matches!(piece, Piece::Page(..)))
+}
+
+/// Drops the first `sent` bytes of a batch without copying the rest; pins that were sent whole go to `unpinned`.
+fn drop_sent(batch: &mut SendBatch, mut sent: usize, unpinned: &mut Vec<u64>) {
+    if batch.pieces.is_empty() {
+        batch.bytes.drain(..sent);
+        return;
+    }
+    let mut whole = 0;
+    for piece in &mut batch.pieces {
+        if sent < piece.len() {
+            match piece {
+                Piece::Bytes(range) | Piece::Page(_, range) => range.start += sent,
+                Piece::Pinned { ptr, len, .. } => {
+                    *ptr = ptr.wrapping_add(sent);
+                    *len -= sent;
+                }
+            }
+            break;
+        }
+        sent -= piece.len();
+        whole += 1;
+    }
+    for piece in batch.pieces.drain(..whole) {
+        if let Piece::Pinned { pin, .. } = piece {
+            unpinned.push(pin);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cargo xtask fuzz` runs each target of `fuzz/` for some minutes; `cargo xtask bench` runs the benchmarks.
+//!
+//! The targets are plain programs over libfuzzer-sys. They are built here without cargo-fuzz's sanitizers, which need a nightly
+//! compiler; the coverage that guides libFuzzer is a stable option of the compiler's code generator.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{Workspace, run};
+
+/// Runs the fuzz targets.
+pub fn fuzz(workspace: &Workspace, args: &[String]) -> Result<bool> {
+    let (mut minutes, mut only) = (10.0_f64, None);
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let value = args.next().with_context(|| format!("{arg} takes a value"))?;
+        match arg.as_str() {
+            "--minutes" => minutes = value.parse().context("--minutes takes a number")?,
+            "--only" => only = Some(value.clone()),
+            _ => bail!("`cargo xtask fuzz` takes no {arg:?}"),
+        }
+    }
+    let folder = workspace.root.join("fuzz");
+    if !run::succeeds(Command::new(run::cargo()).args(["fuzz", "--version"])) {
+        println!("installing cargo-fuzz");
+        if !run::show(&mut workspace.cargo(&["install", "--locked", "cargo-fuzz"]))?.ok {
+            bail!("cargo-fuzz could not be installed");
+        }
+    }
+    let names: Vec<String> = targets(&folder)?.into_iter().filter(|t| only.as_ref().is_none_or(|o| o == t)).collect();
+    if names.is_empty() {
+        bail!("no fuzz target of that name");
+    }
+    let mut failed = Vec::new();
+    for name in &names {
+        println!("\n== fuzz {name}: {minutes} minutes");
+        let seconds = format!("-max_total_time={}", (minutes * 60.0) as u64);
+        let mut command = workspace.cargo(&["fuzz", "run", "--sanitizer", "none", name, "--", &seconds, "-rss_limit_mb=4096"]);
+        if !run::show(&mut command)?.ok {
+            failed.push(name.clone());
+        }
+    }
+    println!("\n{} passed, {} failed", names.len() - failed.len(), failed.len());
+    if !failed.is_empty() {
+        println!("failed: {}; what crashed them lies in fuzz/artifacts", failed.join(", "));
+    }
+    Ok(failed.is_empty())
+}
+
+/// The names of the targets: the files of `fuzz/fuzz_targets`.
+fn targets(folder: &Path) -> Result<Vec<String>> {
+    let folder = folder.join("fuzz_targets");
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == "rs")
+            && let Some(stem) = path.file_stem()
+        {
+            names.push(stem.to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Runs the benchmarks, or those whose name contains a word.
+pub fn bench(workspace: &Workspace, args: &[String]) -> Result<bool> {
+    let mut command = workspace.cargo(&["bench", "--workspace"]);
+    if let Some(name) = args.first() {
+        command.arg("--").arg(name);
+    }
+    Ok(run::show(&mut command)?.ok)
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Installs what the tests need, saying what it does: Debian packages (as root, or through sudo), and a Python environment in
+//! `target/venv`. What can't be installed is listed, and what needs it is skipped (with CI=true it fails).
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::{Workspace, limits, run};
+
+/// What there is and what is missing.
+pub struct Setup {
+    /// The Python of the environment, if it could be made.
+    pub python: Option<PathBuf>,
+    /// One sentence for each thing missing.
+    pub missing: Vec<String>,
+}
+
+/// A Debian package, how to see that it is there, and what it is for.
+struct Package {
+    name: &'static str,
+    present: fn() -> bool,
+    needed_for: &'static str,
+}
+
+const PACKAGES: [Package; 6] = [
+    Package { name: "memcached", present: || run::installed("memcached"), needed_for: "the transcripts' reference" },
+    Package { name: "libmemcached-tools", present: || run::installed("memccapable"), needed_for: "memccapable" },
+    Package { name: "nutcracker", present: || run::installed("nutcracker"), needed_for: "the cluster test" },
+    Package { name: "python3-venv", present: has_venv, needed_for: "the Python environment" },
+    Package { name: "libmemcached-dev", present: || header("libmemcached/memcached.h"), needed_for: "building pylibmc" },
+    Package { name: "zlib1g-dev", present: || header("zlib.h"), needed_for: "building pylibmc" },
+];
+
+fn header(name: &str) -> bool {
+    Path::new("/usr/include").join(name).is_file()
+}
+
+fn has_venv() -> bool {
+    run::succeeds(Command::new("python3").args(["-c", "import venv, ensurepip"]))
+}
+
+/// Sets the machine up.
+pub fn setup(workspace: &Workspace) -> Result<Setup> {
+    let mut missing = Vec::new();
+    let wanted: Vec<&Package> = PACKAGES.iter().filter(|p| !(p.present)()).collect();
+    if wanted.is_empty() {
+        println!("Debian packages: all there");
+    } else {
+        let names: Vec<&str> = wanted.iter().map(|p| p.name).collect();
+        println!("Debian packages to install: {}", names.join(" "));
+        if let Err(error) = install(&names) {
+            println!("not installed: {error:#}");
+        }
+        for package in wanted.iter().filter(|p| !(p.present)()) {
+            missing.push(format!("the Debian package {} is missing: it is for {}", package.name, package.needed_for));
+        }
+    }
+    let python = match environment(workspace) {
+        Ok(python) => Some(python),
+        Err(error) => {
+            missing.push(format!("there is no Python environment for the client and end-to-end tests: {error:#}"));
+            None
+        }
+    };
+    for line in &missing {
+        println!("{}: {line}", if workspace.ci { "missing" } else { "will be skipped" });
+    }
+    Ok(Setup { python, missing })
+}
+
+/// apt-get, with no service started: an own memcached on port 11211 is not what a test run should leave behind.
+const INSTALL: &str = r#"
+set -e
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' > "$policy"
+    chmod +x "$policy"
+    trap 'rm -f "$policy"' EXIT
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get update
+apt-get install -y --no-install-recommends "$@"
+"#;
+
+fn install(names: &[&str]) -> Result<()> {
+    if !run::installed("apt-get") {
+        anyhow::bail!("this is no Debian: there is no apt-get");
+    }
+    let mut command = if limits::is_root() {
+        Command::new("sh")
+    } else if run::succeeds(Command::new("sudo").args(["-n", "true"])) || (run::installed("sudo") && std::io::stdin().is_terminal()) {
+        println!("as you are not root, this goes through sudo");
+        let mut sudo = Command::new("sudo");
+        sudo.arg("sh");
+        sudo
+    } else {
+        anyhow::bail!("you are not root, and sudo would ask for a password; run: sudo apt-get install {}", names.join(" "));
+    };
+    let ran = run::show(command.args(["-c", INSTALL, "install"]).args(names))?;
+    if !ran.ok {
+        anyhow::bail!("apt-get failed, see above");
+    }
+    Ok(())
+}
+
+/// Makes the Python environment, once for each content of the requirements.
+fn environment(workspace: &Workspace) -> Result<PathBuf> {
+    let folder = workspace.target.join("venv");
+    let python = folder.join("bin/python");
+    let requirements = workspace.root.join("tests/requirements.txt");
+    let wanted = std::fs::read_to_string(&requirements).with_context(|| format!("cannot read {}", requirements.display()))?;
+    let stamp = folder.join("installed-requirements.txt");
+    if std::fs::read_to_string(&stamp).is_ok_and(|have| have == wanted) && run::succeeds(Command::new(&python).arg("--version")) {
+        println!("Python environment: target/venv is up to date");
+        return Ok(python);
+    }
+    println!("Python environment: making target/venv with tests/requirements.txt");
+    drop(std::fs::remove_dir_all(&folder));
+    std::fs::create_dir_all(&workspace.target)?;
+    // The python3 of the path may be a shim without venv; Debian's own is the one that python3-venv serves.
+    let made = ["python3", "/usr/bin/python3"].iter().any(|p| run::succeeds(Command::new(p).args(["-m", "venv"]).arg(&folder)));
+    if !made {
+        anyhow::bail!("python3 -m venv failed");
+    }
+    let ran = run::show(Command::new(&python).args(["-m", "pip", "install", "--quiet", "--requirement"]).arg(&requirements))?;
+    if !ran.ok {
+        anyhow::bail!("pip could not install tests/requirements.txt");
+    }
+    std::fs::write(&stamp, wanted)?;
+    Ok(python)
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cargo xtask test`: sets up, then runs the steps in order, each with a heading and its time, and ends with a table and one line
+//! `N passed, N failed, N skipped`. A failed step does not stop those after it.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::limits::{OrdinaryUser, without_io_uring};
+use crate::run::{self, Counts};
+use crate::setup::{self, Setup};
+use crate::{Workspace, limits};
+
+/// One step.
+struct Step {
+    name: &'static str,
+    what: &'static str,
+    /// When it is run without being named.
+    by_default: When,
+    run: fn(&Workspace, &Setup) -> Result<Done>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    Always,
+    NotQuick,
+    Named,
+}
+
+/// What a step did.
+enum Done {
+    Ran { ok: bool, counts: Counts },
+    Skipped(String),
+}
+
+const STEPS: [Step; 12] = [
+    Step { name: "fmt", what: "the formatting", by_default: When::Always, run: fmt },
+    Step { name: "clippy", what: "clippy, warnings as errors", by_default: When::Always, run: clippy },
+    Step { name: "unit", what: "cargo test, the whole workspace", by_default: When::Always, run: unit },
+    Step { name: "tidy", what: "the crates' edges, and what the documents name", by_default: When::Named, run: tidy },
+    Step { name: "transcripts", what: "the transcripts", by_default: When::Named, run: transcripts },
+    Step { name: "docs", what: "the documentation, warnings as errors", by_default: When::Always, run: docs },
+    Step { name: "build", what: "the release build", by_default: When::Always, run: build },
+    Step { name: "clients", what: "pymemcache, pylibmc and bmemcached, on DRAM and on flash", by_default: When::Always, run: clients },
+    Step { name: "e2e", what: "memccapable, the drop-in, bad starts, three nodes behind nutcracker", by_default: When::Always, run: e2e },
+    Step { name: "main-job", what: "2 GB, then 8 GB, through 256 MB of memory and 4 GB of flash", by_default: When::NotQuick, run: main_job },
+    Step { name: "ordinary-user", what: "the server's tests as an ordinary user, ulimit -l 8192", by_default: When::NotQuick, run: ordinary_user },
+    Step { name: "no-uring", what: "the server's tests with io_uring refused", by_default: When::NotQuick, run: no_uring },
+];
+
+/// Which steps to run.
+pub struct Selection {
+    only: Vec<String>,
+    quick: bool,
+    list: bool,
+}
+
+impl Selection {
+    /// Just these.
+    pub fn of(names: &[&str]) -> Selection {
+        Selection { only: names.iter().map(|n| (*n).to_owned()).collect(), quick: false, list: false }
+    }
+
+    /// From the command line.
+    pub fn parse(args: &[String]) -> Result<Selection> {
+        let mut selection = Selection::of(&[]);
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--quick" => selection.quick = true,
+                "--list" => selection.list = true,
+                "--only" => {
+                    let names = args.next().context("--only takes the names of steps; --list shows them")?;
+                    selection.only.extend(names.split(',').map(str::to_owned));
+                }
+                _ => bail!("`cargo xtask test` takes no {arg:?}"),
+            }
+        }
+        for name in &selection.only {
+            if !STEPS.iter().any(|s| s.name == name) {
+                bail!("there is no step {name:?}; --list shows them");
+            }
+        }
+        Ok(selection)
+    }
+
+    fn takes(&self, step: &Step) -> bool {
+        if self.only.is_empty() {
+            step.by_default == When::Always || (step.by_default == When::NotQuick && !self.quick)
+        } else {
+            self.only.iter().any(|n| n == step.name)
+        }
+    }
+}
+
+/// Runs the steps; true if nothing failed.
+pub fn test(workspace: &Workspace, selection: &Selection) -> Result<bool> {
+    if selection.list {
+        for step in &STEPS {
+            println!("{:14} {}", step.name, step.what);
+        }
+        return Ok(true);
+    }
+    let steps: Vec<&Step> = STEPS.iter().filter(|s| selection.takes(s)).collect();
+    let mut rows: Vec<(&str, String, Duration)> = Vec::new();
+    let mut total = Counts::default();
+
+    let only_cargo = steps.iter().all(|s| ["fmt", "clippy", "tidy", "docs", "build"].contains(&s.name));
+    let setup = if only_cargo {
+        Setup { python: None, missing: Vec::new() }
+    } else {
+        heading("setup", "what the tests need");
+        let started = Instant::now();
+        let setup = setup::setup(workspace)?;
+        let counts = if workspace.ci { Counts { failed: setup.missing.len() as u64, ..Counts::default() } } else { Counts::default() };
+        total += counts;
+        let result = if setup.missing.is_empty() { "ok".to_owned() } else { format!("{} missing", setup.missing.len()) };
+        rows.push(("setup", result, started.elapsed()));
+        setup
+    };
+    for step in steps {
+        heading(step.name, step.what);
+        let started = Instant::now();
+        let (result, counts) = match (step.run)(workspace, &setup) {
+            Ok(Done::Ran { ok, counts }) => result_of(ok, counts),
+            Ok(Done::Skipped(why)) if workspace.ci => (format!("FAILED: {why}"), Counts::one(false)),
+            Ok(Done::Skipped(why)) => {
+                println!("skipped: {why}");
+                (format!("skipped: {why}"), Counts { skipped: 1, ..Counts::default() })
+            }
+            Err(error) => {
+                println!("{error:#}");
+                ("FAILED".to_owned(), Counts::one(false))
+            }
+        };
+        println!("-- {}: {result} ({:.0} s)", step.name, started.elapsed().as_secs_f64());
+        total += counts;
+        rows.push((step.name, result, started.elapsed()));
+    }
+    summary(&rows, &setup, total);
+    Ok(total.failed == 0)
+}
+
+/// A step without tests of its own counts as one; a failed one counts as failed, whatever its tests said.
+fn result_of(ok: bool, mut counts: Counts) -> (String, Counts) {
+    if counts == Counts::default() {
+        counts = Counts::one(ok);
+    }
+    if !ok && counts.failed == 0 {
+        counts.failed = 1;
+    }
+    let result = if counts.failed > 0 { format!("FAILED: {counts}") } else { counts.to_string() };
+    (result, counts)
+}
+
+fn heading(name: &str, what: &str) {
+    println!("\n== {name}: {what}");
+}
+
+fn summary(rows: &[(&str, String, Duration)], setup: &Setup, total: Counts) {
+    println!("\n== summary");
+    for (name, result, time) in rows {
+        println!("{name:14} {:6.0} s  {result}", time.as_secs_f64());
+    }
+    let all: Duration = rows.iter().map(|(_, _, time)| *time).sum();
+    println!("{:14} {:6.0} s", "all", all.as_secs_f64());
+    for line in &setup.missing {
+        println!("{line}");
+    }
+    println!("\n{total}");
+}
+
+fn ran(command: &mut std::process::Command) -> Result<Done> {
+    let ran = run::show(command)?;
+    Ok(Done::Ran { ok: ran.ok, counts: ran.counts })
+}
+
+fn fmt(workspace: &Workspace, _: &Setup) -> Result<Done> {
+    ran(&mut workspace.cargo(&["fmt", "--all", "--check"]))
+}
+
+fn clippy(workspace: &Workspace, _: &Setup) -> Result<Done> {
+    ran(&mut workspace.cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+}
+
+fn unit(workspace: &Workspace, _: &Setup) -> Result<Done> {
+    ran(&mut workspace.cargo(&["test", "--workspace", "--no-fail-fast"]))
+}
+
+fn tidy(workspace: &Workspace, _: &Setup) -> Result<Done> {
+    ran(&mut workspace.cargo(&["test", "-p", "xtask"]))
+}
+
+fn transcripts(workspace: &Workspace, _: &Setup) -> Result<Done> {
+    ran(&mut workspace.cargo(&["test", "-p", "senko_server", "--test", "it", "--no-fail-fast", "--", "transcript"]))
+}
+
+fn docs(workspace: &Workspace, _: &Setup) -> Result<Done> {
+    ran(workspace.cargo(&["doc", "--workspace", "--no-deps", "--document-private-items"]).env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+fn build(workspace: &Workspace, _: &Setup) -> Result<Done> {
+    ran(&mut workspace.cargo(&["build", "--release", "-p", "senko"]))
+}
+
+/// pytest in the environment, with the release binary.
+fn pytest(workspace: &Workspace, setup: &Setup, args: &[&str]) -> Result<Done> {
+    let Some(python) = &setup.python else {
+        return Ok(Done::Skipped("there is no Python environment".to_owned()));
+    };
+    let binary = workspace.target.join("release/senko");
+    let built = run::show(&mut workspace.cargo(&["build", "--release", "-p", "senko"]))?;
+    if !built.ok {
+        bail!("the release build failed");
+    }
+    let scratch = workspace.target.join("e2e");
+    std::fs::create_dir_all(&scratch)?;
+    let mut command = std::process::Command::new(python);
+    command.args(["-m", "pytest", "-q", "-ra"]).args(args).current_dir(workspace.root.join("tests"));
+    command.env("SENKO_BIN", binary).env("SENKO_TMP", scratch).env("PYTHONDONTWRITEBYTECODE", "1");
+    ran(&mut command)
+}
+
+fn clients(workspace: &Workspace, setup: &Setup) -> Result<Done> {
+    pytest(workspace, setup, &["clients"])
+}
+
+fn e2e(workspace: &Workspace, setup: &Setup) -> Result<Done> {
+    pytest(workspace, setup, &["e2e", "--ignore=e2e/test_main_job.py"])
+}
+
+fn main_job(workspace: &Workspace, setup: &Setup) -> Result<Done> {
+    pytest(workspace, setup, &["-s", "e2e/test_main_job.py"])
+}
+
+/// A test program, and the folder of its package, where cargo would run it.
+struct TestProgram {
+    program: PathBuf,
+    folder: PathBuf,
+}
+
+/// Builds the server's tests and those of the layer below it, and finds their programs.
+fn server_tests(workspace: &Workspace) -> Result<Vec<TestProgram>> {
+    let args = ["test", "--no-run", "--message-format=json-render-diagnostics", "-p", "senko_server", "-p", "senko_io"];
+    let lines = run::output(&mut workspace.cargo(&args))?;
+    let mut programs = Vec::new();
+    for line in lines.lines().filter(|l| l.starts_with('{')) {
+        let message: serde_json::Value = serde_json::from_str(line).context("cargo's messages are JSON")?;
+        if let (Some(program), true) = (message["executable"].as_str(), message["profile"]["test"] == true) {
+            let manifest = PathBuf::from(message["manifest_path"].as_str().context("a message without manifest")?);
+            let folder = manifest.parent().context("a manifest without folder")?.to_path_buf();
+            programs.push(TestProgram { program: PathBuf::from(program), folder });
+        }
+    }
+    if programs.is_empty() {
+        bail!("cargo named no test program");
+    }
+    Ok(programs)
+}
+
+fn ordinary_user(workspace: &Workspace, _: &Setup) -> Result<Done> {
+    if limits::is_root() && !run::installed("setpriv") {
+        return Ok(Done::Skipped("setpriv is not installed".to_owned()));
+    }
+    let programs = server_tests(workspace)?;
+    let user = OrdinaryUser::new(&workspace.root)?;
+    all(&programs, |test| Ok(user.command(&test.program)))
+}
+
+fn no_uring(workspace: &Workspace, _: &Setup) -> Result<Done> {
+    all(&server_tests(workspace)?, |test| without_io_uring(&test.program))
+}
+
+fn all(programs: &[TestProgram], command: impl Fn(&TestProgram) -> Result<std::process::Command>) -> Result<Done> {
+    let (mut ok, mut counts) = (true, Counts::default());
+    for test in programs {
+        let done = run::show(command(test)?.current_dir(&test.folder))?;
+        ok &= done.ok;
+        counts += done.counts;
+    }
+    Ok(Done::Ran { ok, counts })
+}

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server fixture: each test runs on senko's DRAM, on senko's flash, and on memcached."""
+
+import os
+
+import pytest
+
+import servers
+
+
+def start(kind):
+    if kind == "memcached":
+        return servers.named_server("MEMCACHED", kind) or servers.start_memcached()
+    named = servers.named_server("SENKO_SERVER", kind)
+    if named:
+        if kind == "flash" and int(named.stats().get("flash_capacity", 0)) == 0:
+            pytest.skip("the server at SENKO_SERVER has no flash")
+        return named
+    return servers.start_senko(kind)
+
+
+@pytest.fixture(scope="session", params=["dram", "flash", "memcached"])
+def running(request):
+    server = start(request.param)
+    if server is None:
+        why = "memcached is not installed" if request.param == "memcached" else "neither SENKO_BIN nor SENKO_SERVER is set"
+        if os.environ.get("CI") == "true":
+            pytest.fail(why)
+        pytest.skip(why)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def server(running):
+    """The server, emptied."""
+    running.flush()
+    yield running
+    if running.process is not None:
+        assert running.process.poll() is None, "the server died"

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The main job: more data than DRAM holds, stored by a memcached client and read back from flash, to the byte.
+
+1. 2 GB of items of Facebook's ETC sizes into 256 MB of memory and 4 GB of flash; every item is read back: no wrong byte, 99.9 % found,
+   and the memory cap holds (peak RSS at most 10 % above it).
+2. 8 GB into the same 4 GB: no wrong byte, 99 % of the last 3 GB found.
+
+SENKO_MAIN_JOB_SCALE divides all sizes (for a quick look; CI runs it with 1).
+"""
+
+import json
+import os
+import subprocess
+import time
+
+import pytest
+
+import servers
+
+SCALE = int(os.environ.get("SENKO_MAIN_JOB_SCALE", "1"))
+MEMORY = (256 << 20) // min(SCALE, 4)
+FLASH = (4 << 30) // SCALE
+GB = 10**9 // SCALE
+ETC = ["--key-size", "etc", "--value-size", "etc", "--verify", "--connections", "64", "--pipeline", "8"]
+
+
+def peak_rss(pid):
+    """Bytes of memory that the process had resident at most."""
+    with open("/proc/%d/status" % pid) as status:
+        for line in status:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    raise AssertionError("no VmHWM")
+
+
+class Job:
+    def __init__(self, senko):
+        self.senko = senko
+        self.server = servers.start_senko("flash", memory=MEMORY, flash=FLASH)
+
+    def load(self, *arguments):
+        """Runs `senko load`, which fails on a wrong byte; returns its lines."""
+        command = [self.senko, "load", "-s", self.server.name, "--json", *ETC, *arguments]
+        started = time.monotonic()
+        run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=1500)
+        lines = [json.loads(line) for line in run.stdout.splitlines()]
+        print("%s: %.0f s" % (" ".join(command[1:]), time.monotonic() - started))
+        for line in lines:
+            print("  " + json.dumps(line)[:600])
+        assert run.returncode == 0, run.stderr + run.stdout
+        return lines
+
+    def check_memory(self):
+        rss = peak_rss(self.server.process.pid)
+        print("peak RSS: %.1f MiB of %.1f MiB" % (rss / 2**20, MEMORY / 2**20))
+        assert rss <= MEMORY * 1.1, "peak RSS %d is more than 10 %% above the cap %d" % (rss, MEMORY)
+
+
+@pytest.fixture
+def job(senko):
+    made = Job(senko)
+    yield made
+    stats = made.server.stats()
+    wanted = ("curr_items", "evictions", "flash_items", "flash_hits", "index_bytes", "drops_busy", "reclaim_drops", "tag_drops")
+    print({name: value for name, value in stats.items() if name in wanted or name.startswith("flash_")})
+    made.server.stop()
+
+
+def test_two_gigabytes_come_back(job):
+    data = ["--bytes", str(2 * GB)]
+    job.load("--load", *data)
+    job.check_memory()
+    job.load("--read-back", "--generation", "0", "--expect-found", "0.999", *data)
+    job.check_memory()
+
+
+def test_eight_gigabytes_into_four(job):
+    data = ["--bytes", str(8 * GB)]
+    job.load("--load", *data)
+    job.check_memory()
+    job.load("--read-back", "--generation", "0", "--last-bytes", str(3 * GB), "--expect-found", "0.99", *data)
+    job.check_memory()
+    stats = job.server.stats()
+    assert int(stats["flash_items"]) > 0

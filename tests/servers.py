@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts and stops the servers under test, and moves a senko's items from DRAM to flash."""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+
+
+def free_port():
+    """A port that was free a moment ago."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Server:
+    """A running server: `address` is (host, port)."""
+
+    def __init__(self, kind, address, process=None, folder=None):
+        self.kind = kind
+        self.address = address
+        self.process = process
+        self.folder = folder
+        self.filled = 0
+
+    @property
+    def name(self):
+        return "%s:%d" % self.address
+
+    def ask(self, request, end=b"END\r\n"):
+        """Sends a request and returns the answer, which ends with `end`."""
+        with socket.create_connection(self.address, timeout=30) as s:
+            s.sendall(request)
+            answer = b""
+            while not answer.endswith(end):
+                part = s.recv(1 << 20)
+                if not part:
+                    raise AssertionError("the server closed after %r" % answer[-200:])
+                answer += part
+            return answer
+
+    def stats(self):
+        lines = self.ask(b"stats\r\n").decode().splitlines()
+        return dict(line.split(" ", 2)[1:] for line in lines if line.startswith("STAT "))
+
+    def flush(self):
+        self.ask(b"flush_all\r\n", b"OK\r\n")
+
+    def resident_sizes(self):
+        """The sizes of the items in DRAM that are not the filler's."""
+        sizes = set()
+        for line in self.ask(b"lru_crawler metadump all\r\n").decode().splitlines():
+            if line.startswith("key=") and not line.startswith("key=filler"):
+                fields = dict(word.split("=", 1) for word in line.split(" "))
+                sizes.add(int(fields["size"]))
+        return sizes
+
+    def settle(self):
+        """On flash: returns when every item that is not the filler's has left DRAM. Items leave DRAM within their size class, so the
+        filler has the sizes of those that are to go. On other servers: nothing."""
+        if self.kind != "flash":
+            return
+        end = time.monotonic() + 60
+        while True:
+            sizes = self.resident_sizes()
+            if not sizes:
+                return
+            assert time.monotonic() < end, "items of these sizes stayed in DRAM: %r" % sizes
+            for size in sizes:
+                self.fill(max(size - 70, 0))
+
+    def fill(self, length):
+        count = min(max((8 << 20) // (length + 70), 4), 20000)
+        value = b"." * length
+        parts = []
+        for _ in range(count):
+            self.filled += 1
+            parts.append(b"set filler:%010d 0 0 %d noreply\r\n%s\r\n" % (self.filled, length, value))
+        parts.append(b"mn\r\n")
+        self.ask(b"".join(parts), b"MN\r\n")
+
+    def stop(self):
+        if self.process:
+            self.process.terminate()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+                raise AssertionError("the server did not stop on SIGTERM")
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def wait_until_up(server):
+    end = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection(server.address, timeout=5).close()
+            return server
+        except OSError:
+            if server.process.poll() is not None or time.monotonic() > end:
+                server.stop()
+                raise AssertionError("%s did not start" % server.process.args) from None
+            time.sleep(0.02)
+
+
+def start_senko(kind, *options, memory=None, flash=1 << 30):
+    """A senko of the binary SENKO_BIN (None if that is not set), with flash if `kind` says so."""
+    binary = os.environ.get("SENKO_BIN")
+    if not binary:
+        return None
+    port = free_port()
+    # Not in /tmp: where that is a tmpfs it takes no O_DIRECT.
+    folder = tempfile.mkdtemp(prefix="senko-tests-", dir=os.environ.get("SENKO_TMP"))
+    if memory is None:
+        memory = (40 if kind == "flash" else 256) << 20
+    command = [os.path.abspath(binary), "serve", "-p", str(port), "-c", "200", "--memory", "%dk" % (memory >> 10), *options]
+    if kind == "flash":
+        command += ["--flash", "%s:%dk" % (os.path.join(folder, "flash"), flash >> 10)]
+    else:
+        command.append("--no-flash")
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
+    return wait_until_up(Server(kind, ("127.0.0.1", port), process, folder))
+
+
+def start_memcached(*options):
+    """Debian's memcached; None if it is not installed."""
+    binary = shutil.which("memcached")
+    if not binary:
+        return None
+    port = free_port()
+    user = ["-u", "root"] if os.getuid() == 0 else []
+    process = subprocess.Popen([binary, "-l", "127.0.0.1", "-U", "0", "-p", str(port), *user, *options], stdin=subprocess.DEVNULL)
+    return wait_until_up(Server("memcached", ("127.0.0.1", port), process))
+
+
+def named_server(variable, kind):
+    """A server that runs already, named host:port by an environment variable."""
+    name = os.environ.get(variable)
+    if not name:
+        return None
+    host, port = name.rsplit(":", 1)
+    return Server(kind, (host, int(port)))
