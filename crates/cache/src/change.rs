@@ -25,7 +25,7 @@ impl Shard {
     ) -> Result<Draft, AllocError> {
         let header = Header {
             crc: 0,
-            generation: 0,
+            head_crc: 0,
             cas: 0,
             expiry,
             flags,
@@ -103,6 +103,11 @@ impl Shard {
             let m = h.meta(0);
             h.set_marks(m.fetched, stale, won, m.binary_key);
         });
+    }
+
+    /// Sets a draft's expiry (meta `ms` with I keeps the old item's).
+    pub fn set_draft_expiry(&mut self, draft: &mut Draft, expiry: u32) {
+        self.edit(draft.item, |h| h.expiry = expiry);
     }
 
     /// Makes a complete draft the key's item: the old one is unlinked, its flash copy becomes unreachable; every slot whose tag matches is

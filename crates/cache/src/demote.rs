@@ -10,6 +10,7 @@ use crate::arena::{Handle, LINKED};
 use crate::flash::admission::Refusal;
 use crate::flash::log::NoPlace;
 use crate::index::Slot;
+use crate::item::ITEM_HEADER;
 use crate::record::{self, RECORD_HEADER};
 use crate::shard::{AllocError, Shard};
 
@@ -64,7 +65,9 @@ impl Shard {
             return self.begin_stream(queue, n, item, hash, len);
         }
         // Room first: the budget must not be spent on an item that comes again because there was none.
-        if let Err(why) = self.room_for(n, len) {
+        // A small record may fit an open page, but a page of room is nearly always there.
+        if let Err(why) = self.logs[n].room_now(queue, len.div_ceil(PAGE_SIZE) as u64, self.now_ms)
+        {
             return self.wait_or_drop(queue, n, item, hash, why);
         }
         if let Err(refusal) = self.admitter.admit(len, header.fetched()) {
@@ -76,7 +79,7 @@ impl Shard {
             return Ok(());
         }
         let position = self
-            .write_item(queue, n, item, len)
+            .write_item(queue, n, item, hash, len)
             .expect("room was asked for");
         self.policy.evicted(&self.arena, item, hash);
         let slot = self.index.flash_slot(
@@ -98,11 +101,6 @@ impl Shard {
         self.next_log
     }
 
-    fn room_for(&self, n: usize, len: usize) -> Result<(), NoPlace> {
-        // A small record may fit an open page, but that is not worth asking: a page of room is nearly always there.
-        self.logs[n].room_now(len.div_ceil(PAGE_SIZE) as u64)
-    }
-
     /// There is no place on flash now: wait for the device, unless it stalls.
     fn wait_or_drop<Q: Queue>(
         &mut self,
@@ -117,6 +115,7 @@ impl Shard {
                 .oldest_write_ms()
                 .is_some_and(|since| self.now_ms.saturating_sub(since) > STALLED_MS),
             NoPlace::Space => {
+                self.logs[n].want(self.arena.header(item).record_len().div_ceil(PAGE_SIZE) as u64);
                 self.reclaim(queue, n);
                 self.reclaims[n].stalled(self.now_ms, STALLED_MS)
             }
@@ -145,11 +144,12 @@ impl Shard {
         queue: &mut Q,
         n: usize,
         item: Handle,
+        hash: u64,
         len: usize,
     ) -> Result<u64, NoPlace> {
         let log = &mut self.logs[n];
         let (position, offset) = if len <= PAGE_SIZE {
-            log.place_small(len)?
+            log.place_small(len, hash)?
         } else {
             (log.place_large(len)?, 0)
         };
@@ -174,13 +174,16 @@ impl Shard {
         position: u64,
     ) -> [u8; RECORD_HEADER] {
         let mut header = self.arena.header(item);
-        header.generation = self.logs[n].generation(position);
         header.access = record::coarse_access(self.arena.access(item));
-        let mut bytes = [0; RECORD_HEADER];
-        header.write(&mut bytes);
+        let text = self.arena.bytes(
+            item,
+            ITEM_HEADER + RECORD_HEADER,
+            header.prefix_len() - RECORD_HEADER,
+        );
+        let mut bytes = record::flash_head(&header, self.logs[n].generation(position), text);
         let mut crc = crc32c::crc32c(&bytes[4..]);
         self.arena.pieces(item, RECORD_HEADER, len, |piece| {
-            crc = crc32c::crc32c_append(crc, piece)
+            crc = crc32c::crc32c_append(crc, piece);
         });
         bytes[..4].copy_from_slice(&crc.to_le_bytes());
         bytes

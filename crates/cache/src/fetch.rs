@@ -7,7 +7,8 @@
 //!                                                                           \--> parked until there is memory
 //! ```
 //!
-//! Every record that leaves here passed three checks: generation (it is of this lap of the log), key (all of it), checksum.
+//! Every record that leaves here passed three checks: key (all of it), header checksum (which is seeded with the
+//! generation: it is of this lap of the log), checksum.
 //! The region that a read starts in is pinned until the read ends, so the pages can't be reused under it.
 
 use senko_io::{Completion, PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
@@ -36,7 +37,7 @@ enum Step {
     /// More pages are on the way.
     Reading,
     /// There is no memory now.
-    Parked,
+    Parked(PageBuf),
 }
 
 impl Shard {
@@ -104,7 +105,6 @@ impl Shard {
             frame[at..at + PAGE_SIZE].copy_from_slice(page);
             from_device -= 1;
         }
-        op.from_device = from_device;
         if from_device == 0 {
             op.stage = Stage::Here(Ok(frame));
             return true;
@@ -153,7 +153,7 @@ impl Shard {
                     self.stats.flash_write_errors += 1;
                 }
                 self.pump_stream(queue);
-                self.retry_parked(queue);
+                self.retry_parked();
                 self.reclaim(queue, log);
             }
             TOKEN_RECLAIM => self.reclaim_read(queue, value as usize, completion),
@@ -162,14 +162,10 @@ impl Shard {
         }
     }
 
-    /// Items that waited for memory may find some now. Their pages are read again: while they waited, another version of
-    /// the key may have been put into the same page, which the slot can't tell apart.
-    pub(crate) fn retry_parked<Q: Queue>(&mut self, queue: &mut Q) {
-        for _ in 0..self.reads.parked.len() {
-            let n = self.reads.parked.swap_remove(0);
-            if self.begin(queue, n) {
-                self.reads.ready.push_back(n);
-            }
+    /// Items that waited for memory may find some now.
+    pub(crate) fn retry_parked(&mut self) {
+        while let Some(n) = self.reads.parked.pop() {
+            self.reads.ready.push_back(n);
         }
     }
 
@@ -196,26 +192,8 @@ impl Shard {
                 }
                 continue;
             };
-            if self.refresh(queue, n)
-                && let Some(done) = self.finish(queue, n)
-            {
+            if let Some(done) = self.finish(queue, n) {
                 return Some(done);
-            }
-        }
-    }
-
-    /// A page that was copied from a write buffer a while ago may have got another version of the key since, which the slot can't tell
-    /// apart: copies it again. False if it must come from the device by now.
-    fn refresh<Q: Queue>(&mut self, queue: &mut Q, n: u32) -> bool {
-        let op = self.reads.op(n);
-        if op.from_device > 0 || op.pages > 1 || op.large.is_some() {
-            return true;
-        }
-        match std::mem::replace(&mut op.stage, Stage::Idle) {
-            Stage::Here(Ok(frame)) => self.read_piece(queue, n, frame),
-            stage => {
-                op.stage = stage;
-                true
             }
         }
     }
@@ -243,7 +221,8 @@ impl Shard {
                     self.reads.end(n);
                     return Some(Done { user, fetched });
                 }
-                Step::Parked => {
+                Step::Parked(frame) => {
+                    self.reads.op(n).stage = Stage::Here(Ok(frame));
                     self.reads.parked.push(n);
                     return None;
                 }
@@ -323,7 +302,7 @@ impl Shard {
             Want::Resident => match self.promote(queue, n, &frame[at..at + total]) {
                 Ok(Some(item)) => Step::Ended(Fetched::Resident(ItemRef(item))),
                 Ok(None) => Step::Ended(Fetched::Changed),
-                Err(AllocError::Busy) => Step::Parked,
+                Err(AllocError::Busy) => Step::Parked(frame),
                 Err(_) => Step::Ended(Fetched::OutOfMemory),
             },
         }
@@ -394,7 +373,7 @@ impl Shard {
     ) -> Step {
         let item = match self.take_item(queue, total) {
             Ok(item) => item,
-            Err(AllocError::Busy) => return Step::Parked,
+            Err(AllocError::Busy) => return Step::Parked(frame),
             Err(_) if self.reads.op(n).want == Want::Resident => {
                 return Step::Ended(Fetched::OutOfMemory);
             }
@@ -447,28 +426,29 @@ impl Shard {
     }
 }
 
-/// Looks for a key in a run of pages: among the small records of a page, or the one that starts it. A page that was open for
-/// long can hold several versions of a key; the last one counts.
+/// Looks for a key in a run of pages: among the small records of a page, or the one that starts it. A page never holds
+/// two records of a key (L4).
 fn find_record(run: &[u8], key: &[u8], small: bool, generation: u32) -> Found {
-    let mut found = Found::OtherKeysOnly;
     let mut at = 0;
     loop {
         match record::peek(run, at, PAGE_SIZE) {
             At::Record(header) => {
-                if header.generation != generation {
-                    return Found::Damaged;
-                }
                 let len = header.record_len();
                 if record::key_at(run, at, &header) == key {
-                    found = Found::At(at, header);
+                    let intact = record::head_intact(&run[at..], &header, generation);
+                    return if intact {
+                        Found::At(at, header)
+                    } else {
+                        Found::Damaged
+                    };
                 }
                 if !small || len > PAGE_SIZE {
-                    return found;
+                    return Found::OtherKeysOnly;
                 }
                 at = record::next_offset(at, len);
             }
             At::End if at == 0 => return Found::Damaged,
-            At::End => return found,
+            At::End => return Found::OtherKeysOnly,
             At::Damaged => return Found::Damaged,
         }
     }

@@ -7,12 +7,15 @@
 //!
 //! ```text
 //!  0      4      8         16     20    24        28  29     30    32
-//!  | crc  | gen  |   cas   | exp  |flags|value_len|kl |marks |atime| VALUE key flags n\r\n data \r\nEND\r\n
+//!  | crc  | hcrc |   cas   | exp  |flags|value_len|kl |marks |atime| VALUE key flags n\r\n data \r\nEND\r\n
 //!   \_____ header, little-endian ________________________________/ \____ the answer, as it is sent ________/
 //! ```
 //!
-//! Always holds: the length of a record follows from its header alone ([`Header::record_len`]); the checksum covers
-//! everything behind itself.
+//! `crc` covers everything behind itself. `hcrc` covers header and key, seeded with the *generation* of the place (the number of the
+//! region, which never repeats), so that a header with its key can be trusted before the value was read, and a record of an
+//! earlier lap is never taken for one of this. Both are 0 in DRAM.
+//!
+//! Always holds: the length of a record follows from its header alone ([`Header::record_len`]).
 
 /// Bytes of a record's header, before the answer.
 pub const RECORD_HEADER: usize = 32;
@@ -69,8 +72,7 @@ pub struct Meta {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub crc: u32,
-    /// Low 32 bits of the log's lap and region at the time of writing; 0 in DRAM.
-    pub generation: u32,
+    pub head_crc: u32,
     pub cas: u64,
     pub expiry: u32,
     pub flags: u32,
@@ -106,7 +108,7 @@ impl Header {
         let u32_at = |at: usize| u32::from_le_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
         Header {
             crc: u32_at(0),
-            generation: u32_at(4),
+            head_crc: u32_at(4),
             cas: u64::from(u32_at(8)) | u64::from(u32_at(12)) << 32,
             expiry: u32_at(16),
             flags: u32_at(20),
@@ -124,7 +126,7 @@ impl Header {
             .try_into()
             .expect("a slice of 32 bytes");
         b[0..4].copy_from_slice(&self.crc.to_le_bytes());
-        b[4..8].copy_from_slice(&self.generation.to_le_bytes());
+        b[4..8].copy_from_slice(&self.head_crc.to_le_bytes());
         b[8..16].copy_from_slice(&self.cas.to_le_bytes());
         b[16..20].copy_from_slice(&self.expiry.to_le_bytes());
         b[20..24].copy_from_slice(&self.flags.to_le_bytes());
@@ -270,21 +272,19 @@ pub(crate) fn key_at<'a>(run: &'a [u8], at: usize, header: &Header) -> &'a [u8] 
     &run[at + KEY_AT..at + KEY_AT + header.key_len as usize]
 }
 
-/// Whether a later record of the same page has the same key as the one at `at`.
-pub(crate) fn superseded(run: &[u8], at: usize, header: &Header, page: usize) -> bool {
-    let (key, mut len) = (key_at(run, at, header), header.record_len());
-    let mut next = at;
-    while len <= page {
-        next = next_offset(next, len);
-        let At::Record(later) = peek(run, next, page) else {
-            return false;
-        };
-        if key_at(run, next, &later) == key {
-            return true;
-        }
-        len = later.record_len();
-    }
-    false
+/// The header that a record has on flash, all but its checksum; `text` is what follows the header up to the value.
+pub(crate) fn flash_head(header: &Header, generation: u32, text: &[u8]) -> [u8; RECORD_HEADER] {
+    let mut bytes = [0; RECORD_HEADER];
+    header.write(&mut bytes);
+    let crc = crc32c::crc32c_append(crc32c::crc32c_append(generation, &bytes[8..]), text);
+    bytes[0..4].fill(0);
+    bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// Whether header and key of a record are as they were written at a place of this generation.
+pub(crate) fn head_intact(record: &[u8], header: &Header, generation: u32) -> bool {
+    crc32c::crc32c_append(generation, &record[8..header.prefix_len()]) == header.head_crc
 }
 
 /// Offset of the record behind one of `len` bytes at `at`.
@@ -317,7 +317,7 @@ mod tests {
     fn the_header_is_where_the_format_document_says() {
         let h = Header {
             crc: 0x0403_0201,
-            generation: 0x0807_0605,
+            head_crc: 0x0807_0605,
             cas: 0x100f_0e0d_0c0b_0a09,
             expiry: 0x1413_1211,
             flags: 0x1817_1615,

@@ -375,6 +375,11 @@ impl Shard {
         if let Some((_, slot)) = found {
             let item = self.index.handle(slot);
             if self.is_dead(item) {
+                if self.arena.epoch(item) == self.epoch {
+                    self.stats.get_expired += 1;
+                } else {
+                    self.stats.get_flushed += 1;
+                }
                 self.unlink_dead(item);
                 return Lookup::Miss;
             }

@@ -18,7 +18,7 @@ impl Shard {
             self.reclaim(queue, n);
         }
         self.pump_stream(queue);
-        self.retry_parked(queue);
+        self.retry_parked();
         self.frames_freed(queue);
         for _ in 0..SEGMENTS_A_TICK.min(self.index.segments()) {
             self.crawl();

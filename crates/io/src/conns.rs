@@ -27,17 +27,29 @@ pub(crate) struct Conns<T> {
 
 impl<T> Conns<T> {
     pub(crate) fn new(most: usize) -> Conns<T> {
-        Conns { slots: Vec::with_capacity(most.min(1 << 16)), free: NONE, open: 0, most }
+        Conns {
+            slots: Vec::with_capacity(most.min(1 << 16)),
+            free: NONE,
+            open: 0,
+            most,
+        }
     }
 
     pub(crate) fn insert(&mut self, value: T) -> io::Result<ConnId> {
         if self.open >= self.most {
-            let text = format!("{} connections are open, the most that this loop takes", self.open);
+            let text = format!(
+                "{} connections are open, the most that this loop takes",
+                self.open
+            );
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, text));
         }
         self.open += 1;
         if self.free == NONE {
-            self.slots.push(Slot { generation: 0, next_free: NONE, value: Some(value) });
+            self.slots.push(Slot {
+                generation: 0,
+                next_free: NONE,
+                value: Some(value),
+            });
             return Ok(id((self.slots.len() - 1) as u32, 0));
         }
         let index = self.free;

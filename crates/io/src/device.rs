@@ -17,7 +17,11 @@ pub struct ReadRequest<'a> {
 impl<'a> ReadRequest<'a> {
     /// A read of `buf.len()` bytes from `page` on.
     pub fn new(page: u64, buf: &'a mut [u8]) -> ReadRequest<'a> {
-        ReadRequest { page, buf, result: Ok(()) }
+        ReadRequest {
+            page,
+            buf,
+            result: Ok(()),
+        }
     }
 }
 

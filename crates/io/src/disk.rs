@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use crate::stats::DiskStats;
 use crate::{
-    AlignedBuf, Completion, DeviceId, Event, FlashFile, FramePool, IoError, Op, PAGE_SIZE, PageBuf, Tag,
+    AlignedBuf, Completion, DeviceId, Event, FlashFile, FramePool, IoError, Op, PAGE_SIZE, PageBuf,
+    Tag,
 };
 
 /// Ends the free list.
@@ -41,7 +42,13 @@ impl DiskOp {
     /// What is left to do: memory, bytes, offset on the device.
     pub(crate) fn rest(&self) -> (*mut u8, u64, u64) {
         // SAFETY: `done` never exceeds `bytes`, the length of the memory at `address` (0 for operations without memory).
-        let address = unsafe { self.address.add(if self.address.is_null() { 0 } else { self.done as usize }) };
+        let address = unsafe {
+            self.address.add(if self.address.is_null() {
+                0
+            } else {
+                self.done as usize
+            })
+        };
         (address, self.bytes - self.done, self.offset + self.done)
     }
 
@@ -95,7 +102,10 @@ impl Core {
         source: Option<(Arc<AlignedBuf>, usize)>,
     ) -> Option<u32> {
         let file = &self.devices[request.device as usize];
-        let outside = request.page.checked_add(request.pages).is_none_or(|end| end > file.pages());
+        let outside = request
+            .page
+            .checked_add(request.pages)
+            .is_none_or(|end| end > file.pages());
         if outside || (request.op == Op::Discard && !file.discards()) {
             let mut result = Ok(());
             if outside {
@@ -103,7 +113,12 @@ impl Core {
                 result = Err(IoError::Os(libc::EINVAL));
             }
             let (token, op) = (request.token, request.op);
-            self.ready.push(Event::Disk(Completion { token, op, result, buf: frame }));
+            self.ready.push(Event::Disk(Completion {
+                token,
+                op,
+                result,
+                buf: frame,
+            }));
             return None;
         }
         file.record(request.tag, request.op, request.page, request.pages);
@@ -121,7 +136,10 @@ impl Core {
         let mut address = std::ptr::null_mut();
         let mut registered = None;
         if let Some(frame) = &frame {
-            assert!(frame.len() as u64 >= bytes, "the frame holds the pages asked for");
+            assert!(
+                frame.len() as u64 >= bytes,
+                "the frame holds the pages asked for"
+            );
             address = frame.start();
             registered = self.frames.register_index(frame);
         }
@@ -182,15 +200,22 @@ impl Core {
             } else if result > 0 && (result as usize).is_multiple_of(PAGE_SIZE) {
                 return None;
             } else {
-                Err(IoError::Short { want: op.bytes as usize, got: op.done as usize })
+                Err(IoError::Short {
+                    want: op.bytes as usize,
+                    got: op.done as usize,
+                })
             }
         };
         if ended.is_err() {
             self.stats.failed(op.tag, op.op);
         }
         op.source = None;
-        let completion =
-            Completion { token: op.token, op: op.op, result: ended, buf: op.frame.take() };
+        let completion = Completion {
+            token: op.token,
+            op: op.op,
+            result: ended,
+            buf: op.frame.take(),
+        };
         op.next_free = self.free;
         self.free = index;
         self.in_flight -= 1;

@@ -20,8 +20,8 @@ use crate::disk::{Core, Request};
 use crate::posix::Posix;
 use crate::uring::Uring;
 use crate::{
-    AlignedBuf, Completion, DeviceId, DiskStats, FlashFile, FramePool, Listener, Op, PageBuf, Queue,
-    RecvBuf, SendBatch, SendMode, Tag, Waker,
+    AlignedBuf, Completion, DeviceId, DiskStats, FlashFile, FramePool, Listener, Op, PageBuf,
+    Queue, RecvBuf, SendBatch, SendMode, Tag, Waker,
 };
 
 /// Which backend runs a loop.
@@ -149,16 +149,27 @@ impl EventLoop {
         if config.backend != BackendChoice::Posix {
             match Uring::new(config, &core) {
                 Ok(uring) => {
-                    return Ok(EventLoop { driver: Driver::Uring(uring), core, fallback });
+                    return Ok(EventLoop {
+                        driver: Driver::Uring(uring),
+                        core,
+                        fallback,
+                    });
                 }
                 Err(reason) if config.backend == BackendChoice::Uring => {
-                    return Err(io::Error::new(reason.kind(), format!("io_uring is not to be had: {reason}")));
+                    return Err(io::Error::new(
+                        reason.kind(),
+                        format!("io_uring is not to be had: {reason}"),
+                    ));
                 }
                 Err(reason) => fallback = Some(reason.to_string()),
             }
         }
         let posix = Posix::new(config)?;
-        Ok(EventLoop { driver: Driver::Posix(posix), core, fallback })
+        Ok(EventLoop {
+            driver: Driver::Posix(posix),
+            core,
+            fallback,
+        })
     }
 
     /// The backend in use.
@@ -206,7 +217,8 @@ impl EventLoop {
     /// # Panics
     /// With more than 65,536 devices.
     pub fn attach(&mut self, file: Arc<FlashFile>) -> DeviceId {
-        let device = DeviceId::try_from(self.core.devices.len()).expect("device numbers have 16 bits");
+        let device =
+            DeviceId::try_from(self.core.devices.len()).expect("device numbers have 16 bits");
         if let Driver::Uring(uring) = &mut self.driver {
             uring.attach(device, &file);
         }
@@ -289,7 +301,12 @@ impl EventLoop {
         on!(self, driver => driver.poll(&mut self.core, timeout, events))
     }
 
-    fn submit(&mut self, request: &Request, frame: Option<PageBuf>, source: Option<(Arc<AlignedBuf>, usize)>) {
+    fn submit(
+        &mut self,
+        request: &Request,
+        frame: Option<PageBuf>,
+        source: Option<(Arc<AlignedBuf>, usize)>,
+    ) {
         if let Some(index) = self.core.begin(request, frame, source) {
             on!(self, driver => driver.submit_disk(&self.core, index));
         }
@@ -307,8 +324,23 @@ impl Queue for EventLoop {
         self.core.frames.take(pages)
     }
 
-    fn read(&mut self, device: DeviceId, page: u64, pages: usize, buf: PageBuf, tag: Tag, token: u64) {
-        let request = Request { op: Op::Read, device, page, pages: pages as u64, tag, token };
+    fn read(
+        &mut self,
+        device: DeviceId,
+        page: u64,
+        pages: usize,
+        buf: PageBuf,
+        tag: Tag,
+        token: u64,
+    ) {
+        let request = Request {
+            op: Op::Read,
+            device,
+            page,
+            pages: pages as u64,
+            tag,
+            token,
+        };
         self.submit(&request, Some(buf), None);
     }
 
@@ -322,17 +354,38 @@ impl Queue for EventLoop {
         tag: Tag,
         token: u64,
     ) {
-        let request = Request { op: Op::Write, device, page, pages: pages as u64, tag, token };
+        let request = Request {
+            op: Op::Write,
+            device,
+            page,
+            pages: pages as u64,
+            tag,
+            token,
+        };
         self.submit(&request, None, Some((buf, first)));
     }
 
     fn flush(&mut self, device: DeviceId, tag: Tag, token: u64) {
-        let request = Request { op: Op::Flush, device, page: 0, pages: 0, tag, token };
+        let request = Request {
+            op: Op::Flush,
+            device,
+            page: 0,
+            pages: 0,
+            tag,
+            token,
+        };
         self.submit(&request, None, None);
     }
 
     fn discard(&mut self, device: DeviceId, page: u64, pages: u64, tag: Tag, token: u64) {
-        let request = Request { op: Op::Discard, device, page, pages, tag, token };
+        let request = Request {
+            op: Op::Discard,
+            device,
+            page,
+            pages,
+            tag,
+            token,
+        };
         self.submit(&request, None, None);
     }
 }

@@ -105,7 +105,10 @@ impl Content {
     }
 
     fn write(&mut self, page: u64, at: usize, from: &[u8]) {
-        let bytes = self.0.entry(page).or_insert_with(|| Box::new([0; PAGE_SIZE]));
+        let bytes = self
+            .0
+            .entry(page)
+            .or_insert_with(|| Box::new([0; PAGE_SIZE]));
         bytes[at..at + from.len()].copy_from_slice(from);
     }
 
@@ -168,7 +171,10 @@ impl FaultyDevice {
             stalled: false,
             stats: DiskStats::default(),
         };
-        Arc::new(FaultyDevice { pages, state: Mutex::new(state) })
+        Arc::new(FaultyDevice {
+            pages,
+            state: Mutex::new(state),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -193,7 +199,12 @@ impl FaultyDevice {
 
     fn plan(&self, op: Op, nth: u64, errno: i32, for_ever: bool) {
         assert!(nth > 0, "calls count from 1");
-        self.lock().planned.push(Planned { op, left: nth, errno, for_ever });
+        self.lock().planned.push(Planned {
+            op,
+            left: nth,
+            errno,
+            for_ever,
+        });
     }
 
     /// Drops all planned faults and sets all chances to 0.
@@ -217,7 +228,9 @@ impl FaultyDevice {
         // Otherwise the next flush would undo it.
         for write in &mut state.unflushed {
             let offset = page.wrapping_sub(write.page);
-            if offset < write.pages && let Some(data) = &mut write.data {
+            if offset < write.pages
+                && let Some(data) = &mut write.data
+            {
                 data[offset as usize * PAGE_SIZE + bit / 8] ^= 1 << (bit % 8);
             }
         }
@@ -274,7 +287,11 @@ impl FaultyDevice {
     fn check(&self, page: u64, bytes: usize) -> Result<u64, IoError> {
         let pages = (bytes / PAGE_SIZE) as u64;
         let inside = page.checked_add(pages).is_some_and(|end| end <= self.pages);
-        if inside && bytes.is_multiple_of(PAGE_SIZE) { Ok(pages) } else { Err(IoError::Os(libc::EINVAL)) }
+        if inside && bytes.is_multiple_of(PAGE_SIZE) {
+            Ok(pages)
+        } else {
+            Err(IoError::Os(libc::EINVAL))
+        }
     }
 
     /// Makes the writes numbered below `before` durable.
@@ -283,7 +300,9 @@ impl FaultyDevice {
         let state = &mut *state;
         state.stats.submitted(tag, Op::Flush, 0);
         let chance = state.faults.flush_error;
-        let fault = state.planned_fault(Op::Flush).or_else(|| state.rng.chance(chance).then_some(libc::EIO));
+        let fault = state
+            .planned_fault(Op::Flush)
+            .or_else(|| state.rng.chance(chance).then_some(libc::EIO));
         let (rng, durable) = (&mut state.rng, &mut state.durable);
         state.unflushed.retain_mut(|write| {
             if write.number >= before || write.doomed {
@@ -338,7 +357,13 @@ impl State {
     }
 
     fn take_write(&mut self, page: u64, pages: u64, data: Option<Vec<u8>>) {
-        let write = Unflushed { number: self.writes, page, pages, data, doomed: false };
+        let write = Unflushed {
+            number: self.writes,
+            page,
+            pages,
+            data,
+            doomed: false,
+        };
         self.writes += 1;
         self.now.apply(&write);
         self.unflushed.push(write);
@@ -404,13 +429,20 @@ impl Device for FaultyDevice {
             return state.ended(tag, Op::Read, fault);
         }
         let short = pages > 0 && state.rng.chance(faults.short_read);
-        let delivered = if short { state.rng.below(pages) as usize } else { pages as usize };
+        let delivered = if short {
+            state.rng.below(pages) as usize
+        } else {
+            pages as usize
+        };
         for (nth, bytes) in buf.chunks_mut(PAGE_SIZE).take(delivered).enumerate() {
             state.now.read(page + nth as u64, bytes);
         }
         if short {
             state.stats.failed(tag, Op::Read);
-            return Err(IoError::Short { want: buf.len(), got: delivered * PAGE_SIZE });
+            return Err(IoError::Short {
+                want: buf.len(),
+                got: delivered * PAGE_SIZE,
+            });
         }
         if !buf.is_empty() && state.rng.chance(faults.flipped_read) {
             let bit = state.rng.below(buf.len() as u64 * 8) as usize;
@@ -462,6 +494,11 @@ impl Device for FaultyDevice {
 
 impl std::fmt::Debug for FaultyDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "FaultyDevice({} pages, {} writes unflushed)", self.pages, self.unflushed())
+        write!(
+            f,
+            "FaultyDevice({} pages, {} writes unflushed)",
+            self.pages,
+            self.unflushed()
+        )
     }
 }

@@ -5,6 +5,7 @@
 //! descriptor. Always holds: the exclusive lock was taken before anything was changed, every page below `pages()` has its
 //! blocks allocated (regular files), and an O_DIRECT file takes page-aligned transfers.
 
+mod batch; // many blocking reads at once
 mod direct; // does O_DIRECT work here, and with which alignment
 mod lock; // one user at a time, who is named to the next
 
@@ -52,29 +53,50 @@ impl FlashFile {
     /// known), smaller than asked...
     pub fn open(path: &Path, options: &FileOptions) -> io::Result<FlashFile> {
         let existing = std::fs::metadata(path).ok();
-        let block_device = existing.as_ref().is_some_and(|meta| meta.file_type().is_block_device());
+        let block_device = existing
+            .as_ref()
+            .is_some_and(|meta| meta.file_type().is_block_device());
         if let Some(meta) = &existing
             && !block_device
             && !meta.is_file()
         {
-            let text = format!("{} is neither a regular file nor a block device", path.display());
+            let text = format!(
+                "{} is neither a regular file nor a block device",
+                path.display()
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let mut how = OpenOptions::new();
-        how.read(true).write(true).mode(0o600).create(options.bytes > 0 && !block_device);
+        how.read(true)
+            .write(true)
+            .mode(0o600)
+            .create(options.bytes > 0 && !block_device);
         if block_device {
             // The kernel refuses an exclusive open of a device that is mounted or part of another.
             how.custom_flags(libc::O_EXCL);
         }
-        let file = how.open(path).map_err(|error| open_error(path, block_device, &error))?;
+        let file = how
+            .open(path)
+            .map_err(|error| open_error(path, block_device, &error))?;
         lock::take(&file).map_err(|error| {
-            io::Error::new(error.kind(), format!("flash file {} {error}", path.display()))
+            io::Error::new(
+                error.kind(),
+                format!("flash file {} {error}", path.display()),
+            )
         })?;
-        let size = match if block_device { device_size(&file) } else { file.metadata().map(|m| m.len()) } {
+        let size = match if block_device {
+            device_size(&file)
+        } else {
+            file.metadata().map(|m| m.len())
+        } {
             Ok(size) => size,
             Err(error) => return Err(failed(path, "cannot find the size of", &error)),
         };
-        let asked = if options.bytes == 0 { size } else { options.bytes };
+        let asked = if options.bytes == 0 {
+            size
+        } else {
+            options.bytes
+        };
         let pages = asked / PAGE_SIZE as u64;
         let too_small = block_device && asked > size;
         if too_small || pages == 0 {
@@ -167,7 +189,10 @@ impl FlashFile {
                 _ if done < 0 => return Err(IoError::Os(-done)),
                 0 => {
                     let got = (want - raw.bytes) as usize;
-                    return Err(IoError::Short { want: want as usize, got });
+                    return Err(IoError::Short {
+                        want: want as usize,
+                        got,
+                    });
                 }
                 _ => {
                     // SAFETY: the system call moved `done` bytes, at most what was left of the buffer.
@@ -178,6 +203,38 @@ impl FlashFile {
             }
         }
         Ok(())
+    }
+
+    /// Takes the result of a batched read; what it left undone is read here.
+    fn end_batched(&self, buf: &mut [u8], read: &batch::Read) -> Result<(), IoError> {
+        let again = matches!(-read.result, libc::EINTR | libc::EAGAIN);
+        if read.result < 0 && !again {
+            return Err(IoError::Os(-read.result));
+        }
+        let (want, got) = (buf.len(), read.result.max(0) as usize);
+        let (bytes, offset) = ((want - got) as u64, read.offset + got as u64);
+        let rest = RawOp {
+            op: Op::Read,
+            address: buf[got..].as_mut_ptr(),
+            bytes,
+            offset,
+            ..self.raw()
+        };
+        if !self.direct {
+            RawOp {
+                bytes: want as u64,
+                offset: read.offset,
+                ..rest
+            }
+            .pass_by_cache();
+        }
+        self.transfer(rest).map_err(|error| match error {
+            IoError::Short { got: more, .. } => IoError::Short {
+                want,
+                got: got + more,
+            },
+            other => other,
+        })
     }
 }
 
@@ -190,14 +247,26 @@ impl Device for FlashFile {
         let offset = self.check(page, buf.len())?;
         self.record(tag, Op::Read, page, (buf.len() / PAGE_SIZE) as u64);
         let (address, bytes) = (buf.as_mut_ptr(), buf.len() as u64);
-        self.transfer(RawOp { op: Op::Read, address, bytes, offset, ..self.raw() })
+        self.transfer(RawOp {
+            op: Op::Read,
+            address,
+            bytes,
+            offset,
+            ..self.raw()
+        })
     }
 
     fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
         let offset = self.check(page, buf.len())?;
         self.record(tag, Op::Write, page, (buf.len() / PAGE_SIZE) as u64);
         let (address, bytes) = (buf.as_ptr().cast_mut(), buf.len() as u64);
-        self.transfer(RawOp { op: Op::Write, address, bytes, offset, ..self.raw() })
+        self.transfer(RawOp {
+            op: Op::Write,
+            address,
+            bytes,
+            offset,
+            ..self.raw()
+        })
     }
 
     fn flush(&self, tag: Tag) -> Result<(), IoError> {
@@ -206,29 +275,73 @@ impl Device for FlashFile {
     }
 
     fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
-        let bytes = usize::try_from(pages).ok().and_then(|pages| pages.checked_mul(PAGE_SIZE));
+        let bytes = usize::try_from(pages)
+            .ok()
+            .and_then(|pages| pages.checked_mul(PAGE_SIZE));
         let offset = self.check(page, bytes.unwrap_or(usize::MAX))?;
         if !self.discard || pages == 0 {
             return Ok(());
         }
         self.record(tag, Op::Discard, page, pages);
         let bytes = pages * PAGE_SIZE as u64;
-        RawOp { op: Op::Discard, bytes, offset, ..self.raw() }.run_whole()
+        RawOp {
+            op: Op::Discard,
+            bytes,
+            offset,
+            ..self.raw()
+        }
+        .run_whole()
     }
 
     fn read_batch(&self, requests: &mut [ReadRequest<'_>], tag: Tag) -> Result<(), IoError> {
-        let mut first = Ok(());
-        for request in requests {
-            request.result = self.read(request.page, request.buf, tag);
-            first = first.and(request.result);
+        let mut reads = Vec::with_capacity(requests.len());
+        for (index, request) in requests.iter_mut().enumerate() {
+            let offset = self.check(request.page, request.buf.len());
+            request.result = offset.map(drop);
+            if let Ok(offset) = offset {
+                let bytes = request.buf.len().min(1 << 30) as u32;
+                let address = request.buf.as_mut_ptr();
+                reads.push(batch::Read {
+                    index,
+                    address,
+                    bytes,
+                    offset,
+                    result: 0,
+                });
+            }
         }
-        first
+        // SAFETY: the addresses are those of the requests' buffers, which are borrowed uniquely until this returns.
+        let batched = reads.len() > 1 && unsafe { batch::read_all(self.raw_fd(), &mut reads) };
+        for read in &reads {
+            let request = &mut requests[read.index];
+            request.result = if batched {
+                self.record(
+                    tag,
+                    Op::Read,
+                    request.page,
+                    (request.buf.len() / PAGE_SIZE) as u64,
+                );
+                self.end_batched(request.buf, read)
+            } else {
+                self.read(request.page, request.buf, tag)
+            };
+        }
+        requests
+            .iter()
+            .map(|request| request.result)
+            .find(Result::is_err)
+            .unwrap_or(Ok(()))
     }
 }
 
 impl fmt::Debug for FlashFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FlashFile({}, {} pages)", self.path.display(), self.pages)
+        write!(
+            f,
+            "FlashFile({}, {} pages)",
+            self.path.display(),
+            self.pages
+        )
     }
 }
 
@@ -248,7 +361,13 @@ impl RawOp {
     /// What the event loop's operation has left to do on `file`.
     pub(crate) fn of(file: &FlashFile, op: Op, rest: (*mut u8, u64, u64)) -> RawOp {
         let (address, bytes, offset) = rest;
-        RawOp { op, address, bytes, offset, ..file.raw() }
+        RawOp {
+            op,
+            address,
+            bytes,
+            offset,
+            ..file.raw()
+        }
     }
 
     /// Carries it out once; gives bytes, or a negative error number. The caller answers for the memory at `address`.
@@ -273,7 +392,9 @@ impl RawOp {
             }
         };
         if done < 0 {
-            return -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+            return -io::Error::last_os_error()
+                .raw_os_error()
+                .unwrap_or(libc::EIO);
         }
         if !self.direct {
             self.pass_by_cache();
@@ -338,9 +459,16 @@ fn open_error(path: &Path, block_device: bool, error: &io::Error) -> io::Error {
         _ => Path::new("."),
     };
     let text = if error.kind() == io::ErrorKind::NotFound && !parent.exists() {
-        format!("cannot open {}: the directory {} does not exist", path.display(), parent.display())
+        format!(
+            "cannot open {}: the directory {} does not exist",
+            path.display(),
+            parent.display()
+        )
     } else if block_device && error.raw_os_error() == Some(libc::EBUSY) {
-        format!("block device {} is mounted or otherwise in use", path.display())
+        format!(
+            "block device {} is mounted or otherwise in use",
+            path.display()
+        )
     } else {
         return failed(path, "cannot open", error);
     };
@@ -369,11 +497,18 @@ fn preallocate(file: &File, path: &Path, size: u64, asked: u64, made: bool) -> i
     }
     let text = match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => {
-            format!("no space for flash file {} of {asked} bytes{}", path.display(), space_left(path))
+            format!(
+                "no space for flash file {} of {asked} bytes{}",
+                path.display(),
+                space_left(path)
+            )
         }
         Some(libc::EFBIG) => {
             let limit = "a file may not be that large here (file system, or ulimit -f)";
-            format!("cannot make flash file {} of {asked} bytes: {limit}", path.display())
+            format!(
+                "cannot make flash file {} of {asked} bytes: {limit}",
+                path.display()
+            )
         }
         _ => return Err(failed(path, "cannot allocate", &error)),
     };
@@ -396,8 +531,13 @@ fn write_zeros(file: &File, size: u64, asked: u64) -> io::Result<()> {
 /// `": N are left"`, if the system tells.
 fn space_left(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let Ok(name) = std::ffi::CString::new(parent.as_os_str().as_bytes()) else { return String::new() };
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let Ok(name) = std::ffi::CString::new(parent.as_os_str().as_bytes()) else {
+        return String::new();
+    };
     // SAFETY: zeros are a valid value, and the kernel writes only this structure, which lives on this stack.
     let mut stats: libc::statvfs = unsafe { std::mem::zeroed() };
     // SAFETY: `name` ends with a zero byte and lives until the call returns.

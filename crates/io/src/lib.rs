@@ -7,23 +7,23 @@
 //! epoll and a thread pool; [`faulty`] implements both in memory and loses, tears, reorders, corrupts and
 //! fails from a seed; [`trace`] wraps either and writes down what reaches the device.
 
-mod page; // aligned memory: page runs to write, pooled frames to read into
-mod tag; // who causes an I/O, and why
-mod queue; // the queued face: submit now, completion later
-mod device; // the blocking face
-mod file; // a flash file or block device: open, probe, preallocate, lock
-mod stats; // counts of what reached the devices
-pub mod faulty; // the in-memory device that fails from a seed, both faces
-pub mod trace; // the recorder and the reader of its format
-mod net; // listening and connecting
-mod send; // what a send carries
-mod recv; // what a receive fills
-mod wake; // waking a loop from another thread
-mod event_loop; // sockets and files on one loop: the facade over the two backends
 mod conns; // the table of connections, for both backends
+mod device; // the blocking face
 mod disk; // the table of device operations in flight, for both backends
+mod event_loop; // sockets and files on one loop: the facade over the two backends
+pub mod faulty; // the in-memory device that fails from a seed, both faces
+mod file; // a flash file or block device: open, probe, preallocate, lock
+mod net; // listening and connecting
+mod page; // aligned memory: page runs to write, pooled frames to read into
 mod posix; // backend: epoll, and a thread pool for the disk
-mod uring; // backend: io_uring
+mod queue; // the queued face: submit now, completion later
+mod recv; // what a receive fills
+mod send; // what a send carries
+mod stats; // counts of what reached the devices
+mod tag; // who causes an I/O, and why
+pub mod trace; // the recorder and the reader of its format
+mod uring;
+mod wake; // waking a loop from another thread // backend: io_uring
 
 pub use device::{Device, ReadRequest};
 pub use event_loop::{Backend, BackendChoice, ConnId, Event, EventLoop, ListenerId, LoopConfig};

@@ -46,7 +46,11 @@ impl Listener {
     /// The system's, with the address in its text.
     pub fn tcp(address: SocketAddr, backlog: u32) -> io::Result<Listener> {
         let context = |error: io::Error| named(error, format_args!("cannot listen on {address}"));
-        let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        let family = if address.is_ipv4() {
+            libc::AF_INET
+        } else {
+            libc::AF_INET6
+        };
         let fd = socket(family).map_err(context)?;
         set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEADDR).map_err(context)?;
         set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY).map_err(context)?;
@@ -60,7 +64,13 @@ impl Listener {
             .map_err(context)?;
         listen(&fd, backlog).map_err(context)?;
         let port = bound_port(&fd).map_err(context)?;
-        Ok(Listener { shared: Arc::new(Shared { fd, port: Some(port), file: None }) })
+        Ok(Listener {
+            shared: Arc::new(Shared {
+                fd,
+                port: Some(port),
+                file: None,
+            }),
+        })
     }
 
     /// Listens on a Unix socket, replacing a stale one; `mask` is the access mask in octal as memcached's `-a`. The
@@ -70,14 +80,16 @@ impl Listener {
     /// The system's, with the path in its text; a file there that is no socket, or on which somebody listens, is
     /// left alone.
     pub fn unix(path: &Path, mask: u32, backlog: u32) -> io::Result<Listener> {
-        let context = |error: io::Error| named(error, format_args!("cannot listen on {}", path.display()));
+        let context =
+            |error: io::Error| named(error, format_args!("cannot listen on {}", path.display()));
         let (name, length) = unix_address(path).map_err(context)?;
         remove_stale(path).map_err(context)?;
         let fd = socket(libc::AF_UNIX).map_err(context)?;
         // The mode is set before the name appears (bind applies the umask to the socket's own mode), so the socket is at no
         // moment more open than asked; the process's umask, which all threads share, is left alone.
         // SAFETY: `fd` is open.
-        check(unsafe { libc::fchmod(fd.as_raw_fd(), mask as libc::mode_t & 0o777) }).map_err(context)?;
+        check(unsafe { libc::fchmod(fd.as_raw_fd(), mask as libc::mode_t & 0o777) })
+            .map_err(context)?;
         // SAFETY: `name` holds `length` bytes of a Unix address.
         check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const name).cast(), length) })
             .map_err(context)?;
@@ -93,7 +105,13 @@ impl Listener {
             context(error)
         })?;
         let file = Some((path.to_path_buf(), meta.dev(), meta.ino()));
-        Ok(Listener { shared: Arc::new(Shared { fd, port: None, file }) })
+        Ok(Listener {
+            shared: Arc::new(Shared {
+                fd,
+                port: None,
+                file,
+            }),
+        })
     }
 
     /// The TCP port bound.
@@ -139,7 +157,11 @@ fn named(error: io::Error, what: std::fmt::Arguments<'_>) -> io::Error {
 }
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
 }
 
 fn socket(family: libc::c_int) -> io::Result<OwnedFd> {
@@ -154,8 +176,16 @@ fn set_option(fd: &OwnedFd, level: libc::c_int, option: libc::c_int) -> io::Resu
     let on: libc::c_int = 1;
     let length = size_of_val(&on) as libc::socklen_t;
     // SAFETY: the option's value is an int that lives on this stack.
-    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const on).cast(), length) })
-        .map(drop)
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            option,
+            (&raw const on).cast(),
+            length,
+        )
+    })
+    .map(drop)
 }
 
 fn listen(fd: &OwnedFd, backlog: u32) -> io::Result<()> {
@@ -173,7 +203,9 @@ fn socket_address(address: &SocketAddr) -> (libc::sockaddr_storage, libc::sockle
             let name = libc::sockaddr_in {
                 sin_family: libc::AF_INET as libc::sa_family_t,
                 sin_port: v4.port().to_be(),
-                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
+                sin_addr: libc::in_addr {
+                    s_addr: u32::from_ne_bytes(v4.ip().octets()),
+                },
                 sin_zero: [0; 8],
             };
             // SAFETY: the storage is larger than, and aligned for, every address type.
@@ -185,7 +217,9 @@ fn socket_address(address: &SocketAddr) -> (libc::sockaddr_storage, libc::sockle
                 sin6_family: libc::AF_INET6 as libc::sa_family_t,
                 sin6_port: v6.port().to_be(),
                 sin6_flowinfo: v6.flowinfo(),
-                sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                sin6_addr: libc::in6_addr {
+                    s6_addr: v6.ip().octets(),
+                },
                 sin6_scope_id: v6.scope_id(),
             };
             // SAFETY: as above.
@@ -205,7 +239,11 @@ fn unix_address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)>
     let reason = if bytes.is_empty() {
         "the path is empty".to_string()
     } else if bytes.len() >= name.sun_path.len() {
-        format!("a Unix socket's path has at most {} bytes, this one {}", name.sun_path.len() - 1, bytes.len())
+        format!(
+            "a Unix socket's path has at most {} bytes, this one {}",
+            name.sun_path.len() - 1,
+            bytes.len()
+        )
     } else {
         for (to, from) in name.sun_path.iter_mut().zip(bytes) {
             *to = *from as libc::c_char;
@@ -223,16 +261,24 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     if !meta.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket stands there"));
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "a file that is no socket stands there",
+        ));
     }
     let (name, length) = unix_address(path)?;
     let fd = socket(libc::AF_UNIX)?;
     // SAFETY: `name` holds `length` bytes of a Unix address.
     match check(unsafe { libc::connect(fd.as_raw_fd(), (&raw const name).cast(), length) }) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path)
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         // The socket does not block, so a full backlog answers "try again": somebody listens then too.
-        _ => Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens there already")),
+        _ => Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            "somebody listens there already",
+        )),
     }
 }
 

@@ -54,7 +54,10 @@ impl AlignedBuf {
             .filter(|bytes| *bytes <= isize::MAX as usize)
             .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         if bytes == 0 {
-            return Ok(AlignedBuf { start: NonNull::dangling(), bytes });
+            return Ok(AlignedBuf {
+                start: NonNull::dangling(),
+                bytes,
+            });
         }
         // SAFETY: a new private anonymous mapping touches no memory that exists.
         let start = unsafe {
@@ -166,21 +169,31 @@ impl FramePool {
         let mut frame_bytes = 0;
         for &(pages, count) in classes {
             let bytes = pages * PAGE_SIZE;
-            assert!(bytes > 0 && bytes <= REGISTER_SPAN, "a frame has 1 page to 1 GiB");
+            assert!(
+                bytes > 0 && bytes <= REGISTER_SPAN,
+                "a frame has 1 page to 1 GiB"
+            );
             let first = offsets.len() as u32;
             for nth in 0..count {
                 if end / REGISTER_SPAN != (end + bytes - 1) / REGISTER_SPAN {
                     end = end.next_multiple_of(REGISTER_SPAN);
                 }
                 offsets.push(end);
-                next.push(Cell::new(if nth + 1 == count { NONE } else { first + nth as u32 + 1 }));
+                next.push(Cell::new(if nth + 1 == count {
+                    NONE
+                } else {
+                    first + nth as u32 + 1
+                }));
                 end += bytes;
                 frame_bytes += bytes;
             }
             let head = Cell::new(if count == 0 { NONE } else { first });
             made.push(Class { pages, head });
         }
-        assert!(offsets.len() < NONE as usize, "frame numbers fit in 32 bits");
+        assert!(
+            offsets.len() < NONE as usize,
+            "frame numbers fit in 32 bits"
+        );
         let pool = Pool {
             memory: AlignedBuf::try_new(end / PAGE_SIZE)?,
             classes: made.into(),
@@ -189,7 +202,9 @@ impl FramePool {
             frame_bytes,
             taken_bytes: Cell::new(0),
         };
-        Ok(FramePool { pool: Rc::new(pool) })
+        Ok(FramePool {
+            pool: Rc::new(pool),
+        })
     }
 
     /// A frame of at least `pages` pages, from the smallest class that has that size *and* a free frame.
@@ -205,7 +220,13 @@ impl FramePool {
             pool.taken_bytes.set(pool.taken_bytes.get() + bytes);
             // SAFETY: every offset of a frame lies inside the mapping.
             let start = unsafe { pool.memory.start.add(pool.offsets[frame as usize]) };
-            return Some(PageBuf { pool: Rc::clone(pool), start, bytes, frame, class: number as u32 });
+            return Some(PageBuf {
+                pool: Rc::clone(pool),
+                start,
+                bytes,
+                frame,
+                class: number as u32,
+            });
         }
         None
     }

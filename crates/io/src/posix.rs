@@ -21,9 +21,7 @@ use crate::disk::Core;
 use crate::file::RawOp;
 use crate::recv::RecvPool;
 use crate::send::Sending;
-use crate::{
-    ConnId, Event, Listener, ListenerId, LoopConfig, SendBatch, SendMode, Waker,
-};
+use crate::{ConnId, Event, Listener, ListenerId, LoopConfig, SendBatch, SendMode, Waker};
 use pool::{Job, Pool};
 
 /// Bytes that one connection may receive in one round, and buffers at the least.
@@ -108,12 +106,31 @@ impl Posix {
             results: Vec::with_capacity(1024),
         };
         let readable = libc::EPOLLIN as u32;
-        posix.watch(libc::EPOLL_CTL_ADD, posix.waker.fd(), readable, Kind::Wake, 0)?;
-        posix.watch(libc::EPOLL_CTL_ADD, posix.disk_bell.fd(), readable, Kind::Disk, 0)?;
+        posix.watch(
+            libc::EPOLL_CTL_ADD,
+            posix.waker.fd(),
+            readable,
+            Kind::Wake,
+            0,
+        )?;
+        posix.watch(
+            libc::EPOLL_CTL_ADD,
+            posix.disk_bell.fd(),
+            readable,
+            Kind::Disk,
+            0,
+        )?;
         Ok(posix)
     }
 
-    fn watch(&self, how: libc::c_int, fd: RawFd, events: u32, kind: Kind, index: u32) -> io::Result<()> {
+    fn watch(
+        &self,
+        how: libc::c_int,
+        fd: RawFd,
+        events: u32,
+        kind: Kind,
+        index: u32,
+    ) -> io::Result<()> {
         let data = (kind as u64) << 56 | u64::from(index);
         let mut event = libc::epoll_event { events, u64: data };
         // SAFETY: the kernel reads one event, which lives on this stack.
@@ -136,7 +153,11 @@ impl Posix {
     pub(crate) fn listen(&mut self, listener: &Listener) -> io::Result<ListenerId> {
         let id = self.acceptors.len() as ListenerId;
         let listener = listener.clone();
-        self.acceptors.push(Acceptor { listener, watched: false, paused_until: None });
+        self.acceptors.push(Acceptor {
+            listener,
+            watched: false,
+            paused_until: None,
+        });
         if let Err(error) = self.watch_listener(id) {
             self.acceptors.pop();
             return Err(error);
@@ -151,7 +172,13 @@ impl Posix {
         }
         // Exclusive: one loop is woken for a connection, not all that share the listener.
         let events = (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32;
-        self.watch(libc::EPOLL_CTL_ADD, acceptor.listener.fd(), events, Kind::Listener, id)?;
+        self.watch(
+            libc::EPOLL_CTL_ADD,
+            acceptor.listener.fd(),
+            events,
+            Kind::Listener,
+            id,
+        )?;
         self.acceptors[id as usize].watched = true;
         Ok(())
     }
@@ -189,11 +216,15 @@ impl Posix {
         for _ in 0..ROUND_ACCEPTS {
             let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
             // SAFETY: no address is asked for, so the kernel writes nothing.
-            let stream = unsafe { libc::accept4(fd, std::ptr::null_mut(), std::ptr::null_mut(), flags) };
+            let stream =
+                unsafe { libc::accept4(fd, std::ptr::null_mut(), std::ptr::null_mut(), flags) };
             if stream >= 0 {
                 // SAFETY: the descriptor is new and owned by nobody else.
                 let stream = unsafe { OwnedFd::from_raw_fd(stream) };
-                events.push(Event::Accepted { listener: id, stream });
+                events.push(Event::Accepted {
+                    listener: id,
+                    stream,
+                });
                 continue;
             }
             let error = io::Error::last_os_error();
@@ -201,7 +232,10 @@ impl Posix {
                 Some(libc::EAGAIN) => return,
                 Some(libc::EINTR | libc::ECONNABORTED) => {}
                 _ => {
-                    events.push(Event::AcceptFailed { listener: id, error });
+                    events.push(Event::AcceptFailed {
+                        listener: id,
+                        error,
+                    });
                     self.unwatch_listener(id);
                     self.acceptors[id as usize].paused_until = Some(Instant::now() + ACCEPT_PAUSE);
                     self.pausing = true;
@@ -217,7 +251,9 @@ impl Posix {
         let mut next: Option<Duration> = None;
         for id in 0..self.acceptors.len() as ListenerId {
             let acceptor = &mut self.acceptors[id as usize];
-            let Some(until) = acceptor.paused_until else { continue };
+            let Some(until) = acceptor.paused_until else {
+                continue;
+            };
             let left = until.saturating_duration_since(now);
             if left.is_zero() {
                 acceptor.paused_until = None;
@@ -226,7 +262,10 @@ impl Posix {
                 next = Some(next.map_or(left, |next| next.min(left)));
             }
         }
-        self.pausing = self.acceptors.iter().any(|acceptor| acceptor.paused_until.is_some());
+        self.pausing = self
+            .acceptors
+            .iter()
+            .any(|acceptor| acceptor.paused_until.is_some());
         next
     }
 
@@ -273,7 +312,9 @@ impl Posix {
     }
 
     fn on_conn(&mut self, index: u32, found: u32, events: &mut Vec<Event>) {
-        let Some((conn, state)) = self.conns.at(index) else { return };
+        let Some((conn, state)) = self.conns.at(index) else {
+            return;
+        };
         let end = (libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) as u32;
         if found & end != 0 {
             state.hung_up = true;
@@ -293,8 +334,12 @@ impl Posix {
             if self.recv.available() == 0 {
                 return;
             }
-            let Some(conn) = self.readable.pop_front() else { return };
-            let Some(state) = self.conns.get(conn) else { continue };
+            let Some(conn) = self.readable.pop_front() else {
+                return;
+            };
+            let Some(state) = self.conns.get(conn) else {
+                continue;
+            };
             state.queued = false;
             if state.receiving {
                 receive_from(conn, state, &self.recv, events);
@@ -303,15 +348,29 @@ impl Posix {
         }
     }
 
-    pub(crate) fn send(&mut self, core: &mut Core, conn: ConnId, batch: Box<SendBatch>, mode: SendMode) {
+    pub(crate) fn send(
+        &mut self,
+        core: &mut Core,
+        conn: ConnId,
+        batch: Box<SendBatch>,
+        mode: SendMode,
+    ) {
         let Some(state) = self.conns.get(conn) else {
             let result = Err(io::Error::from_raw_os_error(libc::ENOTCONN));
-            core.ready.push(Event::Sent { conn, batch, result });
+            core.ready.push(Event::Sent {
+                conn,
+                batch,
+                result,
+            });
             return;
         };
         assert!(state.sending.is_none(), "one batch at a time a connection");
         if batch.is_empty() {
-            core.ready.push(Event::Sent { conn, batch, result: Ok(0) });
+            core.ready.push(Event::Sent {
+                conn,
+                batch,
+                result: Ok(0),
+            });
             return;
         }
         state.sending = Some(Sending::new(batch, mode));
@@ -319,8 +378,12 @@ impl Posix {
     }
 
     fn go_on_sending(&mut self, conn: ConnId, events: &mut Vec<Event>) {
-        let Some(state) = self.conns.get(conn) else { return };
-        let Some(sending) = &mut state.sending else { return };
+        let Some(state) = self.conns.get(conn) else {
+            return;
+        };
+        let Some(sending) = &mut state.sending else {
+            return;
+        };
         let result = loop {
             let done = send_once(state.fd.as_raw_fd(), &mut sending.batch);
             if -done == libc::EAGAIN && sending.mode == SendMode::Wait {
@@ -331,17 +394,27 @@ impl Posix {
             }
         };
         if let Some(Sending { batch, .. }) = state.sending.take() {
-            events.push(Event::Sent { conn, batch, result });
+            events.push(Event::Sent {
+                conn,
+                batch,
+                result,
+            });
         }
     }
 
     pub(crate) fn close(&mut self, core: &mut Core, conn: ConnId) {
         // Every system call on the descriptor has returned, so the slot is free at once.
-        let Some(state) = self.conns.remove(conn) else { return };
+        let Some(state) = self.conns.remove(conn) else {
+            return;
+        };
         self.conns.closing();
         if let Some(Sending { batch, .. }) = state.sending {
             let result = Err(io::Error::from_raw_os_error(libc::ECANCELED));
-            core.ready.push(Event::Sent { conn, batch, result });
+            core.ready.push(Event::Sent {
+                conn,
+                batch,
+                result,
+            });
         }
     }
 
@@ -376,12 +449,16 @@ impl Posix {
         events: &mut Vec<Event>,
     ) -> io::Result<()> {
         let before = events.len();
-        let started = timeout.filter(|timeout| !timeout.is_zero()).map(|_| Instant::now());
+        let started = timeout
+            .filter(|timeout| !timeout.is_zero())
+            .map(|_| Instant::now());
         let mut left = timeout;
         loop {
             self.pool.submit(&mut self.jobs);
             let mut wait = left;
-            if self.pausing && let Some(resume) = self.resume_accepting() {
+            if self.pausing
+                && let Some(resume) = self.resume_accepting()
+            {
                 wait = Some(wait.map_or(resume, |wait| wait.min(resume)));
             }
             let can_receive = !self.readable.is_empty() && self.recv.available() > 0;
@@ -390,7 +467,10 @@ impl Posix {
             }
             let found = self.wait(wait)?;
             for nth in 0..found {
-                let libc::epoll_event { events: flags, u64: data } = self.found[nth];
+                let libc::epoll_event {
+                    events: flags,
+                    u64: data,
+                } = self.found[nth];
                 let index = data as u32;
                 match data >> 56 {
                     kind if kind == Kind::Conn as u64 => self.on_conn(index, flags, events),
@@ -429,13 +509,22 @@ impl Posix {
         let most = self.found.len() as libc::c_int;
         // SAFETY: the kernel writes at most `most` events to the array.
         let found = unsafe {
-            libc::epoll_wait(self.epoll.as_raw_fd(), self.found.as_mut_ptr(), most, millis)
+            libc::epoll_wait(
+                self.epoll.as_raw_fd(),
+                self.found.as_mut_ptr(),
+                most,
+                millis,
+            )
         };
         if found >= 0 {
             return Ok(found as usize);
         }
         let error = io::Error::last_os_error();
-        if error.kind() == io::ErrorKind::Interrupted { Ok(0) } else { Err(error) }
+        if error.kind() == io::ErrorKind::Interrupted {
+            Ok(0)
+        } else {
+            Err(error)
+        }
     }
 
     /// Ends the device operations and closes everything.
@@ -453,7 +542,12 @@ fn receive_from(conn: ConnId, state: &mut Conn, pool: &Rc<RecvPool>, events: &mu
         let space = data.space();
         // SAFETY: the kernel writes at most the buffer's length.
         let got = unsafe {
-            libc::recv(state.fd.as_raw_fd(), space.as_mut_ptr().cast(), space.len(), libc::MSG_DONTWAIT)
+            libc::recv(
+                state.fd.as_raw_fd(),
+                space.as_mut_ptr().cast(),
+                space.len(),
+                libc::MSG_DONTWAIT,
+            )
         };
         match got {
             1.. => {
@@ -482,7 +576,10 @@ fn receive_from(conn: ConnId, state: &mut Conn, pool: &Rc<RecvPool>, events: &mu
                     }
                     _ => {
                         state.ended = true;
-                        events.push(Event::Ended { conn, error: Some(error) });
+                        events.push(Event::Ended {
+                            conn,
+                            error: Some(error),
+                        });
                         return;
                     }
                 }
@@ -502,7 +599,9 @@ fn send_once(fd: RawFd, batch: &mut SendBatch) -> i32 {
         }
     };
     if done < 0 {
-        return -io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        return -io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO);
     }
     done as i32
 }

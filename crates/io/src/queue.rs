@@ -63,7 +63,15 @@ pub trait Queue {
     /// another read's buffer to be dropped) or when no such size exists ([`crate::FramePool::largest`]).
     fn frame(&mut self, pages: usize) -> Option<PageBuf>;
     /// Reads `pages` pages from `page` on into `buf`, whose first `pages` pages are then valid.
-    fn read(&mut self, device: DeviceId, page: u64, pages: usize, buf: PageBuf, tag: Tag, token: u64);
+    fn read(
+        &mut self,
+        device: DeviceId,
+        page: u64,
+        pages: usize,
+        buf: PageBuf,
+        tag: Tag,
+        token: u64,
+    );
     /// Writes pages `first..first + pages` of `buf` to `page` on. The queue drops its reference before it
     /// delivers the completion.
     #[allow(clippy::too_many_arguments)]

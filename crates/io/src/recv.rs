@@ -24,7 +24,10 @@ pub(crate) const MOST_BUFFERS: usize = 1 << 15;
 enum Free {
     Stack(RefCell<Vec<u16>>),
     /// The provided-buffer ring: its entries, and the tail that this side advances.
-    Ring { entries: AlignedBuf, tail: Cell<u16> },
+    Ring {
+        entries: AlignedBuf,
+        tail: Cell<u16>,
+    },
 }
 
 /// All receive buffers of a loop.
@@ -89,7 +92,10 @@ impl RecvPool {
     }
 
     fn address(&self, id: u16) -> *mut u8 {
-        assert!((id as usize) < self.count, "the kernel names only buffers that it was given");
+        assert!(
+            (id as usize) < self.count,
+            "the kernel names only buffers that it was given"
+        );
         // SAFETY: the buffer's offset lies inside the mapping.
         unsafe { self.memory.start().add(id as usize * self.buffer_bytes) }
     }
@@ -98,7 +104,12 @@ impl RecvPool {
     pub(crate) fn filled(self: &Rc<RecvPool>, id: u16, bytes: usize) -> RecvBuf {
         debug_assert!(bytes <= self.buffer_bytes);
         self.available.set(self.available.get() - 1);
-        RecvBuf { start: self.address(id), bytes: bytes as u32, id, pool: Rc::clone(self) }
+        RecvBuf {
+            start: self.address(id),
+            bytes: bytes as u32,
+            id,
+            pool: Rc::clone(self),
+        }
     }
 
     /// A free buffer to receive into; its length is set by [`RecvBuf::set_len`].

@@ -91,7 +91,10 @@ impl Default for SendBatch {
 impl From<Vec<u8>> for SendBatch {
     /// A batch of these bytes.
     fn from(bytes: Vec<u8>) -> SendBatch {
-        SendBatch { bytes, ..SendBatch::default() }
+        SendBatch {
+            bytes,
+            ..SendBatch::default()
+        }
     }
 }
 
@@ -190,14 +193,22 @@ impl SendBatch {
 fn push_range(ranges: &mut Vec<libc::iovec>, part: &[u8]) -> usize {
     let taken = part.len().min(MOST_RANGE_BYTES);
     if taken > 0 {
-        ranges.push(libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: taken });
+        ranges.push(libc::iovec {
+            iov_base: part.as_ptr().cast_mut().cast(),
+            iov_len: taken,
+        });
     }
     taken
 }
 
 impl fmt::Debug for SendBatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SendBatch({} bytes in {} pieces)", self.len(), self.pieces.len())
+        write!(
+            f,
+            "SendBatch({} bytes in {} pieces)",
+            self.len(),
+            self.pieces.len()
+        )
     }
 }
 
@@ -226,7 +237,13 @@ impl Sending {
     pub(crate) fn new(mut batch: Box<SendBatch>, mode: SendMode) -> Sending {
         let total = batch.len();
         let covered = batch.lay_out(0);
-        Sending { batch, mode, sent: 0, total, covered }
+        Sending {
+            batch,
+            mode,
+            sent: 0,
+            total,
+            covered,
+        }
     }
 
     /// Takes the operation's result (bytes, or a negative error number); gives the send's own result if it ended, or

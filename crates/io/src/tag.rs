@@ -51,6 +51,9 @@ pub struct Tag {
 impl Tag {
     /// A tag of the cache.
     pub const fn cache(purpose: Purpose) -> Tag {
-        Tag { engine: Engine::Cache, purpose }
+        Tag {
+            engine: Engine::Cache,
+            purpose,
+        }
     }
 }

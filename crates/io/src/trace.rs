@@ -102,7 +102,10 @@ impl Record {
         };
         let page = u64::from_le_bytes(field(bytes, 8));
         let count = u32::from_le_bytes(field(bytes, 16));
-        if page.checked_add(u64::from(count)).is_none_or(|end| end > u64::MAX / PAGE_SIZE as u64) {
+        if page
+            .checked_add(u64::from(count))
+            .is_none_or(|end| end > u64::MAX / PAGE_SIZE as u64)
+        {
             return Err("page number out of range");
         }
         Ok(Record {
@@ -158,7 +161,9 @@ impl Recorder {
     pub fn create(path: &Path) -> io::Result<Recorder> {
         let make = || {
             let mut file = File::create(path)?;
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let now = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default();
             let mut header = [0; HEADER_BYTES];
             header[0..8].copy_from_slice(&MAGIC);
             header[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -169,11 +174,24 @@ impl Recorder {
             Ok(file)
         };
         let file = make().map_err(|error: io::Error| {
-            io::Error::new(error.kind(), format!("cannot make the trace {}: {error}", path.display()))
+            io::Error::new(
+                error.kind(),
+                format!("cannot make the trace {}: {error}", path.display()),
+            )
         })?;
         let buffer = Vec::with_capacity(BUFFER_BYTES + RECORD_BYTES);
-        let sink = Sink { file, buffer, written: 0, last_write_ns: 0, error: None };
-        Ok(Recorder { path: path.to_path_buf(), start: Instant::now(), sink: Mutex::new(sink) })
+        let sink = Sink {
+            file,
+            buffer,
+            written: 0,
+            last_write_ns: 0,
+            error: None,
+        };
+        Ok(Recorder {
+            path: path.to_path_buf(),
+            start: Instant::now(),
+            sink: Mutex::new(sink),
+        })
     }
 
     /// Where the trace is written.
@@ -188,10 +206,21 @@ impl Recorder {
             return;
         }
         let time_ns = self.start.elapsed().as_nanos() as u64;
-        let (mut page, mut left) = if op == Op::Flush { (0, 0) } else { (page, pages) };
+        let (mut page, mut left) = if op == Op::Flush {
+            (0, 0)
+        } else {
+            (page, pages)
+        };
         loop {
             let count = left.min(u64::from(u32::MAX)) as u32;
-            let record = Record { time_ns, device, tag, op, page, count };
+            let record = Record {
+                time_ns,
+                device,
+                tag,
+                op,
+                page,
+                count,
+            };
             sink.buffer.extend_from_slice(&record.encode());
             sink.written += 1;
             page += u64::from(count);
@@ -327,15 +356,26 @@ impl<R: Read> TraceReader<R> {
         if number(8) != VERSION {
             return Err(TraceError::Version { found: number(8) });
         }
-        for (what, at, expected) in
-            [("record size", 12, RECORD_BYTES as u32), ("page size", 16, PAGE_SIZE as u32)]
-        {
+        for (what, at, expected) in [
+            ("record size", 12, RECORD_BYTES as u32),
+            ("page size", 16, PAGE_SIZE as u32),
+        ] {
             if number(at) != expected {
-                return Err(TraceError::Header { what, found: number(at), expected });
+                return Err(TraceError::Header {
+                    what,
+                    found: number(at),
+                    expected,
+                });
             }
         }
         let start_unix_ns = u64::from_le_bytes(field(&header, 24));
-        Ok(TraceReader { from, start_unix_ns, next: 0, last_ns: 0, ended: false })
+        Ok(TraceReader {
+            from,
+            start_unix_ns,
+            next: 0,
+            last_ns: 0,
+            ended: false,
+        })
     }
 
     /// When the recording started, as Unix time in nanoseconds.
@@ -353,7 +393,10 @@ impl<R: Read> TraceReader<R> {
         }
         let found = Record::decode(&bytes).map_err(|what| TraceError::Damaged { record, what })?;
         if found.time_ns < self.last_ns {
-            return Err(TraceError::Damaged { record, what: "its time is before its predecessor's" });
+            return Err(TraceError::Damaged {
+                record,
+                what: "its time is before its predecessor's",
+            });
         }
         self.last_ns = found.time_ns;
         self.next += 1;

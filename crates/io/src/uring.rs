@@ -20,6 +20,8 @@
 //! Invariants: U1. A connection's slot is freed, and its descriptor closed, when it is closing and none of its
 //! operations is in flight. U2. Every submission ends in one completion without "more"; `shut_down` waits for all.
 
+mod accept; // accepting
+mod disk; // device operations
 mod limit; // RLIMIT_MEMLOCK
 mod ring; // the ring itself: made, probed, fed and entered
 
@@ -29,18 +31,16 @@ use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use io_uring::types::{Fd, Fixed, FsyncFlags};
+use io_uring::types::Fd;
 use io_uring::{cqueue, opcode, squeue};
 
 use crate::conns::Conns;
 use crate::disk::Core;
-use crate::page::REGISTER_SPAN;
 use crate::recv::RecvPool;
 use crate::send::Sending;
-use crate::{
-    ConnId, DeviceId, Event, FlashFile, FramePool, Listener, ListenerId, LoopConfig, Op, SendBatch,
-    SendMode, Waker,
-};
+use crate::{ConnId, Event, LoopConfig, SendBatch, SendMode, Waker};
+use accept::Acceptor;
+use disk::REGISTERED_DEVICES;
 use ring::{BUFFER_GROUP, Done, Ring};
 
 /// What a submission was, in the top byte of its user data; the rest is a slot or index.
@@ -59,16 +59,10 @@ fn user_data(kind: Kind, index: u32) -> u64 {
     (kind as u64) << 56 | u64::from(index)
 }
 
-/// Devices whose descriptors are registered; more work too, each at the price of a look-up.
-const REGISTERED_DEVICES: u32 = 64;
-/// How long a listener rests after a failed accept.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long `shut_down` waits for the kernel before it leaks the memory in flight.
 const LAST_WAIT: Duration = Duration::from_secs(30);
 /// Submission queue entries.
 const SUBMISSIONS: u32 = 1024;
-/// `BLOCK_URING_CMD_DISCARD` of the kernel's `linux/blkdev.h`.
-const BLOCK_DISCARD: u32 = 0x1200;
 
 struct Conn {
     fd: RawFd,
@@ -81,13 +75,6 @@ struct Conn {
     ended: bool,
     closing: bool,
     sending: Option<Sending>,
-}
-
-struct Acceptor {
-    listener: Listener,
-    armed: bool,
-    cancelling: bool,
-    paused_until: Option<Instant>,
 }
 
 /// The backend.
@@ -119,7 +106,10 @@ impl Uring {
         let ring = Ring::new(SUBMISSIONS, completions as u32)?;
         let recv = RecvPool::ring(config.recv_buffers, config.recv_buffer_bytes)?;
         ring.register_buffers(&recv)?;
-        let files_table = ring.submitter().register_files_sparse(REGISTERED_DEVICES).is_ok();
+        let files_table = ring
+            .submitter()
+            .register_files_sparse(REGISTERED_DEVICES)
+            .is_ok();
         let mut uring = Uring {
             ring,
             recv,
@@ -173,27 +163,9 @@ impl Uring {
         }
         // The receive may be in flight still; leaking the buffers keeps them valid.
         self.recv.leak();
-        let text = "multishot receive into a buffer ring does not work (kernel 6.1 or newer is needed)";
+        let text =
+            "multishot receive into a buffer ring does not work (kernel 6.1 or newer is needed)";
         Err(io::Error::new(io::ErrorKind::Unsupported, text))
-    }
-
-    fn register_frames(&self, frames: &FramePool) -> bool {
-        let (start, bytes) = frames.region();
-        // Half of what may be locked is left to the rings of this user's other loops.
-        if limit::lockable().is_some_and(|limit| bytes as u64 > limit / 2) {
-            return false;
-        }
-        let spans: Vec<libc::iovec> = (0..bytes)
-            .step_by(REGISTER_SPAN)
-            .map(|at| libc::iovec {
-                // SAFETY: `at` is inside the mapping.
-                iov_base: unsafe { start.add(at) }.cast(),
-                iov_len: (bytes - at).min(REGISTER_SPAN),
-            })
-            .collect();
-        // SAFETY: the frames live until the ring is gone: the loop holds the pool and drops it after the ring, or
-        // leaks it.
-        !spans.is_empty() && unsafe { self.ring.submitter().register_buffers(&spans) }.is_ok()
     }
 
     pub(crate) fn frames_registered(&self) -> bool {
@@ -212,17 +184,6 @@ impl Uring {
         self.waker.clone()
     }
 
-    pub(crate) fn attach(&mut self, device: DeviceId, file: &FlashFile) {
-        let registered = self.files_table
-            && u32::from(device) < REGISTERED_DEVICES
-            && self
-                .ring
-                .submitter()
-                .register_files_update(u32::from(device), &[file.raw_fd()])
-                .is_ok();
-        self.files_registered.push(registered);
-    }
-
     /// Queues an entry. Private to this backend, whose invariants answer for what entries point to: buffers of device operations
     /// are owned by the table in `Core` (D1), batches by their connection's slot until the completion (U1), receive
     /// buffers by the pool, the wake counter by `self`; `shut_down` waits for all or leaks them.
@@ -233,86 +194,14 @@ impl Uring {
     }
 
     fn arm_waker(&mut self) {
-        let entry = opcode::Read::new(Fd(self.waker.fd()), (&raw mut *self.wake_count).cast(), 8).build();
+        let entry =
+            opcode::Read::new(Fd(self.waker.fd()), (&raw mut *self.wake_count).cast(), 8).build();
         self.push(entry, Kind::Wake, 0);
     }
 
     fn cancel(&mut self, kind: Kind, index: u32) {
         let entry = opcode::AsyncCancel::new(user_data(kind, index)).build();
         self.push(entry, Kind::Nothing, 0);
-    }
-
-    // Accepting.
-
-    pub(crate) fn listen(&mut self, listener: &Listener) -> io::Result<ListenerId> {
-        let id = self.acceptors.len() as ListenerId;
-        let listener = listener.clone();
-        self.acceptors.push(Acceptor { listener, armed: false, cancelling: false, paused_until: None });
-        self.arm_accept(id);
-        Ok(id)
-    }
-
-    fn arm_accept(&mut self, id: ListenerId) {
-        let acceptor = &mut self.acceptors[id as usize];
-        if !self.accepting || acceptor.armed || acceptor.paused_until.is_some() {
-            return;
-        }
-        acceptor.armed = true;
-        let fd = Fd(acceptor.listener.fd());
-        let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        self.push(opcode::AcceptMulti::new(fd).flags(flags).build(), Kind::Accept, id);
-    }
-
-    pub(crate) fn set_accepting(&mut self, on: bool) {
-        self.accepting = on;
-        for id in 0..self.acceptors.len() as ListenerId {
-            let acceptor = &mut self.acceptors[id as usize];
-            if on {
-                self.arm_accept(id);
-            } else if acceptor.armed && !acceptor.cancelling {
-                acceptor.cancelling = true;
-                self.cancel(Kind::Accept, id);
-            }
-        }
-    }
-
-    fn on_accept(&mut self, id: ListenerId, done: &Done, events: &mut Vec<Event>) {
-        if done.result >= 0 {
-            use std::os::fd::FromRawFd;
-            // SAFETY: the descriptor is new and owned by nobody else.
-            let stream = unsafe { OwnedFd::from_raw_fd(done.result) };
-            events.push(Event::Accepted { listener: id, stream });
-        } else if !matches!(-done.result, libc::ECANCELED | libc::ECONNABORTED | libc::EINTR | libc::EAGAIN) {
-            let error = io::Error::from_raw_os_error(-done.result);
-            events.push(Event::AcceptFailed { listener: id, error });
-            self.acceptors[id as usize].paused_until = Some(Instant::now() + ACCEPT_PAUSE);
-            self.pausing = true;
-        }
-        if !done.more() {
-            let acceptor = &mut self.acceptors[id as usize];
-            acceptor.armed = false;
-            acceptor.cancelling = false;
-            self.arm_accept(id);
-        }
-    }
-
-    /// Ends the rest of listeners whose time has come; gives the time until the next one's.
-    fn resume_accepting(&mut self) -> Option<Duration> {
-        let now = Instant::now();
-        let mut next: Option<Duration> = None;
-        for id in 0..self.acceptors.len() as ListenerId {
-            let acceptor = &mut self.acceptors[id as usize];
-            let Some(until) = acceptor.paused_until else { continue };
-            let left = until.saturating_duration_since(now);
-            if left.is_zero() {
-                acceptor.paused_until = None;
-                self.arm_accept(id);
-            } else {
-                next = Some(next.map_or(left, |next| next.min(left)));
-            }
-        }
-        self.pausing = next.is_some();
-        next
     }
 
     // Connections.
@@ -337,7 +226,9 @@ impl Uring {
     }
 
     fn arm_recv(&mut self, conn: ConnId) {
-        let Some(state) = self.conns.get(conn) else { return };
+        let Some(state) = self.conns.get(conn) else {
+            return;
+        };
         if state.armed || !state.receiving || state.ended || state.closing || state.starved {
             return;
         }
@@ -348,7 +239,9 @@ impl Uring {
     }
 
     pub(crate) fn set_receiving(&mut self, conn: ConnId, on: bool) {
-        let Some(state) = self.conns.get(conn) else { return };
+        let Some(state) = self.conns.get(conn) else {
+            return;
+        };
         if state.closing {
             return;
         }
@@ -362,7 +255,9 @@ impl Uring {
     }
 
     fn on_recv(&mut self, index: u32, done: &Done, events: &mut Vec<Event>) {
-        let Some((conn, state)) = self.conns.at(index) else { return };
+        let Some((conn, state)) = self.conns.at(index) else {
+            return;
+        };
         let bytes = done.result.max(0) as usize;
         // Taken in any case, so that an unused buffer goes back by being dropped.
         let data = cqueue::buffer_select(done.flags).map(|id| self.recv.filled(id, bytes));
@@ -390,7 +285,10 @@ impl Uring {
                 libc::ECANCELED | libc::EINTR | libc::EAGAIN => {}
                 error => {
                     state.ended = true;
-                    events.push(Event::Ended { conn, error: Some(io::Error::from_raw_os_error(error)) });
+                    events.push(Event::Ended {
+                        conn,
+                        error: Some(io::Error::from_raw_os_error(error)),
+                    });
                 }
             },
         }
@@ -402,7 +300,9 @@ impl Uring {
     /// Arms as many waiting connections as there are free buffers; true if more could be armed without a wait.
     fn rearm_starved(&mut self) -> bool {
         for _ in 0..self.recv.available() {
-            let Some(conn) = self.starved.pop_front() else { return false };
+            let Some(conn) = self.starved.pop_front() else {
+                return false;
+            };
             if let Some(state) = self.conns.get(conn) {
                 state.starved = false;
                 self.arm_recv(conn);
@@ -411,7 +311,13 @@ impl Uring {
         !self.starved.is_empty() && self.recv.available() > 0
     }
 
-    pub(crate) fn send(&mut self, core: &mut Core, conn: ConnId, batch: Box<SendBatch>, mode: SendMode) {
+    pub(crate) fn send(
+        &mut self,
+        core: &mut Core,
+        conn: ConnId,
+        batch: Box<SendBatch>,
+        mode: SendMode,
+    ) {
         let open = match self.conns.get(conn) {
             Some(state) if !state.closing => {
                 assert!(state.sending.is_none(), "one batch at a time a connection");
@@ -422,7 +328,11 @@ impl Uring {
         if !open || batch.is_empty() {
             let gone = || io::Error::from_raw_os_error(libc::ENOTCONN);
             let result = if open { Ok(0) } else { Err(gone()) };
-            core.ready.push(Event::Sent { conn, batch, result });
+            core.ready.push(Event::Sent {
+                conn,
+                batch,
+                result,
+            });
             return;
         }
         if let Some(state) = self.conns.get(conn) {
@@ -433,8 +343,12 @@ impl Uring {
     }
 
     fn submit_send(&mut self, conn: ConnId) {
-        let Some(state) = self.conns.get(conn) else { return };
-        let Some(sending) = &mut state.sending else { return };
+        let Some(state) = self.conns.get(conn) else {
+            return;
+        };
+        let Some(sending) = &mut state.sending else {
+            return;
+        };
         let flags = libc::MSG_NOSIGNAL
             | match sending.mode {
                 SendMode::Try => libc::MSG_DONTWAIT,
@@ -443,14 +357,20 @@ impl Uring {
         let fd = Fd(state.fd);
         let entry = match sending.batch.single() {
             Some((start, bytes)) => opcode::Send::new(fd, start, bytes).flags(flags).build(),
-            None => opcode::SendMsg::new(fd, sending.batch.header()).flags(flags as u32).build(),
+            None => opcode::SendMsg::new(fd, sending.batch.header())
+                .flags(flags as u32)
+                .build(),
         };
         self.push(entry, Kind::Send, conn.0 as u32);
     }
 
     fn on_send(&mut self, index: u32, done: &Done, events: &mut Vec<Event>) {
-        let Some((conn, state)) = self.conns.at(index) else { return };
-        let Some(sending) = &mut state.sending else { return };
+        let Some((conn, state)) = self.conns.at(index) else {
+            return;
+        };
+        let Some(sending) = &mut state.sending else {
+            return;
+        };
         let mut ended = sending.advance(done.result);
         if ended.is_none() && state.closing {
             ended = Some(Err(io::Error::from_raw_os_error(libc::ECANCELED)));
@@ -460,7 +380,11 @@ impl Uring {
             Some(result) => {
                 state.ops -= 1;
                 if let Some(Sending { batch, .. }) = state.sending.take() {
-                    events.push(Event::Sent { conn, batch, result });
+                    events.push(Event::Sent {
+                        conn,
+                        batch,
+                        result,
+                    });
                 }
                 self.free_if_idle(conn);
             }
@@ -468,13 +392,18 @@ impl Uring {
     }
 
     pub(crate) fn close(&mut self, _core: &mut Core, conn: ConnId) {
-        let Some(state) = self.conns.get(conn) else { return };
+        let Some(state) = self.conns.get(conn) else {
+            return;
+        };
         if state.closing {
             return;
         }
         state.closing = true;
         let cancel_recv = state.armed && !state.cancelling;
-        let cancel_send = state.sending.as_ref().is_some_and(|sending| sending.mode == SendMode::Wait);
+        let cancel_send = state
+            .sending
+            .as_ref()
+            .is_some_and(|sending| sending.mode == SendMode::Wait);
         self.conns.closing();
         if cancel_recv {
             self.cancel(Kind::Recv, conn.0 as u32);
@@ -487,54 +416,13 @@ impl Uring {
 
     /// Upholds U1.
     fn free_if_idle(&mut self, conn: ConnId) {
-        let Some(state) = self.conns.get(conn) else { return };
+        let Some(state) = self.conns.get(conn) else {
+            return;
+        };
         if state.closing && state.ops == 0 {
             let fd = state.fd;
             self.conns.remove(conn);
             self.push(opcode::Close::new(Fd(fd)).build(), Kind::Nothing, 0);
-        }
-    }
-
-    // Devices.
-
-    pub(crate) fn submit_disk(&mut self, core: &Core, index: u32) {
-        let op = &core.ops[index as usize];
-        let file = &core.devices[op.device as usize];
-        let (address, bytes, offset) = op.rest();
-        let length = bytes.min(1 << 30) as u32;
-        let fixed = self.files_registered[op.device as usize];
-        let registered = op.registered.filter(|_| self.frames_registered);
-        // The two kinds of file descriptor are different types, so each operation is built by a macro.
-        macro_rules! entry {
-            ($fd:expr) => {
-                match op.op {
-                    Op::Read => match registered {
-                        Some(buffer) => opcode::ReadFixed::new($fd, address, length, buffer).offset(offset).build(),
-                        None => opcode::Read::new($fd, address, length).offset(offset).build(),
-                    },
-                    Op::Write => opcode::Write::new($fd, address, length).offset(offset).build(),
-                    Op::Flush => opcode::Fsync::new($fd).flags(FsyncFlags::DATASYNC).build(),
-                    Op::Discard if file.block_device() && !op.other_way() => {
-                        let mut end = [0; 16];
-                        end[..8].copy_from_slice(&bytes.to_ne_bytes());
-                        opcode::UringCmd16::new($fd, BLOCK_DISCARD).addr(Some(offset)).cmd(end).build()
-                    }
-                    Op::Discard => opcode::Fallocate::new($fd, bytes)
-                        .offset(offset)
-                        .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
-                        .build(),
-                }
-            };
-        }
-        let entry =
-            if fixed { entry!(Fixed(u32::from(op.device))) } else { entry!(Fd(file.raw_fd())) };
-        self.push(entry, Kind::Disk, index);
-    }
-
-    fn on_disk(&mut self, core: &mut Core, index: u32, done: &Done, events: &mut Vec<Event>) {
-        match core.finish(index, done.result) {
-            Some(completion) => events.push(Event::Disk(completion)),
-            None => self.submit_disk(core, index),
         }
     }
 
@@ -547,12 +435,16 @@ impl Uring {
         events: &mut Vec<Event>,
     ) -> io::Result<()> {
         let before = events.len();
-        let started = timeout.filter(|timeout| !timeout.is_zero()).map(|_| Instant::now());
+        let started = timeout
+            .filter(|timeout| !timeout.is_zero())
+            .map(|_| Instant::now());
         let mut left = timeout;
         loop {
             let more_to_arm = !self.starved.is_empty() && self.rearm_starved();
             let mut wait = left;
-            if self.pausing && let Some(resume) = self.resume_accepting() {
+            if self.pausing
+                && let Some(resume) = self.resume_accepting()
+            {
                 wait = Some(wait.map_or(resume, |wait| wait.min(resume)));
             }
             if more_to_arm || !core.ready.is_empty() {
@@ -613,7 +505,11 @@ impl Uring {
         let mut waker_left = true;
         // The waker's read is armed again whenever it ends, so it is cancelled last and then not looked at.
         while self.ring.in_flight > usize::from(waker_left) && started.elapsed() < LAST_WAIT {
-            if self.ring.submit_and_wait(Some(Duration::from_millis(100))).is_err() {
+            if self
+                .ring
+                .submit_and_wait(Some(Duration::from_millis(100)))
+                .is_err()
+            {
                 break;
             }
             self.reap(core, &mut events);
@@ -624,7 +520,11 @@ impl Uring {
             self.cancel(Kind::Wake, 0);
         }
         while self.ring.in_flight > 0 && !waker_left && started.elapsed() < LAST_WAIT {
-            if self.ring.submit_and_wait(Some(Duration::from_millis(100))).is_err() {
+            if self
+                .ring
+                .submit_and_wait(Some(Duration::from_millis(100)))
+                .is_err()
+            {
                 break;
             }
             let mut last = Vec::new();

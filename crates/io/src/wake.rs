@@ -32,7 +32,12 @@ impl Waker {
         }
         // SAFETY: the descriptor is new and owned by nobody else.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Waker { bell: Arc::new(Bell { fd, rung: AtomicBool::new(false) }) })
+        Ok(Waker {
+            bell: Arc::new(Bell {
+                fd,
+                rung: AtomicBool::new(false),
+            }),
+        })
     }
 
     /// Makes the loop's `poll` return with [`crate::Event::Woken`].

@@ -115,6 +115,11 @@ impl Reply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place(u64);
 
+impl Place {
+    /// Of a command that has none yet.
+    pub(crate) const NOWHERE: Place = Place(u64::MAX);
+}
+
 /// The answers of one connection.
 #[derive(Debug, Default)]
 pub struct ReplyQueue {

@@ -1,2 +1,268 @@
 // SPDX-License-Identifier: Apache-2.0
-//! (to be written)
+//! Requests for keys that another shard owns: messages between workers.
+//!
+//! Each worker has an inbox. What a round sends to another worker gathers in an [`Outbox`] and goes over at its end, under
+//! one lock and with one wake-up, however many requests it is. A worker takes its whole inbox at once.
+//!
+//! ```text
+//! session -> Outbox::forward -> inbox -> virtual session of the owner -> Outbox::answer -> inbox -> Session::remote_reply
+//! ```
+//!
+//! Always holds: messages from one worker to another arrive in the order they were sent. What lies between two workers is
+//! bounded: commands by what a session may have unanswered ([`crate::session::FOREIGN_BYTES`]), values by the backlog
+//! ([`Mesh::congested`]), at which connections that add to it are not received from.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use senko_io::Waker;
+
+use crate::session::Router;
+use crate::worker::{ConnKey, Newcomer};
+
+/// A connection of another worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// The worker.
+    pub worker: usize,
+    /// The connection there.
+    pub conn: ConnKey,
+}
+
+/// What workers tell each other.
+#[derive(Debug)]
+pub enum Message {
+    /// A socket that is yours from now on.
+    Newcomer(Newcomer),
+    /// Commands, and parts of their values, of a connection of mine.
+    Commands {
+        /// The connection.
+        origin: Origin,
+        /// The bytes, to be fed behind those before.
+        bytes: Vec<u8>,
+    },
+    /// The answer to the oldest command that I have of a connection of yours.
+    Answer {
+        /// The connection.
+        conn: ConnKey,
+        /// The shard that answers.
+        shard: usize,
+        /// The answer.
+        bytes: Vec<u8>,
+    },
+    /// A connection of mine is gone.
+    Gone(Origin),
+}
+
+/// What all workers share to reach each other.
+#[derive(Debug)]
+pub struct Mesh {
+    workers: Vec<Place>,
+    /// Bytes of commands that a worker may have before it.
+    most_backlog: usize,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    waker: OnceLock<Waker>,
+    inbox: Mutex<Vec<Message>>,
+    /// Connections that the worker has or is about to get.
+    sockets: AtomicUsize,
+    /// Bytes of commands sent to it and not yet run.
+    backlog: AtomicUsize,
+}
+
+impl Mesh {
+    /// For so many workers.
+    pub fn new(workers: usize, most_backlog: usize) -> Mesh {
+        Mesh { workers: (0..workers).map(|_| Place::default()).collect(), most_backlog }
+    }
+
+    /// A worker's loop exists: others can wake it.
+    pub fn enter(&self, worker: usize, waker: Waker) {
+        // A worker enters once; a second waker would be of no loop.
+        let _ = self.workers[worker].waker.set(waker);
+    }
+
+    /// Wakes a worker.
+    fn wake(&self, worker: usize) {
+        if let Some(waker) = self.workers[worker].waker.get() {
+            waker.wake();
+        }
+    }
+
+    /// Wakes all workers.
+    pub fn wake_all(&self) {
+        (0..self.workers.len()).for_each(|worker| self.wake(worker));
+    }
+
+    /// The worker with the fewest connections, which now has one more.
+    pub fn welcome(&self) -> usize {
+        let fewest = (0..self.workers.len()).min_by_key(|&w| self.workers[w].sockets.load(Ordering::Relaxed));
+        let worker = fewest.expect("a server has at least one worker");
+        self.workers[worker].sockets.fetch_add(1, Ordering::Relaxed);
+        worker
+    }
+
+    /// A connection of this worker is gone.
+    pub fn goodbye(&self, worker: usize) {
+        self.workers[worker].sockets.fetch_sub(1, Ordering::Release);
+    }
+
+    /// No worker has a connection.
+    pub fn everybody_left(&self) -> bool {
+        self.workers.iter().all(|place| place.sockets.load(Ordering::Acquire) == 0)
+    }
+
+    /// Whether a worker has more bytes of commands before it than it should.
+    pub fn congested(&self, worker: usize) -> bool {
+        self.workers[worker].backlog.load(Ordering::Relaxed) > self.most_backlog
+    }
+
+    /// A worker ran, or dropped, so many bytes of commands.
+    pub fn ran(&self, worker: usize, bytes: usize) {
+        self.workers[worker].backlog.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes all messages of a worker; `into` is empty and comes back as the inbox's next memory.
+    pub fn take(&self, worker: usize, into: &mut Vec<Message>) {
+        let mut inbox = self.workers[worker].inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut *inbox, into);
+    }
+
+    fn deliver(&self, worker: usize, messages: &mut Vec<Message>) {
+        let mut inbox = self.workers[worker].inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever finds the inbox empty wakes; the worker empties it whole, so one wake-up is enough for all that follow.
+        let wake = inbox.is_empty();
+        inbox.append(messages);
+        drop(inbox);
+        if wake {
+            self.wake(worker);
+        }
+    }
+}
+
+/// What one worker has to say to the others, until the end of its round.
+#[derive(Debug)]
+pub struct Outbox {
+    me: usize,
+    mesh: Arc<Mesh>,
+    to: Vec<Vec<Message>>,
+    /// A command went to a worker that is behind: its connection should not be received from.
+    congested: bool,
+}
+
+impl Outbox {
+    /// The outbox of worker `me`.
+    pub fn new(me: usize, mesh: Arc<Mesh>) -> Outbox {
+        let to = mesh.workers.iter().map(|_| Vec::new()).collect();
+        Outbox { me, mesh, to, congested: false }
+    }
+
+    /// The mesh.
+    pub fn mesh(&self) -> &Arc<Mesh> {
+        &self.mesh
+    }
+
+    /// Any message.
+    pub fn send(&mut self, worker: usize, message: Message) {
+        self.to[worker].push(message);
+    }
+
+    /// An answer to another worker's connection.
+    pub fn answer(&mut self, origin: Origin, bytes: Vec<u8>) {
+        let message = Message::Answer { conn: origin.conn, shard: self.me, bytes };
+        self.to[origin.worker].push(message);
+    }
+
+    /// A connection is gone: whoever may serve it forgets it.
+    pub fn gone(&mut self, conn: ConnKey) {
+        let origin = Origin { worker: self.me, conn };
+        for worker in (0..self.to.len()).filter(|&worker| worker != self.me) {
+            self.to[worker].push(Message::Gone(origin));
+        }
+    }
+
+    /// Whether something was forwarded to a worker that is behind since the last call.
+    pub fn take_congested(&mut self) -> bool {
+        std::mem::take(&mut self.congested)
+    }
+
+    /// Hands everything over.
+    pub fn flush(&mut self) {
+        for (worker, messages) in self.to.iter_mut().enumerate() {
+            if !messages.is_empty() {
+                self.mesh.deliver(worker, messages);
+            }
+        }
+    }
+}
+
+impl Router for Outbox {
+    fn forward(&mut self, shard: usize, conn: u64, bytes: &[u8]) {
+        let origin = Origin { worker: self.me, conn: ConnKey(conn) };
+        self.mesh.workers[shard].backlog.fetch_add(bytes.len(), Ordering::Relaxed);
+        self.congested |= self.mesh.congested(shard);
+        // What one connection sends in one round is one message, unless another's stands between.
+        if let Some(Message::Commands { origin: last, bytes: before }) = self.to[shard].last_mut()
+            && *last == origin
+        {
+            before.extend_from_slice(bytes);
+            return;
+        }
+        self.to[shard].push(Message::Commands { origin, bytes: bytes.to_vec() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_arrive_in_order_and_bytes_of_a_connection_gather() {
+        let mesh = Arc::new(Mesh::new(2, 100));
+        let mut outbox = Outbox::new(0, Arc::clone(&mesh));
+        outbox.forward(1, 7, b"one ");
+        outbox.forward(1, 7, b"two ");
+        outbox.forward(1, 8, b"other");
+        outbox.forward(1, 7, b"three");
+        outbox.gone(ConnKey(8));
+        let mut inbox = Vec::new();
+        mesh.take(1, &mut inbox);
+        assert!(inbox.is_empty(), "nothing goes over before the end of the round");
+        outbox.flush();
+        mesh.take(1, &mut inbox);
+        let texts: Vec<String> = inbox
+            .iter()
+            .map(|m| match m {
+                Message::Commands { origin, bytes } => format!("{} {}", origin.conn.0, String::from_utf8_lossy(bytes)),
+                Message::Gone(origin) => format!("{} gone", origin.conn.0),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(texts, ["7 one two ", "8 other", "7 three", "8 gone"]);
+    }
+
+    #[test]
+    fn a_backlog_congests_until_it_was_run() {
+        let mesh = Arc::new(Mesh::new(2, 10));
+        let mut outbox = Outbox::new(0, Arc::clone(&mesh));
+        outbox.forward(1, 1, &[0; 10]);
+        assert!(!outbox.take_congested());
+        outbox.forward(1, 1, &[0]);
+        assert!(outbox.take_congested() && !outbox.take_congested());
+        mesh.ran(1, 1);
+        assert!(!mesh.congested(1));
+    }
+
+    #[test]
+    fn newcomers_go_where_there_are_fewest() {
+        let mesh = Mesh::new(3, 10);
+        let mut places: Vec<usize> = (0..6).map(|_| mesh.welcome()).collect();
+        places.sort_unstable();
+        assert_eq!(places, [0, 0, 1, 1, 2, 2]);
+        mesh.goodbye(1);
+        assert_eq!(mesh.welcome(), 1);
+        assert!(!mesh.everybody_left());
+    }
+}

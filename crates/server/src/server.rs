@@ -16,18 +16,19 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use senko_cache::{DeviceSlice, ShardConfig};
 use senko_io::trace::Recorder;
-use senko_io::{Backend, FileOptions, FlashFile, Listener, PAGE_SIZE, Waker};
+use senko_io::{Backend, FileOptions, FlashFile, Listener, PAGE_SIZE};
 
 use crate::route::Mesh;
 use crate::settings::Settings;
-use crate::shared::Shared;
-use crate::worker::{Worker, WorkerConfig};
+use crate::shared::{Shared, Shutdown};
+use crate::worker::{Door, Worker, WorkerConfig};
 use plan::{MemoryPlan, memory_plan};
 
 /// Why a server did not start, or did not end well: one sentence.
@@ -78,6 +79,14 @@ pub struct Bound {
 struct Listening {
     listener: Listener,
     address: Option<SocketAddr>,
+    /// As `stats conns` writes it.
+    name: Arc<str>,
+}
+
+impl Listening {
+    fn door(&self) -> Door {
+        Door { listener: self.listener.clone(), name: Arc::clone(&self.name) }
+    }
 }
 
 impl Bound {
@@ -101,7 +110,9 @@ impl Bound {
         let sizes: Vec<u64> = files.iter().map(|f| f.pages() * PAGE_SIZE as u64).collect();
         let plan = memory_plan(&settings, &sizes).map_err(ServerError)?;
         let slices = slices(&settings, &plan, &sizes);
-        let shared = Arc::new(Shared::new(settings.clone()));
+        let shared = Arc::new(Shared::new(settings.clone(), settings.threads, unix_now(&settings)));
+        let mesh = Arc::new(Mesh::new(settings.threads, plan.pending / 4));
+        let control = Control { shared: Arc::clone(&shared), mesh: Arc::clone(&mesh) };
 
         let (ready, reports) = mpsc::channel();
         let mut threads = Vec::new();
@@ -115,13 +126,15 @@ impl Bound {
                 shard: shard_config(&settings, &plan, index, slices),
                 files: files.clone(),
                 // One worker accepts for all: it sees every connection, so the limit and the spreading need no agreement.
-                listeners: if index == 0 { listeners.iter().map(|l| l.listener.clone()).collect() } else { Vec::new() },
+                doors: if index == 0 { listeners.iter().map(Listening::door).collect() } else { Vec::new() },
                 shared: Arc::clone(&shared),
+                mesh: Arc::clone(&mesh),
             };
             let ready = ready.clone();
+            let control = control.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("senko-worker{index}"))
-                .spawn(move || work(config, &ready, &wait))
+                .spawn(move || work(config, &ready, &wait, control))
                 .map_err(|e| ServerError(format!("cannot start a thread: {e}")))?;
             threads.push(thread);
             go.push(go_on);
@@ -137,12 +150,9 @@ impl Bound {
         let Some(loops) = loops.into_iter().collect::<Option<Vec<_>>>() else {
             return Err(ServerError("a worker thread ended before it was ready".into()));
         };
-        let wakers: Vec<Waker> = loops.iter().map(|l| l.waker.clone()).collect();
-        let mesh = Arc::new(Mesh::new(wakers));
-        let control = Control { stop: Arc::new(Stop { draining: AtomicBool::new(false) }), mesh: Arc::clone(&mesh) };
         for go_on in &go {
             // A worker that is gone shows in `join`.
-            let _ = go_on.send((Arc::clone(&mesh), control.clone()));
+            let _ = go_on.send(());
         }
         let report = StartReport {
             addresses,
@@ -205,24 +215,28 @@ pub struct FlashReport {
 /// Stops a server from any thread.
 #[derive(Clone)]
 pub struct Control {
-    stop: Arc<Stop>,
+    shared: Arc<Shared>,
     mesh: Arc<Mesh>,
-}
-
-struct Stop {
-    draining: AtomicBool,
 }
 
 impl Control {
     /// Stops accepting, lets every request that was received be answered, closes, ends.
     pub fn shutdown(&self) {
-        self.stop.draining.store(true, Ordering::Release);
+        if self.shared.shutdown() == Shutdown::No {
+            self.shared.request_shutdown(Shutdown::Graceful);
+        }
         self.mesh.wake_all();
     }
 
-    /// Whether [`Control::shutdown`] was called.
+    /// Closes everything and ends, answered or not.
+    pub fn abort(&self) {
+        self.shared.request_shutdown(Shutdown::Now);
+        self.mesh.wake_all();
+    }
+
+    /// Whether the end was asked for.
     pub fn draining(&self) -> bool {
-        self.stop.draining.load(Ordering::Acquire)
+        self.shared.shutdown() != Shutdown::No
     }
 }
 
@@ -288,7 +302,6 @@ impl RunningServer {
 /// What a worker tells once it is ready.
 struct LoopReport {
     index: usize,
-    waker: Waker,
     backend: Backend,
     fallback: Option<String>,
 }
@@ -297,7 +310,8 @@ struct LoopReport {
 fn work(
     config: WorkerConfig,
     ready: &mpsc::Sender<Result<LoopReport, String>>,
-    go: &mpsc::Receiver<(Arc<Mesh>, Control)>,
+    go: &mpsc::Receiver<()>,
+    control: Control,
 ) -> Result<(), String> {
     let index = config.index;
     let worker = match Worker::new(config) {
@@ -307,31 +321,33 @@ fn work(
             return Ok(()); // `Bound::start` reports it
         }
     };
-    let report = LoopReport {
-        index,
-        waker: worker.waker(),
-        backend: worker.backend(),
-        fallback: worker.fallback_reason().map(str::to_owned),
-    };
-    if ready.send(Ok(report)).is_err() {
-        return Ok(());
-    }
-    let Ok((mesh, control)) = go.recv() else {
+    let fallback = worker.fallback_reason().map(str::to_owned);
+    let report = LoopReport { index, backend: worker.backend(), fallback };
+    if ready.send(Ok(report)).is_err() || go.recv().is_err() {
         return Ok(()); // another worker could not start
-    };
+    }
     // Whatever ends this worker ends the server: a cache that lost a shard would answer misses for ever.
-    let guard = EndsAll(control.clone());
-    let result = worker.run(&mesh, &control);
-    drop(guard);
-    result
+    let _guard = EndsAll(control);
+    worker.run()
 }
 
 struct EndsAll(Control);
 
 impl Drop for EndsAll {
     fn drop(&mut self) {
-        self.0.shutdown();
+        if !self.0.draining() {
+            self.0.abort();
+        }
     }
+}
+
+/// Unix seconds, by the clock that the server goes by.
+fn unix_now(settings: &Settings) -> u32 {
+    let ms = match &settings.clock {
+        Some(clock) => clock.load(Ordering::Acquire),
+        None => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64),
+    };
+    (ms / 1000) as u32
 }
 
 fn check(settings: &Settings) -> Result<(), ServerError> {
@@ -366,7 +382,8 @@ fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
         match Listener::tcp(address, settings.backlog) {
             Ok(listener) => {
                 address.set_port(listener.local_port().unwrap_or(address.port()));
-                all.push(Listening { listener, address: Some(address) });
+                let name = if address.is_ipv4() { format!("tcp:{address}") } else { format!("tcp6:{address}") };
+                all.push(Listening { listener, address: Some(address), name: name.into() });
             }
             // "All interfaces" means those that there are: a machine without IPv6 still has the others.
             Err(error) if address.is_ipv6() && !all.is_empty() && error.kind() != std::io::ErrorKind::AddrInUse => {
@@ -377,7 +394,7 @@ fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
     }
     if let Some(path) = &settings.unix_socket {
         let listener = Listener::unix(path, settings.unix_mask, settings.backlog)?;
-        all.push(Listening { listener, address: None });
+        all.push(Listening { listener, address: None, name: format!("unix:{}", path.display()).into() });
     }
     Ok(all)
 }

@@ -1,40 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One thread: its event loop, its shard, its connections.
 //!
-//! A round of the loop: wait for events; take each; run the connections that have unread input in turn; hand messages to other
-//! workers; send every connection's answers in one batch. Nothing in a round waits, locks or allocates for a request
-//! whose key this shard owns (messages between workers lock once a round and worker, and do allocate).
+//! A round of the loop: wait for events; take each; run the connections that have unread input in turn; send every
+//! connection's answers in one batch; hand messages to other workers. Nothing in a round waits, locks or allocates for a
+//! request whose key this shard owns (messages between workers lock once a round and worker, and do allocate).
 //!
 //! ```text
-//! poll -> Accepted  -> hand to the worker with the fewest connections
-//!         Received  -> flow::received -> Session::feed
+//! poll -> Accepted  -> accept::accepted -> the worker with the fewest connections
+//!         Received  -> flow::received   -> Session::feed
 //!         Sent      -> flow::sent
-//!         Disk      -> Shard::on_disk -> Shard::next_done -> Session::done
-//!         Woken     -> messages from other workers: newcomers, their commands, their answers
+//!         Disk      -> Shard::on_disk   -> Shard::next_done -> Session::done
+//!         Woken     -> mail::read_mail: newcomers, other workers' commands and answers
 //! ```
 
 mod accept; // newcomers: the limit, the spreading, leaving
 mod conns; // the connections, sockets and virtual ones
 mod drain; // the end: answer what was received, then close
 mod flow; // bytes in, answers out, and the limits on both
+mod mail; // messages from other workers
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use senko_cache::{Shard, ShardConfig};
-use senko_io::{Backend, Event, EventLoop, FlashFile, Listener, LoopConfig, SendBatch, Waker};
+use senko_io::{Backend, Event, EventLoop, FlashFile, ListenerId, LoopConfig, SendBatch};
 
-use crate::route::{Mesh, Message};
-use crate::server::Control;
+use crate::route::{Mesh, Message, Outbox};
 use crate::session::Ctx;
-use crate::shared::{Cursor, Published, Shared, ThreadStats};
-use conns::{ConnKey, Conns};
+use crate::shared::{ConnEntry, Cursor, Published, Shared, ThreadStats};
+pub use accept::{Door, Newcomer};
+pub use conns::ConnKey;
+use conns::Conns;
 
 /// Longest wait for events: how late a tick, a delayed flush or another worker's counters may be.
-const TICK: Duration = Duration::from_millis(100);
+const TICK_MS: u64 = 100;
+/// How often connections are looked over for idle ones.
+const SWEEP_MS: u64 = 1000;
 
 /// What a worker is made from.
 #[derive(Debug)]
@@ -50,9 +53,11 @@ pub struct WorkerConfig {
     /// Flash files, in the order of their device numbers.
     pub files: Vec<Arc<FlashFile>>,
     /// What it accepts on.
-    pub listeners: Vec<(Listener, String)>,
+    pub doors: Vec<Door>,
     /// What all workers see.
     pub shared: Arc<Shared>,
+    /// The way to the others.
+    pub mesh: Arc<Mesh>,
 }
 
 /// One worker.
@@ -60,19 +65,28 @@ pub struct Worker {
     index: usize,
     core: Core,
     conns: Conns,
-    listeners: Vec<(Listener, String)>,
+    doors: Vec<Door>,
+    door_names: Vec<(ListenerId, Arc<str>)>,
     /// Sockets above the connection limit, where they wait instead of being refused.
-    waiting: VecDeque<OwnedFd>,
+    waiting: VecDeque<Newcomer>,
+    stopped_accepting_ms: u64,
     /// Connections with unread input, in turn.
     run: VecDeque<ConnKey>,
     /// Connections whose answers are to be looked at.
     dirty: Vec<ConnKey>,
     /// Connections that wait for memory.
     blocked: Vec<ConnKey>,
+    /// Connections that wait for another worker to catch up.
+    paused: Vec<ConnKey>,
     spare: Vec<Box<SendBatch>>,
     unpinned: Vec<u64>,
+    mail: Vec<Message>,
     /// Frames may have been returned since the shard was told.
     frames_freed: bool,
+    /// A device operation ended in this round.
+    disk_moved: bool,
+    /// Bytes came in this round.
+    news: bool,
     /// Clock: Unix milliseconds, read once a round.
     now_ms: u64,
     next_tick_ms: u64,
@@ -83,21 +97,34 @@ pub struct Worker {
     /// Bytes of item memory that slow batches refer to, and how many may be before they are copied.
     slow_pinned: usize,
     most_pinned: usize,
-    closed_for_memory: u64,
+    drain: Option<drain::Drain>,
 }
 
 /// What sessions work on, apart from the connections so that both can be borrowed.
 struct Core {
+    me: usize,
     ev: EventLoop,
     shard: Shard,
     shared: Arc<Shared>,
     stats: ThreadStats,
     cursor: Cursor,
+    outbox: Outbox,
 }
 
 impl Core {
-    fn ctx(&mut self) -> Ctx<'_, EventLoop> {
-        todo!()
+    #[inline]
+    fn ctx<'a>(&'a mut self, at: ConnKey, entry: Option<&'a ConnEntry>) -> Ctx<'a, EventLoop> {
+        Ctx {
+            shard: &mut self.shard,
+            queue: &mut self.ev,
+            shared: &self.shared,
+            stats: &mut self.stats,
+            cursor: &mut self.cursor,
+            router: &mut self.outbox,
+            me: self.me,
+            conn: at.0,
+            entry,
+        }
     }
 }
 
@@ -111,23 +138,38 @@ impl Worker {
         for file in &config.files {
             ev.attach(Arc::clone(file));
         }
+        config.mesh.enter(config.index, ev.waker());
         let most_pinned = config.shard.memory / 8;
         let mut shard = Shard::new(config.shard).map_err(|e| e.to_string())?;
         let now_ms = clock(&config.shared);
         shard.set_now(now_ms);
-        let core = Core { ev, shard, shared: config.shared, stats: ThreadStats::default(), cursor: Cursor::default() };
+        let core = Core {
+            me: config.index,
+            ev,
+            shard,
+            shared: config.shared,
+            stats: ThreadStats::default(),
+            cursor: Cursor::default(),
+            outbox: Outbox::new(config.index, config.mesh),
+        };
         Ok(Worker {
             index: config.index,
             core,
             conns: Conns::default(),
-            listeners: config.listeners,
+            doors: config.doors,
+            door_names: Vec::new(),
             waiting: VecDeque::new(),
+            stopped_accepting_ms: 0,
             run: VecDeque::new(),
             dirty: Vec::new(),
             blocked: Vec::new(),
+            paused: Vec::new(),
             spare: Vec::new(),
             unpinned: Vec::new(),
+            mail: Vec::new(),
             frames_freed: false,
+            disk_moved: false,
+            news: false,
             now_ms,
             next_tick_ms: 0,
             next_sweep_ms: 0,
@@ -135,13 +177,8 @@ impl Worker {
             pending: config.pending,
             slow_pinned: 0,
             most_pinned,
-            closed_for_memory: 0,
+            drain: None,
         })
-    }
-
-    /// Wakes the worker from another thread.
-    pub fn waker(&self) -> Waker {
-        self.core.ev.waker()
     }
 
     /// The backend of its loop.
@@ -158,20 +195,31 @@ impl Worker {
     ///
     /// # Errors
     /// One sentence, when the loop broke.
-    pub fn run(mut self, mesh: &Arc<Mesh>, control: &Control) -> Result<(), String> {
-        self.listen()?;
+    pub fn run(mut self) -> Result<(), String> {
+        self.open_doors()?;
         let mut events = Vec::new();
-        let mut drain = None;
         loop {
-            let timeout = if self.run.is_empty() && self.dirty.is_empty() { TICK } else { Duration::ZERO };
+            let timeout = if !self.run.is_empty() || !self.dirty.is_empty() {
+                Duration::ZERO
+            } else if self.draining() {
+                drain::STEP
+            } else {
+                Duration::from_millis(TICK_MS)
+            };
             self.core.ev.poll(Some(timeout), &mut events).map_err(|e| format!("the event loop failed: {e}"))?;
             self.now_ms = clock(&self.core.shared);
             self.core.shard.set_now(self.now_ms);
+            self.news = false;
             for event in events.drain(..) {
                 self.event(event);
             }
             self.round();
+            if self.drained() {
+                break;
+            }
         }
+        self.core.outbox.flush();
+        self.finish_disk()
     }
 
     fn event(&mut self, event: Event) {
@@ -184,8 +232,120 @@ impl Worker {
             }
             Event::Ended { conn, error } => self.ended(conn, error),
             Event::Accepted { listener, stream } => self.accepted(listener, stream),
-            Event::AcceptFailed { listener, error } => self.accept_failed(listener, &error),
-            Event::Woken => self.woken = true,
+            Event::AcceptFailed { error, .. } => self.accept_failed(&error),
+            Event::Woken => self.read_mail(),
+        }
+    }
+
+    /// What follows the events of a round.
+    fn round(&mut self) {
+        self.run_queue();
+        let tick = self.now_ms >= self.next_tick_ms || self.now_ms + TICK_MS < self.next_tick_ms;
+        if tick {
+            self.next_tick_ms = self.now_ms + TICK_MS;
+        }
+        if tick || self.disk_moved {
+            self.core.shard.tick(&mut self.core.ev);
+        }
+        if std::mem::take(&mut self.frames_freed) {
+            self.core.shard.frames_freed(&mut self.core.ev);
+        }
+        self.finish_fetches();
+        if (tick || std::mem::take(&mut self.disk_moved)) && !self.blocked.is_empty() {
+            let mut blocked = std::mem::take(&mut self.blocked);
+            for at in blocked.drain(..) {
+                self.feed_again(at);
+            }
+            // Those that are blocked still have put themselves back.
+            if self.blocked.is_empty() {
+                self.blocked = blocked;
+            }
+            self.finish_fetches();
+        }
+        self.disk_moved = false;
+        self.resume_paused();
+        self.flush_dirty();
+        self.enforce_bound();
+        self.reopen_doors();
+        if tick {
+            self.upkeep();
+        }
+        self.core.outbox.flush();
+    }
+
+    /// One turn for each connection that has unread input.
+    fn run_queue(&mut self) {
+        for _ in 0..self.run.len() {
+            let Some(at) = self.run.pop_front() else { return };
+            if let Some(conn) = self.conns.get(at) {
+                conn.queued = false;
+                self.feed_again(at);
+            }
+        }
+    }
+
+    /// Tells sessions of the fetches that ended.
+    fn finish_fetches(&mut self) {
+        while let Some(done) = self.core.shard.next_done(&mut self.core.ev) {
+            let at = ConnKey(done.user >> 16);
+            // A fetch of a connection that is gone ends here; a frame it brought goes back.
+            let Some(conn) = self.conns.get(at) else {
+                self.frames_freed = true;
+                continue;
+            };
+            conn.session.done(&mut self.core.ctx(at, conn.entry.as_deref()), done);
+            self.feed_again(at);
+        }
+    }
+
+    /// About ten times a second.
+    fn upkeep(&mut self) {
+        let core = &mut self.core;
+        core.cursor.catch_up(&core.shared, &mut core.shard, &mut core.stats);
+        let published = Published {
+            stats: core.stats,
+            cache: core.shard.stats(),
+            slabs: core.shard.slab_classes(),
+            disk: core.ev.disk_stats().clone(),
+            reset: core.cursor.reset_seen(),
+        };
+        core.shared.publish(self.index, published);
+        self.free_stuck_frames();
+        if self.now_ms >= self.next_sweep_ms || self.now_ms + SWEEP_MS < self.next_sweep_ms {
+            self.next_sweep_ms = self.now_ms + SWEEP_MS;
+            self.kick_idle();
+        }
+    }
+
+    /// Answers that stand behind one that waits for a frame may hold all frames: then they are copied.
+    fn free_stuck_frames(&mut self) {
+        let (all, used) = self.core.ev.frames().usage();
+        if used * 8 < all * 7 || self.core.ev.disk_in_flight() > 0 {
+            return;
+        }
+        for (_, conn) in self.conns.iter() {
+            if conn.session.replies().pages() > 0 {
+                conn.session.replies().spill();
+                self.frames_freed = true;
+            }
+        }
+    }
+
+    fn kick_idle(&mut self) {
+        let limit = u64::from(self.core.shared.settings.idle_timeout) * 1000;
+        if limit == 0 {
+            return;
+        }
+        let now = self.now_ms;
+        let idle: Vec<ConnKey> = self
+            .conns
+            .iter()
+            .filter(|(_, conn)| conn.is_socket() && conn.last_active + limit <= now)
+            .map(|(at, _)| at)
+            .collect();
+        for at in idle {
+            self.core.stats.idle_kicks += 1;
+            self.close(at);
         }
     }
 }
@@ -196,4 +356,8 @@ fn clock(shared: &Shared) -> u64 {
         Some(clock) => clock.load(Ordering::Acquire),
         None => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64),
     }
+}
+
+fn seconds(ms: u64) -> u32 {
+    (ms / 1000) as u32
 }

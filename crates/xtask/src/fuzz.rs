@@ -16,7 +16,9 @@ pub fn fuzz(workspace: &Workspace, args: &[String]) -> Result<bool> {
     let (mut minutes, mut only) = (10.0_f64, None);
     let mut args = args.iter();
     while let Some(arg) = args.next() {
-        let value = args.next().with_context(|| format!("{arg} takes a value"))?;
+        let value = args
+            .next()
+            .with_context(|| format!("{arg} takes a value"))?;
         match arg.as_str() {
             "--minutes" => minutes = value.parse().context("--minutes takes a number")?,
             "--only" => only = Some(value.clone()),
@@ -30,7 +32,10 @@ pub fn fuzz(workspace: &Workspace, args: &[String]) -> Result<bool> {
             bail!("cargo-fuzz could not be installed");
         }
     }
-    let names: Vec<String> = targets(&folder)?.into_iter().filter(|t| only.as_ref().is_none_or(|o| o == t)).collect();
+    let names: Vec<String> = targets(&folder)?
+        .into_iter()
+        .filter(|t| only.as_ref().is_none_or(|o| o == t))
+        .collect();
     if names.is_empty() {
         bail!("no fuzz target of that name");
     }
@@ -38,14 +43,30 @@ pub fn fuzz(workspace: &Workspace, args: &[String]) -> Result<bool> {
     for name in &names {
         println!("\n== fuzz {name}: {minutes} minutes");
         let seconds = format!("-max_total_time={}", (minutes * 60.0) as u64);
-        let mut command = workspace.cargo(&["fuzz", "run", "--sanitizer", "none", name, "--", &seconds, "-rss_limit_mb=4096"]);
+        let mut command = workspace.cargo(&[
+            "fuzz",
+            "run",
+            "--sanitizer",
+            "none",
+            name,
+            "--",
+            &seconds,
+            "-rss_limit_mb=4096",
+        ]);
         if !run::show(&mut command)?.ok {
             failed.push(name.clone());
         }
     }
-    println!("\n{} passed, {} failed", names.len() - failed.len(), failed.len());
+    println!(
+        "\n{} passed, {} failed",
+        names.len() - failed.len(),
+        failed.len()
+    );
     if !failed.is_empty() {
-        println!("failed: {}; what crashed them lies in fuzz/artifacts", failed.join(", "));
+        println!(
+            "failed: {}; what crashed them lies in fuzz/artifacts",
+            failed.join(", ")
+        );
     }
     Ok(failed.is_empty())
 }
@@ -54,7 +75,9 @@ pub fn fuzz(workspace: &Workspace, args: &[String]) -> Result<bool> {
 fn targets(folder: &Path) -> Result<Vec<String>> {
     let folder = folder.join("fuzz_targets");
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))? {
+    for entry in
+        std::fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?
+    {
         let path = entry?.path();
         if path.extension().is_some_and(|e| e == "rs")
             && let Some(stem) = path.file_stem()

@@ -29,19 +29,41 @@ impl OrdinaryUser {
     /// As root: the user nobody, who must be able to read `tree`. As anyone else: that user.
     pub fn new(tree: &Path) -> Result<OrdinaryUser> {
         let folder = std::env::temp_dir().join(format!("senko-xtask-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
         let limit = format!("--memlock={LOCKED_MEMORY}:{LOCKED_MEMORY}");
         let mut wrapper = vec!["prlimit".to_owned(), limit];
         if is_root() {
-            chown(&folder, Some(NOBODY), Some(NOBODY)).with_context(|| format!("cannot give {} away", folder.display()))?;
+            chown(&folder, Some(NOBODY), Some(NOBODY))
+                .with_context(|| format!("cannot give {} away", folder.display()))?;
             std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755))?;
-            let become_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"].map(str::to_owned);
-            let readable = run::succeeds(Command::new("setpriv").args(&become_nobody[1..]).args(["test", "-r"]).arg(tree.join("Cargo.toml")));
+            let become_nobody = [
+                "setpriv",
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+            ]
+            .map(str::to_owned);
+            let readable = run::succeeds(
+                Command::new("setpriv")
+                    .args(&become_nobody[1..])
+                    .args(["test", "-r"])
+                    .arg(tree.join("Cargo.toml")),
+            );
             wrapper.extend(become_nobody);
             if !readable {
                 // A clone in root's home, say. To read files is all that this capability gives; limits stay an ordinary user's.
-                println!("{} is closed to others: the user nobody may read it for this step", tree.display());
-                wrapper.extend(["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"].map(str::to_owned));
+                println!(
+                    "{} is closed to others: the user nobody may read it for this step",
+                    tree.display()
+                );
+                wrapper.extend(
+                    [
+                        "--inh-caps=+dac_read_search",
+                        "--ambient-caps=+dac_read_search",
+                    ]
+                    .map(str::to_owned),
+                );
             }
         }
         Ok(OrdinaryUser { wrapper, folder })
@@ -50,7 +72,11 @@ impl OrdinaryUser {
     /// A command that runs `program`.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(&self.wrapper[0]);
-        command.args(&self.wrapper[1..]).arg(program).env("TMPDIR", &self.folder).env("HOME", &self.folder);
+        command
+            .args(&self.wrapper[1..])
+            .arg(program)
+            .env("TMPDIR", &self.folder)
+            .env("HOME", &self.folder);
         command
     }
 }
@@ -68,14 +94,17 @@ pub fn is_root() -> bool {
 
 /// A command that runs `program` with io_uring refused: this program again, which confines itself and becomes the other.
 pub fn without_io_uring(program: &Path) -> Result<Command> {
-    let mut command = Command::new(std::env::current_exe().context("cannot find this program's file")?);
+    let mut command =
+        Command::new(std::env::current_exe().context("cannot find this program's file")?);
     command.arg("refuse-io-uring").arg(program);
     Ok(command)
 }
 
 /// Confines this process so that every io_uring call ends in EPERM, then becomes the program that `words` name.
 pub fn refuse_io_uring_and_run(words: &[String]) -> Result<bool> {
-    let Some((program, args)) = words.split_first() else { bail!("refuse-io-uring takes a command") };
+    let Some((program, args)) = words.split_first() else {
+        bail!("refuse-io-uring takes a command")
+    };
     refuse_io_uring()?;
     let error = Command::new(program).args(args).exec();
     Err(error).with_context(|| format!("cannot run {program}"))
@@ -98,20 +127,32 @@ fn refuse_io_uring() -> Result<()> {
         op(give, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
         op(give, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
     // SAFETY: the call takes numbers only.
     let promised = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     // SAFETY: `program` and the filter that it points to live until the call returns, and the kernel copies them.
-    let confined = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, std::ptr::from_ref(&program)) };
+    let confined = unsafe {
+        libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            std::ptr::from_ref(&program),
+        )
+    };
     if promised != 0 || confined != 0 {
-        return Err(std::io::Error::last_os_error()).context("the kernel took no filter of system calls");
+        return Err(std::io::Error::last_os_error())
+            .context("the kernel took no filter of system calls");
     }
     Ok(())
 }
 
 /// Ends a child that leads its own process group, and all of that group.
 pub fn kill_group(leader: u32) {
-    let Ok(leader) = i32::try_from(leader) else { return };
+    let Ok(leader) = i32::try_from(leader) else {
+        return;
+    };
     // SAFETY: the call takes numbers only; the group is one that we started and have not waited for, so its number is not reused.
     unsafe { libc::kill(-leader, libc::SIGKILL) };
 }

@@ -52,7 +52,10 @@ fn dispatch(args: &[String]) -> Result<bool> {
         "test" => test::test(&Workspace::find()?, &test::Selection::parse(rest)?),
         "lint" => {
             no_more(rest)?;
-            test::test(&Workspace::find()?, &test::Selection::of(&["fmt", "clippy"]))
+            test::test(
+                &Workspace::find()?,
+                &test::Selection::of(&["fmt", "clippy"]),
+            )
         }
         "docs" => {
             no_more(rest)?;
@@ -90,12 +93,27 @@ pub struct Workspace {
 impl Workspace {
     fn find() -> Result<Workspace> {
         let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-        let root = root.ancestors().nth(2).context("crates/xtask is two levels below the root")?.to_path_buf();
-        let output = run::output(std::process::Command::new(run::cargo()).args(["metadata", "--format-version", "1", "--no-deps"]).current_dir(&root))?;
-        let metadata: serde_json::Value = serde_json::from_str(&output).context("cargo metadata is not JSON")?;
-        let target = metadata["target_directory"].as_str().context("cargo metadata names no target directory")?;
+        let root = root
+            .ancestors()
+            .nth(2)
+            .context("crates/xtask is two levels below the root")?
+            .to_path_buf();
+        let output = run::output(
+            std::process::Command::new(run::cargo())
+                .args(["metadata", "--format-version", "1", "--no-deps"])
+                .current_dir(&root),
+        )?;
+        let metadata: serde_json::Value =
+            serde_json::from_str(&output).context("cargo metadata is not JSON")?;
+        let target = metadata["target_directory"]
+            .as_str()
+            .context("cargo metadata names no target directory")?;
         let ci = std::env::var("CI").as_deref() == Ok("true");
-        Ok(Workspace { root, target: PathBuf::from(target), ci })
+        Ok(Workspace {
+            root,
+            target: PathBuf::from(target),
+            ci,
+        })
     }
 
     /// A cargo command in the root.

@@ -37,14 +37,22 @@ impl AddAssign for Counts {
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+        write!(
+            f,
+            "{} passed, {} failed, {} skipped",
+            self.passed, self.failed, self.skipped
+        )
     }
 }
 
 impl Counts {
     /// One thing that passed or failed.
     pub fn one(passed: bool) -> Counts {
-        Counts { passed: u64::from(passed), failed: u64::from(!passed), skipped: 0 }
+        Counts {
+            passed: u64::from(passed),
+            failed: u64::from(!passed),
+            skipped: 0,
+        }
     }
 
     /// Adds what a line of a test runner's output reports.
@@ -106,8 +114,14 @@ pub struct Ran {
 pub fn show(command: &mut Command) -> Result<Ran> {
     let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
     println!("$ {}", line_of(command));
-    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).process_group(0);
-    let mut child = command.spawn().with_context(|| format!("cannot run {}", command.get_program().display()))?;
+    command
+        .stdin(Stdio::null())
+        .stdout(writer.try_clone()?)
+        .stderr(writer)
+        .process_group(0);
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot run {}", command.get_program().display()))?;
     // Our ends of the pipe must go, or it would not end with the child.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let (done, finished) = mpsc::channel();
@@ -118,33 +132,57 @@ pub fn show(command: &mut Command) -> Result<Ran> {
             counts.take_line(&line);
             println!("{line}");
         }
-        drop(done.send(()));
+        let _ = done.send(()); // nobody waits any more if it took too long
         counts
     });
-    let in_time = !matches!(finished.recv_timeout(PATIENCE), Err(RecvTimeoutError::Timeout));
+    let in_time = !matches!(
+        finished.recv_timeout(PATIENCE),
+        Err(RecvTimeoutError::Timeout)
+    );
     if !in_time {
-        println!("still running after {} minutes: ended", PATIENCE.as_secs() / 60);
+        println!(
+            "still running after {} minutes: ended",
+            PATIENCE.as_secs() / 60
+        );
         crate::limits::kill_group(child.id());
     }
     let status: ExitStatus = child.wait()?;
-    let counts = counting.join().map_err(|_| anyhow::anyhow!("the thread that reads the output failed"))?;
+    let counts = counting
+        .join()
+        .map_err(|_| anyhow::anyhow!("the thread that reads the output failed"))?;
     drop(std::io::stdout().flush());
-    Ok(Ran { ok: status.success() && in_time, counts })
+    Ok(Ran {
+        ok: status.success() && in_time,
+        counts,
+    })
 }
 
 /// Runs a command and returns what it printed; an error with its complaints if it failed.
 pub fn output(command: &mut Command) -> Result<String> {
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {}", command.get_program().display()))?;
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {}", command.get_program().display()))?;
     if !output.status.success() {
-        bail!("{} failed: {}", line_of(command), String::from_utf8_lossy(&output.stderr).trim());
+        bail!(
+            "{} failed: {}",
+            line_of(command),
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Whether a command runs and succeeds; nothing of it is shown.
 pub fn succeeds(command: &mut Command) -> bool {
-    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    quiet.spawn().and_then(|mut child: Child| child.wait()).is_ok_and(|s| s.success())
+    let quiet = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    quiet
+        .spawn()
+        .and_then(|mut child: Child| child.wait())
+        .is_ok_and(|s| s.success())
 }
 
 /// Whether a program is installed, in the path or where Debian keeps servers.
@@ -174,9 +212,23 @@ mod tests {
     fn counts_what_runners_report() {
         let mut counts = Counts::default();
         counts.take_line("test result: FAILED. 5 passed; 2 failed; 1 ignored; 0 measured; 7 filtered out; finished in 0.10s");
-        assert_eq!(counts, Counts { passed: 5, failed: 2, skipped: 1 });
+        assert_eq!(
+            counts,
+            Counts {
+                passed: 5,
+                failed: 2,
+                skipped: 1
+            }
+        );
         counts.take_line("=========== 2 failed, 199 passed, 12 skipped, 3 deselected, 1 error in 25.21s ===========");
-        assert_eq!(counts, Counts { passed: 204, failed: 5, skipped: 13 });
+        assert_eq!(
+            counts,
+            Counts {
+                passed: 204,
+                failed: 5,
+                skipped: 13
+            }
+        );
         counts.take_line("199 passed in 61.21s (0:01:01)");
         assert_eq!(counts.passed, 403);
         counts.take_line("skipped: transcripts on Memcached: memcached cannot be run");

@@ -26,12 +26,36 @@ struct Package {
 }
 
 const PACKAGES: [Package; 6] = [
-    Package { name: "memcached", present: || run::installed("memcached"), needed_for: "the transcripts' reference" },
-    Package { name: "libmemcached-tools", present: || run::installed("memccapable"), needed_for: "memccapable" },
-    Package { name: "nutcracker", present: || run::installed("nutcracker"), needed_for: "the cluster test" },
-    Package { name: "python3-venv", present: has_venv, needed_for: "the Python environment" },
-    Package { name: "libmemcached-dev", present: || header("libmemcached/memcached.h"), needed_for: "building pylibmc" },
-    Package { name: "zlib1g-dev", present: || header("zlib.h"), needed_for: "building pylibmc" },
+    Package {
+        name: "memcached",
+        present: || run::installed("memcached"),
+        needed_for: "the transcripts' reference",
+    },
+    Package {
+        name: "libmemcached-tools",
+        present: || run::installed("memccapable"),
+        needed_for: "memccapable",
+    },
+    Package {
+        name: "nutcracker",
+        present: || run::installed("nutcracker"),
+        needed_for: "the cluster test",
+    },
+    Package {
+        name: "python3-venv",
+        present: has_venv,
+        needed_for: "the Python environment",
+    },
+    Package {
+        name: "libmemcached-dev",
+        present: || header("libmemcached/memcached.h"),
+        needed_for: "building pylibmc",
+    },
+    Package {
+        name: "zlib1g-dev",
+        present: || header("zlib.h"),
+        needed_for: "building pylibmc",
+    },
 ];
 
 fn header(name: &str) -> bool {
@@ -55,18 +79,30 @@ pub fn setup(workspace: &Workspace) -> Result<Setup> {
             println!("not installed: {error:#}");
         }
         for package in wanted.iter().filter(|p| !(p.present)()) {
-            missing.push(format!("the Debian package {} is missing: it is for {}", package.name, package.needed_for));
+            missing.push(format!(
+                "the Debian package {} is missing: it is for {}",
+                package.name, package.needed_for
+            ));
         }
     }
     let python = match environment(workspace) {
         Ok(python) => Some(python),
         Err(error) => {
-            missing.push(format!("there is no Python environment for the client and end-to-end tests: {error:#}"));
+            missing.push(format!(
+                "there is no Python environment for the client and end-to-end tests: {error:#}"
+            ));
             None
         }
     };
     for line in &missing {
-        println!("{}: {line}", if workspace.ci { "missing" } else { "will be skipped" });
+        println!(
+            "{}: {line}",
+            if workspace.ci {
+                "missing"
+            } else {
+                "will be skipped"
+            }
+        );
     }
     Ok(Setup { python, missing })
 }
@@ -91,13 +127,18 @@ fn install(names: &[&str]) -> Result<()> {
     }
     let mut command = if limits::is_root() {
         Command::new("sh")
-    } else if run::succeeds(Command::new("sudo").args(["-n", "true"])) || (run::installed("sudo") && std::io::stdin().is_terminal()) {
+    } else if run::succeeds(Command::new("sudo").args(["-n", "true"]))
+        || (run::installed("sudo") && std::io::stdin().is_terminal())
+    {
         println!("as you are not root, this goes through sudo");
         let mut sudo = Command::new("sudo");
         sudo.arg("sh");
         sudo
     } else {
-        anyhow::bail!("you are not root, and sudo would ask for a password; run: sudo apt-get install {}", names.join(" "));
+        anyhow::bail!(
+            "you are not root, and sudo would ask for a password; run: sudo apt-get install {}",
+            names.join(" ")
+        );
     };
     let ran = run::show(command.args(["-c", INSTALL, "install"]).args(names))?;
     if !ran.ok {
@@ -111,9 +152,12 @@ fn environment(workspace: &Workspace) -> Result<PathBuf> {
     let folder = workspace.target.join("venv");
     let python = folder.join("bin/python");
     let requirements = workspace.root.join("tests/requirements.txt");
-    let wanted = std::fs::read_to_string(&requirements).with_context(|| format!("cannot read {}", requirements.display()))?;
+    let wanted = std::fs::read_to_string(&requirements)
+        .with_context(|| format!("cannot read {}", requirements.display()))?;
     let stamp = folder.join("installed-requirements.txt");
-    if std::fs::read_to_string(&stamp).is_ok_and(|have| have == wanted) && run::succeeds(Command::new(&python).arg("--version")) {
+    if std::fs::read_to_string(&stamp).is_ok_and(|have| have == wanted)
+        && run::succeeds(Command::new(&python).arg("--version"))
+    {
         println!("Python environment: target/venv is up to date");
         return Ok(python);
     }
@@ -121,11 +165,17 @@ fn environment(workspace: &Workspace) -> Result<PathBuf> {
     drop(std::fs::remove_dir_all(&folder));
     std::fs::create_dir_all(&workspace.target)?;
     // The python3 of the path may be a shim without venv; Debian's own is the one that python3-venv serves.
-    let made = ["python3", "/usr/bin/python3"].iter().any(|p| run::succeeds(Command::new(p).args(["-m", "venv"]).arg(&folder)));
+    let made = ["python3", "/usr/bin/python3"]
+        .iter()
+        .any(|p| run::succeeds(Command::new(p).args(["-m", "venv"]).arg(&folder)));
     if !made {
         anyhow::bail!("python3 -m venv failed");
     }
-    let ran = run::show(Command::new(&python).args(["-m", "pip", "install", "--quiet", "--requirement"]).arg(&requirements))?;
+    let ran = run::show(
+        Command::new(&python)
+            .args(["-m", "pip", "install", "--quiet", "--requirement"])
+            .arg(&requirements),
+    )?;
     if !ran.ok {
         anyhow::bail!("pip could not install tests/requirements.txt");
     }

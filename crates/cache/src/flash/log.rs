@@ -2,8 +2,8 @@
 //! Where records go on flash: a circular log of pages over one slice of a device.
 //!
 //! Pages have *absolute* positions that only grow; position modulo the slice's pages is the place on the device. A
-//! region is an aligned run of pages, the unit of reclaim, and its number never repeats, so a record that carries it (as its
-//! *generation*) can't be taken for one of an earlier lap.
+//! region is an aligned run of pages, the unit of reclaim, and its number never repeats, so a record whose header checksum is seeded with it
+//! (its *generation*) can't be taken for one of an earlier lap.
 //!
 //! ```text
 //!            tail                                        head
@@ -19,6 +19,7 @@
 //! - L1: `tail <= head <= tail + pages`, and `tail` is the start of a region.
 //! - L2: a page at or behind `head` minus what the open chunks hold is on the device or in a chunk in flight; what
 //!   [`Log::buffered`] does not find is on the device.
+//! - L4: a page never holds two records of one key, so that a slot, which names a page, names one record.
 //! - L3: no record wraps around the end of the slice.
 
 use std::sync::Arc;
@@ -60,6 +61,15 @@ struct Chunk {
     submitted_ms: u64,
 }
 
+/// A page that small records may go to.
+#[derive(Debug)]
+struct OpenPage {
+    position: u64,
+    used: usize,
+    /// Hashes of the keys in it (L4).
+    keys: Vec<u32>,
+}
+
 /// What is remembered of a region besides its place.
 #[derive(Clone, Copy, Debug, Default)]
 struct Region {
@@ -87,10 +97,12 @@ pub(crate) struct Log {
     open: Vec<Chunk>,
     in_flight: Vec<Chunk>,
     spare: Vec<Arc<AlignedBuf>>,
-    /// Absolute position and bytes used of pages that small records may go to.
-    open_pages: Vec<(u64, usize)>,
+    /// Pages that small records may go to.
+    open_pages: Vec<OpenPage>,
     /// Where the record being streamed starts and ends.
     stream: Option<(u64, u64)>,
+    /// Free pages that the largest record which found no space needs.
+    wanted: u64,
     /// Everything before this position was flushed by `flush_all`.
     flushed: u64,
     /// Bytes of records, and bytes of the pages they were given.
@@ -129,6 +141,7 @@ impl Log {
                 .collect(),
             open_pages: Vec::new(),
             stream: None,
+            wanted: 0,
             flushed: 0,
             record_bytes: 0,
             page_bytes: 0,
@@ -156,6 +169,17 @@ impl Log {
     pub fn free_pages(&self) -> u64 {
         self.tail + self.pages - self.head
     }
+    /// A record of `pages` pages found no space: more regions are to be reclaimed than usual.
+    pub fn want(&mut self, pages: u64) {
+        self.wanted = self.with_wrap(pages);
+    }
+    /// Whether a region should be reclaimed.
+    pub fn runs_out(&mut self) -> bool {
+        if self.free_pages() >= self.wanted {
+            self.wanted = 0;
+        }
+        self.free_pages() < (2 * self.region_pages).max(self.wanted)
+    }
     pub fn used_pages(&self) -> u64 {
         self.head - self.tail
     }
@@ -181,7 +205,7 @@ impl Log {
     pub fn is_flushed(&self, position: u64) -> bool {
         position < self.flushed
     }
-    /// What a record at this position carries.
+    /// What seeds the header checksum of a record at this position: the number of its region.
     pub fn generation(&self, position: u64) -> u32 {
         (position / self.region_pages) as u32 + 1
     }
@@ -221,36 +245,41 @@ impl Log {
 
     /// Gives a place to a small record of `len` bytes: the fullest open page that it fits, or a new page. Returns position
     /// and offset in the page. [`Log::put`] the bytes, then [`Log::settle`].
-    pub fn place_small(&mut self, len: usize) -> Result<(u64, usize), NoPlace> {
+    pub fn place_small(&mut self, len: usize, hash: u64) -> Result<(u64, usize), NoPlace> {
         debug_assert!(len <= PAGE_SIZE);
-        let fits = |&(_, &(_, used)): &(usize, &(u64, usize))| PAGE_SIZE - used >= len;
-        let best = self
-            .open_pages
-            .iter()
-            .enumerate()
-            .filter(fits)
-            .max_by_key(|(_, (_, used))| *used)
-            .map(|(n, _)| n);
+        let key = (hash >> 32) as u32 ^ hash as u32;
+        let best = (0..self.open_pages.len())
+            .filter(|&n| {
+                let page = &self.open_pages[n];
+                PAGE_SIZE - page.used >= len && !page.keys.contains(&key)
+            })
+            .max_by_key(|&n| self.open_pages[n].used);
         let n = match best {
             Some(n) => n,
             None => {
                 let position = self.place(1)?;
+                let mut keys = Vec::new();
                 if self.open_pages.len() >= OPEN_PAGES {
                     let fullest = (0..self.open_pages.len())
-                        .max_by_key(|&n| self.open_pages[n].1)
+                        .max_by_key(|&n| self.open_pages[n].used)
                         .expect("not empty");
-                    self.open_pages.swap_remove(fullest);
+                    keys = self.open_pages.swap_remove(fullest).keys;
+                    keys.clear();
                 }
-                self.open_pages.push((position, 0));
+                self.open_pages.push(OpenPage {
+                    position,
+                    used: 0,
+                    keys,
+                });
                 self.open_pages.len() - 1
             }
         };
-        let (position, used) = self.open_pages[n];
-        let end = (used + len).next_multiple_of(RECORD_ALIGN);
-        if end + SMALLEST_RECORD > PAGE_SIZE {
+        let page = &mut self.open_pages[n];
+        let (position, used) = (page.position, page.used);
+        page.keys.push(key);
+        page.used = (used + len).next_multiple_of(RECORD_ALIGN);
+        if page.used + SMALLEST_RECORD > PAGE_SIZE {
             self.open_pages.swap_remove(n);
-        } else {
-            self.open_pages[n].1 = end;
         }
         self.record_bytes += len as u64;
         Ok((position, used))
@@ -312,8 +341,19 @@ impl Log {
         self.stream = None;
     }
 
-    /// Whether a record of `pages` pages could be placed at once.
-    pub fn room_now(&self, pages: u64) -> Result<(), NoPlace> {
+    /// Whether a record of `pages` pages could be placed at once. If it does not fit the end of the slice, that is left
+    /// empty here and now: buffers for both together might never be free.
+    pub fn room_now<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        pages: u64,
+        now_ms: u64,
+    ) -> Result<(), NoPlace> {
+        let skip = self.with_wrap(pages) - pages;
+        if skip > 0 && self.stream.is_none() && self.room(skip).is_ok() {
+            self.skip_wrap(pages);
+            self.settle(queue, now_ms);
+        }
         if self.stream.is_some() {
             Err(NoPlace::Buffers)
         } else {
@@ -402,7 +442,7 @@ impl Log {
     fn submit_oldest<Q: Queue>(&mut self, queue: &mut Q, now_ms: u64) {
         let mut chunk = self.open.remove(0);
         let end = chunk.first + chunk.used as u64;
-        self.open_pages.retain(|&(p, _)| p >= end);
+        self.open_pages.retain(|p| p.position >= end);
         chunk.submitted_ms = now_ms;
         queue.write(
             self.device,

@@ -47,8 +47,6 @@ pub(crate) struct ReadOp {
     pub log: usize,
     pub position: u64,
     pub pages: u64,
-    /// Pages at the start of the run that come from the device; the rest were copied from write buffers.
-    pub from_device: u64,
     /// First page of the current piece, counted from the item's first page.
     pub piece: u64,
     pub large: Option<Large>,
@@ -92,7 +90,6 @@ impl Reads {
                 log: 0,
                 position: 0,
                 pages: 0,
-                from_device: 0,
                 piece: 0,
                 large: None,
                 key_len: 0,
@@ -103,7 +100,7 @@ impl Reads {
         let op = &mut self.ops[n as usize];
         debug_assert!(matches!(op.stage, Stage::Idle));
         (op.user, op.want, op.hash, op.slot) = (user, want, key.hash, slot);
-        (op.piece, op.from_device) = (0, 0);
+        op.piece = 0;
         op.large = None;
         op.key_len = key.bytes.len() as u8;
         op.key[..key.bytes.len()].copy_from_slice(key.bytes);

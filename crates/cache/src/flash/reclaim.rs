@@ -62,9 +62,9 @@ impl Shard {
     /// Goes on with reclaim as far as it can now.
     pub(crate) fn reclaim<Q: Queue>(&mut self, queue: &mut Q, n: usize) {
         loop {
-            let (log, r) = (&self.logs[n], &mut self.reclaims[n]);
+            let (log, r) = (&mut self.logs[n], &mut self.reclaims[n]);
             if !r.active {
-                if log.free_pages() >= 2 * log.region_pages() {
+                if !log.runs_out() {
                     return;
                 }
                 *r = Reclaim {
@@ -162,7 +162,9 @@ impl Shard {
             let (page, in_page) = (walk.at / PAGE_SIZE, walk.at % PAGE_SIZE);
             let run = &walk.frame[page * PAGE_SIZE..end];
             let header = match record::peek(run, in_page, PAGE_SIZE) {
-                At::Record(header) if header.generation == generation => header,
+                At::Record(header) if record::head_intact(&run[in_page..], &header, generation) => {
+                    header
+                }
                 _ => {
                     walk.at = (page + 1) * PAGE_SIZE;
                     continue;
@@ -233,10 +235,6 @@ impl Shard {
         let Some((pos, slot)) = found else {
             return Fate::Forget;
         };
-        if record::superseded(run, at, header, PAGE_SIZE) {
-            // The slot means a later record of this page.
-            return Fate::Forget;
-        }
         let live = !record::expired(header.expiry, self.now) && !self.logs[n].is_flushed(position);
         let room = self.reclaims[n].reinserted + header.record_len()
             <= self.logs[n].region_pages() as usize * PAGE_SIZE / 2;
@@ -268,7 +266,7 @@ impl Shard {
         let pages = len.div_ceil(PAGE_SIZE) as u64;
         let mut place = bytes.filter(|b| record::intact(b));
         if place.is_some() {
-            match self.logs[n].room_now(pages) {
+            match self.logs[n].room_now(queue, pages, self.now_ms) {
                 Ok(()) => {}
                 Err(NoPlace::Buffers) => return false,
                 Err(NoPlace::Space) => place = None,
@@ -285,17 +283,16 @@ impl Shard {
         };
         let log = &mut self.logs[n];
         let placed = if len <= PAGE_SIZE {
-            log.place_small(len)
+            log.place_small(len, hash)
         } else {
             log.place_large(len).map(|p| (p, 0))
         };
         let (position, offset) = placed.expect("room was asked for");
-        let mut head = [0; RECORD_HEADER];
         let mut header = *header;
-        header.generation = log.generation(position);
         let m = header.meta(0);
         header.set_marks(true, m.stale, m.won, m.binary_key);
-        header.write(&mut head);
+        let text = &bytes[RECORD_HEADER..header.prefix_len()];
+        let mut head = record::flash_head(&header, log.generation(position), text);
         let crc = crc32c::crc32c_append(crc32c::crc32c(&head[4..]), &bytes[RECORD_HEADER..]);
         head[..4].copy_from_slice(&crc.to_le_bytes());
         log.put(position, offset, &head);

@@ -539,9 +539,12 @@ fn fills_flash_but_not_wholly(seed: u64) {
     }
     run.drain();
     let s = run.shard.stats();
-    assert!(s.demotions > 1000 && s.promotions > 100 && s.demotions_clean > 0);
+    assert!(
+        s.demotions > 100 && s.promotions > 10 && s.demotions_clean > 0,
+        "seed {seed}: {s:?}"
+    );
     assert_eq!(s.reclaim_regions, 0, "flash was to be large enough");
-    assert_eq!(run.misses, 0);
+    assert_eq!(run.misses, 0, "seed {seed}: {s:?}");
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::{FaultyDevice, Rng};
 use crate::{
-    AlignedBuf, Completion, Device, DeviceId, FramePool, IoError, Op, PAGE_SIZE, PageBuf, Queue, Tag,
+    AlignedBuf, Completion, Device, DeviceId, FramePool, IoError, Op, PAGE_SIZE, PageBuf, Queue,
+    Tag,
 };
 
 struct Waiting {
@@ -42,8 +43,17 @@ pub struct FaultyQueue {
 
 impl FaultyQueue {
     /// A queue over `devices` (numbered from 0), with frames as [`FramePool::new`] takes them.
-    pub fn new(devices: Vec<Arc<FaultyDevice>>, frames: &[(usize, usize)], seed: u64) -> FaultyQueue {
-        FaultyQueue { devices, frames: FramePool::new(frames), rng: Rng(seed), waiting: Vec::new() }
+    pub fn new(
+        devices: Vec<Arc<FaultyDevice>>,
+        frames: &[(usize, usize)],
+        seed: u64,
+    ) -> FaultyQueue {
+        FaultyQueue {
+            devices,
+            frames: FramePool::new(frames),
+            rng: Rng(seed),
+            waiting: Vec::new(),
+        }
     }
 
     /// The devices.
@@ -63,7 +73,9 @@ impl FaultyQueue {
 
     /// Tokens and operations in flight, in the order of submission as far as completions left it.
     pub fn pending_ops(&self) -> impl Iterator<Item = (u64, Op)> {
-        self.waiting.iter().map(|waiting| (waiting.token, waiting.op))
+        self.waiting
+            .iter()
+            .map(|waiting| (waiting.token, waiting.op))
     }
 
     /// Completes one operation of a device that is not stalled, drawn from the seed; `None` if there is none.
@@ -75,8 +87,14 @@ impl FaultyQueue {
             return None;
         }
         let chosen = self.rng.below(count as u64) as usize;
-        let mut able = self.waiting.iter().enumerate().filter(|(_, waiting)| free(waiting));
-        let (index, _) = able.nth(chosen).expect("chosen is below the count of those able");
+        let mut able = self
+            .waiting
+            .iter()
+            .enumerate()
+            .filter(|(_, waiting)| free(waiting));
+        let (index, _) = able
+            .nth(chosen)
+            .expect("chosen is below the count of those able");
         let mut waiting = self.waiting.remove(index);
         let device = &self.devices[waiting.device as usize];
         let result = match waiting.op {
@@ -91,7 +109,12 @@ impl FaultyQueue {
             Op::Flush => device.flush_before(waiting.before, waiting.tag),
             Op::Discard => device.discard(waiting.page, waiting.pages as u64, waiting.tag),
         };
-        Some(Completion { token: waiting.token, op: waiting.op, result, buf: waiting.frame })
+        Some(Completion {
+            token: waiting.token,
+            op: waiting.op,
+            result,
+            buf: waiting.frame,
+        })
     }
 
     /// Completes all operations of devices that are not stalled.
@@ -139,7 +162,17 @@ impl FaultyQueue {
         token: u64,
     ) {
         let before = self.devices[device as usize].next_write();
-        self.waiting.push(Waiting { device, op, page, pages, frame, source, before, tag, token });
+        self.waiting.push(Waiting {
+            device,
+            op,
+            page,
+            pages,
+            frame,
+            source,
+            before,
+            tag,
+            token,
+        });
     }
 }
 
@@ -148,7 +181,15 @@ impl Queue for FaultyQueue {
         self.frames.take(pages)
     }
 
-    fn read(&mut self, device: DeviceId, page: u64, pages: usize, buf: PageBuf, tag: Tag, token: u64) {
+    fn read(
+        &mut self,
+        device: DeviceId,
+        page: u64,
+        pages: usize,
+        buf: PageBuf,
+        tag: Tag,
+        token: u64,
+    ) {
         assert!(buf.pages() >= pages, "the frame holds the pages asked for");
         self.push(device, Op::Read, page, pages, Some(buf), None, tag, token);
     }
@@ -163,8 +204,20 @@ impl Queue for FaultyQueue {
         tag: Tag,
         token: u64,
     ) {
-        assert!(first + pages <= buf.pages(), "the buffer holds the pages to write");
-        self.push(device, Op::Write, page, pages, None, Some((buf, first)), tag, token);
+        assert!(
+            first + pages <= buf.pages(),
+            "the buffer holds the pages to write"
+        );
+        self.push(
+            device,
+            Op::Write,
+            page,
+            pages,
+            None,
+            Some((buf, first)),
+            tag,
+            token,
+        );
     }
 
     fn flush(&mut self, device: DeviceId, tag: Tag, token: u64) {
@@ -172,6 +225,15 @@ impl Queue for FaultyQueue {
     }
 
     fn discard(&mut self, device: DeviceId, page: u64, pages: u64, tag: Tag, token: u64) {
-        self.push(device, Op::Discard, page, pages as usize, None, None, tag, token);
+        self.push(
+            device,
+            Op::Discard,
+            page,
+            pages as usize,
+            None,
+            None,
+            tag,
+            token,
+        );
     }
 }

@@ -52,8 +52,9 @@ pub(super) fn take(file: &File) -> io::Result<()> {
             };
             Err(io::Error::new(io::ErrorKind::ResourceBusy, text))
         }
-        Err(error) => {
-            Err(io::Error::new(error.kind(), format!("cannot be locked: {error}")))
-        }
+        Err(error) => Err(io::Error::new(
+            error.kind(),
+            format!("cannot be locked: {error}"),
+        )),
     }
 }

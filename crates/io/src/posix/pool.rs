@@ -49,10 +49,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Pool {
     /// `threads` threads; `bell` rings when results are there.
     pub(super) fn new(threads: usize, bell: Waker) -> io::Result<Pool> {
-        let queue = Mutex::new(Queue { jobs: VecDeque::with_capacity(1024), stop: false });
+        let queue = Mutex::new(Queue {
+            jobs: VecDeque::with_capacity(1024),
+            stop: false,
+        });
         let done = Mutex::new(Vec::with_capacity(1024));
-        let shared = Arc::new(Shared { queue, more: Condvar::new(), done, bell });
-        let mut pool = Pool { shared, threads: Vec::with_capacity(threads) };
+        let shared = Arc::new(Shared {
+            queue,
+            more: Condvar::new(),
+            done,
+            bell,
+        });
+        let mut pool = Pool {
+            shared,
+            threads: Vec::with_capacity(threads),
+        };
         for number in 0..threads {
             let shared = Arc::clone(&pool.shared);
             let thread = std::thread::Builder::new()
@@ -112,7 +123,10 @@ fn work(shared: &Shared) {
             if queue.stop {
                 return;
             }
-            queue = shared.more.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = shared
+                .more
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
         };
         drop(queue);
         let result = job.op.run();

@@ -14,7 +14,10 @@ pub(super) fn lockable() -> Option<u64> {
     if has_ipc_lock() {
         return None;
     }
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: the kernel writes the structure, which lives on this stack.
     if unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } != 0 {
         return Some(0);
@@ -34,6 +37,10 @@ fn has_ipc_lock() -> bool {
 
 /// Waits between tries to get `bytes` locked: some if the limit would allow them, none otherwise.
 pub(super) fn patience(bytes: u64) -> impl Iterator<Item = Duration> {
-    let tries = if lockable().is_none_or(|limit| limit >= 4 * bytes) { 50 } else { 0 };
+    let tries = if lockable().is_none_or(|limit| limit >= 4 * bytes) {
+        50
+    } else {
+        0
+    };
     std::iter::repeat_n(Duration::from_millis(10), tries)
 }

@@ -62,7 +62,9 @@ pub(super) struct Ring {
 
 fn refused(what: &str, error: &io::Error) -> io::Error {
     let hint = match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => " (forbidden by a sandbox or by kernel.io_uring_disabled)",
+        Some(libc::EPERM | libc::EACCES) => {
+            " (forbidden by a sandbox or by kernel.io_uring_disabled)"
+        }
         Some(libc::ENOSYS) => " (this kernel has no io_uring)",
         Some(libc::EINVAL) => " (kernel 6.1 or newer is needed)",
         Some(libc::ENOMEM) => " (RLIMIT_MEMLOCK, which `ulimit -l` shows, is too small)",
@@ -84,7 +86,9 @@ fn build(submissions: u32, completions: u32) -> io::Result<IoUring> {
 /// Where memory may not be locked, a smaller ring does as well (the kernel keeps completions that find no room).
 fn build_patiently(submissions: u32, completions: u32) -> io::Result<IoUring> {
     let short = |built: &io::Result<IoUring>| {
-        built.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ENOMEM))
+        built
+            .as_ref()
+            .is_err_and(|error| error.raw_os_error() == Some(libc::ENOMEM))
     };
     let mut built = build(submissions, completions);
     if short(&built) {
@@ -114,8 +118,14 @@ impl Ring {
             ));
         }
         let can_gather = params.is_feature_min_timeout();
-        let mut ring =
-            Ring { uring, registered: None, backlog: VecDeque::new(), in_flight: 0, gather: None, can_gather };
+        let mut ring = Ring {
+            uring,
+            registered: None,
+            backlog: VecDeque::new(),
+            in_flight: 0,
+            gather: None,
+            can_gather,
+        };
         ring.check_operations()?;
         ring.register_ring_fd();
         Ok(ring)
@@ -150,11 +160,20 @@ impl Ring {
 
     /// Where a thread has too many rings already, the plain descriptor does as well.
     fn register_ring_fd(&mut self) {
-        let mut update =
-            RingFdUpdate { offset: u32::MAX, reserved: 0, data: self.fd() as u64 };
+        let mut update = RingFdUpdate {
+            offset: u32::MAX,
+            reserved: 0,
+            data: self.fd() as u64,
+        };
         // SAFETY: the kernel reads and writes one `RingFdUpdate`, which lives on this stack.
         let done = unsafe {
-            libc::syscall(libc::SYS_io_uring_register, self.fd(), REGISTER_RING_FDS, &raw mut update, 1)
+            libc::syscall(
+                libc::SYS_io_uring_register,
+                self.fd(),
+                REGISTER_RING_FDS,
+                &raw mut update,
+                1,
+            )
         };
         self.registered = (done == 1).then_some(update.offset);
     }
@@ -162,7 +181,8 @@ impl Ring {
     /// See [`crate::EventLoop::set_gather`].
     pub(super) fn set_gather(&mut self, completions: usize, wait: Duration) {
         let micros = wait.as_micros().min(1_000_000) as u32;
-        self.gather = (self.can_gather && completions > 1 && micros > 0).then_some((completions as u32, micros));
+        self.gather = (self.can_gather && completions > 1 && micros > 0)
+            .then_some((completions as u32, micros));
     }
 
     pub(super) fn submitter(&self) -> io_uring::Submitter<'_> {
@@ -178,8 +198,11 @@ impl Ring {
         let (address, entries) = pool.ring_address();
         // SAFETY: the ring's memory lives as long as the pool, which outlives every operation of this ring (`shut_down`
         // waits for them, or leaks the pool).
-        unsafe { self.submitter().register_buf_ring_with_flags(address, entries, BUFFER_GROUP, 0) }
-            .map_err(|error| refused("registering receive buffers", &error))
+        unsafe {
+            self.submitter()
+                .register_buf_ring_with_flags(address, entries, BUFFER_GROUP, 0)
+        }
+        .map_err(|error| refused("registering receive buffers", &error))
     }
 
     /// Queues a submission.
@@ -222,7 +245,11 @@ impl Ring {
         let all_queued = self.push_backlog();
         let no_wait = !all_queued || timeout.is_some_and(|timeout| timeout.is_zero());
         let timespec = timeout.map(Timespec::from);
-        let result = if no_wait { self.enter(0, None) } else { self.enter(1, timespec.as_ref()) };
+        let result = if no_wait {
+            self.enter(0, None)
+        } else {
+            self.enter(1, timespec.as_ref())
+        };
         match result {
             Ok(()) => Ok(true),
             Err(error) => match error.raw_os_error() {
@@ -267,7 +294,11 @@ impl Ring {
                 size_of::<SubmitArgs<'_, '_>>(),
             )
         };
-        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        if done < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
     }
 
     /// Moves the completions that are there to `to`.
@@ -285,11 +316,21 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         if let Some(offset) = self.registered {
-            let mut update = RingFdUpdate { offset, reserved: 0, data: 0 };
+            let mut update = RingFdUpdate {
+                offset,
+                reserved: 0,
+                data: 0,
+            };
             // SAFETY: the kernel reads one `RingFdUpdate`, which lives on this stack. Without this call the thread would
             // hold the ring until it ends.
             unsafe {
-                libc::syscall(libc::SYS_io_uring_register, self.fd(), UNREGISTER_RING_FDS, &raw mut update, 1)
+                libc::syscall(
+                    libc::SYS_io_uring_register,
+                    self.fd(),
+                    UNREGISTER_RING_FDS,
+                    &raw mut update,
+                    1,
+                )
             };
         }
     }

@@ -14,8 +14,14 @@ use crate::support::{Rng, address, child, child_task, config, local, on_both, po
 #[test]
 fn ten_thousand_connections() {
     if child_task().is_none() {
-        let output = child("churn::ten_thousand_connections", "yes").output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        let output = child("churn::ten_thousand_connections", "yes")
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stdout)
+        );
         return;
     }
     on_both(|backend| {
@@ -27,13 +33,17 @@ fn ten_thousand_connections() {
         let before = crate::support::open_sockets();
         let mut events = Vec::new();
         for _ in 0..100 {
-            let mut clients: Vec<_> =
-                (0..100).map(|_| TcpStream::connect(address).unwrap()).collect();
+            let mut clients: Vec<_> = (0..100)
+                .map(|_| TcpStream::connect(address).unwrap())
+                .collect();
             let (mut accepted, mut gone) = (0, 0);
             let mut batches = 0;
             while accepted < 100 || gone < accepted || batches > 0 {
                 io.poll(Some(Duration::from_secs(5)), &mut events).unwrap();
-                assert!(!events.is_empty(), "{accepted} accepted, {gone} gone, {batches} batches");
+                assert!(
+                    !events.is_empty(),
+                    "{accepted} accepted, {gone} gone, {batches} batches"
+                );
                 for event in events.drain(..) {
                     match event {
                         Event::Accepted { stream, .. } => {
@@ -81,9 +91,14 @@ fn ten_thousand_connections() {
             }
         }
         for _ in 0..20 {
-            io.poll(Some(Duration::from_millis(1)), &mut events).unwrap();
+            io.poll(Some(Duration::from_millis(1)), &mut events)
+                .unwrap();
         }
-        assert_eq!(crate::support::open_sockets(), before, "descriptors are left open");
+        assert_eq!(
+            crate::support::open_sockets(),
+            before,
+            "descriptors are left open"
+        );
         assert_eq!(io.recv_buffers_free(), 64);
     });
 }
@@ -108,7 +123,8 @@ fn dropping_a_busy_loop() {
         }
         if backend == senko_io::Backend::Uring {
             let mut events = Vec::new();
-            io.poll(Some(Duration::from_millis(10)), &mut events).unwrap();
+            io.poll(Some(Duration::from_millis(10)), &mut events)
+                .unwrap();
         }
         drop(io);
         for mut peer in peers {
@@ -132,7 +148,8 @@ fn closed_numbers_stay_dead() {
         io.close(first);
         let mut events = Vec::new();
         for _ in 0..10 {
-            io.poll(Some(Duration::from_millis(1)), &mut events).unwrap();
+            io.poll(Some(Duration::from_millis(1)), &mut events)
+                .unwrap();
         }
         let (mut mine, second) = adopt(&mut io);
         assert_ne!(first, second);
@@ -154,7 +171,11 @@ fn closed_numbers_stay_dead() {
 #[test]
 fn the_connection_limit_holds() {
     on_both(|backend| {
-        let mut io = EventLoop::new(&senko_io::LoopConfig { max_connections: 3, ..config(backend) }).unwrap();
+        let mut io = EventLoop::new(&senko_io::LoopConfig {
+            max_connections: 3,
+            ..config(backend)
+        })
+        .unwrap();
         let mut conns = Vec::new();
         let mut peers = Vec::new();
         let mut events = Vec::new();
@@ -180,16 +201,23 @@ fn the_connection_limit_holds() {
 #[test]
 fn accepting_survives_a_lack_of_descriptors() {
     if child_task().is_none() {
-        let output = child("churn::accepting_survives_a_lack_of_descriptors", "yes").output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        let output = child("churn::accepting_survives_a_lack_of_descriptors", "yes")
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stdout)
+        );
         return;
     }
     on_both(|backend| {
         let mut io = EventLoop::new(&config(backend)).unwrap();
         let listener = local();
         io.listen(&listener).unwrap();
-        let mut waiting: Vec<_> =
-            (0..3).map(|_| TcpStream::connect(address(&listener)).unwrap()).collect();
+        let mut waiting: Vec<_> = (0..3)
+            .map(|_| TcpStream::connect(address(&listener)).unwrap())
+            .collect();
         let mut hoard = Vec::new();
         // SAFETY: plain system calls on a limit structure that lives on this stack.
         unsafe {
@@ -202,7 +230,10 @@ fn accepting_survives_a_lack_of_descriptors() {
             hoard.push(file);
         }
         let events = poll_until(&mut io, |events| !events.is_empty());
-        assert!(matches!(&events[0], Event::AcceptFailed { .. }), "{events:?}");
+        assert!(
+            matches!(&events[0], Event::AcceptFailed { .. }),
+            "{events:?}"
+        );
         hoard.clear();
         let mut accepted = Vec::new();
         while accepted.len() < 3 {
@@ -226,9 +257,11 @@ fn accepting_off_and_on() {
         io.listen(&listener).unwrap();
         let mut events = Vec::new();
         io.set_accepting(false);
-        io.poll(Some(Duration::from_millis(10)), &mut events).unwrap();
+        io.poll(Some(Duration::from_millis(10)), &mut events)
+            .unwrap();
         let _client = TcpStream::connect(address(&listener)).unwrap();
-        io.poll(Some(Duration::from_millis(30)), &mut events).unwrap();
+        io.poll(Some(Duration::from_millis(30)), &mut events)
+            .unwrap();
         assert!(events.is_empty(), "{events:?}");
         io.set_accepting(true);
         io.set_accepting(false);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use senko_io::{
-    AlignedBuf, Backend, Event, EventLoop, FileOptions, FlashFile, IoError, Op, PAGE_SIZE, Purpose, Queue, Tag,
+    AlignedBuf, Backend, Event, EventLoop, FileOptions, FlashFile, IoError, Op, PAGE_SIZE, Purpose,
+    Queue, Tag,
 };
 
 use crate::support::{Folder, Rng, config, on_both, poll_until, seed};
@@ -15,7 +16,10 @@ const TAG: Tag = Tag::cache(Purpose::Lookup);
 const PAGES: u64 = 2048;
 
 fn open(folder: &Folder) -> Arc<FlashFile> {
-    let options = FileOptions { bytes: PAGES * PAGE_SIZE as u64, ..FileOptions::default() };
+    let options = FileOptions {
+        bytes: PAGES * PAGE_SIZE as u64,
+        ..FileOptions::default()
+    };
     Arc::new(FlashFile::open(&folder.file("flash"), &options).unwrap())
 }
 
@@ -48,7 +52,9 @@ fn random_operations_against_a_model() {
                 match rng.below(20) {
                     0 => io.flush(device, TAG, stripe),
                     1..=9 => {
-                        let Some(mut frame) = io.frame(pages) else { continue };
+                        let Some(mut frame) = io.frame(pages) else {
+                            continue;
+                        };
                         frame.fill(0xee);
                         io.read(device, page, pages, frame, TAG, stripe);
                         pages_read += pages as u64;
@@ -59,7 +65,15 @@ fn random_operations_against_a_model() {
                         let version = rng.below(255) as u8;
                         buf[first * PAGE_SIZE..(first + pages) * PAGE_SIZE].fill(version);
                         model[page as usize..page as usize + pages].fill(version);
-                        io.write(device, page, Arc::new(buf), first, pages, Tag::cache(Purpose::Admit), stripe);
+                        io.write(
+                            device,
+                            page,
+                            Arc::new(buf),
+                            first,
+                            pages,
+                            Tag::cache(Purpose::Admit),
+                            stripe,
+                        );
                     }
                 }
                 busy.insert(stripe, (page, pages));
@@ -68,7 +82,9 @@ fn random_operations_against_a_model() {
             io.poll(Some(Duration::from_secs(20)), &mut events).unwrap();
             assert!(!events.is_empty());
             for event in events.drain(..) {
-                let Event::Disk(done) = event else { panic!("unexpected {event:?}") };
+                let Event::Disk(done) = event else {
+                    panic!("unexpected {event:?}")
+                };
                 let (page, pages) = busy.remove(&done.token).unwrap();
                 done.result.unwrap();
                 assert_eq!(done.buf.is_some(), done.op == Op::Read);
@@ -76,17 +92,27 @@ fn random_operations_against_a_model() {
                     for nth in 0..pages {
                         let version = model[page as usize + nth];
                         let bytes = &frame[nth * PAGE_SIZE..(nth + 1) * PAGE_SIZE];
-                        assert!(bytes.iter().all(|byte| *byte == version), "page {}", page + nth as u64);
+                        assert!(
+                            bytes.iter().all(|byte| *byte == version),
+                            "page {}",
+                            page + nth as u64
+                        );
                     }
                 }
             }
         }
         let stats = io.disk_stats();
         assert_eq!(stats.get(Purpose::Lookup, Op::Read).pages, pages_read);
-        assert_eq!(stats.total(Op::Write).ops, stats.get(Purpose::Admit, Op::Write).ops);
+        assert_eq!(
+            stats.total(Op::Write).ops,
+            stats.get(Purpose::Admit, Op::Write).ops
+        );
         assert_eq!(stats.total(Op::Read).errors, 0);
         assert_eq!(io.frames().usage().1, 0);
-        println!("{backend:?}: direct, frames registered: {}", io.frames_registered());
+        println!(
+            "{backend:?}: direct, frames registered: {}",
+            io.frames_registered()
+        );
     });
 }
 
@@ -105,12 +131,20 @@ fn out_of_range_is_an_error_not_an_operation() {
         for (nth, event) in events.iter().enumerate() {
             let Event::Disk(done) = event else { panic!() };
             assert_eq!(done.token, 5 + nth as u64);
-            let expected = if nth < 2 { Err(IoError::Os(libc::EINVAL)) } else { Ok(()) };
+            let expected = if nth < 2 {
+                Err(IoError::Os(libc::EINVAL))
+            } else {
+                Ok(())
+            };
             assert_eq!(done.result, expected);
             assert_eq!(done.buf.is_some(), nth < 2, "the frame comes back");
         }
         assert_eq!(io.disk_stats().total(Op::Read).errors, 2);
-        assert_eq!(io.disk_stats().total(Op::Discard).ops, 0, "it was not opened for discard");
+        assert_eq!(
+            io.disk_stats().total(Op::Discard).ops,
+            0,
+            "it was not opened for discard"
+        );
     });
 }
 
@@ -121,13 +155,24 @@ fn a_short_read_says_so() {
         let folder = Folder::new();
         let mut io = EventLoop::new(&config(backend)).unwrap();
         let device = io.attach(open(&folder));
-        let file = std::fs::OpenOptions::new().write(true).open(folder.file("flash")).unwrap();
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(folder.file("flash"))
+            .unwrap();
         file.set_len(3 * PAGE_SIZE as u64).unwrap();
         let frame = io.frame(4).unwrap();
         io.read(device, 0, 4, frame, TAG, 1);
         let events = poll_until(&mut io, |events| !events.is_empty());
-        let Event::Disk(done) = &events[0] else { panic!() };
-        assert_eq!(done.result, Err(IoError::Short { want: 4 * PAGE_SIZE, got: 3 * PAGE_SIZE }));
+        let Event::Disk(done) = &events[0] else {
+            panic!()
+        };
+        assert_eq!(
+            done.result,
+            Err(IoError::Short {
+                want: 4 * PAGE_SIZE,
+                got: 3 * PAGE_SIZE
+            })
+        );
         assert!(done.buf.is_some());
     });
 }
@@ -137,7 +182,11 @@ fn discard_when_asked() {
     on_both(|backend| {
         let folder = Folder::new();
         let path = folder.file("flash");
-        let options = FileOptions { bytes: 64 * PAGE_SIZE as u64, discard: true, recorder: None };
+        let options = FileOptions {
+            bytes: 64 * PAGE_SIZE as u64,
+            discard: true,
+            recorder: None,
+        };
         let mut io = EventLoop::new(&config(backend)).unwrap();
         let device = io.attach(Arc::new(FlashFile::open(&path, &options).unwrap()));
         let mut buf = AlignedBuf::new(64);
@@ -146,13 +195,24 @@ fn discard_when_asked() {
         poll_until(&mut io, |events| !events.is_empty());
         io.discard(device, 8, 8, TAG, 2);
         let events = poll_until(&mut io, |events| !events.is_empty());
-        let Event::Disk(done) = &events[0] else { panic!() };
+        let Event::Disk(done) = &events[0] else {
+            panic!()
+        };
         done.result.unwrap();
         let frame = io.frame(32).unwrap();
         io.read(device, 0, 32, frame, TAG, 3);
         let events = poll_until(&mut io, |events| !events.is_empty());
-        let Event::Disk(done) = &events[0] else { panic!() };
-        for (nth, page) in done.buf.as_ref().unwrap().chunks(PAGE_SIZE).take(32).enumerate() {
+        let Event::Disk(done) = &events[0] else {
+            panic!()
+        };
+        for (nth, page) in done
+            .buf
+            .as_ref()
+            .unwrap()
+            .chunks(PAGE_SIZE)
+            .take(32)
+            .enumerate()
+        {
             let expected = u8::from(!(8..16).contains(&nth));
             assert!(page.iter().all(|byte| *byte == expected), "page {nth}");
         }
@@ -190,7 +250,10 @@ fn dropping_with_writes_in_flight() {
 fn more_than_the_ring_holds() {
     on_both(|backend: Backend| {
         let folder = Folder::new();
-        let config = senko_io::LoopConfig { frames: vec![(1, 20_000)], ..config(backend) };
+        let config = senko_io::LoopConfig {
+            frames: vec![(1, 20_000)],
+            ..config(backend)
+        };
         let mut io = EventLoop::new(&config).unwrap();
         let device = io.attach(open(&folder));
         let mut buf = AlignedBuf::new(PAGES as usize);

@@ -34,12 +34,16 @@ fn serve(config: &LoopConfig, listener: &Listener, stop: &AtomicBool, seed: u64)
     let mut conns: HashMap<ConnId, Conn> = HashMap::new();
     let mut events = Vec::new();
     while !stop.load(Ordering::Relaxed) || !conns.is_empty() {
-        io.poll(Some(Duration::from_millis(20)), &mut events).unwrap();
+        io.poll(Some(Duration::from_millis(20)), &mut events)
+            .unwrap();
         for event in events.drain(..) {
             match event {
                 Event::Accepted { stream, .. } => {
                     let conn = io.adopt(stream).unwrap();
-                    let state = Conn { batch: Some(Box::default()), ..Conn::default() };
+                    let state = Conn {
+                        batch: Some(Box::default()),
+                        ..Conn::default()
+                    };
                     assert!(conns.insert(conn, state).is_none(), "a number came twice");
                 }
                 Event::Received { conn, data } => {
@@ -60,7 +64,11 @@ fn serve(config: &LoopConfig, listener: &Listener, stop: &AtomicBool, seed: u64)
                     assert!(!std::mem::replace(&mut state.ended, true), "two ends");
                     close_if_done(&mut io, conn, &mut conns);
                 }
-                Event::Sent { conn, mut batch, result } => {
+                Event::Sent {
+                    conn,
+                    mut batch,
+                    result,
+                } => {
                     let sent = result.unwrap();
                     let state = conns.get_mut(&conn).unwrap();
                     let mut pins = Vec::new();
@@ -88,11 +96,19 @@ fn serve(config: &LoopConfig, listener: &Listener, stop: &AtomicBool, seed: u64)
             }
         }
     }
-    assert_eq!(io.recv_buffers_free(), config.recv_buffers, "a receive buffer got lost");
+    assert_eq!(
+        io.recv_buffers_free(),
+        config.recv_buffers,
+        "a receive buffer got lost"
+    );
 }
 
 fn go_on(io: &mut EventLoop, conn: ConnId, state: &mut Conn, rng: &mut Rng) {
-    let mode = if rng.below(2) == 0 { SendMode::Try } else { SendMode::Wait };
+    let mode = if rng.below(2) == 0 {
+        SendMode::Try
+    } else {
+        SendMode::Wait
+    };
     send(io, conn, state, mode, rng);
 }
 
@@ -100,7 +116,9 @@ fn send(io: &mut EventLoop, conn: ConnId, state: &mut Conn, mode: SendMode, rng:
     if state.unsent.is_empty() {
         return;
     }
-    let Some(mut batch) = state.batch.take() else { return };
+    let Some(mut batch) = state.batch.take() else {
+        return;
+    };
     batch.bytes.append(&mut state.unsent);
     // Sometimes in pieces, more of them than one operation takes.
     if rng.below(3) == 0 {
@@ -123,10 +141,12 @@ fn close_if_done(io: &mut EventLoop, conn: ConnId, conns: &mut HashMap<ConnId, C
 }
 
 /// Sends `bytes` random bytes in random chunks, reads them back as slowly as `slow` says, and compares.
-fn client(stream: impl Read + Write + Clone2, bytes: usize, slow: bool, seed: u64) {
+fn client(stream: impl Read + Write + Stream, bytes: usize, slow: bool, seed: u64) {
     let mut rng = Rng(seed);
     let sent = rng.bytes(bytes);
-    let mut reader = stream.clone2();
+    // A server that died must not leave its clients hanging.
+    stream.limit(Duration::from_secs(60));
+    let mut reader = stream.reader();
     let expected = sent.clone();
     let reading = std::thread::spawn(move || {
         let mut rng = Rng(seed ^ 1);
@@ -134,7 +154,12 @@ fn client(stream: impl Read + Write + Clone2, bytes: usize, slow: bool, seed: u6
         while got.len() < expected.len() {
             let mut part = vec![0; 1 + rng.below(50_000) as usize];
             let count = reader.read(&mut part).unwrap();
-            assert!(count > 0, "ended after {} of {} bytes", got.len(), expected.len());
+            assert!(
+                count > 0,
+                "ended after {} of {} bytes",
+                got.len(),
+                expected.len()
+            );
             got.extend_from_slice(&part[..count]);
             if slow {
                 std::thread::sleep(Duration::from_millis(rng.below(3)));
@@ -157,20 +182,29 @@ fn client(stream: impl Read + Write + Clone2, bytes: usize, slow: bool, seed: u6
     reading.join().unwrap();
 }
 
-trait Clone2 {
-    fn clone2(&self) -> Box<dyn Read + Send>;
+trait Stream {
+    fn limit(&self, time: Duration);
+    fn reader(&self) -> Box<dyn Read + Send>;
     fn end(&self);
 }
-impl Clone2 for TcpStream {
-    fn clone2(&self) -> Box<dyn Read + Send> {
+impl Stream for TcpStream {
+    fn limit(&self, time: Duration) {
+        self.set_read_timeout(Some(time)).unwrap();
+        self.set_write_timeout(Some(time)).unwrap();
+    }
+    fn reader(&self) -> Box<dyn Read + Send> {
         Box::new(self.try_clone().unwrap())
     }
     fn end(&self) {
         self.shutdown(std::net::Shutdown::Write).unwrap();
     }
 }
-impl Clone2 for UnixStream {
-    fn clone2(&self) -> Box<dyn Read + Send> {
+impl Stream for UnixStream {
+    fn limit(&self, time: Duration) {
+        self.set_read_timeout(Some(time)).unwrap();
+        self.set_write_timeout(Some(time)).unwrap();
+    }
+    fn reader(&self) -> Box<dyn Read + Send> {
         Box::new(self.try_clone().unwrap())
     }
     fn end(&self) {
@@ -218,7 +252,11 @@ fn slow_readers_and_backpressure() {
 fn receive_buffers_run_out() {
     let seed = seed("receive_buffers_run_out");
     on_both(|backend| {
-        let config = LoopConfig { recv_buffers: 2, recv_buffer_bytes: 256, ..config(backend) };
+        let config = LoopConfig {
+            recv_buffers: 2,
+            recv_buffer_bytes: 256,
+            ..config(backend)
+        };
         run(config, 50, 60_000, false, seed);
     });
 }
@@ -247,7 +285,11 @@ fn unix_sockets() {
 #[test]
 fn held_buffers_hold_back_receives() {
     on_both(|backend: Backend| {
-        let config = LoopConfig { recv_buffers: 2, recv_buffer_bytes: 64, ..config(backend) };
+        let config = LoopConfig {
+            recv_buffers: 2,
+            recv_buffer_bytes: 64,
+            ..config(backend)
+        };
         let mut io = EventLoop::new(&config).unwrap();
         let pairs: Vec<_> = (0..4).map(|_| UnixStream::pair().unwrap()).collect();
         let mut ours = Vec::new();
@@ -262,18 +304,22 @@ fn held_buffers_hold_back_receives() {
         let mut held = Vec::new();
         let mut events = Vec::new();
         for _ in 0..20 {
-            io.poll(Some(Duration::from_millis(5)), &mut events).unwrap();
+            io.poll(Some(Duration::from_millis(5)), &mut events)
+                .unwrap();
         }
-        held.extend(events.drain(..));
+        held.append(&mut events);
         assert_eq!(held.len(), 2, "{held:?}");
         let mut seen = Vec::new();
         for _ in 0..4 {
-            let Event::Received { data, .. } = held.remove(0) else { panic!() };
+            let Event::Received { data, .. } = held.remove(0) else {
+                panic!()
+            };
             assert_eq!(data.len(), 10);
             seen.push(data[0]);
             drop(data);
             for _ in 0..20 {
-                io.poll(Some(Duration::from_millis(5)), &mut events).unwrap();
+                io.poll(Some(Duration::from_millis(5)), &mut events)
+                    .unwrap();
             }
             held.append(&mut events);
             assert!(held.len() <= 2);

@@ -4,8 +4,10 @@
 
 use std::sync::Arc;
 
-use senko_io::faulty::{FaultyDevice, FaultyQueue, Faults, SECTOR};
-use senko_io::{AlignedBuf, Completion, Device, IoError, Op, PAGE_SIZE, Purpose, Queue, ReadRequest, Tag};
+use senko_io::faulty::{Faults, FaultyDevice, FaultyQueue, SECTOR};
+use senko_io::{
+    AlignedBuf, Completion, Device, IoError, Op, PAGE_SIZE, Purpose, Queue, ReadRequest, Tag,
+};
 
 use crate::support::{Rng, seed};
 
@@ -43,7 +45,10 @@ fn flushed_pages_survive_and_the_rest_is_kept_lost_or_torn() {
             let old = if at < 32 { 1 } else { 0 };
             let found = read(&device, at);
             for sector in found.chunks(SECTOR) {
-                assert!(sector.iter().all(|byte| *byte == sector[0]), "a sector is never torn");
+                assert!(
+                    sector.iter().all(|byte| *byte == sector[0]),
+                    "a sector is never torn"
+                );
                 assert!(sector[0] == old || ((16..48).contains(&at) && sector[0] == 2));
             }
             if (16..48).contains(&at) {
@@ -55,7 +60,10 @@ fn flushed_pages_survive_and_the_rest_is_kept_lost_or_torn() {
         }
         assert_eq!(device.unflushed(), 0);
     }
-    assert!(kept > 1000 && lost > 1000 && torn > 300, "{kept} kept, {lost} lost, {torn} torn");
+    assert!(
+        kept > 1000 && lost > 1000 && torn > 300,
+        "{kept} kept, {lost} lost, {torn} torn"
+    );
 }
 
 /// Whatever survives of two writes to one page, the earlier never covers the later: sectors are 0, 1 or 2, and where the
@@ -75,7 +83,10 @@ fn later_writes_win() {
         }
         only_older += usize::from(found == page(1));
     }
-    assert!(only_older > 0, "the later of two writes may be lost while the earlier is kept");
+    assert!(
+        only_older > 0,
+        "the later of two writes may be lost while the earlier is kept"
+    );
 }
 
 #[test]
@@ -89,7 +100,10 @@ fn crashed_copies_leave_the_original_alone() {
         let copy = device.crashed_copy(seed);
         assert!(read(&copy, 0) == page(1));
         let survived = read(&copy, 1);
-        assert!(survived == read(&device.crashed_copy(seed), 1), "the same seed, the same crash");
+        assert!(
+            survived == read(&device.crashed_copy(seed), 1),
+            "the same seed, the same crash"
+        );
         seen[usize::from(survived == page(2))] = true;
     }
     assert_eq!(seen, [true, true]);
@@ -105,22 +119,37 @@ fn planned_faults_come_when_planned() {
     assert_eq!(device.write(0, &page(1), TAG), Ok(()));
     assert_eq!(device.write(1, &page(1), TAG), Err(IoError::Os(libc::EIO)));
     assert_eq!(device.write(2, &page(1), TAG), Ok(()));
-    assert_eq!(device.read(0, &mut page(0), TAG), Err(IoError::Os(libc::EIO)));
+    assert_eq!(
+        device.read(0, &mut page(0), TAG),
+        Err(IoError::Os(libc::EIO))
+    );
     assert_eq!(device.read(0, &mut page(0), TAG), Ok(()));
     device.fail_from(Op::Write, 2, libc::ENOSPC);
     assert_eq!(device.write(3, &page(1), TAG), Ok(()));
     for _ in 0..3 {
-        assert_eq!(device.write(4, &page(1), TAG), Err(IoError::Os(libc::ENOSPC)));
+        assert_eq!(
+            device.write(4, &page(1), TAG),
+            Err(IoError::Os(libc::ENOSPC))
+        );
     }
-    assert!(read(&device, 4) == page(0), "a write without space writes nothing");
+    assert!(
+        read(&device, 4) == page(0),
+        "a write without space writes nothing"
+    );
     device.heal();
     assert_eq!(device.write(4, &page(1), TAG), Ok(()));
     assert_eq!(device.stats().total(Op::Write).errors, 4);
-    assert_eq!(device.write(8, &page(1), TAG), Err(IoError::Os(libc::EINVAL)));
+    assert_eq!(
+        device.write(8, &page(1), TAG),
+        Err(IoError::Os(libc::EINVAL))
+    );
     let mut two = [page(0), page(0)];
     let [one, other] = &mut two;
     let mut requests = [ReadRequest::new(0, one), ReadRequest::new(99, other)];
-    assert_eq!(device.read_batch(&mut requests, TAG), Err(IoError::Os(libc::EINVAL)));
+    assert_eq!(
+        device.read_batch(&mut requests, TAG),
+        Err(IoError::Os(libc::EINVAL))
+    );
     assert_eq!(requests[0].result, Ok(()));
 }
 
@@ -145,7 +174,12 @@ fn a_failed_flush_is_not_made_good_by_another() {
 #[test]
 fn chances_come_about_as_often_as_said() {
     let device = FaultyDevice::new(64, seed("chances"));
-    let faults = Faults { read_error: 0.1, short_read: 0.1, flipped_read: 0.1, ..Faults::default() };
+    let faults = Faults {
+        read_error: 0.1,
+        short_read: 0.1,
+        flipped_read: 0.1,
+        ..Faults::default()
+    };
     for at in 0..64 {
         device.write(at, &page(0), TAG).unwrap();
     }
@@ -169,7 +203,10 @@ fn chances_come_about_as_often_as_said() {
         }
     }
     for count in [errors, shorts, flips] {
-        assert!((300..700).contains(&count), "{errors} errors, {shorts} short, {flips} flips");
+        assert!(
+            (300..700).contains(&count),
+            "{errors} errors, {shorts} short, {flips} flips"
+        );
     }
     device.heal();
     device.flip_bit(3, 100);
@@ -198,7 +235,10 @@ fn the_queue_reorders_from_its_seed() {
         let mut queue = FaultyQueue::new(devices, &[(1, 4), (4, 2)], seed);
         submit(&mut queue, 20);
         assert_eq!(queue.pending(), 20);
-        assert!(read(&queue.devices()[0], 0) == page(0), "nothing happens before the completion");
+        assert!(
+            read(&queue.devices()[0], 0) == page(0),
+            "nothing happens before the completion"
+        );
         let done = queue.complete_all();
         assert_eq!(queue.pending(), 0);
         assert!(queue.complete_one().is_none());
@@ -261,7 +301,11 @@ fn crashing_the_queue() {
         buf.fill(2);
         let buf = Arc::new(buf);
         queue.write(0, 40, Arc::clone(&buf), 0, 2, TAG, 0);
-        let devices = if rng.below(2) == 0 { queue.kill() } else { queue.crash() };
+        let devices = if rng.below(2) == 0 {
+            queue.kill()
+        } else {
+            queue.crash()
+        };
         assert_eq!(Arc::strong_count(&buf), 1);
         let found = [read(&devices[0], 40), read(&devices[0], 41)].concat();
         for (nth, sector) in found.chunks(SECTOR).enumerate() {
@@ -271,5 +315,8 @@ fn crashing_the_queue() {
         whole += usize::from(found.iter().all(|byte| *byte == 2));
         nothing += usize::from(!found.contains(&2));
     }
-    assert!(whole > 10 && nothing > 10, "{whole} whole, {nothing} not at all");
+    assert!(
+        whole > 10 && nothing > 10,
+        "{whole} whole, {nothing} not at all"
+    );
 }

@@ -15,7 +15,10 @@ use crate::support::{Folder, Rng, child, child_task, seed};
 const TAG: Tag = Tag::cache(Purpose::Lookup);
 
 fn sized(bytes: u64) -> FileOptions {
-    FileOptions { bytes, ..FileOptions::default() }
+    FileOptions {
+        bytes,
+        ..FileOptions::default()
+    }
 }
 
 fn refused(path: &Path, options: &FileOptions) -> String {
@@ -34,9 +37,15 @@ fn made_and_preallocated() {
     assert_eq!(meta.mode() & 0o777, 0o600);
     drop(file);
     // A larger file keeps its size; size 0 takes it as it is.
-    assert_eq!(FlashFile::open(&path, &sized(1 << 20)).unwrap().pages(), 256);
+    assert_eq!(
+        FlashFile::open(&path, &sized(1 << 20)).unwrap().pages(),
+        256
+    );
     assert_eq!(FlashFile::open(&path, &sized(0)).unwrap().pages(), 2048);
-    assert_eq!(FlashFile::open(&path, &sized(16 << 20)).unwrap().pages(), 4096);
+    assert_eq!(
+        FlashFile::open(&path, &sized(16 << 20)).unwrap().pages(),
+        4096
+    );
 }
 
 #[test]
@@ -45,29 +54,46 @@ fn refusals_in_words() {
     let missing = folder.file("no/flash");
     assert_eq!(
         refused(&missing, &sized(1 << 20)),
-        format!("cannot open {}: the directory {} does not exist", missing.display(), folder.file("no").display())
+        format!(
+            "cannot open {}: the directory {} does not exist",
+            missing.display(),
+            folder.file("no").display()
+        )
     );
     let absent = folder.file("absent");
-    assert!(refused(&absent, &sized(0)).starts_with(&format!("cannot open {}: No such file", absent.display())));
+    assert!(
+        refused(&absent, &sized(0))
+            .starts_with(&format!("cannot open {}: No such file", absent.display()))
+    );
     assert!(!absent.exists());
-    assert!(refused(folder.path(), &sized(1 << 20)).ends_with("is neither a regular file nor a block device"));
+    assert!(
+        refused(folder.path(), &sized(1 << 20))
+            .ends_with("is neither a regular file nor a block device")
+    );
     assert!(refused(Path::new("/dev/null"), &sized(1 << 20)).contains("neither"));
     let empty = folder.file("empty");
     std::fs::write(&empty, "").unwrap();
-    assert_eq!(refused(&empty, &sized(0)), format!("{} has 0 bytes, 4096 are needed", empty.display()));
+    assert_eq!(
+        refused(&empty, &sized(0)),
+        format!("{} has 0 bytes, 4096 are needed", empty.display())
+    );
 }
 
 /// Holds `path` in another process until the child is killed.
 fn hold(path: &Path) -> Child {
     let mut command = child("file::holder", &path.display().to_string());
-    let mut holder = command.stdout(Stdio::piped()).stdin(Stdio::piped()).spawn().unwrap();
+    let mut holder = command
+        .stdout(Stdio::piped())
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
     let out = std::io::BufReader::new(holder.stdout.take().unwrap());
     for line in out.lines() {
         if line.unwrap().contains("held") {
             return holder;
         }
     }
-    panic!("the holder ended");
+    panic!("the holder ended: {}", holder.wait().unwrap());
 }
 
 #[test]
@@ -88,15 +114,26 @@ fn the_holder_is_named() {
     let error = FlashFile::open(&path, &sized(4 << 20)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        format!("flash file {} is in use by process {}", path.display(), holder.id())
+        format!(
+            "flash file {} is in use by process {}",
+            path.display(),
+            holder.id()
+        )
     );
     assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy);
-    assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20, "nothing was changed");
+    assert_eq!(
+        std::fs::metadata(&path).unwrap().len(),
+        1 << 20,
+        "nothing was changed"
+    );
     holder.kill().unwrap();
     holder.wait().unwrap();
     let _file = FlashFile::open(&path, &sized(1 << 20)).unwrap();
     let again = refused(&path, &sized(1 << 20));
-    assert!(again.contains("is in use already"), "the same process is refused too: {again}");
+    assert!(
+        again.contains("is in use already"),
+        "the same process is refused too: {again}"
+    );
 }
 
 /// Needs the right to mount; without it there is no small file system to fill.
@@ -105,7 +142,11 @@ fn no_space_is_told_and_undone() {
     let folder = Folder::new();
     let mount = |arguments: &[&str]| {
         let mut command = std::process::Command::new("mount");
-        let status = command.args(arguments).arg(folder.path()).stderr(Stdio::null()).status();
+        let status = command
+            .args(arguments)
+            .arg(folder.path())
+            .stderr(Stdio::null())
+            .status();
         status.is_ok_and(|status| status.success())
     };
     if !mount(&["-t", "tmpfs", "-o", "size=4m", "tmpfs"]) {
@@ -118,10 +159,19 @@ fn no_space_is_told_and_undone() {
     std::fs::write(&path, vec![1; 1 << 20]).unwrap();
     let grown = refused(&path, &sized(64 << 20));
     let kept = std::fs::read(&path).unwrap();
-    std::process::Command::new("umount").arg(folder.path()).status().unwrap();
+    std::process::Command::new("umount")
+        .arg(folder.path())
+        .status()
+        .unwrap();
     for text in [fresh, grown] {
-        let start = format!("no space for flash file {} of 67108864 bytes: ", path.display());
-        assert!(text.starts_with(&start) && text.ends_with(" are left there"), "{text}");
+        let start = format!(
+            "no space for flash file {} of 67108864 bytes: ",
+            path.display()
+        );
+        assert!(
+            text.starts_with(&start) && text.ends_with(" are left there"),
+            "{text}"
+        );
     }
     assert!(!left_behind, "a file that could not be made is removed");
     assert_eq!(kept.len(), 1 << 20, "a file that was there is as it was");
@@ -160,7 +210,10 @@ fn blocking_reads_and_writes() {
     assert_eq!(file.discard(pages - 1, 2, TAG), invalid);
     file.discard(0, pages, TAG).unwrap();
     file.read(0, &mut buf, TAG).unwrap();
-    assert!(buf[..] == model[..buf.len()], "a discard that was not asked for does nothing");
+    assert!(
+        buf[..] == model[..buf.len()],
+        "a discard that was not asked for does nothing"
+    );
 }
 
 #[test]
@@ -207,7 +260,10 @@ fn batches_of_reads() {
         .zip([5, 1024, 7])
         .map(|(buf, page)| ReadRequest::new(page, buf))
         .collect();
-    assert_eq!(file.read_batch(&mut requests, TAG), Err(IoError::Os(libc::EINVAL)));
+    assert_eq!(
+        file.read_batch(&mut requests, TAG),
+        Err(IoError::Os(libc::EINVAL))
+    );
     assert_eq!(requests[0].result, Ok(()));
     assert_eq!(requests[1].result, Err(IoError::Os(libc::EINVAL)));
     assert_eq!(requests[2].result, Ok(()));
@@ -222,7 +278,11 @@ fn block_devices() {
     let backing = folder.file("backing");
     std::fs::write(&backing, vec![7; 4 << 20]).unwrap();
     let mut losetup = std::process::Command::new("losetup");
-    let made = losetup.args(["--find", "--show"]).arg(&backing).stderr(Stdio::null()).output();
+    let made = losetup
+        .args(["--find", "--show"])
+        .arg(&backing)
+        .stderr(Stdio::null())
+        .output();
     let path = match made {
         Ok(output) if output.status.success() => {
             PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
@@ -234,7 +294,10 @@ fn block_devices() {
     };
     let work = std::panic::catch_unwind(|| {
         assert!(refused(&path, &sized(8 << 20)).contains("has 4194304 bytes, 8388608 are needed"));
-        let options = FileOptions { discard: true, ..sized(0) };
+        let options = FileOptions {
+            discard: true,
+            ..sized(0)
+        };
         let file = std::sync::Arc::new(FlashFile::open(&path, &options).unwrap());
         assert!(file.block_device());
         assert_eq!(file.pages(), 1024);
@@ -243,7 +306,10 @@ fn block_devices() {
         assert!(page.iter().all(|byte| *byte == 7));
         file.discard(100, 10, TAG).unwrap();
         file.read(105, &mut page, TAG).unwrap();
-        assert!(page.iter().all(|byte| *byte == 0), "a loop device reads discarded pages as zeros");
+        assert!(
+            page.iter().all(|byte| *byte == 0),
+            "a loop device reads discarded pages as zeros"
+        );
         crate::support::on_both(|backend| {
             let mut io = EventLoop::new(&crate::support::config(backend)).unwrap();
             let device = io.attach(std::sync::Arc::clone(&file));
@@ -257,6 +323,10 @@ fn block_devices() {
             file.read(205, &mut AlignedBuf::new(1), TAG).unwrap();
         });
     });
-    std::process::Command::new("losetup").arg("--detach").arg(&path).status().unwrap();
+    std::process::Command::new("losetup")
+        .arg("--detach")
+        .arg(&path)
+        .status()
+        .unwrap();
     work.unwrap();
 }

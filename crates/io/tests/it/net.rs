@@ -20,11 +20,18 @@ fn two_loops_share_a_listener() {
         let mut events = Vec::new();
         while events.is_empty() {
             for io in [&mut one, &mut two] {
-                io.poll(Some(std::time::Duration::from_millis(5)), &mut events).unwrap();
+                io.poll(Some(std::time::Duration::from_millis(5)), &mut events)
+                    .unwrap();
             }
         }
         // Accepted on one loop, adopted by the other.
-        let Event::Accepted { stream, listener: 0 } = events.remove(0) else { panic!() };
+        let Event::Accepted {
+            stream,
+            listener: 0,
+        } = events.remove(0)
+        else {
+            panic!()
+        };
         two.adopt(stream).unwrap();
     });
 }
@@ -33,7 +40,13 @@ fn option(fd: &impl std::os::fd::AsRawFd, level: i32, name: i32) -> i32 {
     let (mut value, mut length) = (0, 4);
     // SAFETY: the kernel writes an int and its length, both on this stack.
     let done = unsafe {
-        libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &mut length)
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            (&raw mut value).cast(),
+            &mut length,
+        )
     };
     assert_eq!(done, 0);
     value
@@ -62,7 +75,9 @@ fn accepted_and_connected_sockets_are_ready_for_a_loop() {
             io.listen(&listener).unwrap();
             let client = connect_tcp(address).unwrap();
             let mut events = poll_until(&mut io, |events| !events.is_empty());
-            let Event::Accepted { stream, .. } = events.remove(0) else { panic!() };
+            let Event::Accepted { stream, .. } = events.remove(0) else {
+                panic!()
+            };
             for socket in [&client, &stream] {
                 assert_eq!(option(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY), 1);
                 assert_ne!(flags(socket, libc::F_GETFL) & libc::O_NONBLOCK, 0);
@@ -77,11 +92,21 @@ fn a_taken_port_is_told() {
     let listener = local();
     let error = Listener::tcp(address(&listener), 10).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
-    assert!(error.to_string().starts_with(&format!("cannot listen on {}", address(&listener))), "{error}");
+    assert!(
+        error
+            .to_string()
+            .starts_with(&format!("cannot listen on {}", address(&listener))),
+        "{error}"
+    );
     let free = address(&listener);
     drop(listener);
     let error = connect_tcp(free).unwrap_err();
-    assert!(error.to_string().starts_with(&format!("cannot connect to {free}")), "{error}");
+    assert!(
+        error
+            .to_string()
+            .starts_with(&format!("cannot connect to {free}")),
+        "{error}"
+    );
 }
 
 #[test]
@@ -92,7 +117,10 @@ fn unix_socket_files() {
     drop(UnixListener::bind(&path).unwrap());
     for mask in [0o777, 0o700, 0o600] {
         let listener = Listener::unix(&path, mask, 10).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, mask);
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            mask
+        );
         let other = listener.clone();
         drop(listener);
         connect_unix(&path).unwrap();
@@ -108,7 +136,9 @@ fn unix_socket_files() {
     let long = folder.file(&"x".repeat(200));
     let error = Listener::unix(&long, 0o700, 10).unwrap_err().to_string();
     assert!(error.contains("at most 107 bytes"), "{error}");
-    let error = Listener::unix(&folder.file("no/socket"), 0o700, 10).unwrap_err().to_string();
+    let error = Listener::unix(&folder.file("no/socket"), 0o700, 10)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("No such file"), "{error}");
 }
 

@@ -45,23 +45,37 @@ fn frames_against_a_model() {
     let classes = [(1, 20), (4, 0), (8, 10), (300, 3)];
     let pool = FramePool::new(&classes);
     assert_eq!(pool.largest(), 300);
-    let all: usize = classes.iter().map(|(pages, count)| pages * count * PAGE_SIZE).sum();
+    let all: usize = classes
+        .iter()
+        .map(|(pages, count)| pages * count * PAGE_SIZE)
+        .sum();
     assert_eq!(pool.usage(), (all, 0));
     let mut held: Vec<(u8, senko_io::PageBuf)> = Vec::new();
     for round in 0..20_000 {
         if rng.below(2) == 0 && !held.is_empty() {
             let (mark, frame) = held.swap_remove(rng.below(held.len() as u64) as usize);
-            assert!(frame.iter().step_by(511).all(|byte| *byte == mark), "frames overlap");
+            assert!(
+                frame.iter().step_by(511).all(|byte| *byte == mark),
+                "frames overlap"
+            );
         } else {
             let most = if rng.below(10) == 0 { 310 } else { 9 };
             let pages = 1 + rng.below(most) as usize;
-            let taken = |size| held.iter().filter(|(_, frame)| frame.pages() == size).count();
+            let taken = |size| {
+                held.iter()
+                    .filter(|(_, frame)| frame.pages() == size)
+                    .count()
+            };
             let expected = classes
                 .iter()
                 .find(|(size, count)| *size >= pages && taken(*size) < *count)
                 .map(|(size, _)| *size);
             let frame = pool.take(pages);
-            assert_eq!(frame.as_ref().map(|frame| frame.pages()), expected, "asked for {pages}");
+            assert_eq!(
+                frame.as_ref().map(|frame| frame.pages()),
+                expected,
+                "asked for {pages}"
+            );
             if let Some(mut frame) = frame {
                 assert!((frame.as_ptr() as usize).is_multiple_of(PAGE_SIZE));
                 let mark = round as u8;

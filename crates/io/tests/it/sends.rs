@@ -5,7 +5,9 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use senko_io::{ConnId, Event, EventLoop, LoopConfig, PAGE_SIZE, Piece, Queue, SendBatch, SendMode};
+use senko_io::{
+    ConnId, Event, EventLoop, LoopConfig, PAGE_SIZE, Piece, Queue, SendBatch, SendMode,
+};
 
 use crate::support::{Rng, config, on_both, poll_until, seed};
 
@@ -26,7 +28,11 @@ fn sent(io: &mut EventLoop) -> (Box<SendBatch>, std::io::Result<usize>) {
 
 /// A batch of random pieces of all three kinds, its bytes laid end to end, and how many pins it has. `pinned` must
 /// outlive the batch.
-fn random_batch(io: &mut EventLoop, rng: &mut Rng, pinned: &[u8]) -> (Box<SendBatch>, Vec<u8>, usize) {
+fn random_batch(
+    io: &mut EventLoop,
+    rng: &mut Rng,
+    pinned: &[u8],
+) -> (Box<SendBatch>, Vec<u8>, usize) {
     let len = 1 + rng.below(200_000) as usize;
     let mut batch = Box::new(SendBatch::from(rng.bytes(len)));
     let mut all = Vec::new();
@@ -44,7 +50,9 @@ fn random_batch(io: &mut EventLoop, rng: &mut Rng, pinned: &[u8]) -> (Box<SendBa
                 batch.pieces.push(Piece::Bytes(range));
             }
             1 => {
-                let Some(mut frame) = io.frame(1) else { continue };
+                let Some(mut frame) = io.frame(1) else {
+                    continue;
+                };
                 let range = range(PAGE_SIZE);
                 rng.fill(&mut frame);
                 all.extend_from_slice(&frame[range.clone()]);
@@ -53,7 +61,11 @@ fn random_batch(io: &mut EventLoop, rng: &mut Rng, pinned: &[u8]) -> (Box<SendBa
             _ => {
                 let part = &pinned[range(pinned.len())];
                 all.extend_from_slice(part);
-                batch.pieces.push(Piece::Pinned { ptr: part.as_ptr(), len: part.len(), pin: pins as u64 });
+                batch.pieces.push(Piece::Pinned {
+                    ptr: part.as_ptr(),
+                    len: part.len(),
+                    pin: pins as u64,
+                });
                 pins += 1;
             }
         }
@@ -71,7 +83,11 @@ fn pieces_of_all_kinds() {
     on_both(|backend| {
         let mut rng = Rng(seed);
         let pinned = rng.bytes(1 << 20);
-        let mut io = EventLoop::new(&LoopConfig { frames: vec![(1, 500)], ..config(backend) }).unwrap();
+        let mut io = EventLoop::new(&LoopConfig {
+            frames: vec![(1, 500)],
+            ..config(backend)
+        })
+        .unwrap();
         let (mut mine, conn) = pair(&mut io);
         for _ in 0..40 {
             let (batch, all, pins) = random_batch(&mut io, &mut rng, &pinned);
@@ -103,12 +119,18 @@ fn pieces_of_all_kinds() {
                 assert_eq!(result.unwrap(), all.len() - count);
             }
             unpinned.sort_unstable();
-            assert!(unpinned.into_iter().eq(0..pins as u64), "each pin is named once");
+            assert!(
+                unpinned.into_iter().eq(0..pins as u64),
+                "each pin is named once"
+            );
             assert_eq!(io.frames().usage().1, 0, "all frames are free again");
             reading.join().unwrap();
         }
         mine.set_nonblocking(true).unwrap();
-        assert!(mine.read(&mut [0; 1]).is_err(), "more arrived than was sent");
+        assert!(
+            mine.read(&mut [0; 1]).is_err(),
+            "more arrived than was sent"
+        );
     });
 }
 
@@ -134,9 +156,14 @@ fn a_full_socket_takes_nothing() {
         io.send(conn, batch, SendMode::Try);
         let (mut batch, result) = sent(&mut io);
         assert_eq!(result.unwrap(), 0);
-        io.send(conn, Box::new(SendBatch::from(b"!".to_vec())), SendMode::Wait);
+        io.send(
+            conn,
+            Box::new(SendBatch::from(b"!".to_vec())),
+            SendMode::Wait,
+        );
         let mut events = Vec::new();
-        io.poll(Some(Duration::from_millis(20)), &mut events).unwrap();
+        io.poll(Some(Duration::from_millis(20)), &mut events)
+            .unwrap();
         assert!(events.is_empty(), "a send that waits, waits: {events:?}");
         let mut got = vec![0; first + 1];
         mine.read_exact(&mut got[..first]).unwrap();
@@ -146,7 +173,11 @@ fn a_full_socket_takes_nothing() {
         batch.clear(&mut pins);
         assert!(batch.bytes.capacity() <= 64 << 10);
         io.send(conn, batch, SendMode::Wait);
-        assert_eq!(sent(&mut io).1.unwrap(), 0, "an empty batch comes back at once");
+        assert_eq!(
+            sent(&mut io).1.unwrap(),
+            0,
+            "an empty batch comes back at once"
+        );
     });
 }
 
@@ -160,14 +191,16 @@ fn closing_with_a_send_in_flight() {
             io.send(conn, Box::new(SendBatch::from(bytes)), SendMode::Wait);
             let mut events = Vec::new();
             for _ in 0..rounds {
-                io.poll(Some(Duration::from_millis(2)), &mut events).unwrap();
+                io.poll(Some(Duration::from_millis(2)), &mut events)
+                    .unwrap();
             }
             assert!(events.is_empty(), "{events:?}");
             io.close(conn);
             let (_, result) = sent(&mut io);
             assert!(result.is_err());
             for _ in 0..5 {
-                io.poll(Some(Duration::from_millis(1)), &mut events).unwrap();
+                io.poll(Some(Duration::from_millis(1)), &mut events)
+                    .unwrap();
             }
             assert!(events.is_empty(), "{events:?}");
             let mut rest = Vec::new();

@@ -90,12 +90,20 @@ pub fn address(listener: &Listener) -> SocketAddr {
 }
 
 /// Polls until `enough` says so of all events so far; a test that hangs fails after half a minute.
-pub fn poll_until(events_loop: &mut EventLoop, mut enough: impl FnMut(&[Event]) -> bool) -> Vec<Event> {
+pub fn poll_until(
+    events_loop: &mut EventLoop,
+    mut enough: impl FnMut(&[Event]) -> bool,
+) -> Vec<Event> {
     let mut events = Vec::new();
     let started = std::time::Instant::now();
     while !enough(&events) {
-        assert!(started.elapsed() < Duration::from_secs(30), "nothing more comes after {events:?}");
-        events_loop.poll(Some(Duration::from_millis(200)), &mut events).unwrap();
+        assert!(
+            started.elapsed() < Duration::from_secs(30),
+            "nothing more comes after {events:?}"
+        );
+        events_loop
+            .poll(Some(Duration::from_millis(200)), &mut events)
+            .unwrap();
     }
     events
 }
@@ -106,7 +114,11 @@ pub struct Folder(PathBuf);
 impl Folder {
     pub fn new() -> Folder {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("senko-io-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "senko-io-{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).unwrap();
         Folder(path)
@@ -139,7 +151,13 @@ pub fn open_sockets() -> usize {
 /// Runs one test of this binary in a process of its own, with `SENKO_TEST_CHILD` set to `what`.
 pub fn child(test: &str, what: &str) -> std::process::Command {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture", "--include-ignored", "--test-threads=1"]);
+    command.args([
+        "--exact",
+        test,
+        "--nocapture",
+        "--include-ignored",
+        "--test-threads=1",
+    ]);
     command.env("SENKO_TEST_CHILD", what);
     command
 }

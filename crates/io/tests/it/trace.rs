@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use senko_io::trace::{HEADER_BYTES, RECORD_BYTES, Record, Recorder, TraceError, TraceReader};
 use senko_io::{
-    AlignedBuf, Device, Engine, EventLoop, FileOptions, FlashFile, Op, PAGE_SIZE, Purpose, Queue, Tag,
+    AlignedBuf, Device, Engine, EventLoop, FileOptions, FlashFile, Op, PAGE_SIZE, Purpose, Queue,
+    Tag,
 };
 
 use crate::support::{Folder, Rng, config, on_both, poll_until, seed};
@@ -15,7 +16,10 @@ fn tag(engine: Engine, purpose: Purpose) -> Tag {
 }
 
 fn read(path: &std::path::Path) -> Vec<Record> {
-    TraceReader::open(path).unwrap().map(Result::unwrap).collect()
+    TraceReader::open(path)
+        .unwrap()
+        .map(Result::unwrap)
+        .collect()
 }
 
 #[test]
@@ -49,7 +53,13 @@ fn threads_record_and_time_never_goes_back() {
             let recorder = Arc::clone(&recorder);
             std::thread::spawn(move || {
                 for page in 0..10_000 {
-                    recorder.record(device, tag(Engine::Store, Purpose::Admit), Op::Write, page, 3);
+                    recorder.record(
+                        device,
+                        tag(Engine::Store, Purpose::Admit),
+                        Op::Write,
+                        page,
+                        3,
+                    );
                 }
             })
         })
@@ -58,7 +68,13 @@ fn threads_record_and_time_never_goes_back() {
         thread.join().unwrap();
     }
     assert_eq!(recorder.records(), 40_000);
-    recorder.record(9, tag(Engine::Lab, Purpose::Meta), Op::Discard, 7, (1 << 32) + 5);
+    recorder.record(
+        9,
+        tag(Engine::Lab, Purpose::Meta),
+        Op::Discard,
+        7,
+        (1 << 32) + 5,
+    );
     recorder.flush().unwrap();
     let records = read(&path);
     assert_eq!(records.len(), 40_002);
@@ -68,7 +84,9 @@ fn threads_record_and_time_never_goes_back() {
         assert_eq!(record.page, next[record.device as usize]);
         next[record.device as usize] += 1;
     }
-    let [first, second] = records[40_000..] else { panic!() };
+    let [first, second] = records[40_000..] else {
+        panic!()
+    };
     assert_eq!((first.page, first.count), (7, u32::MAX));
     assert_eq!((second.page, second.count), (7 + u64::from(u32::MAX), 6));
 }
@@ -103,7 +121,10 @@ fn devices_are_recorded() {
         drop(io);
         drop(options);
         drop(recorder);
-        let got: Vec<_> = read(&path).iter().map(|r| (r.device, r.tag, r.op, r.page, r.count)).collect();
+        let got: Vec<_> = read(&path)
+            .iter()
+            .map(|r| (r.device, r.tag, r.op, r.page, r.count))
+            .collect();
         let expected = [
             (3, log, Op::Write, 5, 2),
             (3, log, Op::Flush, 0, 0),
@@ -143,7 +164,10 @@ fn every_cut_is_told() {
             Err(other) => panic!("{other}"),
         };
         let items: Vec<_> = reader.collect();
-        let (whole, rest) = ((cut - HEADER_BYTES) / RECORD_BYTES, (cut - HEADER_BYTES) % RECORD_BYTES);
+        let (whole, rest) = (
+            (cut - HEADER_BYTES) / RECORD_BYTES,
+            (cut - HEADER_BYTES) % RECORD_BYTES,
+        );
         assert!(items[..whole].iter().all(Result::is_ok));
         match &items[whole..] {
             [] => assert_eq!(rest, 0),
@@ -167,14 +191,35 @@ fn foreign_and_damaged_files_are_told() {
         bytes[at] = byte;
         bytes
     };
-    assert_eq!(error(b"PK\x03\x04 something else that is long enough"), "not a senko trace: it does not begin with SENKOTRC");
-    assert_eq!(error(&with(8, 2)), "trace version 2; this program reads version 1");
-    assert_eq!(error(&with(12, 32)), "damaged trace header: record size is 32, must be 24");
+    assert_eq!(
+        error(b"PK\x03\x04 something else that is long enough"),
+        "not a senko trace: it does not begin with SENKOTRC"
+    );
+    assert_eq!(
+        error(&with(8, 2)),
+        "trace version 2; this program reads version 1"
+    );
+    assert_eq!(
+        error(&with(12, 32)),
+        "damaged trace header: record size is 32, must be 24"
+    );
     let record = HEADER_BYTES + RECORD_BYTES;
-    assert_eq!(error(&with(record + 22, 0x15)), "damaged trace: record 1: unknown operation");
-    assert_eq!(error(&with(record + 22, 0xf1)), "damaged trace: record 1: unknown engine");
-    assert_eq!(error(&with(record + 23, 0)), "damaged trace: record 1: unknown purpose");
-    assert_eq!(error(&with(record + 15, 0xff)), "damaged trace: record 1: page number out of range");
+    assert_eq!(
+        error(&with(record + 22, 0x15)),
+        "damaged trace: record 1: unknown operation"
+    );
+    assert_eq!(
+        error(&with(record + 22, 0xf1)),
+        "damaged trace: record 1: unknown engine"
+    );
+    assert_eq!(
+        error(&with(record + 23, 0)),
+        "damaged trace: record 1: unknown purpose"
+    );
+    assert_eq!(
+        error(&with(record + 15, 0xff)),
+        "damaged trace: record 1: page number out of range"
+    );
     assert_eq!(
         error(&with(HEADER_BYTES + 7, 0x7f)),
         "damaged trace: record 1: its time is before its predecessor's"
@@ -203,5 +248,10 @@ fn random_bytes_never_panic() {
 #[test]
 fn a_full_disk_is_told_by_flush() {
     let path = std::path::Path::new("/dev/full");
-    assert!(Recorder::create(path).unwrap_err().to_string().contains("/dev/full"));
+    assert!(
+        Recorder::create(path)
+            .unwrap_err()
+            .to_string()
+            .contains("/dev/full")
+    );
 }

@@ -35,7 +35,10 @@ fn messages_from_threads_all_arrive() {
         while count < THREADS * EACH {
             let started = Instant::now();
             io.poll(Some(Duration::from_secs(20)), &mut events).unwrap();
-            assert!(started.elapsed() < Duration::from_secs(19), "a wake-up got lost at {count}");
+            assert!(
+                started.elapsed() < Duration::from_secs(19),
+                "a wake-up got lost at {count}"
+            );
             for event in events.drain(..) {
                 assert!(matches!(event, Event::Woken), "{event:?}");
                 // Only when woken: a message without a wake-up must not exist.
@@ -81,7 +84,8 @@ fn timeouts_pass() {
         let mut io = EventLoop::new(&config(backend)).unwrap();
         let mut events = Vec::new();
         let started = Instant::now();
-        io.poll(Some(Duration::from_millis(30)), &mut events).unwrap();
+        io.poll(Some(Duration::from_millis(30)), &mut events)
+            .unwrap();
         assert!(started.elapsed() >= Duration::from_millis(30));
         assert!(events.is_empty());
     });

@@ -68,20 +68,12 @@ pub(super) fn remove<Q: Queue>(
             if differs(ctx.unique(meta.cas)) {
                 return Ok(Status::Exists);
             }
-            ctx.shard.remove_flash(at);
+            ctx.shard.remove_flash(&req.key, at);
             Ok(Status::Success)
         }
         // Neither is asked for here; the header answers both.
         Found::Answer(_) | Found::OutOfMemory => Err(Outcome::Busy),
         Found::Absent => Ok(Status::NotFound),
-    }
-}
-
-/// Removes a key whose new value was refused, so that no old value outlives a failed set.
-pub(super) fn forget<Q: Queue>(ctx: &mut Ctx<'_, Q>, req: &Request<'_>, hint: Option<Fetched>) -> Outcome {
-    match remove(ctx, req, 0, hint) {
-        Ok(_) => Outcome::Done,
-        Err(outcome) => outcome,
     }
 }
 
@@ -179,7 +171,7 @@ fn add<Q: Queue>(ctx: &mut Ctx<'_, Q>, item: ItemRef, by: &Delta) -> Result<Coun
     }
     let mut text = [0u8; MAX_NUMBER + 2];
     let mut at = 0;
-    ctx.shard.value_pieces(item, &mut |piece| {
+    ctx.shard.value_pieces(item, |piece| {
         let take = piece.len().min(text.len() - at);
         text[at..at + take].copy_from_slice(&piece[..take]);
         at += take;

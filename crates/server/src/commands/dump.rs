@@ -169,7 +169,7 @@ pub(crate) fn dump_part<Q: Queue>(ctx: &mut Ctx<'_, Q>, kind: DumpKind, from: u6
     for _ in 0..STEPS {
         let Some(at) = cursor else { break };
         let shard: &Shard = ctx.shard;
-        cursor = shard.scan(at, SEGMENTS, &mut |item| {
+        cursor = shard.scan(at, SEGMENTS, |item| {
             let size = shard.footprint(item);
             let wanted = |class: u32| class == 0 || class == class_of(&classes, size);
             let meta = shard.meta(item);

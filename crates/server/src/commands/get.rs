@@ -130,15 +130,21 @@ pub(super) fn push_value(shard: &mut Shard, item: ItemRef, meta: &Meta, crlf: bo
         return;
     }
     let mut count = 0;
-    shard.value_pieces(item, &mut |_| count += 1);
-    let mut pins: Vec<u64> = (0..count).map(|_| shard.pin(item)).collect();
+    shard.value_pieces(item, |_| count += 1);
+    let Some(pins) = take_pins(shard, item, count) else {
+        shard.copy_value(item, &mut out.bytes);
+        if crlf {
+            out.bytes.extend_from_slice(b"\r\n");
+        }
+        return;
+    };
+    let mut pins = pins.into_iter();
     let mut left = meta.value_len as usize + if crlf { 2 } else { 0 };
-    shard.value_pieces(item, &mut |piece| {
+    shard.value_pieces(item, |piece| {
         let piece = &piece[..piece.len().min(left)];
         left -= piece.len();
         if !piece.is_empty() {
-            let pin = pins.pop().expect("one pin a piece");
-            out.pinned(piece, pin);
+            out.pinned(piece, pins.next().expect("one pin a piece"));
         }
     });
     // A last piece that held nothing but the line end.
@@ -150,12 +156,27 @@ pub(super) fn push_value(shard: &mut Shard, item: ItemRef, meta: &Meta, crlf: bo
 /// Appends an item's complete answer, pinned.
 fn pin_answer(shard: &mut Shard, item: ItemRef, end: bool, out: &mut Reply) {
     let mut count = 0;
-    shard.answer_pieces(item, end, &mut |_| count += 1);
-    let mut pins: Vec<u64> = (0..count).map(|_| shard.pin(item)).collect();
-    shard.answer_pieces(item, end, &mut |piece| {
-        let pin = pins.pop().expect("one pin a piece");
-        out.pinned(piece, pin);
-    });
+    shard.answer_pieces(item, end, |_| count += 1);
+    let Some(pins) = take_pins(shard, item, count) else {
+        return shard.copy_answer(item, end, &mut out.bytes);
+    };
+    let mut pins = pins.into_iter();
+    shard.answer_pieces(item, end, |piece| out.pinned(piece, pins.next().expect("one pin a piece")));
+}
+
+/// Pins an item once for each piece; `None` if it has as many pins as it can have.
+fn take_pins(shard: &mut Shard, item: ItemRef, count: usize) -> Option<Vec<u64>> {
+    let mut pins = Vec::with_capacity(count);
+    for _ in 0..count {
+        if !shard.can_pin(item) {
+            for pin in pins {
+                shard.unpin(pin);
+            }
+            return None;
+        }
+        pins.push(shard.pin(item));
+    }
+    Some(pins)
 }
 
 /// Appends the value of a record that was read, with its line end if `crlf`.

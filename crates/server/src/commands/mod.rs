@@ -25,8 +25,8 @@ mod store; // set, add, replace, append, prepend, cas, ms
 use senko_cache::{Draft, Fetched, FlashItem, FlashRef, ItemRef, Key, Lookup, Meta, Want};
 use senko_io::Queue;
 
-pub(crate) use admin::{admin, flush_all, parse_flush};
-pub(crate) use dump::{Dump, DumpKind, DumpStep, dump_part};
+pub(crate) use admin::{Asked, admin, flush_all, parse_flush};
+pub(crate) use dump::{Dump, DumpKind, DumpStep, dump_part, parse_part_request};
 pub(crate) use stats::{binary_stats, text_stats};
 pub(crate) use store::bad_chunk;
 
@@ -60,8 +60,8 @@ pub(crate) enum Op {
     },
     /// Remove the key if its unique is this (0: any).
     Delete { compare: u64 },
-    /// Remove the key, say nothing: its new value was refused.
-    Forget,
+    /// Its new value was refused: remove the key (if `forget`), then say why.
+    Refuse { large: bool, forget: bool },
     /// Count up or down.
     Arith { incr: bool, delta: u64, compare: u64, initial: Option<(u64, u32)> },
     /// A new expiry.
@@ -171,7 +171,7 @@ pub(crate) fn run<Q: Queue>(
         },
         Op::Store { .. } | Op::MetaStore { .. } => store::run(ctx, req, draft, hint, out),
         Op::Delete { compare } => change::delete(ctx, req, compare, hint, out),
-        Op::Forget => change::forget(ctx, req, hint),
+        Op::Refuse { large, forget } => store::refuse(ctx, req, large, forget, hint, out),
         Op::Arith { incr, delta, compare, initial } => {
             change::arith(ctx, req, change::Delta { incr, delta, compare, initial, unique: None }, hint, out)
         }

@@ -159,7 +159,8 @@ fn add_cache(sum: &mut CacheStats, other: &CacheStats) {
         promotions demotions demotions_clean flash_hits flash_buffer_hits flash_false_matches
         flash_read_errors flash_checksum_errors flash_write_errors tag_drops drops_budget drops_rule
         drops_busy drops_size reclaim_drops reclaim_regions reinsertions admitted_bytes reinserted_bytes
-        device_write_bytes slab_moves crawler_reclaimed);
+        device_write_bytes slab_moves crawler_reclaimed flash_overwrites drops_error drops_index
+        page_fill_record_bytes page_fill_page_bytes);
 }
 
 /// What all shards together counted.
@@ -294,7 +295,12 @@ fn flash(stats: &ThreadStats, cache: &CacheStats, disk: &DiskStats, sink: &mut S
     sink.stat("flash_drops_busy", cache.drops_busy);
     sink.stat("flash_drops_size", cache.drops_size);
     sink.stat("flash_drops_reclaim", cache.reclaim_drops);
+    sink.stat("flash_drops_error", cache.drops_error);
+    sink.stat("flash_drops_index", cache.drops_index);
+    sink.stat("flash_overwrites", cache.flash_overwrites);
     sink.stat("tag_drops", cache.tag_drops);
+    let fill = cache.page_fill_record_bytes as f64 / cache.page_fill_page_bytes.max(1) as f64;
+    sink.stat("flash_page_fill", format_args!("{fill:.3}"));
     sink.stat("flash_reclaimed_regions", cache.reclaim_regions);
     sink.stat("flash_reinsertions", cache.reinsertions);
     sink.stat("flash_admitted_bytes", cache.admitted_bytes);

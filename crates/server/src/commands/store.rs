@@ -4,7 +4,7 @@
 use senko_cache::{AllocError, Draft, Fetched, ItemRef, Meta, Want};
 use senko_io::Queue;
 
-use super::{Form, Found, Op, Outcome, Request, find, meta};
+use super::{Form, Found, Op, Outcome, Request, change, find, meta};
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::classic::StoreMode;
 use crate::protocol::meta::Flags;
@@ -81,8 +81,8 @@ pub(super) fn run<Q: Queue>(
                 });
             }
         }
-        (Form::Binary(head), _) => answer_binary(ctx, head, rules.mode, stored, out),
-        (Form::Meta, Some(flags)) => answer_meta(ctx, req, &flags, stored, len, out),
+        (Form::Binary(head), _) => answer_binary(head, rules.mode, stored, out),
+        (Form::Meta, Some(flags)) => answer_meta(req, &flags, stored, len, out),
         (Form::Meta, None) => unreachable!("a meta command has flags"),
     }
     Outcome::Done
@@ -139,8 +139,7 @@ fn apply<Q: Queue>(
         StoreMode::Cas if older => {
             // The value is replaced, but it keeps the old one's expiry, and stays stale until somebody wins it.
             let new = draft.as_mut().expect("a storage command brings its draft");
-            let flags = ctx.shard.draft_meta(new).flags;
-            ctx.shard.set_draft(new, flags, old.meta.expiry);
+            ctx.shard.set_draft_expiry(new, old.meta.expiry);
             ctx.shard.set_draft_marks(new, true, old.meta.won);
             Ok(link(ctx, rules, draft))
         }
@@ -175,14 +174,13 @@ fn join<Q: Queue>(
             Ok(link(ctx, rules, draft))
         }
         Err((error, part)) => {
-            *draft = Some(part);
+            *draft = part;
             if error == AllocError::Busy { Err(Outcome::Busy) } else { Ok(Stored::NotStored) }
         }
     }
 }
 
-fn answer_binary<Q: Queue>(ctx: &mut Ctx<'_, Q>, head: Head, mode: StoreMode, stored: Stored, out: &mut Reply) {
-    let _ = ctx;
+fn answer_binary(head: Head, mode: StoreMode, stored: Stored, out: &mut Reply) {
     let status = match stored {
         Stored::Stored { cas, .. } => {
             if !head.quiet {
@@ -201,15 +199,7 @@ fn answer_binary<Q: Queue>(ctx: &mut Ctx<'_, Q>, head: Head, mode: StoreMode, st
     head.error(&mut out.bytes, status, status.text());
 }
 
-fn answer_meta<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
-    req: &Request<'_>,
-    flags: &Flags,
-    stored: Stored,
-    draft_len: u32,
-    out: &mut Reply,
-) {
-    let _ = ctx;
+fn answer_meta(req: &Request<'_>, flags: &Flags, stored: Stored, draft_len: u32, out: &mut Reply) {
     let (code, cas, len) = match stored {
         Stored::Stored { .. } if flags.quiet => return,
         Stored::Stored { cas, len } => ("HD", cas, len),
@@ -224,6 +214,33 @@ fn answer_meta<Q: Queue>(
         _ => meta::push_echo(&mut out.bytes, flag, token, req.key.bytes, flags.base64),
     });
     out.bytes.extend_from_slice(b"\r\n");
+}
+
+/// Answers a storage command that got no memory for its value. No old value outlives a failed set.
+pub(super) fn refuse<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    large: bool,
+    forget: bool,
+    hint: Option<Fetched>,
+    out: &mut Reply,
+) -> Outcome {
+    if forget && let Err(outcome) = change::remove(ctx, req, 0, hint) {
+        return outcome;
+    }
+    if large {
+        ctx.stats.store_too_large += 1;
+    } else {
+        ctx.stats.store_no_memory += 1;
+    }
+    match req.form {
+        Form::Binary(head) if large => head.error(&mut out.bytes, Status::TooLarge, Status::TooLarge.text()),
+        Form::Binary(head) => head.error(&mut out.bytes, Status::OutOfMemory, "Out of memory allocating item"),
+        Form::Text { noreply: true } => {}
+        _ if large => out.line("SERVER_ERROR object too large for cache"),
+        _ => out.line("SERVER_ERROR out of memory storing object"),
+    }
+    Outcome::Done
 }
 
 /// Answers a storage command whose value was not followed by a line end.

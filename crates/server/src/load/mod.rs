@@ -138,7 +138,7 @@ fn run_step(
             threads.push(spawned.map_err(|error| format!("a thread cannot be started: {error}"))?);
         }
         drop((seconds_to, connected_to));
-        for result in connected.iter() {
+        for result in connected.iter().take(settings.threads) {
             result?;
         }
         let server_before = settings.server_pid.map(ProcessCpu::read).transpose()?;

@@ -381,6 +381,14 @@ impl Session {
         Some(None)
     }
 
+    /// Keeps a buffer for the next parked command.
+    fn recycle(&mut self, mut buf: Vec<u8>) {
+        if self.spare.len() < SPARE {
+            buf.clear();
+            self.spare.push(buf);
+        }
+    }
+
     fn park(&mut self, unit: Unit) {
         self.blocking += usize::from(unit.blocking);
         self.units.push(unit);
@@ -417,11 +425,7 @@ impl Session {
         match waits {
             None => {
                 self.replies.ready(unit.place);
-                let mut buf = unit.buf;
-                if self.spare.len() < SPARE {
-                    buf.clear();
-                    self.spare.push(buf);
-                }
+                self.recycle(unit.buf);
                 true
             }
             Some(ticket) => {

@@ -10,7 +10,7 @@ use senko_cache::Key;
 use senko_io::Queue;
 
 use super::{Ctx, FeedState, Foreign, ForeignKind, Session, State, Step, Wait};
-use crate::commands::{self, DumpStep, Request};
+use crate::commands::{self, DumpStep};
 use crate::protocol::number::push_u64;
 use crate::settings::Dialect;
 
@@ -72,8 +72,7 @@ impl Session {
         ctx.router.forward(shard, ctx.conn, &command);
         let kind = if last { ForeignKind::Plain } else { ForeignKind::StripEnd };
         self.expect(shard, command.len(), kind);
-        command.clear();
-        self.spare.push(command);
+        self.recycle(command);
     }
 
     /// More of a value for another shard.
@@ -160,10 +159,5 @@ impl Session {
             let part = commands::dump_part(ctx, kind, cursor);
             self.replies.at(place).bytes = part;
         }
-    }
-
-    /// Runs a command whose reply was given already (or is none).
-    pub(super) fn execute_silently<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, req: &Request<'_>) {
-        self.execute(ctx, req, None);
     }
 }

@@ -6,11 +6,12 @@ use senko_io::Queue;
 
 use super::{Ctx, FeedState, Session, State, Step, Storing, Unit, Wait};
 use crate::commands::{self, Asked, Dump, Form, Op, Request};
-use crate::protocol::binary::Status;
+use crate::protocol::binary::{Kind, kind};
 use crate::protocol::classic::{self, Line, StoreMode};
 use crate::protocol::meta::{self, Clock, KeyBuf};
 use crate::protocol::number::expiry;
 use crate::protocol::{BAD_FORMAT, MAX_KEY, MAX_LINE, Tokens, split_line};
+use crate::reply::Place;
 use crate::shared::Touched;
 
 /// How many spaces may stand before a long `get`.
@@ -77,8 +78,9 @@ impl Session {
                 }
             }
             Err(refusal) => {
-                if !refusal.silent || self.remote {
-                    self.say(refusal.text);
+                let place = self.replies.begin();
+                if !refusal.silent {
+                    self.replies.at(place).line(refusal.text);
                 }
                 Step::Took(used)
             }
@@ -169,9 +171,8 @@ impl Session {
             return self.keyed(ctx, input, used, op, Form::Text { noreply: false }, first, &[]);
         }
         self.state = State::Keys { cas, touch, checked: true };
-        // The keys are the last bytes of the line; the line end stays with them.
-        let line_end = used - (keys.as_ptr() as usize - input.as_ptr() as usize) - keys.len();
-        Step::Took(used - line_end - keys.len())
+        // The keys are taken one by one, up to the line's end.
+        Step::Took(keys.as_ptr() as usize - input.as_ptr() as usize)
     }
 
     /// The next key of a `get` line, or its end.
@@ -316,7 +317,9 @@ impl Session {
             Ok(draft) => draft,
             Err(AllocError::Busy) => return Step::Stop(0, FeedState::Blocked(Wait::Memory)),
             Err(error) => {
-                self.refuse_item(ctx, &req, error);
+                let large = error == AllocError::TooLarge;
+                let op = Op::Refuse { large, forget: sets(&req) };
+                self.execute(ctx, &Request { op, ..req }, None);
                 self.state = State::Skip((len + end) as u64);
                 return Step::Took(used);
             }
@@ -341,7 +344,7 @@ impl Session {
                 buf,
                 key_len: req.key.bytes.len(),
                 draft: None,
-                place: self.replies.begin_nowhere(),
+                place: Place::NOWHERE,
                 ticket: None,
                 blocking: false,
             };
@@ -381,9 +384,7 @@ impl Session {
         } else {
             self.execute(ctx, &unit.request(self.remote), Some(draft));
         }
-        let mut buf = unit.buf;
-        buf.clear();
-        self.spare.push(buf);
+        self.recycle(unit.buf);
         Step::Took(used)
     }
 
@@ -392,36 +393,14 @@ impl Session {
         let place = self.replies.begin();
         commands::bad_chunk(form, self.replies.at(place));
     }
+}
 
-    /// Answers a storage command that got no memory; an old value does not outlive a failed set.
-    fn refuse_item<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, req: &Request<'_>, error: AllocError) {
-        let large = error == AllocError::TooLarge;
-        if large {
-            ctx.stats.store_too_large += 1;
-        } else {
-            ctx.stats.store_no_memory += 1;
-        }
-        let place = self.replies.begin();
-        let out = self.replies.at(place);
-        match req.form {
-            Form::Binary(head) if large => head.error(&mut out.bytes, Status::TooLarge, Status::TooLarge.text()),
-            Form::Binary(head) => {
-                head.error(&mut out.bytes, Status::OutOfMemory, "Out of memory allocating item");
-            }
-            Form::Text { noreply: true } => {}
-            _ if large => out.line("SERVER_ERROR object too large for cache"),
-            _ => out.line("SERVER_ERROR out of memory storing object"),
-        }
-        let sets = match req.op {
-            Op::Store { mode, compare } => {
-                // A binary set with a unique has become a compare-and-set.
-                mode == StoreMode::Set || (compare.is_some() && matches!(req.form, Form::Binary(h) if h.is_set()))
-            }
-            _ => true,
-        };
-        if sets {
-            let forget = Request { op: Op::Forget, form: Form::Text { noreply: true }, ..*req };
-            self.execute_silently(ctx, &forget);
-        }
+/// Whether a command replaces whatever was there, so that the old value must go even if the new one cannot be held.
+fn sets(req: &Request<'_>) -> bool {
+    match (req.op, req.form) {
+        // A binary set with a unique has become a compare-and-set.
+        (Op::Store { .. }, Form::Binary(head)) => kind(head.opcode).0 == Kind::Set,
+        (Op::Store { mode, .. }, _) => mode == StoreMode::Set,
+        _ => true,
     }
 }

@@ -4,26 +4,38 @@
 //! A connection is named by a [`ConnKey`] (slot and generation), so that a completion that comes after its connection is
 //! gone finds nothing. Sockets are found from the loop's [`ConnId`], virtual ones from who asks.
 //!
-//! Always holds: a key is never used twice in the life of a worker (the generation moves on when a slot is freed); the run
-//! queue, the dirty list and the blocked list name a connection at most once each (its flags say so).
+//! Always holds: a key finds the connection it was made for or none (the generation moves on when a slot is freed); the run
+//! queue and the dirty list name a connection at most once each (its flags say so).
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use senko_io::ConnId;
 
-use crate::session::Session;
+use crate::route::Origin;
+use crate::session::{Session, Wait};
+use crate::shared::ConnEntry;
 
-/// A connection's name within its worker: generation in the upper 32 bits, slot in the lower.
+/// Bits of a slot number in a [`ConnKey`]: four million connections.
+const SLOT_BITS: u32 = 22;
+const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
+/// Bits of a generation; with the slot's they make the 48 bits that a session leaves for it in a fetch's number.
+const GENERATION_BITS: u32 = 26;
+
+/// A connection's name within its worker: a slot and its generation, below 2^48.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnKey(pub u64);
 
-/// Where a virtual connection comes from: the asking worker, and the connection's key there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Origin {
-    /// The asking worker.
-    pub worker: usize,
-    /// The connection there.
-    pub key: ConnKey,
+impl ConnKey {
+    fn new(generation: u32, slot: usize) -> ConnKey {
+        ConnKey(u64::from(generation) << SLOT_BITS | slot as u64)
+    }
+    fn slot(self) -> usize {
+        (self.0 & SLOT_MASK) as usize
+    }
+    fn generation(self) -> u32 {
+        (self.0 >> SLOT_BITS) as u32
+    }
 }
 
 /// What a connection's answers go to.
@@ -56,20 +68,22 @@ pub struct Conn {
     pub held: usize,
     /// Bytes of pinned memory that a slow batch in the loop refers to.
     pub pinned: usize,
-    /// The session stopped for lack of memory; it is tried again after the next disk completion or tick.
-    pub blocked: bool,
+    /// What the session waits for before it takes more.
+    pub wait: Option<Wait>,
     /// In the run queue.
     pub queued: bool,
     /// In the dirty list.
     pub dirty: bool,
-    /// Too much is unanswered: the session is not fed until it is less.
-    pub throttled: bool,
+    /// It sent much to a worker that is behind: nothing more is taken until that one has caught up.
+    pub paused: bool,
     /// The peer will send no more.
     pub ended: bool,
     /// No more input is taken; what is ready or under way is sent, then the connection is closed.
     pub closing: bool,
     /// The row of `stats conns`.
-    pub entry: Option<std::sync::Arc<crate::shared::ConnEntry>>,
+    pub entry: Option<Arc<ConnEntry>>,
+    /// The number of that row: the descriptor.
+    pub fd: u64,
 }
 
 impl Conn {
@@ -86,14 +100,29 @@ impl Conn {
             copied: 0,
             held: 0,
             pinned: 0,
-            blocked: false,
+            wait: None,
             queued: false,
             dirty: false,
-            throttled: false,
+            paused: false,
             ended: false,
             closing: false,
             entry: None,
+            fd: 0,
         }
+    }
+
+    /// Whether input would be fed to the session at once.
+    pub fn takes_input(&self) -> bool {
+        self.wait.is_none() && !self.queued && !self.paused
+    }
+
+    /// Nothing is under way: no command waits, nothing is to be sent.
+    pub fn is_idle(&mut self) -> bool {
+        self.takes_input() && !self.sending && self.session.replies().is_empty()
+    }
+
+    pub fn is_socket(&self) -> bool {
+        matches!(self.link, Link::Socket(_))
     }
 
     /// Bytes received and not consumed.
@@ -129,7 +158,7 @@ struct Slot {
 #[derive(Default)]
 pub struct Conns {
     slots: Vec<Slot>,
-    free: Vec<u32>,
+    free: Vec<usize>,
     /// The slot of each socket, by the slot number in its `ConnId`.
     sockets: Vec<Option<ConnKey>>,
     virtuals: HashMap<Origin, ConnKey>,
@@ -137,17 +166,14 @@ pub struct Conns {
 }
 
 impl Conns {
-    /// The key that the next [`Conns::insert`] will give: a session is made with it.
-    pub fn next_key(&self) -> ConnKey {
-        match self.free.last() {
-            Some(&slot) => key(self.slots[slot as usize].generation, slot),
-            None => key(0, self.slots.len() as u32),
-        }
-    }
-
     /// Takes a connection in.
     pub fn insert(&mut self, conn: Conn) -> ConnKey {
-        let at = self.next_key();
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, conn: None });
+            self.slots.len() - 1
+        });
+        debug_assert!(slot as u64 <= SLOT_MASK);
+        let at = ConnKey::new(self.slots[slot].generation, slot);
         match conn.link {
             Link::Socket(id) => {
                 let slot = id.0 as u32 as usize;
@@ -161,18 +187,15 @@ impl Conns {
                 self.virtuals.insert(origin, at);
             }
         }
-        match self.free.pop() {
-            Some(slot) => self.slots[slot as usize].conn = Some(Box::new(conn)),
-            None => self.slots.push(Slot { generation: 0, conn: Some(Box::new(conn)) }),
-        }
+        self.slots[slot].conn = Some(Box::new(conn));
         at
     }
 
     /// The connection of that name, unless it is gone.
     #[inline]
     pub fn get(&mut self, at: ConnKey) -> Option<&mut Conn> {
-        let slot = self.slots.get_mut(at.0 as u32 as usize)?;
-        if slot.generation != (at.0 >> 32) as u32 {
+        let slot = self.slots.get_mut(at.slot())?;
+        if slot.generation != at.generation() {
             return None;
         }
         slot.conn.as_deref_mut()
@@ -194,10 +217,10 @@ impl Conns {
     /// Takes a connection out.
     pub fn remove(&mut self, at: ConnKey) -> Option<Box<Conn>> {
         self.get(at)?;
-        let slot = &mut self.slots[at.0 as u32 as usize];
+        let slot = &mut self.slots[at.slot()];
         let conn = slot.conn.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(at.0 as u32);
+        slot.generation = (slot.generation + 1) & ((1 << GENERATION_BITS) - 1);
+        self.free.push(at.slot());
         match conn.link {
             Link::Socket(id) => {
                 self.sockets[id.0 as u32 as usize] = None;
@@ -218,12 +241,54 @@ impl Conns {
     /// All connections.
     pub fn iter(&mut self) -> impl Iterator<Item = (ConnKey, &mut Conn)> {
         self.slots.iter_mut().enumerate().filter_map(|(index, slot)| {
-            let at = key(slot.generation, index as u32);
+            let at = ConnKey::new(slot.generation, index);
             slot.conn.as_deref_mut().map(|conn| (at, conn))
         })
     }
 }
 
-fn key(generation: u32, slot: u32) -> ConnKey {
-    ConnKey(u64::from(generation) << 32 | u64::from(slot))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conn(link: Link) -> Conn {
+        Conn::new(link, Session::new(None), 0)
+    }
+
+    #[test]
+    fn a_stale_key_finds_nothing() {
+        let mut conns = Conns::default();
+        let first = conns.insert(conn(Link::Socket(ConnId(5))));
+        assert_eq!(conns.of_socket(ConnId(5)), Some(first));
+        conns.remove(first);
+        let second = conns.insert(conn(Link::Socket(ConnId(1 << 32 | 5))));
+        assert_ne!(first, second);
+        assert!(conns.get(first).is_none() && conns.get(second).is_some());
+        assert_eq!(conns.of_socket(ConnId(5)), None);
+        assert!(second.0 < 1 << 48);
+        assert_eq!(conns.open_sockets(), 1);
+    }
+
+    #[test]
+    fn virtual_connections_are_found_by_who_asks() {
+        let mut conns = Conns::default();
+        let origin = Origin { worker: 1, conn: ConnKey(9) };
+        let at = conns.insert(conn(Link::Virtual(origin)));
+        assert_eq!(conns.of_origin(origin), Some(at));
+        assert_eq!(conns.open_sockets(), 0);
+        conns.remove(at);
+        assert_eq!(conns.of_origin(origin), None);
+    }
+
+    #[test]
+    fn the_tail_is_consumed_from_its_start() {
+        let mut conn = conn(Link::Socket(ConnId(0)));
+        conn.tail.extend_from_slice(b"abcdefgh");
+        conn.consume(3);
+        assert_eq!(&conn.tail[conn.tail_start..], b"defgh");
+        conn.consume(2);
+        assert_eq!((conn.unread(), &conn.tail[conn.tail_start..]), (3, b"fgh".as_slice()));
+        conn.consume(3);
+        assert!(conn.tail.is_empty() && conn.tail_start == 0);
+    }
 }

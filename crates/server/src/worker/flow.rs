@@ -4,28 +4,24 @@
 //! ```text
 //!  Received --feed--> session --dirty--> flush --Try--> Sent(all) --> flush again
 //!     |  (tail: what was not consumed)              `-> Sent(short) --Wait--> Sent(all)
-//!     `- too much unanswered: throttled, the loop stops receiving until half of it is gone
+//!     `- the session's window is full, or the tail: the loop stops receiving
 //! ```
 //!
 //! Always holds:
 //! - W1: one batch a connection is in the loop at most.
-//! - W2: what a connection makes the worker hold is bounded: unread bytes by [`MOST_TAIL`] and the receive buffers under way, unanswered
-//!   requests and bytes by [`MOST_WAITING`] and [`MOST_QUEUED`] and one turn's worth beyond; all together by the plan's
-//!   `pending`, beyond which the connection that has not moved for longest is closed.
+//! - W2: what a connection makes the worker hold is bounded: unread bytes by [`MOST_TAIL`] and the receive buffers under way,
+//!   answers by the session's own window; all together by the plan's `pending`, beyond which the connection that has
+//!   not moved for longest is closed.
 //! - W3: a frame that a slow reader's answer lies in is given back by copying the answer, unless few frames are so held.
 
 use senko_io::{ConnId, Piece, RecvBuf, SendBatch, SendMode};
 
 use super::Worker;
 use super::conns::{ConnKey, Link};
-use crate::session::State;
+use crate::session::{FeedState, Wait};
 
 /// Bytes received and not consumed at which the loop is told to stop receiving.
-pub(super) const MOST_TAIL: usize = 64 << 10;
-/// Requests waiting for flash or another shard at which a connection is not fed.
-const MOST_WAITING: usize = 64;
-/// Bytes of answers not yet in the loop at which a connection is not fed.
-const MOST_QUEUED: usize = 256 << 10;
+const MOST_TAIL: usize = 64 << 10;
 /// Batches kept for the next sends.
 const SPARE_BATCHES: usize = 64;
 
@@ -34,43 +30,60 @@ impl Worker {
     pub(super) fn received(&mut self, id: ConnId, data: &RecvBuf) {
         let Some(at) = self.conns.of_socket(id) else { return };
         self.core.stats.bytes_read += data.len() as u64;
+        self.news = true;
         self.input(at, data);
     }
 
     /// Takes input in: in place where nothing stands before it, else behind what does.
     pub(super) fn input(&mut self, at: ConnKey, data: &[u8]) {
-        let now = self.now_ms;
         let Some(conn) = self.conns.get(at) else { return };
         if conn.closing {
+            self.dropped(at, data.len());
             return;
         }
-        conn.last_active = now;
-        if conn.tail.is_empty() && !conn.blocked && !conn.queued && !conn.throttled {
+        conn.last_active = self.now_ms;
+        if conn.tail.is_empty() && conn.takes_input() {
             let consumed = self.feed(at, data);
             if let Some(conn) = self.conns.get(at)
                 && !conn.closing
             {
                 conn.tail.extend_from_slice(&data[consumed..]);
+            } else {
+                self.dropped(at, data.len() - consumed);
             }
         } else {
             conn.tail.extend_from_slice(data);
-            if !conn.blocked && !conn.queued && !conn.throttled {
+            // A value is taken whatever the session waits for.
+            if !conn.queued && !conn.paused {
                 self.feed_tail(at);
             }
         }
         self.settle(at);
     }
 
-    /// Feeds what lies in the tail.
-    pub(super) fn feed_tail(&mut self, at: ConnKey) {
+    /// Something that the session may have waited for has happened.
+    pub(super) fn feed_again(&mut self, at: ConnKey) {
         let Some(conn) = self.conns.get(at) else { return };
-        // The tail is lent to the session while the connection stays in its place; nothing else touches it meanwhile.
+        if !conn.queued && !conn.paused && !conn.closing {
+            self.feed_tail(at);
+        } else {
+            self.mark_dirty(at);
+        }
+        self.settle(at);
+    }
+
+    /// Feeds what lies in the tail.
+    fn feed_tail(&mut self, at: ConnKey) {
+        let Some(conn) = self.conns.get(at) else { return };
+        // The tail is taken out while the session reads it; nothing else touches it meanwhile.
         let tail = std::mem::take(&mut conn.tail);
         let start = conn.tail_start;
         let consumed = self.feed(at, &tail[start..]);
-        if let Some(conn) = self.conns.get(at)
-            && !conn.closing
-        {
+        let Some(conn) = self.conns.get(at) else { return };
+        if conn.closing {
+            conn.tail_start = 0;
+            self.dropped(at, tail.len() - start - consumed);
+        } else {
             conn.tail = tail;
             conn.consume(consumed);
         }
@@ -78,28 +91,46 @@ impl Worker {
 
     /// Gives the session bytes for one turn; the bytes consumed.
     fn feed(&mut self, at: ConnKey, data: &[u8]) -> usize {
-        let budget = self.core.shared.settings.requests_per_turn;
+        let mut budget = self.core.shared.settings.requests_per_turn;
         let Some(conn) = self.conns.get(at) else { return data.len() };
-        let fed = conn.session.feed(&mut self.core.ctx(), data, budget);
-        conn.blocked = false;
+        let fed = conn.session.feed(&mut self.core.ctx(at, conn.entry.as_deref()), data, &mut budget);
+        conn.wait = None;
         match fed.state {
             // What a session leaves unread is the start of a line or header; more than that never becomes a request.
-            State::NeedMore => conn.closing |= conn.ended || data.len() - fed.consumed > MOST_TAIL,
-            State::Turn => {
-                self.core.stats.conn_yields += 1;
-                if !conn.queued {
-                    conn.queued = true;
-                    self.run.push_back(at);
+            FeedState::NeedMore => conn.closing |= conn.ended || data.len() - fed.consumed > MOST_TAIL,
+            FeedState::Close => conn.closing = true,
+            FeedState::Blocked(wait) => {
+                conn.wait = Some(wait);
+                match wait {
+                    Wait::Turn => {
+                        self.core.stats.conn_yields += 1;
+                        conn.wait = None;
+                        conn.queued = true;
+                        self.run.push_back(at);
+                    }
+                    Wait::Memory => self.blocked.push(at),
+                    Wait::Fetch | Wait::Window => {}
                 }
             }
-            State::Blocked => {
-                conn.blocked = true;
-                self.blocked.push(at);
-            }
-            State::Close => conn.closing = true,
+        }
+        if self.core.outbox.take_congested() {
+            conn.paused = true;
+            self.paused.push(at);
+        }
+        if let Link::Virtual(_) = conn.link {
+            self.core.outbox.mesh().ran(self.index, fed.consumed);
         }
         self.mark_dirty(at);
         fed.consumed
+    }
+
+    /// Input of a connection was dropped: another worker's bytes are no longer before this one.
+    fn dropped(&mut self, at: ConnKey, bytes: usize) {
+        if let Some(conn) = self.conns.get(at)
+            && !conn.is_socket()
+        {
+            self.core.outbox.mesh().ran(self.index, bytes);
+        }
     }
 
     /// Notes that a connection may have something to send.
@@ -131,10 +162,11 @@ impl Worker {
                 let mut any = false;
                 while let Some(unit) = conn.session.replies().next_unit() {
                     any = true;
-                    self.core.router.answer(origin, unit);
+                    self.core.outbox.answer(origin, unit);
                 }
-                if any {
-                    conn.last_active = self.now_ms;
+                if any && conn.wait == Some(Wait::Window) {
+                    self.feed_again(at);
+                    return;
                 }
             }
             Link::Socket(id) => {
@@ -175,7 +207,8 @@ impl Worker {
                     conn.last_active = self.now_ms;
                 }
                 self.recycle(batch);
-                self.mark_dirty(at);
+                // What is ready goes out with the next flush; a session that waited for room may add to it before.
+                self.feed_again(at);
             }
             Ok(sent) => {
                 self.core.stats.bytes_written += sent as u64;
@@ -236,37 +269,27 @@ impl Worker {
         }
     }
 
-    /// Looks at a connection after something happened to it: is it finished, must it be held back, may it go on?
+    /// Looks at a connection after something happened to it: is it finished, should it be received from?
     pub(super) fn settle(&mut self, at: ConnKey) {
         let Some(conn) = self.conns.get(at) else { return };
         let unread = conn.unread();
-        let replies = conn.session.replies();
-        let (waiting, queued) = (replies.waiting(), replies.queued_bytes());
-        if conn.closing && !conn.sending && replies.is_empty() {
-            self.close(at);
+        if conn.closing && !conn.sending && conn.session.replies().is_empty() {
+            if conn.is_socket() {
+                self.close(at);
+            }
             return;
         }
-        if conn.throttled {
-            if waiting <= MOST_WAITING / 2 && queued <= MOST_QUEUED / 2 {
-                conn.throttled = false;
-                if unread > 0 && !conn.queued && !conn.blocked {
-                    conn.queued = true;
-                    self.run.push_back(at);
-                }
-                conn.closing |= conn.ended && unread == 0;
-            }
-        } else {
-            conn.throttled = waiting >= MOST_WAITING || queued >= MOST_QUEUED;
-        }
         if let Link::Socket(id) = conn.link {
-            let receive = !conn.closing && !conn.ended && !conn.throttled && unread <= MOST_TAIL;
+            let full = conn.wait == Some(Wait::Window) || unread > MOST_TAIL;
+            let receive = !conn.closing && !conn.ended && !conn.paused && !full;
             if receive != conn.receiving {
                 conn.receiving = receive;
                 self.core.ev.set_receiving(id, receive);
             }
         }
         // Frames and pinned memory are counted where they belong; only what is copied for this connection counts here.
-        let held = unread + conn.copied + if conn.slow_since != 0 { queued } else { 0 };
+        let queued = if conn.slow_since != 0 { conn.session.replies().queued_bytes() } else { 0 };
+        let held = unread + conn.copied + queued;
         let before = std::mem::replace(&mut conn.held, held);
         self.held = self.held + held - before;
     }
@@ -280,7 +303,6 @@ impl Worker {
             });
             let Some((at, _)) = longest else { return };
             tracing::warn!("a connection was closed: unsent answers took the memory that there is for them");
-            self.closed_for_memory += 1;
             self.close(at);
         }
     }
@@ -296,14 +318,14 @@ impl Worker {
         let Some(conn) = self.conns.get(at) else { return };
         conn.ended = true;
         // What came before is still answered: a session that has work goes on, one that waits for more never gets it.
-        conn.closing |= !conn.queued && !conn.blocked && !conn.throttled;
+        conn.closing |= conn.takes_input();
         self.settle(at);
     }
 
     /// Closes a connection at once; what it had under way ends unseen.
     pub(super) fn close(&mut self, at: ConnKey) {
         let Some(mut conn) = self.conns.remove(at) else { return };
-        conn.session.cancel(&mut self.core.ctx());
+        conn.session.cancel(&mut self.core.ctx(at, None));
         self.held -= conn.held;
         self.slow_pinned -= conn.pinned;
         // Its replies may have held frames.
@@ -311,9 +333,12 @@ impl Worker {
         match conn.link {
             Link::Socket(id) => {
                 self.core.ev.close(id);
-                self.left(at);
+                if self.core.shared.shards > 1 {
+                    self.core.outbox.gone(at);
+                }
+                self.left(conn.fd);
             }
-            Link::Virtual(_) => {}
+            Link::Virtual(_) => self.core.outbox.mesh().ran(self.index, conn.unread()),
         }
     }
 }

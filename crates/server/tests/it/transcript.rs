@@ -23,29 +23,49 @@ fn transcripts_on_memcached() {
 
 #[test]
 fn transcripts_on_senko_dram_uring() {
-    run(Kind::Senko { io: BackendChoice::Uring, flash: false });
+    run(Kind::Senko {
+        io: BackendChoice::Uring,
+        flash: false,
+    });
 }
 
 #[test]
 fn transcripts_on_senko_dram_posix() {
-    run(Kind::Senko { io: BackendChoice::Posix, flash: false });
+    run(Kind::Senko {
+        io: BackendChoice::Posix,
+        flash: false,
+    });
 }
 
 #[test]
 fn transcripts_on_senko_flash_uring() {
-    run(Kind::Senko { io: BackendChoice::Uring, flash: true });
+    run(Kind::Senko {
+        io: BackendChoice::Uring,
+        flash: true,
+    });
 }
 
 #[test]
 fn transcripts_on_senko_flash_posix() {
-    run(Kind::Senko { io: BackendChoice::Posix, flash: true });
+    run(Kind::Senko {
+        io: BackendChoice::Posix,
+        flash: true,
+    });
 }
 
 #[test]
 fn there_are_hundreds_of_exchanges() {
-    let exchanges = |case: &Case| case.steps.iter().filter(|(_, s)| matches!(s, script::Step::Exchange(_))).count();
+    let exchanges = |case: &Case| {
+        case.steps
+            .iter()
+            .filter(|(_, s)| matches!(s, script::Step::Exchange(_)))
+            .count()
+    };
     let all: usize = scripts().iter().flat_map(|s| &s.cases).map(exchanges).sum();
-    assert!(all > 700, "only {all} exchanges were found: does the folder hold all files?");
+    assert!(
+        all > 700,
+        "only {all} exchanges were found: does the folder hold all files?"
+    );
 }
 
 /// Every file, in order of name.
@@ -53,11 +73,19 @@ fn scripts() -> Vec<Script> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/transcripts");
     let mut paths: Vec<PathBuf> = Vec::new();
     for folder in ["binary", "classic", "meta"] {
-        let entries = std::fs::read_dir(root.join(folder)).expect("tests/transcripts has a folder for each protocol");
-        paths.extend(entries.map(|e| e.expect("the folder can be listed").path()).filter(|p| p.extension().is_some_and(|e| e == "txt")));
+        let entries = std::fs::read_dir(root.join(folder))
+            .expect("tests/transcripts has a folder for each protocol");
+        paths.extend(
+            entries
+                .map(|e| e.expect("the folder can be listed").path())
+                .filter(|p| p.extension().is_some_and(|e| e == "txt")),
+        );
     }
     paths.sort();
-    paths.iter().map(|p| Script::read(p).unwrap_or_else(|e| panic!("{e}"))).collect()
+    paths
+        .iter()
+        .map(|p| Script::read(p).unwrap_or_else(|e| panic!("{e}")))
+        .collect()
 }
 
 fn run(kind: Kind) {
@@ -74,12 +102,20 @@ fn run(kind: Kind) {
             if let Err(e) = play_case(kind, case, &mut target) {
                 match e {
                     Outcome::Skip(why) => return skip(kind, &why),
-                    Outcome::Fail(why) => failures.push(format!("{}:{} {}: {why}", script.name, case.line, case.name)),
+                    Outcome::Fail(why) => failures.push(format!(
+                        "{}:{} {}: {why}",
+                        script.name, case.line, case.name
+                    )),
                 }
             }
         }
     }
-    assert!(failures.is_empty(), "{} of {played} cases differ on {kind:?}:\n\n{}", failures.len(), failures.join("\n\n"));
+    assert!(
+        failures.is_empty(),
+        "{} of {played} cases differ on {kind:?}:\n\n{}",
+        failures.len(),
+        failures.join("\n\n")
+    );
 }
 
 enum Outcome {
@@ -88,7 +124,11 @@ enum Outcome {
 }
 
 /// Plays a case on the server at hand, or on a new one where that has other options or is gone.
-fn play_case(kind: Kind, case: &Case, at_hand: &mut Option<(Vec<String>, Target)>) -> Result<(), Outcome> {
+fn play_case(
+    kind: Kind,
+    case: &Case,
+    at_hand: &mut Option<(Vec<String>, Target)>,
+) -> Result<(), Outcome> {
     // A server that a transcript shut down may still answer for a moment: only one that takes the flush is used again.
     let usable = at_hand.as_mut().is_some_and(|(options, target)| {
         *options == case.options && target.alive() && target.flush().is_ok()
@@ -111,7 +151,13 @@ fn play_case(kind: Kind, case: &Case, at_hand: &mut Option<(Vec<String>, Target)
 
 /// Says why nothing ran. Where CI runs, a missing memcached is a failure; a kernel that refuses io_uring is not: CI asks for that too.
 fn skip(kind: Kind, why: &str) {
-    assert!(kind != Kind::Memcached || std::env::var("CI").as_deref() != Ok("true"), "{why}");
+    assert!(
+        kind != Kind::Memcached || std::env::var("CI").as_deref() != Ok("true"),
+        "{why}"
+    );
     // Past the test harness, which keeps what passing tests print to itself.
-    drop(writeln!(std::io::stderr(), "skipped: transcripts on {kind:?}: {why}"));
+    drop(writeln!(
+        std::io::stderr(),
+        "skipped: transcripts on {kind:?}: {why}"
+    ));
 }

@@ -23,9 +23,16 @@ struct Line {
 
 impl Line {
     fn open(target: &Target) -> Result<Line, String> {
-        let stream = target.connect().map_err(|e| format!("cannot connect: {e}"))?;
+        let stream = target
+            .connect()
+            .map_err(|e| format!("cannot connect: {e}"))?;
         stream.set_nodelay(true).map_err(|e| e.to_string())?;
-        Ok(Line { stream, received: Vec::new(), ended: false, binary: None })
+        Ok(Line {
+            stream,
+            received: Vec::new(),
+            ended: false,
+            binary: None,
+        })
     }
 
     /// Waits for more bytes; false at the end of the stream or of the patience.
@@ -35,11 +42,17 @@ impl Line {
             return false;
         }
         let mut buffer = [0u8; 65536];
-        self.stream.set_read_timeout(Some(left)).expect("the time left is not zero");
+        self.stream
+            .set_read_timeout(Some(left))
+            .expect("the time left is not zero");
         match self.stream.read(&mut buffer) {
             Ok(0) => self.ended = true,
             Ok(n) => self.received.extend_from_slice(&buffer[..n]),
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {}
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                ) => {}
             Err(_) => self.ended = true,
         }
         !self.ended
@@ -72,7 +85,9 @@ pub fn play(case: &Case, target: &mut Target) -> Result<(), String> {
             Step::Sleep(seconds) => target.sleep(*seconds),
             Step::Demote => target.demote().map_err(at)?,
             Step::Closed => {
-                let line = lines.get_mut(&current).ok_or_else(|| at("no connection to be closed".to_owned()))?;
+                let line = lines
+                    .get_mut(&current)
+                    .ok_or_else(|| at("no connection to be closed".to_owned()))?;
                 closed(line).map_err(at)?;
             }
             Step::Exchange(exchange) => {
@@ -80,7 +95,11 @@ pub fn play(case: &Case, target: &mut Target) -> Result<(), String> {
                     lines.insert(current.clone(), Line::open(target).map_err(at)?);
                 }
                 let line = lines.get_mut(&current).expect("was just made");
-                let expected = if target.is_reference() { &exchange.memcached } else { &exchange.senko };
+                let expected = if target.is_reference() {
+                    &exchange.memcached
+                } else {
+                    &exchange.senko
+                };
                 run(line, exchange, expected, &mut numbers).map_err(at)?;
             }
         }
@@ -93,7 +112,12 @@ pub fn play(case: &Case, target: &mut Target) -> Result<(), String> {
     Ok(())
 }
 
-fn run(line: &mut Line, exchange: &Exchange, expected: &Expected, numbers: &mut Numbers) -> Result<(), String> {
+fn run(
+    line: &mut Line,
+    exchange: &Exchange,
+    expected: &Expected,
+    numbers: &mut Numbers,
+) -> Result<(), String> {
     let mut bytes = Vec::new();
     for sent in &exchange.sent {
         match sent {
@@ -106,7 +130,9 @@ fn run(line: &mut Line, exchange: &Exchange, expected: &Expected, numbers: &mut 
     let outcome = match expected {
         Expected::Texts(text) => expect_text(line, text, numbers),
         Expected::Somewhere(texts) => expect_somewhere(line, texts, numbers),
-        Expected::Packets(packets) => packets.iter().try_for_each(|p| expect_packet(line, p, numbers)),
+        Expected::Packets(packets) => packets
+            .iter()
+            .try_for_each(|p| expect_packet(line, p, numbers)),
     };
     outcome.map_err(|e| format!("{e}\n    sent     {}", show(&bytes)))
 }
@@ -115,7 +141,9 @@ fn run(line: &mut Line, exchange: &Exchange, expected: &Expected, numbers: &mut 
 fn send(line: &mut Line, bytes: &[u8]) -> Result<(), String> {
     let mut writer = line.stream.try_clone().map_err(|e| e.to_string())?;
     if bytes.len() < 32 * 1024 {
-        return writer.write_all(bytes).map_err(|e| format!("cannot send: {e}"));
+        return writer
+            .write_all(bytes)
+            .map_err(|e| format!("cannot send: {e}"));
     }
     std::thread::scope(|scope| {
         let sending = scope.spawn(move || writer.write_all(bytes));
@@ -145,34 +173,53 @@ fn expect_text(line: &mut Line, text: &Text, numbers: &mut Numbers) -> Result<()
         }
     }
     // What else comes within a moment makes the message clearer.
-    while line.more(Instant::now() + Duration::from_millis(50)) && line.received.len() < 4096 && Instant::now() < until {}
+    while line.more(Instant::now() + Duration::from_millis(50))
+        && line.received.len() < 4096
+        && Instant::now() < until
+    {}
     let end = if line.ended { " (and closed)" } else { "" };
-    Err(format!("\n    expected {}\n    got      {}{end}", show_text(text, numbers), show(&line.received)))
+    Err(format!(
+        "\n    expected {}\n    got      {}{end}",
+        show_text(text, numbers),
+        show(&line.received)
+    ))
 }
 
 fn expect_somewhere(line: &mut Line, texts: &[Text], numbers: &mut Numbers) -> Result<(), String> {
     let until = Instant::now() + PATIENCE;
     let end = loop {
-        let at = line.received.windows(5).enumerate().find(|(i, w)| *w == b"END\r\n" && (*i == 0 || line.received[i - 1] == b'\n'));
+        let at = line
+            .received
+            .windows(5)
+            .enumerate()
+            .find(|(i, w)| *w == b"END\r\n" && (*i == 0 || line.received[i - 1] == b'\n'));
         if let Some((i, _)) = at {
             break i + 5;
         }
         if !line.more(until) {
-            return Err(format!("\n    expected lines that end with END\n    got      {}", show(&line.received)));
+            return Err(format!(
+                "\n    expected lines that end with END\n    got      {}",
+                show(&line.received)
+            ));
         }
     };
     let answer: Vec<u8> = line.received.drain(..end).collect();
     for text in texts {
-        let found = answer.split_inclusive(|b| *b == b'\n').any(|l| {
-            fits(text, l.strip_suffix(b"\r\n").unwrap_or(l), numbers)
-        });
+        let found = answer
+            .split_inclusive(|b| *b == b'\n')
+            .any(|l| fits(text, l.strip_suffix(b"\r\n").unwrap_or(l), numbers));
         if !found {
             let name = show_text(text, numbers);
             let stem: Vec<u8> = match text.first() {
                 Some(Token::Bytes(b)) => b.rsplitn(2, |c| *c == b' ').last().unwrap_or(b).to_vec(),
                 _ => Vec::new(),
             };
-            let near: Vec<String> = answer.split(|b| *b == b'\n').filter(|l| l.starts_with(&stem)).map(show).take(5).collect();
+            let near: Vec<String> = answer
+                .split(|b| *b == b'\n')
+                .filter(|l| l.starts_with(&stem))
+                .map(show)
+                .take(5)
+                .collect();
             return Err(format!("\n    missing  {name}\n    near it  {near:?}"));
         }
     }
@@ -183,20 +230,26 @@ fn expect_packet(line: &mut Line, packet: &Packet, numbers: &mut Numbers) -> Res
     let until = Instant::now() + PATIENCE;
     let length = loop {
         if line.received.len() >= 24 {
-            let body = u32::from_be_bytes(line.received[8..12].try_into().expect("four bytes")) as usize;
+            let body =
+                u32::from_be_bytes(line.received[8..12].try_into().expect("four bytes")) as usize;
             if line.received.len() >= 24 + body {
                 break 24 + body;
             }
         }
         if !line.more(until) {
-            return Err(format!("\n    expected {packet:?}\n    got      {}", show(&line.received)));
+            return Err(format!(
+                "\n    expected {packet:?}\n    got      {}",
+                show(&line.received)
+            ));
         }
     };
     let bytes: Vec<u8> = line.received.drain(..length).collect();
     let key_len = usize::from(u16::from_be_bytes([bytes[2], bytes[3]]));
     let extras_end = (24 + usize::from(bytes[4])).min(length);
     let key_end = (extras_end + key_len).min(length);
-    let cas = u64::from_be_bytes(bytes[16..24].try_into().expect("eight bytes")).to_string().into_bytes();
+    let cas = u64::from_be_bytes(bytes[16..24].try_into().expect("eight bytes"))
+        .to_string()
+        .into_bytes();
     let cas_ok = fits(&packet.cas, &cas, numbers);
     let value = &bytes[key_end..];
     let value_ok = fits(&packet.value, value, numbers);
@@ -227,9 +280,16 @@ fn closed(line: &mut Line) -> Result<(), String> {
     let until = Instant::now() + PATIENCE;
     while line.more(until) {}
     if !line.received.is_empty() {
-        return Err(format!("the server sent {} before it closed", show(&line.received)));
+        return Err(format!(
+            "the server sent {} before it closed",
+            show(&line.received)
+        ));
     }
-    if line.ended { Ok(()) } else { Err("the server did not close the connection".to_owned()) }
+    if line.ended {
+        Ok(())
+    } else {
+        Err("the server did not close the connection".to_owned())
+    }
 }
 
 /// A no-op is answered, with nothing before its answer.
@@ -238,18 +298,31 @@ fn still_in_step(line: &mut Line) -> Result<(), String> {
         let mut noop = vec![0u8; 24];
         (noop[0], noop[1], noop[15]) = (0x80, 0x0a, 0x77);
         send(line, &noop)?;
-        let packet = Packet { op: 0x0a, opaque: 0x77, cas: vec![Token::Bytes(b"0".to_vec())], ..Packet::default() };
+        let packet = Packet {
+            op: 0x0a,
+            opaque: 0x77,
+            cas: vec![Token::Bytes(b"0".to_vec())],
+            ..Packet::default()
+        };
         return expect_packet(line, &packet, &mut Numbers::new());
     }
     send(line, b"mn\r\n")?;
-    expect_text(line, &vec![Token::Bytes(b"MN\r\n".to_vec())], &mut Numbers::new())
+    expect_text(
+        line,
+        &vec![Token::Bytes(b"MN\r\n".to_vec())],
+        &mut Numbers::new(),
+    )
 }
 
 fn write_text(text: &Text, numbers: &Numbers, out: &mut Vec<u8>) -> Result<(), String> {
     for token in text {
         match token {
             Token::Bytes(bytes) => out.extend_from_slice(bytes),
-            Token::Num(name) => out.extend_from_slice(numbers.get(name).ok_or_else(|| format!("no number {name:?} so far"))?),
+            Token::Num(name) => out.extend_from_slice(
+                numbers
+                    .get(name)
+                    .ok_or_else(|| format!("no number {name:?} so far"))?,
+            ),
             other => return Err(format!("{other:?} cannot be sent")),
         }
     }
@@ -260,10 +333,17 @@ fn write_packet(packet: &Packet, numbers: &Numbers, out: &mut Vec<u8>) -> Result
     let (mut value, mut cas) = (Vec::new(), Vec::new());
     write_text(&packet.value, numbers, &mut value)?;
     write_text(&packet.cas, numbers, &mut cas)?;
-    let cas: u64 = String::from_utf8_lossy(&cas).parse().map_err(|_| "the cas is not a number".to_owned())?;
+    let cas: u64 = String::from_utf8_lossy(&cas)
+        .parse()
+        .map_err(|_| "the cas is not a number".to_owned())?;
     let body = packet.extras.len() + packet.key.len() + value.len();
     out.extend_from_slice(&[0x80, packet.op]);
-    out.extend_from_slice(&packet.key_len.unwrap_or(packet.key.len() as u16).to_be_bytes());
+    out.extend_from_slice(
+        &packet
+            .key_len
+            .unwrap_or(packet.key.len() as u16)
+            .to_be_bytes(),
+    );
     out.extend_from_slice(&[packet.extras.len() as u8, packet.data_type]);
     out.extend_from_slice(&packet.status.to_be_bytes());
     out.extend_from_slice(&packet.body_len.unwrap_or(body as u32).to_be_bytes());
@@ -285,7 +365,9 @@ fn fits(text: &Text, bytes: &[u8], numbers: &mut Numbers) -> bool {
 
 /// Compares; [`Token::Any`] is tried from the shortest on.
 fn matches(text: &[Token], bytes: &[u8], numbers: &mut Numbers) -> Match {
-    let Some(token) = text.first() else { return Match::Full(0) };
+    let Some(token) = text.first() else {
+        return Match::Full(0);
+    };
     let rest = &text[1..];
     let then = |used: usize, numbers: &mut Numbers| match matches(rest, &bytes[used..], numbers) {
         Match::Full(n) => Match::Full(used + n),
@@ -303,8 +385,15 @@ fn matches(text: &[Token], bytes: &[u8], numbers: &mut Numbers) -> Match {
             }
         }
         Token::Any => {
-            let longest = bytes.iter().position(|b| matches!(b, b'\r' | b'\n')).unwrap_or(bytes.len());
-            let mut outcome = if longest == bytes.len() { Match::Partial } else { Match::No };
+            let longest = bytes
+                .iter()
+                .position(|b| matches!(b, b'\r' | b'\n'))
+                .unwrap_or(bytes.len());
+            let mut outcome = if longest == bytes.len() {
+                Match::Partial
+            } else {
+                Match::No
+            };
             for used in 0..=longest {
                 match then(used, numbers) {
                     Match::Full(n) => return Match::Full(n),
@@ -316,7 +405,10 @@ fn matches(text: &[Token], bytes: &[u8], numbers: &mut Numbers) -> Match {
         }
         _ => {
             let sign = usize::from(bytes.first() == Some(&b'-'));
-            let digits = bytes[sign..].iter().take_while(|b| b.is_ascii_digit()).count();
+            let digits = bytes[sign..]
+                .iter()
+                .take_while(|b| b.is_ascii_digit())
+                .count();
             let number = &bytes[..sign + digits];
             // The last digit so far may not be the last of the number.
             if number.len() == bytes.len() {
@@ -332,10 +424,16 @@ fn matches(text: &[Token], bytes: &[u8], numbers: &mut Numbers) -> Match {
 
 fn number_fits(token: &Token, number: &[u8], numbers: &mut Numbers) -> bool {
     match token {
-        Token::Range(low, high) => {
-            std::str::from_utf8(number).ok().and_then(|t| t.parse::<i64>().ok()).is_some_and(|n| (*low..=*high).contains(&n))
+        Token::Range(low, high) => std::str::from_utf8(number)
+            .ok()
+            .and_then(|t| t.parse::<i64>().ok())
+            .is_some_and(|n| (*low..=*high).contains(&n)),
+        Token::Num(name) => {
+            *numbers
+                .entry(name.clone())
+                .or_insert_with(|| number.to_vec())
+                == number
         }
-        Token::Num(name) => *numbers.entry(name.clone()).or_insert_with(|| number.to_vec()) == number,
         Token::Not(name) => numbers.get(name).is_some_and(|n| n != number),
         _ => true,
     }
@@ -348,7 +446,12 @@ fn show(bytes: impl AsRef<[u8]>) -> String {
         return bytes.escape_ascii().to_string();
     }
     let (start, end) = (&bytes[..300], &bytes[bytes.len() - 100..]);
-    format!("{} ...{} bytes... {}", start.escape_ascii(), bytes.len() - 400, end.escape_ascii())
+    format!(
+        "{} ...{} bytes... {}",
+        start.escape_ascii(),
+        bytes.len() - 400,
+        end.escape_ascii()
+    )
 }
 
 fn show_text(text: &Text, numbers: &Numbers) -> String {
@@ -368,22 +471,52 @@ fn show_text(text: &Text, numbers: &Numbers) -> String {
 
 #[test]
 fn text_matches_in_parts() {
-    let text = vec![Token::Bytes(b"a ".to_vec()), Token::Number, Token::Bytes(b"\r\n".to_vec())];
+    let text = vec![
+        Token::Bytes(b"a ".to_vec()),
+        Token::Number,
+        Token::Bytes(b"\r\n".to_vec()),
+    ];
     let mut numbers = Numbers::new();
     for part in ["", "a", "a ", "a 1", "a 12\r"] {
-        assert!(matches!(matches(&text, part.as_bytes(), &mut numbers), Match::Partial), "{part:?}");
+        assert!(
+            matches!(
+                matches(&text, part.as_bytes(), &mut numbers),
+                Match::Partial
+            ),
+            "{part:?}"
+        );
     }
-    assert!(matches!(matches(&text, b"a 12\r\nrest", &mut numbers), Match::Full(6)));
+    assert!(matches!(
+        matches(&text, b"a 12\r\nrest", &mut numbers),
+        Match::Full(6)
+    ));
     assert!(matches!(matches(&text, b"a x", &mut numbers), Match::No));
     assert!(matches!(matches(&text, b"b", &mut numbers), Match::No));
 }
 
 #[test]
 fn numbers_are_remembered() {
-    let text = vec![Token::Num("a".into()), Token::Bytes(b" ".to_vec()), Token::Num("a".into()), Token::Bytes(b"\n".to_vec())];
-    assert!(matches!(matches(&text, b"7 7\n", &mut Numbers::new()), Match::Full(4)));
-    assert!(matches!(matches(&text, b"7 8\n", &mut Numbers::new()), Match::No));
+    let text = vec![
+        Token::Num("a".into()),
+        Token::Bytes(b" ".to_vec()),
+        Token::Num("a".into()),
+        Token::Bytes(b"\n".to_vec()),
+    ];
+    assert!(matches!(
+        matches(&text, b"7 7\n", &mut Numbers::new()),
+        Match::Full(4)
+    ));
+    assert!(matches!(
+        matches(&text, b"7 8\n", &mut Numbers::new()),
+        Match::No
+    ));
     let any = vec![Token::Any, Token::Bytes(b"END\r\n".to_vec())];
-    assert!(matches!(matches(&any, b"xENDEND\r\n", &mut Numbers::new()), Match::Full(9)));
-    assert!(matches!(matches(&any, b"x\r\nEND\r\n", &mut Numbers::new()), Match::No));
+    assert!(matches!(
+        matches(&any, b"xENDEND\r\n", &mut Numbers::new()),
+        Match::Full(9)
+    ));
+    assert!(matches!(
+        matches(&any, b"x\r\nEND\r\n", &mut Numbers::new()),
+        Match::No
+    ));
 }

@@ -101,7 +101,10 @@ impl Script {
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Script, String> {
         let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let folder = path.parent().and_then(|p| p.file_name()).unwrap_or_default();
+        let folder = path
+            .parent()
+            .and_then(|p| p.file_name())
+            .unwrap_or_default();
         let file = path.file_name().unwrap_or_default();
         let name = format!("{}/{}", folder.to_string_lossy(), file.to_string_lossy());
         let cases = parse(&text).map_err(|e| format!("{name}:{e}"))?;
@@ -136,11 +139,17 @@ fn parse(text: &str) -> Result<Vec<Case>, String> {
         }
         if let Some(name) = line.strip_prefix("@case ") {
             finish(&mut cases, &mut open).map_err(fail)?;
-            cases.push(Case { name: name.to_owned(), line: number, ..Case::default() });
+            cases.push(Case {
+                name: name.to_owned(),
+                line: number,
+                ..Case::default()
+            });
             continue;
         }
         if cases.is_empty() {
-            return Err(format!("{number}: nothing but comments may stand before the first @case"));
+            return Err(format!(
+                "{number}: nothing but comments may stand before the first @case"
+            ));
         }
         if is_sent(line) {
             if !open.answers.is_empty() || open.silent {
@@ -182,7 +191,10 @@ fn directive(case: &mut Case, number: usize, line: &str) -> Result<(), String> {
         "@differs" if !rest.is_empty() => return Ok(()),
         "@conn" if !rest.is_empty() => Step::Connection(rest.to_owned()),
         "@pause" => Step::Pause,
-        "@sleep" => Step::Sleep(rest.parse().map_err(|_| "@sleep takes seconds".to_owned())?),
+        "@sleep" => Step::Sleep(
+            rest.parse()
+                .map_err(|_| "@sleep takes seconds".to_owned())?,
+        ),
         "@demote" => Step::Demote,
         "@closed" => Step::Closed,
         _ => return Err(format!("unknown directive {line:?}")),
@@ -195,27 +207,67 @@ fn directive(case: &mut Case, number: usize, line: &str) -> Result<(), String> {
 fn finish(cases: &mut [Case], open: &mut Open) -> Result<(), String> {
     let open = std::mem::take(open);
     if open.sent.is_empty() {
-        return if open.answers.is_empty() { Ok(()) } else { Err("an answer to nothing".to_owned()) };
+        return if open.answers.is_empty() {
+            Ok(())
+        } else {
+            Err("an answer to nothing".to_owned())
+        };
     }
     if open.answers.is_empty() && !open.silent {
-        return Err(format!("line {} has no answer: write <- if there is none", open.line));
+        return Err(format!(
+            "line {} has no answer: write <- if there is none",
+            open.line
+        ));
     }
     let memcached = answer_for('m', &open.answers)?;
     let senko = answer_for('s', &open.answers)?;
-    let case = cases.last_mut().ok_or("an exchange before the first @case")?;
-    case.steps.push((open.line, Step::Exchange(Box::new(Exchange { sent: open.sent, memcached, senko }))));
+    let case = cases
+        .last_mut()
+        .ok_or("an exchange before the first @case")?;
+    case.steps.push((
+        open.line,
+        Step::Exchange(Box::new(Exchange {
+            sent: open.sent,
+            memcached,
+            senko,
+        })),
+    ));
     Ok(())
 }
 
 fn answer_for(server: char, answers: &[(Option<char>, Answer)]) -> Result<Expected, String> {
-    let mine: Vec<&Answer> = answers.iter().filter(|(who, _)| who.is_none_or(|c| c == server)).map(|(_, a)| a).collect();
-    let packets: Vec<Packet> =
-        mine.iter().filter_map(|a| if let Answer::Packet(p) = a { Some(p.clone()) } else { None }).collect();
+    let mine: Vec<&Answer> = answers
+        .iter()
+        .filter(|(who, _)| who.is_none_or(|c| c == server))
+        .map(|(_, a)| a)
+        .collect();
+    let packets: Vec<Packet> = mine
+        .iter()
+        .filter_map(|a| {
+            if let Answer::Packet(p) = a {
+                Some(p.clone())
+            } else {
+                None
+            }
+        })
+        .collect();
     if !packets.is_empty() {
-        return if packets.len() == mine.len() { Ok(Expected::Packets(packets)) } else { Err("packets and text in one answer".to_owned()) };
+        return if packets.len() == mine.len() {
+            Ok(Expected::Packets(packets))
+        } else {
+            Err("packets and text in one answer".to_owned())
+        };
     }
-    let somewhere: Vec<Text> =
-        mine.iter().filter_map(|a| if let Answer::Somewhere(t) = a { Some(t.clone()) } else { None }).collect();
+    let somewhere: Vec<Text> = mine
+        .iter()
+        .filter_map(|a| {
+            if let Answer::Somewhere(t) = a {
+                Some(t.clone())
+            } else {
+                None
+            }
+        })
+        .collect();
     if !somewhere.is_empty() {
         return Ok(Expected::Somewhere(somewhere));
     }
@@ -231,7 +283,10 @@ fn answer_for(server: char, answers: &[(Option<char>, Answer)]) -> Result<Expect
 }
 
 fn is_sent(line: &str) -> bool {
-    line == ">" || ["> ", ">> ", "b> ", "x> "].iter().any(|p| line.starts_with(p))
+    line == ">"
+        || ["> ", ">> ", "b> ", "x> "]
+            .iter()
+            .any(|p| line.starts_with(p))
 }
 
 fn parse_sent(line: &str) -> Result<Sent, String> {
@@ -244,7 +299,9 @@ fn parse_sent(line: &str) -> Result<Sent, String> {
     if let Some(rest) = line.strip_prefix(">> ") {
         return Ok(Sent::Text(parse_text(rest)?));
     }
-    Ok(Sent::Text(with_line_end(parse_text(line[1..].strip_prefix(' ').unwrap_or(""))?)))
+    Ok(Sent::Text(with_line_end(parse_text(
+        line[1..].strip_prefix(' ').unwrap_or(""),
+    )?)))
 }
 
 fn parse_expected(line: &str) -> Result<(Option<char>, Answer), String> {
@@ -332,23 +389,61 @@ fn wildcard(rest: &str) -> Result<(Token, usize), String> {
         Token::Not(name.to_owned())
     } else {
         let (low, high) = inner.split_once("..").ok_or_else(bad)?;
-        Token::Range(low.parse().map_err(|_| bad())?, high.parse().map_err(|_| bad())?)
+        Token::Range(
+            low.parse().map_err(|_| bad())?,
+            high.parse().map_err(|_| bad())?,
+        )
     };
     Ok((token, end + 1))
 }
 
 /// The names of the binary protocol's commands, by number.
 const OPS: [&str; 31] = [
-    "get", "set", "add", "replace", "delete", "increment", "decrement", "quit", "flush", "getq", "noop", "version", "getk", "getkq",
-    "append", "prepend", "stat", "setq", "addq", "replaceq", "deleteq", "incrementq", "decrementq", "quitq", "flushq", "appendq",
-    "prependq", "verbosity", "touch", "gat", "gatq",
+    "get",
+    "set",
+    "add",
+    "replace",
+    "delete",
+    "increment",
+    "decrement",
+    "quit",
+    "flush",
+    "getq",
+    "noop",
+    "version",
+    "getk",
+    "getkq",
+    "append",
+    "prepend",
+    "stat",
+    "setq",
+    "addq",
+    "replaceq",
+    "deleteq",
+    "incrementq",
+    "decrementq",
+    "quitq",
+    "flushq",
+    "appendq",
+    "prependq",
+    "verbosity",
+    "touch",
+    "gat",
+    "gatq",
 ];
 
 fn parse_packet(line: &str) -> Result<Packet, String> {
-    let mut packet = Packet { cas: vec![Token::Bytes(b"0".to_vec())], ..Packet::default() };
+    let mut packet = Packet {
+        cas: vec![Token::Bytes(b"0".to_vec())],
+        ..Packet::default()
+    };
     for word in line.split_whitespace() {
-        let (field, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is not field=value"))?;
-        let number = |radix| u64::from_str_radix(value, radix).map_err(|_| format!("{word:?} is not a number"));
+        let (field, value) = word
+            .split_once('=')
+            .ok_or_else(|| format!("{word:?} is not field=value"))?;
+        let number = |radix| {
+            u64::from_str_radix(value, radix).map_err(|_| format!("{word:?} is not a number"))
+        };
         match field {
             "op" => packet.op = op_number(value)?,
             "status" => packet.status = number(16)? as u16,
@@ -391,7 +486,12 @@ fn hex(text: &str) -> Result<Vec<u8>, String> {
     if !text.is_ascii() || !text.len().is_multiple_of(2) {
         return Err(format!("{text:?} is not hex"));
     }
-    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).map_err(|_| format!("{text:?} is not hex"))).collect()
+    (0..text.len())
+        .step_by(2)
+        .map(|i| {
+            u8::from_str_radix(&text[i..i + 2], 16).map_err(|_| format!("{text:?} is not hex"))
+        })
+        .collect()
 }
 
 #[test]
@@ -404,15 +504,29 @@ fn reads_every_kind_of_line() {
     assert_eq!(cases.len(), 1);
     assert_eq!(cases[0].options, ["-F", "-I", "2m"]);
     assert_eq!(cases[0].steps.len(), 5);
-    let Step::Exchange(first) = &cases[0].steps[0].1 else { panic!("not an exchange") };
-    assert_eq!(first.sent, [Sent::Text(vec![Token::Bytes(b"get kkk \r\n".to_vec())])]);
-    let Step::Exchange(second) = &cases[0].steps[1].1 else { panic!("not an exchange") };
+    let Step::Exchange(first) = &cases[0].steps[0].1 else {
+        panic!("not an exchange")
+    };
+    assert_eq!(
+        first.sent,
+        [Sent::Text(vec![Token::Bytes(b"get kkk \r\n".to_vec())])]
+    );
+    let Step::Exchange(second) = &cases[0].steps[1].1 else {
+        panic!("not an exchange")
+    };
     assert_ne!(second.memcached, second.senko);
 }
 
 #[test]
 fn refuses_what_it_does_not_know() {
-    for bad in ["> get k", "@case a\n> get k\n", "@case a\n@nothing\n", "@case a\n> \\q\n<-\n", "@case a\n> k\n< <what>\n", "@case a\nhello\n"] {
+    for bad in [
+        "> get k",
+        "@case a\n> get k\n",
+        "@case a\n@nothing\n",
+        "@case a\n> \\q\n<-\n",
+        "@case a\n> k\n< <what>\n",
+        "@case a\nhello\n",
+    ] {
         assert!(parse(bad).is_err(), "{bad:?} was taken");
     }
 }

@@ -36,8 +36,17 @@ pub enum NoTarget {
 
 /// A running server.
 pub enum Target {
-    Memcached { child: Child, port: u16 },
-    Senko { server: Option<RunningServer>, port: u16, clock: Arc<AtomicU64>, flash: Option<PathBuf>, filler: u64 },
+    Memcached {
+        child: Child,
+        port: u16,
+    },
+    Senko {
+        server: Option<RunningServer>,
+        port: u16,
+        clock: Arc<AtomicU64>,
+        flash: Option<PathBuf>,
+        filler: u64,
+    },
 }
 
 impl Target {
@@ -64,7 +73,9 @@ impl Target {
     pub fn alive(&mut self) -> bool {
         match self {
             Target::Memcached { child, .. } => matches!(child.try_wait(), Ok(None)),
-            Target::Senko { server, .. } => server.as_ref().is_some_and(|s| !s.control().draining()),
+            Target::Senko { server, .. } => {
+                server.as_ref().is_some_and(|s| !s.control().draining())
+            }
         }
     }
 
@@ -87,7 +98,9 @@ impl Target {
     /// Moves what is in DRAM to flash, by storing other items until nothing but those is in DRAM. Items leave DRAM within their size
     /// class, so the others have the sizes of those that are to go.
     pub fn demote(&mut self) -> Result<(), String> {
-        let Target::Senko { flash: Some(_), .. } = self else { return Ok(()) };
+        let Target::Senko { flash: Some(_), .. } = self else {
+            return Ok(());
+        };
         let mut stream = self.connect().map_err(|e| e.to_string())?;
         let until = Instant::now() + Duration::from_secs(20);
         loop {
@@ -106,13 +119,20 @@ impl Target {
 
     /// Stores items of about `size` bytes each, a few megabytes in all.
     fn fill(&mut self, stream: &mut TcpStream, size: usize) -> Result<(), String> {
-        let Target::Senko { filler, .. } = self else { return Ok(()) };
+        let Target::Senko { filler, .. } = self else {
+            return Ok(());
+        };
         let value = vec![b'.'; size.saturating_sub(FILLER_OVERHEAD)];
         let count = ((8 << 20) / (size + 1)).clamp(4, 20_000);
         let mut batch = Vec::new();
         for _ in 0..count {
             *filler += 1;
-            let _ = write!(batch, "set filler:{:010} 0 0 {} noreply\r\n", *filler, value.len());
+            let _ = write!(
+                batch,
+                "set filler:{:010} 0 0 {} noreply\r\n",
+                *filler,
+                value.len()
+            );
             batch.extend_from_slice(&value);
             batch.extend_from_slice(b"\r\n");
             if batch.len() > 1 << 20 {
@@ -157,8 +177,14 @@ fn resident(stream: &mut TcpStream) -> Result<Vec<usize>, String> {
     let dump = ask(stream, b"lru_crawler metadump all\r\n", b"END\r\n")?;
     let dump = String::from_utf8_lossy(&dump);
     let mut sizes = Vec::new();
-    for line in dump.lines().filter(|l| l.starts_with("key=") && !l.starts_with("key=filler")) {
-        let size = line.split(' ').find_map(|w| w.strip_prefix("size=")).and_then(|n| n.parse().ok());
+    for line in dump
+        .lines()
+        .filter(|l| l.starts_with("key=") && !l.starts_with("key=filler"))
+    {
+        let size = line
+            .split(' ')
+            .find_map(|w| w.strip_prefix("size="))
+            .and_then(|n| n.parse().ok());
         sizes.push(size.ok_or_else(|| format!("no size in {line:?}"))?);
     }
     sizes.sort_unstable();
@@ -168,12 +194,18 @@ fn resident(stream: &mut TcpStream) -> Result<Vec<usize>, String> {
 
 /// Sends, and reads until the answer ends with `end`.
 fn ask(stream: &mut TcpStream, request: &[u8], end: &[u8]) -> Result<Vec<u8>, String> {
-    stream.set_read_timeout(Some(Duration::from_secs(20))).map_err(|e| e.to_string())?;
-    stream.write_all(request).map_err(|e| format!("cannot send: {e}"))?;
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .map_err(|e| e.to_string())?;
+    stream
+        .write_all(request)
+        .map_err(|e| format!("cannot send: {e}"))?;
     let mut answer = Vec::new();
     let mut buffer = vec![0; 1 << 16];
     while !answer.ends_with(end) {
-        let n = stream.read(&mut buffer).map_err(|e| format!("no answer to the test's own request: {e}"))?;
+        let n = stream
+            .read(&mut buffer)
+            .map_err(|e| format!("no answer to the test's own request: {e}"))?;
         if n == 0 {
             return Err("the server closed the test's own connection".to_owned());
         }
@@ -185,18 +217,35 @@ fn ask(stream: &mut TcpStream, request: &[u8], end: &[u8]) -> Result<Vec<u8>, St
 fn start_memcached(options: &[String]) -> Result<Target, NoTarget> {
     let port = free_port().map_err(|e| NoTarget::Failed(e.to_string()))?;
     let mut command = Command::new("memcached");
-    command.args(["-l", "127.0.0.1", "-U", "0", "-m", "64", "-p", &port.to_string()]);
+    command.args([
+        "-l",
+        "127.0.0.1",
+        "-U",
+        "0",
+        "-m",
+        "64",
+        "-p",
+        &port.to_string(),
+    ]);
     // As root it wants to be told whom to become; as anyone else it must not be.
     if is_root() {
         command.args(["-u", "root"]);
     }
-    command.args(options).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let child = command.spawn().map_err(|e| NoTarget::Missing(format!("memcached cannot be run: {e}")))?;
+    command
+        .args(options)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let child = command
+        .spawn()
+        .map_err(|e| NoTarget::Missing(format!("memcached cannot be run: {e}")))?;
     let mut target = Target::Memcached { child, port };
     let until = Instant::now() + Duration::from_secs(10);
     while target.connect().is_err() {
         if !target.alive() || Instant::now() > until {
-            return Err(NoTarget::Failed(format!("memcached {options:?} did not start")));
+            return Err(NoTarget::Failed(format!(
+                "memcached {options:?} did not start"
+            )));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -210,15 +259,26 @@ fn is_root() -> bool {
 }
 
 fn start_senko(io: BackendChoice, flash: bool, options: &[String]) -> Result<Target, NoTarget> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_millis() as u64);
     let clock = Arc::new(AtomicU64::new(now));
     let path = flash.then(flash_path);
     let mut settings = Settings {
         listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
         memory: if flash { FLASH_MEMORY } else { 256 << 20 },
         max_connections: 64,
-        flash: path.iter().map(|p| FlashSpec { path: p.clone(), bytes: FLASH_BYTES }).collect(),
-        admission: Admission { rule: AdmissionRule::All, budget: None },
+        flash: path
+            .iter()
+            .map(|p| FlashSpec {
+                path: p.clone(),
+                bytes: FLASH_BYTES,
+            })
+            .collect(),
+        admission: Admission {
+            rule: AdmissionRule::All,
+            budget: None,
+        },
         io,
         clock: Some(Arc::clone(&clock)),
         ..Settings::default()
@@ -226,11 +286,21 @@ fn start_senko(io: BackendChoice, flash: bool, options: &[String]) -> Result<Tar
     apply(&mut settings, options).map_err(NoTarget::Failed)?;
     let server = match Server::start(settings) {
         Ok(server) => server,
-        Err(e) if io == BackendChoice::Uring && e.to_string().contains("io_uring") => return Err(NoTarget::Missing(e.to_string())),
+        Err(e) if io == BackendChoice::Uring && e.to_string().contains("io_uring") => {
+            return Err(NoTarget::Missing(e.to_string()));
+        }
         Err(e) => return Err(NoTarget::Failed(e.to_string())),
     };
-    let port = server.local_port().ok_or_else(|| NoTarget::Failed("the server has no port".to_owned()))?;
-    Ok(Target::Senko { server: Some(server), port, clock, flash: path, filler: 0 })
+    let port = server
+        .local_port()
+        .ok_or_else(|| NoTarget::Failed("the server has no port".to_owned()))?;
+    Ok(Target::Senko {
+        server: Some(server),
+        port,
+        clock,
+        flash: path,
+        filler: 0,
+    })
 }
 
 /// memcached's options that transcripts use.
@@ -243,7 +313,11 @@ fn apply(settings: &mut Settings, options: &[String]) -> Result<(), String> {
             "-F" => settings.no_flush_all = true,
             "-M" => settings.no_evict = true,
             "-X" => settings.no_dump = true,
-            "-I" => match words.next().and_then(|n| n.strip_suffix('m')).and_then(|n| n.parse::<usize>().ok()) {
+            "-I" => match words
+                .next()
+                .and_then(|n| n.strip_suffix('m'))
+                .and_then(|n| n.parse::<usize>().ok())
+            {
                 Some(megabytes) => settings.max_item = megabytes << 20,
                 None => return Err("-I takes a number and m".to_owned()),
             },
@@ -261,10 +335,16 @@ fn flash_path() -> PathBuf {
     let name = format!("senko-transcript-{}-{number}.flash", std::process::id());
     let built = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let path = built.join(&name);
-    if std::fs::write(&path, b"").is_ok() { path } else { std::env::temp_dir().join(name) }
+    if std::fs::write(&path, b"").is_ok() {
+        path
+    } else {
+        std::env::temp_dir().join(name)
+    }
 }
 
 /// A port that was free a moment ago.
 fn free_port() -> std::io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+        .local_addr()?
+        .port())
 }

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Newcomers: the connection limit, the spreading over workers, and what is noted when a connection leaves.
+//!
+//! Worker 0 accepts for all, so the limit needs no agreement between workers. At the limit a newcomer is told so and closed
+//! (memcached's `maxconns_fast`, its default), or accepting stops until somebody leaves.
+
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use senko_io::{ListenerId, SendMode};
+
+use super::conns::{Conn, Link};
+use super::{Worker, seconds};
+use crate::route::Message;
+use crate::session::Session;
+use crate::shared::ConnEntry;
+
+/// What memcached says at its limit.
+const TOO_MANY: &[u8] = b"ERROR Too many open connections\r\n";
+
+/// Where a worker accepts, as `stats conns` writes it.
+#[derive(Clone, Debug)]
+pub struct Door {
+    /// The listening socket.
+    pub listener: senko_io::Listener,
+    /// `tcp:127.0.0.1:11211`, `unix:/path`.
+    pub name: Arc<str>,
+}
+
+/// A socket on its way to its worker.
+#[derive(Debug)]
+pub struct Newcomer {
+    stream: OwnedFd,
+    door: Arc<str>,
+}
+
+impl Worker {
+    /// Starts accepting.
+    pub(super) fn open_doors(&mut self) -> Result<(), String> {
+        for door in &self.doors {
+            let id = self.core.ev.listen(&door.listener).map_err(|e| format!("cannot accept on {}: {e}", door.name))?;
+            self.door_names.push((id, Arc::clone(&door.name)));
+        }
+        Ok(())
+    }
+
+    /// A connection was accepted.
+    pub(super) fn accepted(&mut self, listener: ListenerId, stream: OwnedFd) {
+        let door = self.door_names.iter().find(|(id, _)| *id == listener).map_or_else(|| "".into(), |(_, name)| Arc::clone(name));
+        let newcomer = Newcomer { stream, door };
+        if self.draining() {
+            return;
+        }
+        let shared = Arc::clone(&self.core.shared);
+        if shared.conn_counts.current.load(Ordering::Relaxed) < shared.settings.max_connections {
+            self.admit(newcomer);
+        } else if shared.settings.refuse_fast {
+            shared.conn_counts.rejected.fetch_add(1, Ordering::Relaxed);
+            self.refuse(newcomer.stream);
+            return;
+        } else {
+            self.waiting.push_back(newcomer);
+        }
+        if !shared.settings.refuse_fast && shared.conn_counts.current.load(Ordering::Relaxed) >= shared.settings.max_connections {
+            self.stop_accepting();
+        }
+    }
+
+    /// Accepting failed; the loop goes on by itself after a pause.
+    pub(super) fn accept_failed(&mut self, error: &std::io::Error) {
+        tracing::warn!("a connection could not be accepted: {error}");
+    }
+
+    /// Counts a newcomer and gives it to the worker with the fewest connections.
+    fn admit(&mut self, newcomer: Newcomer) {
+        let counts = &self.core.shared.conn_counts;
+        counts.current.fetch_add(1, Ordering::Relaxed);
+        counts.total.fetch_add(1, Ordering::Relaxed);
+        let worker = self.core.outbox.mesh().welcome();
+        if worker == self.index {
+            self.adopt(newcomer);
+        } else {
+            self.core.outbox.send(worker, Message::Newcomer(newcomer));
+        }
+    }
+
+    /// Takes a connection as this worker's own.
+    pub(super) fn adopt(&mut self, newcomer: Newcomer) {
+        let Newcomer { stream, door } = newcomer;
+        let fd = stream.as_raw_fd();
+        let (stream, addr) = peer_name(stream, &door);
+        let id = match self.core.ev.adopt(stream) {
+            Ok(id) => id,
+            Err(error) => {
+                tracing::warn!("a connection could not be taken over: {error}");
+                self.core.shared.conn_counts.current.fetch_sub(1, Ordering::Relaxed);
+                self.core.outbox.mesh().goodbye(self.index);
+                return;
+            }
+        };
+        let entry = Arc::new(ConnEntry {
+            addr,
+            listen_addr: door.to_string(),
+            last_command: AtomicU32::new(seconds(self.now_ms)),
+        });
+        self.core.shared.register(fd as u64, Arc::clone(&entry));
+        let session = Session::new(self.core.shared.settings.only_protocol);
+        let mut conn = Conn::new(Link::Socket(id), session, self.now_ms);
+        (conn.entry, conn.fd) = (Some(entry), fd as u64);
+        self.conns.insert(conn);
+    }
+
+    /// Says that there is no room, and closes.
+    fn refuse(&mut self, stream: OwnedFd) {
+        let Ok(id) = self.core.ev.adopt(stream) else { return };
+        let mut batch = self.spare.pop().unwrap_or_default();
+        batch.bytes.extend_from_slice(TOO_MANY);
+        self.core.ev.send(id, batch, SendMode::Try);
+        // What was given to the loop before a close still goes out.
+        self.core.ev.close(id);
+    }
+
+    /// A socket of this worker was closed.
+    pub(super) fn left(&mut self, fd: u64) {
+        self.core.shared.unregister(fd);
+        self.core.shared.conn_counts.current.fetch_sub(1, Ordering::Relaxed);
+        self.core.outbox.mesh().goodbye(self.index);
+    }
+
+    fn stop_accepting(&mut self) {
+        let counts = &self.core.shared.conn_counts;
+        if counts.accepting.swap(0, Ordering::Relaxed) != 0 {
+            counts.listen_disabled.fetch_add(1, Ordering::Relaxed);
+            self.stopped_accepting_ms = self.now_ms;
+            self.core.ev.set_accepting(false);
+        }
+    }
+
+    /// Lets those in who waited, and accepts again once there is room. Every round, since others may have left other workers.
+    pub(super) fn reopen_doors(&mut self) {
+        let shared = Arc::clone(&self.core.shared);
+        let counts = &shared.conn_counts;
+        if self.doors.is_empty() || counts.accepting.load(Ordering::Relaxed) != 0 || self.draining() {
+            return;
+        }
+        while counts.current.load(Ordering::Relaxed) < shared.settings.max_connections {
+            match self.waiting.pop_front() {
+                Some(newcomer) => self.admit(newcomer),
+                None => {
+                    let stopped = self.now_ms.saturating_sub(self.stopped_accepting_ms) * 1000;
+                    counts.listen_disabled_us.fetch_add(stopped, Ordering::Relaxed);
+                    counts.accepting.store(1, Ordering::Relaxed);
+                    self.core.ev.set_accepting(true);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// The peer's address as memcached writes it.
+fn peer_name(stream: OwnedFd, door: &str) -> (OwnedFd, String) {
+    if door.starts_with("unix:") {
+        return (stream, door.to_string());
+    }
+    // The standard library asks for the peer on its own types only; the descriptor passes through unchanged.
+    let stream = TcpStream::from(stream);
+    let name = stream.peer_addr().map_or_else(|_| "<gone>".to_string(), |addr| match addr {
+        std::net::SocketAddr::V4(v4) => format!("tcp:{v4}"),
+        std::net::SocketAddr::V6(v6) => format!("tcp6:{v6}"),
+    });
+    (OwnedFd::from(stream), name)
+}

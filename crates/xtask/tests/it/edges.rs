@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The crates' edges run one way, as docs/ARCHITECTURE.md draws them. A new edge fails here, so that it is a decision.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use crate::complain;
+
+/// What each crate may use of the workspace. What only its tests use stands after it.
+const ALLOWED: [(&str, &[&str], &[&str]); 7] = [
+    ("senko_io", &[], &["senko_workload"]),
+    ("senko_workload", &[], &[]),
+    ("senko_cache", &["senko_io"], &["senko_workload"]),
+    (
+        "senko_server",
+        &["senko_io", "senko_cache", "senko_workload"],
+        &[],
+    ),
+    (
+        "senko_lab",
+        &["senko_io", "senko_workload", "senko_cache", "senko_server"],
+        &[],
+    ),
+    (
+        "senko",
+        &[
+            "senko_io",
+            "senko_workload",
+            "senko_cache",
+            "senko_server",
+            "senko_lab",
+        ],
+        &[],
+    ),
+    ("xtask", &[], &[]),
+];
+
+#[test]
+fn crates_use_only_those_below_them() {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let output = Command::new(cargo)
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--no-deps",
+            "--offline",
+        ])
+        .current_dir(crate::tree::root())
+        .output()
+        .expect("cargo runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
+    let packages = metadata["packages"].as_array().expect("there are packages");
+    let mut complaints = Vec::new();
+    let mut seen = BTreeSet::new();
+    for package in packages {
+        let name = package["name"].as_str().expect("a package has a name");
+        seen.insert(name.to_owned());
+        let Some((_, uses, tests_use)) = ALLOWED.iter().find(|(n, _, _)| *n == name) else {
+            complaints.push(format!("{name} is not in the table of {}", file!()));
+            continue;
+        };
+        let manifest = package["manifest_path"]
+            .as_str()
+            .expect("a package has a manifest");
+        let folder = manifest
+            .rsplit('/')
+            .nth(1)
+            .expect("a manifest lies in a folder");
+        if name != folder
+            && name != format!("senko_{folder}")
+            && !(name == "senko" && folder == "cli")
+        {
+            complaints.push(format!("{name} lies in a folder named {folder}"));
+        }
+        for dependency in package["dependencies"].as_array().expect("a list") {
+            let on = dependency["name"]
+                .as_str()
+                .expect("a dependency has a name");
+            let inside = dependency["path"].is_string();
+            let in_tests = dependency["kind"].as_str() == Some("dev");
+            if inside && !uses.contains(&on) && !(in_tests && tests_use.contains(&on)) {
+                complaints.push(format!("{name} may not use {on}"));
+            }
+        }
+    }
+    complaints.extend(
+        ALLOWED
+            .iter()
+            .filter(|(n, _, _)| !seen.contains(*n))
+            .map(|(n, _, _)| format!("{n} is gone")),
+    );
+    complain("edges", complaints);
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tests of the tree itself: what the compiler does not see and a reviewer should not have to look for.
+
+mod dependencies; // docs/dependencies.md against the manifests
+mod edges; // which crate may use which
+mod names; // paths and symbols that the documents name
+mod sources; // how source files open, how long they are, where `unsafe` stands
+mod tree; // the files
+
+/// Fails with all complaints at once.
+fn complain(what: &str, complaints: Vec<String>) {
+    assert!(
+        complaints.is_empty(),
+        "{what}:\n  {}",
+        complaints.join("\n  ")
+    );
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Every path and every `file.rs::symbol` that README.md and docs/*.md name exists, so that the documents are wrong for no longer than
+//! one test run.
+
+use crate::complain;
+use crate::tree::{File, files, read, root, rust_files};
+
+/// Folders and files at the root that a document's path may start with.
+const ROOTS: [&str; 8] = [
+    "crates/",
+    "docs/",
+    "tests/",
+    "fuzz/",
+    ".ci/",
+    ".cargo/",
+    "bindings/",
+    "README.md",
+];
+
+/// Every word in backticks of the documents: (document, line, word).
+fn words() -> Vec<(String, usize, String)> {
+    let mut found = Vec::new();
+    let document = |f: &File| {
+        f.path == "README.md" || (f.path.starts_with("docs/") && f.path.ends_with(".md"))
+    };
+    for file in files().into_iter().filter(document) {
+        let mut in_block = false;
+        for (number, line) in file.text.lines().enumerate() {
+            if line.trim_start().starts_with("```") {
+                in_block = !in_block;
+                continue;
+            }
+            if !in_block {
+                let parts = line.split('`').skip(1).step_by(2);
+                found.extend(parts.map(|w| (file.path.clone(), number + 1, w.to_owned())));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn paths_exist() {
+    let mut complaints = Vec::new();
+    for (document, line, word) in words() {
+        let path = word.split("::").next().unwrap_or(&word);
+        let path = path
+            .split_once(':')
+            .map_or(path, |(p, _)| p)
+            .trim_end_matches('/');
+        let is_path =
+            ROOTS.iter().any(|r| path.starts_with(r)) && !path.contains([' ', '*', '<', '{', '$']);
+        if is_path && !root().join(path).exists() {
+            complaints.push(format!("{document}:{line}: there is no {path}"));
+        }
+    }
+    complain("paths", complaints);
+}
+
+#[test]
+fn symbols_exist() {
+    let sources = rust_files();
+    let mut complaints = Vec::new();
+    for (document, line, word) in words()
+        .into_iter()
+        .filter(|(_, _, w)| w.contains("::") && !w.contains(' '))
+    {
+        let word = word.split(['(', '<']).next().unwrap_or(&word);
+        let mut parts = word.split("::");
+        let first = parts.next().unwrap_or_default();
+        let symbols: Vec<&str> = parts.filter(|s| !s.is_empty()).collect();
+        // `flash/region.rs::seal` or `region::seal` name a file; `Shard::lookup` a type.
+        let is_type = first.starts_with(char::is_uppercase);
+        let file = if first.ends_with(".rs") {
+            first.to_owned()
+        } else {
+            format!("{first}.rs")
+        };
+        let module = format!("{first}/mod.rs");
+        let of_file = |f: &&File| {
+            f.path.ends_with(&format!("/{file}"))
+                || f.path == file
+                || f.path.ends_with(&format!("/{module}"))
+        };
+        let defines = |f: &&File| {
+            ["struct", "enum", "trait", "type"]
+                .iter()
+                .any(|k| has_words(&f.text, &format!("{k} {first}")))
+        };
+        let places: Vec<&File> = if is_type {
+            sources.iter().filter(defines).collect()
+        } else {
+            sources.iter().filter(of_file).collect()
+        };
+        if places.is_empty() {
+            // Other people's names (`std::mem`) are not ours to check.
+            if first.ends_with(".rs") || is_type {
+                complaints.push(format!("{document}:{line}: nothing here is named {first}"));
+            }
+            continue;
+        }
+        for symbol in symbols {
+            // A type's methods may stand in another file of its crate.
+            let crates: Vec<&str> = places
+                .iter()
+                .filter_map(|f| f.path.split("/src/").next())
+                .collect();
+            let near = |f: &&File| {
+                places.iter().any(|p| p.path == f.path)
+                    || (is_type && crates.iter().any(|c| f.path.starts_with(*c)))
+            };
+            if !sources
+                .iter()
+                .filter(near)
+                .any(|f| has_words(&f.text, symbol))
+            {
+                complaints.push(format!("{document}:{line}: {first} has no {symbol}"));
+            }
+        }
+    }
+    complain("symbols", complaints);
+}
+
+/// Whether `text` holds `words` as whole words.
+fn has_words(text: &str, words: &str) -> bool {
+    let inner = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(words)
+        .any(|(at, _)| !text[..at].ends_with(inner) && !text[at + words.len()..].starts_with(inner))
+}
+
+#[test]
+fn the_readme_has_the_two_commands() {
+    let readme = read("README.md");
+    for command in ["cargo run --release -- serve", "cargo xtask test"] {
+        assert!(
+            readme.contains(command),
+            "README.md does not say {command:?}"
+        );
+    }
+}
+
+/// The table of statistics in the README explains each name that memcached's `stats` does not have.
+#[test]
+fn the_readme_explains_our_statistics() {
+    let stats = read("crates/server/src/commands/stats.rs");
+    let general = stats
+        .split("\nfn settings")
+        .next()
+        .expect("there is a first part");
+    let ours = ["flash_", "tag_", "senko_", "dram_"];
+    let names: Vec<&str> = general
+        .split("sink.stat(\"")
+        .skip(1)
+        .filter_map(|rest| rest.split_once('"'))
+        .map(|(name, _)| name)
+        .filter(|name| ours.iter().any(|o| name.starts_with(o)))
+        .collect();
+    assert!(names.len() > 20, "only {} names were found", names.len());
+    let readme = read("README.md");
+    let missing = names
+        .iter()
+        .filter(|n| !has_words(&readme, n))
+        .map(|n| format!("README.md does not explain {n}"));
+    complain("statistics", missing.collect());
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How source files open, how long they are, and where `unsafe` stands.
+
+use crate::complain;
+use crate::tree::{File, files, read, rust_files};
+
+/// A file longer than this asks to be split along a real seam.
+const MOST_LINES: usize = 800;
+const LICENCE: &str = "SPDX-License-Identifier: Apache-2.0";
+
+#[test]
+fn every_source_file_says_what_it_is() {
+    let mut complaints = Vec::new();
+    for file in rust_files() {
+        let mut lines = file.text.lines();
+        if lines.next() != Some(&format!("// {LICENCE}")) {
+            complaints.push(format!("{} does not open with the licence line", file.path));
+        }
+        // A fuzz target opens with an attribute that must come first.
+        if !lines.take(3).any(|l| l.starts_with("//! ")) {
+            complaints.push(format!(
+                "{} has no //! line that says what it is",
+                file.path
+            ));
+        }
+    }
+    for file in files().iter().filter(|f| f.path.ends_with(".py")) {
+        let mut lines = file.text.lines();
+        if lines.next() != Some(&format!("# {LICENCE}"))
+            || !lines.next().is_some_and(|l| l.starts_with("\"\"\""))
+        {
+            complaints.push(format!(
+                "{} does not open with the licence line and a docstring",
+                file.path
+            ));
+        }
+    }
+    complain("how files open", complaints);
+}
+
+#[test]
+fn no_source_file_is_too_long() {
+    let long = |f: &File| f.text.lines().count() > MOST_LINES;
+    let complaints = rust_files()
+        .into_iter()
+        .filter(long)
+        .map(|f| format!("{} has {} lines", f.path, f.text.lines().count()));
+    complain(
+        &format!("files of more than {MOST_LINES} lines"),
+        complaints.collect(),
+    );
+}
+
+#[test]
+fn nothing_names_a_machine() {
+    // Put together here, so that this file is not found.
+    let roots = ["work", "farm", "root", "home"].map(|r| format!("/{r}/"));
+    let mut complaints = Vec::new();
+    for file in files().iter().filter(|f| f.path != "Cargo.lock") {
+        for (number, line) in file.text.lines().enumerate() {
+            let named = roots.iter().any(|root| {
+                line.match_indices(root.as_str()).any(|(at, _)| {
+                    !line[..at].ends_with(|c: char| c.is_alphanumeric() || "._-*>})".contains(c))
+                })
+            });
+            if named {
+                complaints.push(format!("{}:{}: {}", file.path, number + 1, line.trim()));
+            }
+        }
+    }
+    complain("paths of a machine", complaints);
+}
+
+/// The section of docs/ARCHITECTURE.md that lists, one path a bullet, the modules that may be unsafe.
+const SECTION: &str = "Where unsafe is allowed";
+
+#[test]
+fn unsafe_stands_only_where_the_architecture_allows_it() {
+    let architecture = read("docs/ARCHITECTURE.md");
+    let section = architecture
+        .split("\n#")
+        .find(|s| s.trim_start_matches('#').trim_start().starts_with(SECTION))
+        .unwrap_or_else(|| panic!("docs/ARCHITECTURE.md has no section {SECTION:?}"));
+    let allowed: Vec<&str> = section
+        .lines()
+        .filter_map(|l| l.trim_start().strip_prefix("- `"))
+        .filter_map(|l| l.split_once('`'))
+        .map(|(p, _)| p)
+        .collect();
+    let unsafe_files: Vec<String> = rust_files()
+        .into_iter()
+        .filter(|f| f.path.starts_with("crates/"))
+        .filter(uses_unsafe)
+        .map(|f| f.path)
+        .collect();
+    let mut complaints = Vec::new();
+    for path in unsafe_files
+        .iter()
+        .filter(|p| !allowed.contains(&p.as_str()))
+    {
+        complaints.push(format!("{path} is unsafe and not listed"));
+    }
+    for path in allowed
+        .iter()
+        .filter(|p| !unsafe_files.iter().any(|f| f == *p))
+    {
+        complaints.push(format!("{path} is listed and not unsafe"));
+    }
+    complain(&format!("docs/ARCHITECTURE.md, {SECTION:?}"), complaints);
+}
+
+/// Whether the keyword stands in code: outside comments, and not as a part of the names of lints.
+fn uses_unsafe(file: &File) -> bool {
+    file.text
+        .lines()
+        .map(|l| l.split("//").next().unwrap_or(l))
+        .any(|code| {
+            code.match_indices("unsafe").any(|(at, word)| {
+                let after = &code[at + word.len()..];
+                let before = &code[..at];
+                !before.ends_with(|c: char| c.is_alphanumeric() || "_\"".contains(c))
+                    && after.trim_start().starts_with(['{', 'f', 'i', 'e', 't'])
+                    && after.starts_with(' ')
+            })
+        })
+}
+
+#[test]
+fn the_keyword_is_told_from_words() {
+    let uses = |text: &str| {
+        uses_unsafe(&File {
+            path: String::new(),
+            text: text.to_owned(),
+        })
+    };
+    assert!(uses("let x = unsafe { f() };"));
+    assert!(uses("pub unsafe fn f() {}"));
+    assert!(uses("unsafe impl Send for X {}"));
+    assert!(!uses("#![deny(unsafe_code)]"));
+    assert!(!uses("// unsafe { here }"));
+    assert!(!uses("//! unsafe fn in words"));
+}
