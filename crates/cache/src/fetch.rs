@@ -95,7 +95,7 @@ impl Shard {
     fn read_piece<Q: Queue>(&mut self, queue: &mut Q, n: u32, mut frame: PageBuf) -> bool {
         let op = self.reads.op(n);
         let (log, first) = (&self.logs[op.log], op.position + op.piece);
-        // Logs are written in order: what is still in write buffers is the end of the run.
+        // What is still in write buffers is the end of the run (L2).
         let mut from_device = op.pages;
         while from_device > 0 {
             let Some(page) = log.buffered(first + from_device - 1) else {
@@ -144,7 +144,7 @@ impl Shard {
             }
             TOKEN_WRITE => {
                 let log = (value >> 40) as usize;
-                let pages = self.logs[log].written(value).unwrap_or(0);
+                let pages = self.logs[log].written(value);
                 self.logs[log].note_write(completion.result.is_ok());
                 if completion.result.is_ok() {
                     self.stats.device_write_bytes += (pages * PAGE_SIZE) as u64;

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use senko_server::settings::{Admission, AdmissionRule, BackendChoice, Budget, Dialect, FlashSpec, PolicyKind, Transfer};
+use senko_server::settings::{AdmissionRule, BackendChoice, Budget, Dialect, FlashSpec, PolicyKind, Transfer};
 use serde::{Deserialize, Deserializer};
 
 /// Parses a number of bytes with an optional suffix k, m, g or t (binary multiples; a trailing `b` or `ib` is allowed).

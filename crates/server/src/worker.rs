@@ -254,7 +254,10 @@ impl Worker {
         if (tick || std::mem::take(&mut self.disk_moved)) && !self.blocked.is_empty() {
             let mut blocked = std::mem::take(&mut self.blocked);
             for at in blocked.drain(..) {
-                self.feed_again(at);
+                if let Some(conn) = self.conns.get(at) {
+                    conn.wait = None;
+                    self.feed_again(at);
+                }
             }
             // Those that are blocked still have put themselves back.
             if self.blocked.is_empty() {

@@ -6,6 +6,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -53,7 +54,8 @@ pub fn fuzz(workspace: &Workspace, args: &[String]) -> Result<bool> {
             &seconds,
             "-rss_limit_mb=4096",
         ]);
-        if !run::show(&mut command)?.ok {
+        let patience = Duration::from_secs_f64(minutes * 60.0 + 600.0); // the build comes on top
+        if !run::show_for(&mut command, patience)?.ok {
             failed.push(name.clone());
         }
     }

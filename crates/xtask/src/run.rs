@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-/// No single command may run longer than this: a test that hangs must not take all of CI's time with it.
+/// No single command of the tests may run longer than this: one that hangs must not take all of CI's time with it.
 const PATIENCE: Duration = Duration::from_secs(25 * 60);
 
 /// The cargo that runs us.
@@ -112,6 +112,11 @@ pub struct Ran {
 
 /// Runs a command, its output shown line by line. Its input is empty.
 pub fn show(command: &mut Command) -> Result<Ran> {
+    show_for(command, PATIENCE)
+}
+
+/// As [`show`], for at most this time.
+pub fn show_for(command: &mut Command, patience: Duration) -> Result<Ran> {
     let (reader, writer) = std::io::pipe().context("cannot make a pipe")?;
     println!("$ {}", line_of(command));
     command
@@ -136,13 +141,13 @@ pub fn show(command: &mut Command) -> Result<Ran> {
         counts
     });
     let in_time = !matches!(
-        finished.recv_timeout(PATIENCE),
+        finished.recv_timeout(patience),
         Err(RecvTimeoutError::Timeout)
     );
     if !in_time {
         println!(
             "still running after {} minutes: ended",
-            PATIENCE.as_secs() / 60
+            patience.as_secs() / 60
         );
         crate::limits::kill_group(child.id());
     }

@@ -17,8 +17,7 @@
 //!
 //! Always holds:
 //! - L1: `tail <= head <= tail + pages`, and `tail` is the start of a region.
-//! - L2: a page at or behind `head` minus what the open chunks hold is on the device or in a chunk in flight; what
-//!   [`Log::buffered`] does not find is on the device.
+//! - L2: pages in write buffers are the newest of the log, without a gap; all older ones are on the device.
 //! - L4: a page never holds two records of one key, so that a slot, which names a page, names one record.
 //! - L3: no record wraps around the end of the slice.
 
@@ -59,6 +58,7 @@ struct Chunk {
     /// Pages given out.
     used: usize,
     submitted_ms: u64,
+    written: bool,
 }
 
 /// A page that small records may go to.
@@ -422,6 +422,7 @@ impl Log {
                     first: self.head,
                     used: 0,
                     submitted_ms: 0,
+                    written: false,
                 });
             }
             let chunk = self.open.last_mut().expect("just opened");
@@ -459,21 +460,24 @@ impl Log {
         self.in_flight.push(chunk);
     }
 
-    /// A write ended: its buffer is free. Returns the pages written, or `None` for a token that names none.
-    pub fn written(&mut self, value: u64) -> Option<usize> {
-        let n = self
-            .in_flight
-            .iter()
-            .position(|c| c.first & 0xff_ffff_ffff == value & 0xff_ffff_ffff)?;
-        let mut chunk = self.in_flight.remove(n);
+    /// A write ended. Buffers are freed in order, so that what is still buffered is always the end of the log (L2). Returns
+    /// the pages written.
+    pub fn written(&mut self, value: u64) -> usize {
+        let same = |c: &&mut Chunk| c.first & 0xff_ffff_ffff == value & 0xff_ffff_ffff;
+        let Some(chunk) = self.in_flight.iter_mut().find(same) else {
+            return 0;
+        };
+        chunk.written = true;
         let pages = chunk.used;
-        let buf = Arc::get_mut(&mut chunk.buf)
-            .expect("the queue drops its reference before it completes a write");
-        buf.fill(0);
-        self.spare.push(chunk.buf);
-        Some(pages)
+        while self.in_flight.first().is_some_and(|c| c.written) {
+            let mut buf = self.in_flight.remove(0).buf;
+            Arc::get_mut(&mut buf)
+                .expect("the queue drops its reference before it completes a write")
+                .fill(0);
+            self.spare.push(buf);
+        }
+        pages
     }
-
     /// Counts how writes end.
     pub fn note_write(&mut self, ok: bool) {
         self.errors_in_a_row = if ok { 0 } else { self.errors_in_a_row + 1 };

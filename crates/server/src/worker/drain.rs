@@ -47,8 +47,11 @@ impl Worker {
         drain.quiet = if self.news { 0 } else { drain.quiet + 1 };
         let out_of_time = how == Shutdown::Now || Instant::now() >= drain.until;
         if out_of_time || drain.quiet >= QUIET_ROUNDS {
-            let idle: Vec<_> =
-                self.conns.iter().filter(|(_, c)| c.is_socket() && (out_of_time || c.is_idle())).map(|(at, _)| at).collect();
+            let idle: Vec<_> = self
+                .conns
+                .iter()
+                .filter_map(|(at, conn)| (conn.is_socket() && (out_of_time || conn.is_idle())).then_some(at))
+                .collect();
             for at in idle {
                 self.close(at);
             }

@@ -94,7 +94,7 @@ impl Worker {
         let mut budget = self.core.shared.settings.requests_per_turn;
         let Some(conn) = self.conns.get(at) else { return data.len() };
         let fed = conn.session.feed(&mut self.core.ctx(at, conn.entry.as_deref()), data, &mut budget);
-        conn.wait = None;
+        let before = conn.wait.take();
         match fed.state {
             // What a session leaves unread is the start of a line or header; more than that never becomes a request.
             FeedState::NeedMore => conn.closing |= conn.ended || data.len() - fed.consumed > MOST_TAIL,
@@ -108,8 +108,8 @@ impl Worker {
                         conn.queued = true;
                         self.run.push_back(at);
                     }
-                    Wait::Memory => self.blocked.push(at),
-                    Wait::Fetch | Wait::Window => {}
+                    Wait::Memory if before != Some(Wait::Memory) => self.blocked.push(at),
+                    Wait::Memory | Wait::Fetch | Wait::Window => {}
                 }
             }
         }

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tests of the server: sessions over shards in memory, the fuzz corpus, transcripts against real servers.
+
+mod corpus; // the fuzz targets' seeds, run once
+mod rig; // shards, devices in memory and sessions, joined as a worker joins them
+mod session; // what commands answer, in both tiers, in pieces, in order, across shards
+mod model; // random commands against a map

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Shards over devices in memory, and sessions on them, joined as a worker joins them: but in one thread, with a clock
+//! that the test drives, and with completions in an order drawn from a seed.
+
+use std::collections::{HashMap, VecDeque};
+
+use senko_cache::{Admission, AdmissionRule, DeviceSlice, PolicyKind, Shard, ShardConfig};
+use senko_io::SendBatch;
+use senko_io::faulty::{FaultyDevice, FaultyQueue};
+use senko_server::session::{Ctx, FeedState, Router, Session, Wait};
+use senko_server::settings::Settings;
+use senko_server::shared::{Cursor, Shared, ThreadStats};
+
+/// When the rig's clock starts, Unix seconds.
+pub const START: u32 = 1_700_000_000;
+
+/// What a rig is made from.
+#[derive(Clone)]
+pub struct Plan {
+    pub shards: usize,
+    pub memory: usize,
+    /// Pages of flash a shard; 0: none.
+    pub flash_pages: u64,
+    pub settings: Settings,
+    pub seed: u64,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan { shards: 1, memory: 8 << 20, flash_pages: 0, settings: Settings::default(), seed: 1 }
+    }
+}
+
+pub struct Node {
+    pub shard: Shard,
+    pub queue: FaultyQueue,
+    pub stats: ThreadStats,
+    cursor: Cursor,
+}
+
+/// Commands that wait to be carried to another shard.
+#[derive(Default)]
+struct Mail(VecDeque<(usize, u64, Vec<u8>)>);
+
+impl Router for Mail {
+    fn forward(&mut self, shard: usize, conn: u64, bytes: &[u8]) {
+        self.0.push_back((shard, conn, bytes.to_vec()));
+    }
+}
+
+struct Conn {
+    node: usize,
+    session: Session,
+    /// For a virtual connection, the one that it stands for.
+    origin: Option<u64>,
+    tail: Vec<u8>,
+    state: FeedState,
+    sent: Vec<u8>,
+}
+
+pub struct Rig {
+    pub nodes: Vec<Node>,
+    pub shared: Shared,
+    conns: HashMap<u64, Conn>,
+    mail: Mail,
+    next: u64,
+    now_ms: u64,
+    /// Virtual connections by shard and origin.
+    virtuals: HashMap<(usize, u64), u64>,
+}
+
+impl Rig {
+    pub fn new(plan: &Plan) -> Rig {
+        let nodes = (0..plan.shards).map(|n| Node::new(plan, n)).collect();
+        let shared = Shared::new(plan.settings.clone(), plan.shards, START - 10);
+        Rig {
+            nodes,
+            shared,
+            conns: HashMap::new(),
+            mail: Mail::default(),
+            next: 1,
+            now_ms: u64::from(START) * 1000,
+            virtuals: HashMap::new(),
+        }
+    }
+
+    /// A shard in DRAM only.
+    pub fn dram() -> Rig {
+        Rig::new(&Plan::default())
+    }
+
+    pub fn connect(&mut self) -> u64 {
+        self.connect_to(0)
+    }
+    pub fn connect_to(&mut self, node: usize) -> u64 {
+        self.add(node, Session::new(self.shared.settings.only_protocol), None)
+    }
+    fn add(&mut self, node: usize, session: Session, origin: Option<u64>) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        let conn = Conn { node, session, origin, tail: Vec::new(), state: FeedState::NeedMore, sent: Vec::new() };
+        self.conns.insert(id, conn);
+        id
+    }
+
+    /// Moves the clock on.
+    pub fn advance(&mut self, seconds: u32) {
+        self.now_ms += u64::from(seconds) * 1000;
+        for node in &mut self.nodes {
+            node.shard.set_now(self.now_ms);
+            node.shard.tick(&mut node.queue);
+        }
+    }
+
+    /// Bytes from the client; nothing else happens.
+    pub fn send(&mut self, id: u64, bytes: &[u8]) {
+        self.conns.get_mut(&id).expect("the connection is open").tail.extend_from_slice(bytes);
+        self.feed(id);
+    }
+
+    fn feed(&mut self, id: u64) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let node = &mut self.nodes[conn.node];
+        let mut ctx = Ctx {
+            shard: &mut node.shard,
+            queue: &mut node.queue,
+            shared: &self.shared,
+            stats: &mut node.stats,
+            cursor: &mut node.cursor,
+            router: &mut self.mail,
+            me: conn.node,
+            conn: id,
+            entry: None,
+        };
+        let mut budget = 1000;
+        let fed = conn.session.feed(&mut ctx, &conn.tail, &mut budget);
+        conn.tail.drain(..fed.consumed);
+        conn.state = fed.state;
+        if fed.state == FeedState::NeedMore {
+            assert!(conn.tail.len() <= 2048 + 400, "an incomplete command is short");
+        }
+        self.drain(id);
+    }
+
+    /// Takes what can be sent.
+    fn drain(&mut self, id: u64) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let node = &mut self.nodes[conn.node];
+        if let Some(origin) = conn.origin {
+            let shard = conn.node;
+            let mut units = Vec::new();
+            while let Some(unit) = conn.session.replies().next_unit() {
+                units.push(unit);
+            }
+            for unit in units {
+                if let Some(conn) = self.conns.get_mut(&origin) {
+                    conn.session.remote_reply(shard, &unit);
+                    self.feed(origin);
+                }
+            }
+            return;
+        }
+        let mut batch = SendBatch::default();
+        let mut pins = Vec::new();
+        while conn.session.replies().fill_batch(&mut batch) {
+            assert!(batch.pieces.len() <= 64);
+            batch.spill(0, &mut pins);
+            conn.sent.extend_from_slice(&batch.bytes);
+            batch.clear(&mut pins);
+        }
+        for pin in pins {
+            node.shard.unpin(pin);
+        }
+        node.shard.frames_freed(&mut node.queue);
+    }
+
+    /// One thing that is under way happens; false if there is none.
+    pub fn happen(&mut self) -> bool {
+        if let Some((shard, origin, bytes)) = self.mail.0.pop_front() {
+            let id = match self.virtuals.get(&(shard, origin)) {
+                Some(&id) => id,
+                None => {
+                    let Some(dialect) = self.conns.get(&origin).and_then(|c| c.session.dialect()) else { return true };
+                    let id = self.add(shard, Session::remote(dialect), Some(origin));
+                    self.virtuals.insert((shard, origin), id);
+                    id
+                }
+            };
+            self.send(id, &bytes);
+            return true;
+        }
+        for n in 0..self.nodes.len() {
+            let node = &mut self.nodes[n];
+            let Some(completion) = node.queue.complete_one() else { continue };
+            node.shard.on_disk(&mut node.queue, completion);
+            self.dones(n);
+            self.stuck();
+            return true;
+        }
+        let mut moved = false;
+        for n in 0..self.nodes.len() {
+            moved |= self.dones(n);
+        }
+        moved | self.stuck()
+    }
+
+    fn dones(&mut self, n: usize) -> bool {
+        let mut any = false;
+        loop {
+            let node = &mut self.nodes[n];
+            let Some(done) = node.shard.next_done(&mut node.queue) else { return any };
+            any = true;
+            let id = done.user >> 16;
+            let Some(conn) = self.conns.get_mut(&id) else { continue };
+            let mut ctx = Ctx {
+                shard: &mut node.shard,
+                queue: &mut node.queue,
+                shared: &self.shared,
+                stats: &mut node.stats,
+                cursor: &mut node.cursor,
+                router: &mut self.mail,
+                me: n,
+                conn: id,
+                entry: None,
+            };
+            conn.session.done(&mut ctx, done);
+            self.feed(id);
+        }
+    }
+
+    /// Feeds those that were stopped by something that may be over; true if one went on.
+    fn stuck(&mut self) -> bool {
+        let mut ids: Vec<u64> = self.conns.keys().copied().collect();
+        ids.sort_unstable();
+        let mut moved = false;
+        for id in ids {
+            let conn = &self.conns[&id];
+            let before = conn.tail.len();
+            if matches!(conn.state, FeedState::Blocked(Wait::Memory | Wait::Window | Wait::Turn)) {
+                self.feed(id);
+                let conn = &self.conns[&id];
+                moved |= conn.tail.len() != before || !matches!(conn.state, FeedState::Blocked(_));
+            }
+        }
+        moved
+    }
+
+    /// Lets everything happen that is under way.
+    pub fn settle(&mut self) {
+        for _ in 0..1_000_000 {
+            if self.happen() {
+                continue;
+            }
+            // Waiting for memory may end with a tick.
+            let waits = self.conns.values().any(|c| matches!(c.state, FeedState::Blocked(_)));
+            if !waits {
+                return;
+            }
+            for node in &mut self.nodes {
+                node.shard.tick(&mut node.queue);
+            }
+            let still = !self.happen();
+            assert!(!still, "sessions wait for something that never happens");
+        }
+        panic!("it never ends");
+    }
+
+    /// What was answered since the last call.
+    pub fn answers(&mut self, id: u64) -> Vec<u8> {
+        std::mem::take(&mut self.conns.get_mut(&id).expect("the connection is open").sent)
+    }
+    pub fn closed(&self, id: u64) -> bool {
+        self.conns[&id].state == FeedState::Close
+    }
+    pub fn idle(&self, id: u64) -> bool {
+        self.conns[&id].session.is_idle()
+    }
+
+    /// Bytes from the client, and the answer to them.
+    pub fn ask(&mut self, id: u64, bytes: &[u8]) -> Vec<u8> {
+        self.send(id, bytes);
+        self.settle();
+        self.answers(id)
+    }
+
+    /// The client vanishes.
+    pub fn vanish(&mut self, id: u64) {
+        let mut gone = vec![id];
+        gone.extend(self.virtuals.iter().filter(|((_, origin), _)| *origin == id).map(|(_, v)| *v));
+        self.virtuals.retain(|(_, origin), _| *origin != id);
+        self.mail.0.retain(|(_, origin, _)| *origin != id);
+        for id in gone {
+            let mut conn = self.conns.remove(&id).expect("the connection is open");
+            let node = &mut self.nodes[conn.node];
+            let mut ctx = Ctx {
+                shard: &mut node.shard,
+                queue: &mut node.queue,
+                shared: &self.shared,
+                stats: &mut node.stats,
+                cursor: &mut node.cursor,
+                router: &mut self.mail,
+                me: conn.node,
+                conn: id,
+                entry: None,
+            };
+            conn.session.cancel(&mut ctx);
+        }
+    }
+
+    /// Pushes whatever lies in DRAM out to flash, by storing other things.
+    pub fn press(&mut self, id: u64) {
+        let filler = vec![b'.'; 3000];
+        for n in 0..4000 {
+            let mut command = format!("set filler-{n} 0 0 {} noreply\r\n", filler.len()).into_bytes();
+            command.extend_from_slice(&filler);
+            command.extend_from_slice(b"\r\n");
+            self.send(id, &command);
+            self.settle();
+        }
+        assert_eq!(self.answers(id), b"");
+    }
+}
+
+impl Node {
+    fn new(plan: &Plan, n: usize) -> Node {
+        let flash = if plan.flash_pages == 0 {
+            Vec::new()
+        } else {
+            vec![DeviceSlice { device: 0, first_page: 0, pages: plan.flash_pages }]
+        };
+        let config = ShardConfig {
+            memory: plan.memory,
+            max_item: plan.settings.max_item,
+            flash,
+            region: 256 << 10,
+            policy: PolicyKind::Lru,
+            admission: Admission { rule: AdmissionRule::All, budget: None },
+            promote_after: 3,
+            reinsert: true,
+            no_evict: plan.settings.no_evict,
+            shard: n as u32,
+            shards: plan.shards as u32,
+            seed: plan.seed,
+        };
+        let mut shard = Shard::new(config).expect("the plan is valid");
+        shard.set_now(u64::from(START) * 1000);
+        let device = FaultyDevice::new(plan.flash_pages.max(1), plan.seed);
+        let queue = FaultyQueue::new(vec![device], &[(1, 32), (4, 8), (16, 8)], plan.seed + n as u64);
+        Node { shard, queue, stats: ThreadStats::default(), cursor: Cursor::default() }
+    }
+}
