@@ -72,11 +72,25 @@ pub(crate) struct Arena {
     items: usize,
 }
 
-/// Segment sizes, in lines of 64 bytes: steps of an eighth.
-pub(crate) const SEGMENT_LINES: [u16; 41] = [
-    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20, 22, 24, 26, 28, 30, 32, 36, 40,
-    44, 48, 52, 56, 64, 72, 80, 92, 104, 116, 128, 152, 180, 216, 256,
-];
+/// Steps of segment sizes: 1 to 16 lines, then sixteen to each doubling, up to 64 KiB.
+pub(crate) const SEGMENT_STEPS: usize = 16 + 16 * 6;
+
+/// Segment sizes, in lines of 64 bytes.
+pub(crate) const SEGMENT_LINES: [u16; SEGMENT_STEPS] = segment_lines();
+
+const fn segment_lines() -> [u16; SEGMENT_STEPS] {
+    let mut lines = [0; SEGMENT_STEPS];
+    let mut n = 0;
+    while n < SEGMENT_STEPS {
+        lines[n] = if n < 16 {
+            n as u16 + 1
+        } else {
+            (17 + n as u16 % 16) << (n / 16 - 1)
+        };
+        n += 1;
+    }
+    lines
+}
 
 fn item_sizes() -> Vec<usize> {
     let mut sizes = Vec::new();

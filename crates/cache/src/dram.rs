@@ -83,8 +83,8 @@ impl Shard {
 
     /// Makes segments of the index grow that are about to be full. Called where eviction is allowed.
     pub(crate) fn grow_index<Q: Queue>(&mut self, queue: &mut Q, hash: u64) {
-        while self.index.wants_growth(hash) {
-            if self.index.grow(&mut self.arena, hash) {
+        while let Some(segment) = self.index.wants_growth(hash) {
+            if self.index.grow(&mut self.arena, segment) {
                 continue;
             }
             if self.config.no_evict || self.shed_page(queue).is_err() {

@@ -4,8 +4,8 @@
 //! Card. Paper E, section 3.2: a second hash H_y in DRAM tells apart keys that collide under H_x, so that keys can stay on
 //! flash. Here H_x picks a segment and H_y is the tag in the slot. Differences: the slot also holds the place (the
 //! paper chains entries with pointers), both tiers share one table (a lookup touches one cache line and knows where
-//! the item is), and the table grows segment by segment in steps of an eighth, so that 8-byte slots stay about 88 %
-//! full at any size. A slot's line within its segment follows from the tag alone, which is what lets a segment be rebuilt
+//! the item is), and the table grows in waves that pass over the segments in order, each growing them by a sixteenth, so that
+//! slots stay about 90 % full at any size and what they leave is freed in order too. A slot's line within its segment follows from the tag alone, which is what lets a segment be rebuilt
 //! with no key at hand.
 //!
 //! ```text
@@ -21,7 +21,7 @@
 //! - I2: from a slot's home line to the line it lies in, every line before the last is full; removal moves slots back to keep
 //!   that, so a probe may end at the first line with a hole.
 
-use crate::arena::{Arena, Handle, SEGMENT_LINES};
+use crate::arena::{Arena, Handle, SEGMENT_LINES, SEGMENT_STEPS};
 
 const KIND_SHIFT: u32 = 62;
 const LEN_SHIFT: u32 = 58;
@@ -39,9 +39,12 @@ const MAX_TAG_BITS: u32 = 30;
 const EXPIRY_UNIT_SHIFT: u32 = 12;
 const EXPIRY_RING: u32 = 255;
 const EXPIRY_HORIZON: u32 = 127;
-/// Segments are sized so that one holds this many slots when flash is full of the smallest items planned for.
-const PLANNED_SLOTS: u64 = 1800;
-const SMALLEST_PLANNED_RECORD: u64 = 96;
+/// There are so many segments that one holds about this many slots when flash is full of items of the size planned for (four times as
+/// many is the most that it can hold).
+const PLANNED_SLOTS: u64 = 2048;
+const PLANNED_RECORD: u64 = 320;
+/// A wave goes on while more than this part of the slots, in hundredths, is in use.
+const FULL_PERCENT: u64 = 90;
 
 /// A slot; 0 is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +123,9 @@ pub(crate) struct Index {
     tag_bits: u32,
     tag_mask: u64,
     slots: u64,
+    /// Segments before this one have the next step of sizes at least, the others this one.
+    wave: usize,
+    step: u8,
 }
 
 /// There is no room in the segment, and it could not be grown.
@@ -130,7 +136,7 @@ impl Index {
     /// An index for a shard with `flash_pages` pages of flash and an arena of `dram` bytes; `None` if the arena can't hold even its
     /// smallest form.
     pub fn new(arena: &mut Arena, flash_pages: u64, dram: u64) -> Option<Index> {
-        let items = (flash_pages * 4096 + dram) / SMALLEST_PLANNED_RECORD;
+        let items = (flash_pages * 4096 + dram) / PLANNED_RECORD;
         let segment_bits = (items / PLANNED_SLOTS)
             .max(1)
             .next_power_of_two()
@@ -158,6 +164,8 @@ impl Index {
             tag_bits,
             tag_mask: (1 << tag_bits) - 1,
             slots: 0,
+            wave: 0,
+            step: 0,
         };
         for n in 0..index.segments.len() {
             index.wipe(arena, n);
@@ -274,40 +282,59 @@ impl Index {
         self.find(arena, hash, |s| s.with_hot(0) == slot.with_hot(0))
     }
 
-    /// Whether the segment of `hash` should be grown before the next insertion.
-    pub fn wants_growth(&self, hash: u64) -> bool {
-        let s = self.segments[self.segment_of(hash)];
+    /// A segment that should grow before the next insertion: that of `hash` when it is about to be full, else the next of the wave if
+    /// the index as a whole is full enough.
+    pub fn wants_growth(&self, hash: u64) -> Option<usize> {
+        let n = self.segment_of(hash);
+        let s = self.segments[n];
         let slots = SEGMENT_LINES[s.step as usize] as usize * LINE;
-        s.count as usize >= slots - (slots * 7 / 100).max(1)
-            && (s.step as usize) + 1 < SEGMENT_LINES.len()
+        if s.count as usize >= slots - 1 - slots / 32 && (s.step as usize) + 1 < SEGMENT_STEPS {
+            return Some(n);
+        }
+        let lines = |step: u8| u64::from(SEGMENT_LINES[(step as usize).min(SEGMENT_STEPS - 1)]);
+        let (wave, all) = (self.wave as u64, self.segments.len() as u64);
+        let room = (wave * lines(self.step + 1) + (all - wave) * lines(self.step)) * LINE as u64;
+        let full =
+            self.slots * 100 > room * FULL_PERCENT && (self.step as usize) + 1 < SEGMENT_STEPS;
+        full.then_some(self.wave)
     }
 
-    /// Rebuilds the segment of `hash` one step larger; false if the arena has no chunk for it.
-    pub fn grow(&mut self, arena: &mut Arena, hash: u64) -> bool {
-        let n = self.segment_of(hash);
-        let old = self.segments[n];
-        let step = old.step as usize + 1;
-        if step >= SEGMENT_LINES.len() {
-            return false;
+    /// Rebuilds a segment that [`Index::wants_growth`] named one step larger (if it did not run ahead of the wave); false if the arena
+    /// has no chunk for it.
+    pub fn grow(&mut self, arena: &mut Arena, n: usize) -> bool {
+        let of_wave = n == self.wave;
+        if !of_wave || self.segments[n].step == self.step {
+            let old = self.segments[n];
+            let step = old.step as usize + 1;
+            if step >= SEGMENT_STEPS {
+                return false;
+            }
+            let Some(chunk) = arena.alloc(arena.segment_class(step)) else {
+                return false;
+            };
+            self.segments[n] = Segment {
+                chunk,
+                count: 0,
+                step: step as u8,
+            };
+            self.wipe(arena, n);
+            for at in 0..SEGMENT_LINES[old.step as usize] as usize * LINE {
+                let slot = Slot(arena.u64(old.chunk, at * 8));
+                if slot != Slot::EMPTY {
+                    self.insert_in(arena, n, slot)
+                        .expect("a larger segment holds what a smaller one held");
+                    self.slots -= 1;
+                }
+            }
+            arena.free(old.chunk);
         }
-        let Some(chunk) = arena.alloc(arena.segment_class(step)) else {
-            return false;
-        };
-        self.segments[n] = Segment {
-            chunk,
-            count: 0,
-            step: step as u8,
-        };
-        self.wipe(arena, n);
-        for at in 0..SEGMENT_LINES[old.step as usize] as usize * LINE {
-            let slot = Slot(arena.u64(old.chunk, at * 8));
-            if slot != Slot::EMPTY {
-                self.insert_in(arena, n, slot)
-                    .expect("a larger segment holds what a smaller one held");
-                self.slots -= 1;
+        if of_wave {
+            self.wave += 1;
+            if self.wave == self.segments.len() {
+                self.wave = 0;
+                self.step += 1;
             }
         }
-        arena.free(old.chunk);
         true
     }
 
@@ -445,9 +472,9 @@ mod tests {
                 // Few tags: the low bits repeat.
                 let hash = hash & !0xff_ffff | (hash % 4096) << 12;
                 if x >> 40 & 3 != 0 {
-                    if index.wants_growth(hash) {
-                        index.grow(&mut arena, hash);
-                    }
+                    while let Some(n) = index.wants_growth(hash)
+                        && index.grow(&mut arena, n)
+                    {}
                     let slot = index.dram_slot(hash, step);
                     if index.insert(&mut arena, hash, slot).is_ok() {
                         model.insert(step, hash);

@@ -200,8 +200,8 @@ impl EventLoop {
     }
 
     /// Counts of device operations by purpose since the loop was made.
-    pub fn disk_stats(&self) -> &DiskStats {
-        &self.core.stats
+    pub fn disk_stats(&self) -> DiskStats {
+        self.core.stats.clone()
     }
 
     /// Receive buffers that are free now.

@@ -34,6 +34,8 @@ pub struct FileOptions {
 /// An open, locked flash file or block device.
 pub struct FlashFile {
     file: File,
+    /// Dropped after the file was closed, so that whoever is refused no longer finds it on this process's list.
+    _held: lock::Held,
     path: PathBuf,
     pages: u64,
     direct: bool,
@@ -66,6 +68,15 @@ impl FlashFile {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
+        let locked = |error: io::Error| {
+            io::Error::new(
+                error.kind(),
+                format!("flash file {} {error}", path.display()),
+            )
+        };
+        if let Some(meta) = &existing {
+            lock::check_own(meta).map_err(locked)?;
+        }
         let mut how = OpenOptions::new();
         how.read(true)
             .write(true)
@@ -78,12 +89,7 @@ impl FlashFile {
         let file = how
             .open(path)
             .map_err(|error| open_error(path, block_device, &error))?;
-        lock::take(&file).map_err(|error| {
-            io::Error::new(
-                error.kind(),
-                format!("flash file {} {error}", path.display()),
-            )
-        })?;
+        let held = lock::take(&file).map_err(locked)?;
         let size = match if block_device {
             device_size(&file)
         } else {
@@ -113,6 +119,7 @@ impl FlashFile {
         let direct = direct::enable(&file);
         Ok(FlashFile {
             file,
+            _held: held,
             path: path.to_path_buf(),
             pages,
             direct,

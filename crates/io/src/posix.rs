@@ -454,6 +454,8 @@ impl Posix {
             .map(|_| Instant::now());
         let mut left = timeout;
         loop {
+            // What is known already happened before anything that the kernel has to tell.
+            events.append(&mut core.ready);
             self.pool.submit(&mut self.jobs);
             let mut wait = left;
             if self.pausing
@@ -462,7 +464,7 @@ impl Posix {
                 wait = Some(wait.map_or(resume, |wait| wait.min(resume)));
             }
             let can_receive = !self.readable.is_empty() && self.recv.available() > 0;
-            if can_receive || !core.ready.is_empty() {
+            if can_receive || events.len() > before {
                 wait = Some(Duration::ZERO);
             }
             let found = self.wait(wait)?;
@@ -485,7 +487,6 @@ impl Posix {
                 }
             }
             self.receive(events);
-            events.append(&mut core.ready);
             if events.len() > before || (found == 0 && !can_receive) {
                 return Ok(());
             }

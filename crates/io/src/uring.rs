@@ -440,6 +440,8 @@ impl Uring {
             .map(|_| Instant::now());
         let mut left = timeout;
         loop {
+            // What is known already happened before anything that the kernel has to tell.
+            events.append(&mut core.ready);
             let more_to_arm = !self.starved.is_empty() && self.rearm_starved();
             let mut wait = left;
             if self.pausing
@@ -447,12 +449,11 @@ impl Uring {
             {
                 wait = Some(wait.map_or(resume, |wait| wait.min(resume)));
             }
-            if more_to_arm || !core.ready.is_empty() {
+            if more_to_arm || events.len() > before {
                 wait = Some(Duration::ZERO);
             }
             let woken = self.ring.submit_and_wait(wait)?;
             self.reap(core, events);
-            events.append(&mut core.ready);
             if events.len() > before || !woken {
                 return Ok(());
             }
@@ -530,6 +531,8 @@ impl Uring {
             let mut last = Vec::new();
             self.ring.reap(&mut last);
         }
+        // Otherwise the devices would stay open, and locked, until the kernel has taken the ring apart in the background.
+        let _ = self.ring.submitter().unregister_files();
         if self.ring.in_flight > 0 {
             core.leak();
             self.recv.leak();

@@ -95,7 +95,13 @@ impl Uring {
         self.push(entry, Kind::Disk, index);
     }
 
-    pub(super) fn on_disk(&mut self, core: &mut Core, index: u32, done: &Done, events: &mut Vec<Event>) {
+    pub(super) fn on_disk(
+        &mut self,
+        core: &mut Core,
+        index: u32,
+        done: &Done,
+        events: &mut Vec<Event>,
+    ) {
         match core.finish(index, done.result) {
             Some(completion) => events.push(Event::Disk(completion)),
             None => self.submit_disk(core, index),

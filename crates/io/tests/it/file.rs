@@ -99,11 +99,39 @@ fn hold(path: &Path) -> Child {
 #[test]
 fn holder() {
     if let Some(path) = child_task() {
-        let _file = FlashFile::open(&PathBuf::from(path), &sized(1 << 20)).unwrap();
+        let file = FlashFile::open(&PathBuf::from(path), &sized(1 << 20)).unwrap();
+        let auto = senko_io::LoopConfig {
+            backend: senko_io::BackendChoice::Auto,
+            ..crate::support::config(senko_io::Backend::Posix)
+        };
+        let mut io = senko_io::EventLoop::new(&auto).unwrap();
+        io.attach(std::sync::Arc::new(file));
         println!("held");
         std::io::stdout().flush().unwrap();
         let _ = std::io::stdin().read_line(&mut String::new());
     }
+}
+
+/// The kernel takes a dead process's ring apart in the background, and until then the file registered in it stayed locked: a
+/// server that was killed and started again at once was told that its flash file is in use.
+#[test]
+fn a_killed_holder_does_not_keep_the_file() {
+    let folder = Folder::new();
+    let path = folder.file("flash");
+    for _ in 0..10 {
+        let mut holder = hold(&path);
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+        FlashFile::open(&path, &sized(1 << 20)).unwrap();
+    }
+    // The same within one process, on either backend.
+    crate::support::on_both(|backend| {
+        for _ in 0..10 {
+            let mut io = senko_io::EventLoop::new(&crate::support::config(backend)).unwrap();
+            let file = FlashFile::open(&path, &sized(1 << 20)).unwrap();
+            io.attach(std::sync::Arc::new(file));
+        }
+    });
 }
 
 #[test]
@@ -130,10 +158,27 @@ fn the_holder_is_named() {
     holder.wait().unwrap();
     let _file = FlashFile::open(&path, &sized(1 << 20)).unwrap();
     let again = refused(&path, &sized(1 << 20));
+    let own = format!("is in use by this process ({}) already", std::process::id());
     assert!(
-        again.contains("is in use already"),
+        again.ends_with(&own),
         "the same process is refused too: {again}"
     );
+    let output = child("file::taker", &path.display().to_string())
+        .output()
+        .unwrap();
+    let out = String::from_utf8_lossy(&output.stdout);
+    let named = format!("is in use by process {}", std::process::id());
+    assert!(
+        out.contains(&named),
+        "a refusal here does not cost the name: {out}"
+    );
+}
+
+#[test]
+fn taker() {
+    if let Some(path) = child_task() {
+        println!("{}", refused(Path::new(&path), &sized(1 << 20)));
+    }
 }
 
 /// Needs the right to mount; without it there is no small file system to fill.

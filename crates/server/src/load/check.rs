@@ -126,7 +126,9 @@ fn diagnose(value: &[u8], flags: u32, expected: &Expected<'_>, mismatch: &Mismat
     let mut right = vec![0; value.len()];
     fill_value(&mut right, key_id, flags);
     let offset = value.iter().zip(&right).position(|(a, b)| a != b);
-    let others = std::iter::once(flags).chain(near(&expected.versions, flags));
+    // A head of its own names its version.
+    let head = value.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+    let others = head.into_iter().chain(near(&expected.versions, flags));
     if let Some(at) = offset {
         // A page or more may be of another version; one aligned word is proof enough, and a byte alone is none.
         let from = at.next_multiple_of(8).min(value.len());

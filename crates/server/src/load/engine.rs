@@ -207,7 +207,7 @@ impl<'a> Engine<'a> {
             many: Vec::with_capacity(MOST_KEYS_PER_GET),
         };
         for at in 0..connections {
-            engine.open(at).map_err(|error| format!("cannot connect to {}: {error}", settings.target))?;
+            engine.open(at).map_err(|error| error.to_string())?;
         }
         Ok(engine)
     }

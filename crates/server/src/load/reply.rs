@@ -167,6 +167,9 @@ fn text_line<A: Answers>(line: &[u8], to: &mut A) -> Result<TextState, Malformed
         b"END" | b"EN" => End::NoMore,
         b"STORED" | b"HD" => End::Stored,
         b"MN" => End::Sync,
+        // Some releases repeat the key, or an opaque, here as well.
+        _ if line.starts_with(b"EN ") => End::NoMore,
+        _ if line.starts_with(b"HD ") => End::Stored,
         _ if line.starts_with(b"VERSION ") => End::Sync,
         _ => End::Failed(line),
     });
@@ -342,7 +345,7 @@ mod tests {
     }
 
     const CLASSIC: &[u8] = b"VALUE key1 7 5\r\nab\r\nc\r\nVALUE k 0 0\r\n\r\nEND\r\nSTORED\r\nSERVER_ERROR out of memory\r\nEND\r\n";
-    const META: &[u8] = b"VA 3 f4294967295 kfoo\r\nEN\r\r\nEN\r\nHD\r\nVA 0 kx f1\r\n\r\nMN\r\nNS\r\nVERSION 1.6\r\n";
+    const META: &[u8] = b"VA 3 f4294967295 kfoo\r\nEN\r\r\nEN\r\nHD\r\nVA 0 kx f1\r\n\r\nMN\r\nNS\r\nVERSION 1.6\r\nEN kfoo\r\n";
 
     fn binary_answer(opcode: u8, status: u16, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
         let mut answer = vec![0x81, opcode];
@@ -387,7 +390,7 @@ mod tests {
         let seen = parse(text(), &[META]).expect("well formed");
         let ns = format!("{:?}", End::Failed(b"NS"));
         let wanted =
-            ["value foo 4294967295 3", "end of EN\\r", "NoMore", "Stored", "value x 1 0", "end of ", "Sync", &ns, "Sync"];
+            ["value foo 4294967295 3", "end of EN\\r", "NoMore", "Stored", "value x 1 0", "end of ", "Sync", &ns, "Sync", "NoMore"];
         assert_eq!(seen.0, wanted);
     }
 

@@ -104,6 +104,9 @@ impl Session {
                 }
             }
         }
+        if header.kind == Kind::Stat && self.replies.waiting() > 0 {
+            return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
+        }
         let place = self.replies.begin();
         let out = &mut self.replies.at(place).bytes;
         match header.kind {

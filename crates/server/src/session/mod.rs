@@ -21,7 +21,7 @@
 //! - (S2) A command that only reads lets others pass while it waits, but not one that changes the same key
 //!   ([`Session::hazard`]): it would otherwise answer with what came after it if its read had to be repeated.
 //! - (S3) Commands for one key go to one shard, in order; commands for different shards may overtake each other,
-//!   except `flush_all`, which waits until nothing is under way.
+//!   except `flush_all` and what looks at all shards: these wait until nothing is under way.
 //!
 //! **Bounds.** At most [`WINDOW`] replies wait; parsing stops at [`QUEUE_BYTES`] of unsent answers and
 //! [`FOREIGN_BYTES`] sent to other shards and not answered.

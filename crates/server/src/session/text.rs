@@ -57,6 +57,10 @@ impl Session {
                 self.keyed(ctx, input, used, Op::Touch { expiry }, Form::Text { noreply }, key, &[])
             }
             Ok(Line::Meta { which, rest }) => self.meta_line(ctx, input, used, which, rest),
+            // What looks at, or stops, all shards sees what was sent before it.
+            Ok(Line::Stats(_) | Line::LruCrawler(_) | Line::Shutdown(_)) if self.replies.waiting() > 0 => {
+                Step::Stop(0, FeedState::Blocked(Wait::Fetch))
+            }
             Ok(Line::FlushAll { delay, noreply }) => self.flush_line(ctx, used, delay, noreply),
             Ok(Line::Stats(rest)) => {
                 let place = self.replies.begin();

@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use senko_cache::{Admission, AdmissionRule, DeviceSlice, PolicyKind, Shard, ShardConfig};
+use senko_cache::{Admission, AdmissionRule, DeviceSlice, Key, Lookup, PolicyKind, Shard, ShardConfig};
 use senko_io::SendBatch;
 use senko_io::faulty::{FaultyDevice, FaultyQueue};
 use senko_server::session::{Ctx, FeedState, Router, Session, Wait};
@@ -82,11 +82,6 @@ impl Rig {
             now_ms: u64::from(START) * 1000,
             virtuals: HashMap::new(),
         }
-    }
-
-    /// A shard in DRAM only.
-    pub fn dram() -> Rig {
-        Rig::new(&Plan::default())
     }
 
     pub fn connect(&mut self) -> u64 {
@@ -307,14 +302,33 @@ impl Rig {
         }
     }
 
-    /// Pushes whatever lies in DRAM out to flash, by storing other things.
-    pub fn press(&mut self, id: u64) {
-        let filler = vec![b'.'; 3000];
-        for n in 0..4000 {
-            let mut command = format!("set filler-{n} 0 0 {} noreply\r\n", filler.len()).into_bytes();
-            command.extend_from_slice(&filler);
-            command.extend_from_slice(b"\r\n");
-            self.send(id, &command);
+    /// Whether a key lies on flash only.
+    pub fn on_flash(&mut self, key: &[u8]) -> bool {
+        let key = Key::new(key);
+        let shard = key.shard(self.nodes.len());
+        matches!(self.nodes[shard].shard.lookup(&key), Lookup::Flash(_))
+    }
+
+    /// Pushes these keys out to flash, by storing other items of about `len` bytes until they have left DRAM and the
+    /// write buffers.
+    pub fn press(&mut self, id: u64, keys: &[&[u8]], len: usize) {
+        let mut rounds_left = 400;
+        let mut beyond = 2;
+        let mut n = 0;
+        while beyond > 0 {
+            assert!(rounds_left > 0, "the pressure is too low");
+            rounds_left -= 1;
+            if keys.iter().all(|key| self.on_flash(key)) {
+                beyond -= 1;
+            }
+            let mut commands = Vec::new();
+            while commands.len() < 1 << 20 {
+                commands.extend_from_slice(format!("set filler{n} 0 0 {len} noreply\r\n").as_bytes());
+                commands.resize(commands.len() + len, b'.');
+                commands.extend_from_slice(b"\r\n");
+                n += 1;
+            }
+            self.send(id, &commands);
             self.settle();
         }
         assert_eq!(self.answers(id), b"");
