@@ -117,6 +117,8 @@ impl Shard {
         let item = draft.item;
         let cas = cas.unwrap_or_else(|| self.next_cas());
         self.edit(item, |h| h.cas = cas);
+        // An item is stored when it is linked: a flush while its value was still coming in does not concern it.
+        self.arena.set_epoch(item, self.epoch);
         let hash = self.item_hash(item);
         self.remove_others(item, hash);
         self.enter(item, hash, false);

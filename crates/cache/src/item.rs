@@ -80,6 +80,11 @@ impl Arena {
         self.u16(item, EPOCH)
     }
 
+    #[inline]
+    pub fn set_epoch(&mut self, item: Handle, epoch: u16) {
+        self.set_u16(item, EPOCH, epoch);
+    }
+
     /// The record's header.
     #[inline]
     pub fn header(&self, item: Handle) -> Header {

@@ -11,8 +11,8 @@ use anyhow::{Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use senko_io::Backend;
 use senko_server::load::{
-    self, Amount, FaultKind, Gaps, Gather, KeyCount, Pace, Part, Report, Second, Settings, Step, StepReport, Stretch,
-    Target, Wire,
+    self, Amount, FaultKind, Gaps, Gather, KeyCount, Pace, Part, Report, Second, Settings, Step,
+    StepReport, Stretch, Target, Wire,
 };
 use senko_workload::{Histogram, KeyShape, Mix, Popularity, ValueLen};
 use serde_json::{Map, Value, json};
@@ -22,7 +22,8 @@ use crate::units::{Bytes, Io, parse_size};
 
 /// Arguments of `senko load`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Steps run in this order: --load, the mix (for --requests or --duration), --read-back. With none of them \
+#[command(
+    after_help = "Steps run in this order: --load, the mix (for --requests or --duration), --read-back. With none of them \
     named, the mix runs for 10 seconds.\n\n\
     Examples:\n  \
     senko load --load --keys 1000000 --value-size 4096     write a million keys\n  \
@@ -31,28 +32,62 @@ use crate::units::{Bytes, Io, parse_size};
       an open loop: latency counts from when each request was due\n  \
     senko load --load --bytes 2g --key-size etc --value-size etc --verify\n  \
     senko load --read-back --last-bytes 1g --bytes 2g --key-size etc --value-size etc --verify --expect-found 0.99\n      \
-      in another process: every byte of the last gigabyte, and 99 % of its keys")]
+      in another process: every byte of the last gigabyte, and 99 % of its keys"
+)]
 pub struct LoadArgs {
     /// HOST, HOST:PORT, or the path of a Unix socket
-    #[arg(short = 's', long, value_name = "ADDR", default_value = "127.0.0.1:11211")]
+    #[arg(
+        short = 's',
+        long,
+        value_name = "ADDR",
+        default_value = "127.0.0.1:11211"
+    )]
     server: Target,
     /// Protocol: classic (get, set), meta (mg, ms) or binary
-    #[arg(long, value_name = "NAME", default_value = "classic", help_heading = "Connections")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "classic",
+        help_heading = "Connections"
+    )]
     protocol: ProtocolName,
     /// Connections, over all threads
-    #[arg(short = 'c', long, value_name = "N", default_value_t = 64, help_heading = "Connections")]
+    #[arg(
+        short = 'c',
+        long,
+        value_name = "N",
+        default_value_t = 64,
+        help_heading = "Connections"
+    )]
     connections: usize,
     /// Threads
-    #[arg(short = 't', long, value_name = "N", default_value_t = 1, help_heading = "Connections")]
+    #[arg(
+        short = 't',
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        help_heading = "Connections"
+    )]
     threads: usize,
     /// Requests under way on each connection
-    #[arg(short = 'P', long, value_name = "N", default_value_t = 1, help_heading = "Connections")]
+    #[arg(
+        short = 'P',
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        help_heading = "Connections"
+    )]
     pipeline: usize,
     /// Seconds to wait for an answer before the connection is given up
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, help_heading = "Connections")]
     timeout: Duration,
     /// I/O backend: auto, uring or posix
-    #[arg(long, value_name = "NAME", default_value = "auto", help_heading = "Connections")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "auto",
+        help_heading = "Connections"
+    )]
     io: Io,
     /// Answers to let gather before the kernel wakes a thread, and for how many microseconds at most; 1 turns it off
     /// (default: by the connections in a closed loop, off in an open one)
@@ -66,7 +101,13 @@ pub struct LoadArgs {
     #[arg(long, help_heading = "Steps")]
     read_back: bool,
     /// Run the mix for this many requests
-    #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration", help_heading = "Steps")]
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        conflicts_with = "duration",
+        help_heading = "Steps"
+    )]
     requests: Option<u64>,
     /// Run the mix for this time (seconds, or with a suffix s, m, h)
     #[arg(short = 'd', long, value_name = "TIME", value_parser = seconds, help_heading = "Steps")]
@@ -83,10 +124,20 @@ pub struct LoadArgs {
     gaps: Option<GapsName>,
 
     /// Share of the requests that are gets; the rest are sets
-    #[arg(long, value_name = "SHARE", default_value_t = 0.9, help_heading = "Requests")]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.9,
+        help_heading = "Requests"
+    )]
     get_ratio: f64,
     /// A YCSB mix instead: ycsb-a, b, c, d or f
-    #[arg(long, value_name = "NAME", conflicts_with = "get_ratio", help_heading = "Requests")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "get_ratio",
+        help_heading = "Requests"
+    )]
     mix: Option<Mix>,
     /// Popularity of keys: uniform, zipf[:S], zipf-ordered[:S], latest[:S], hotcold[:KEYS:REQUESTS] or sequential
     /// (default zipf:0.99, or what the mix says)
@@ -102,20 +153,41 @@ pub struct LoadArgs {
     #[arg(long, help_heading = "Requests")]
     noreply: bool,
     /// Items expire after so many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 0, help_heading = "Requests")]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 0,
+        help_heading = "Requests"
+    )]
     expire: u32,
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Requests")]
     seed: u64,
 
     /// How many keys there are
-    #[arg(short = 'k', long, value_name = "N", default_value_t = 1_000_000, help_heading = "Items")]
+    #[arg(
+        short = 'k',
+        long,
+        value_name = "N",
+        default_value_t = 1_000_000,
+        help_heading = "Items"
+    )]
     keys: u64,
     /// As many keys as it takes for keys and values to have so many bytes, such as 2g
-    #[arg(long, value_name = "SIZE", conflicts_with = "keys", help_heading = "Items")]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        conflicts_with = "keys",
+        help_heading = "Items"
+    )]
     bytes: Option<Bytes>,
     /// What every key starts with
-    #[arg(long, value_name = "TEXT", default_value = "key", help_heading = "Items")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "key",
+        help_heading = "Items"
+    )]
     prefix: String,
     /// Length of keys: a number of bytes, etc (Facebook's) or shortest
     #[arg(long, value_name = "LEN", default_value = "16", help_heading = "Items")]
@@ -130,10 +202,20 @@ pub struct LoadArgs {
     #[arg(long, help_heading = "Items")]
     permuted: bool,
     /// First place of the load order that --read-back reads
-    #[arg(long, value_name = "N", conflicts_with = "last_bytes", help_heading = "Items")]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "last_bytes",
+        help_heading = "Items"
+    )]
     first_key: Option<u64>,
     /// Last place of the load order that --read-back reads
-    #[arg(long, value_name = "N", conflicts_with = "last_bytes", help_heading = "Items")]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "last_bytes",
+        help_heading = "Items"
+    )]
     last_key: Option<u64>,
     /// --read-back reads the items written last, so many bytes of keys and values
     #[arg(long, value_name = "SIZE", help_heading = "Items")]
@@ -175,8 +257,11 @@ enum GapsName {
 
 /// A time: seconds, or a number with a suffix ms, s, m or h.
 fn seconds(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("\"{text}\" is no time; write seconds, or a number with a suffix ms, s, m or h");
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let wrong =
+        || format!("\"{text}\" is no time; write seconds, or a number with a suffix ms, s, m or h");
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
     let unit = match suffix {
         "ms" => 0.001,
@@ -187,22 +272,32 @@ fn seconds(text: &str) -> Result<Duration, String> {
     };
     let value: f64 = number.parse().map_err(|_| wrong())?;
     let seconds = value * unit;
-    if seconds > 0.0 && seconds <= 1e8 { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
+    if seconds > 0.0 && seconds <= 1e8 {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err(wrong())
+    }
 }
 
 fn gather(text: &str) -> Result<Gather, String> {
-    let wrong = |_| format!("\"{text}\" is no way to gather; write N or N:MICROSECONDS, such as 8:50");
+    let wrong =
+        |_| format!("\"{text}\" is no way to gather; write N or N:MICROSECONDS, such as 8:50");
     let (answers, wait) = text.split_once(':').unwrap_or((text, "50"));
     let answers = answers.parse().map_err(wrong)?;
-    Ok(Gather { answers, wait: Duration::from_micros(wait.parse().map_err(wrong)?) })
+    Ok(Gather {
+        answers,
+        wait: Duration::from_micros(wait.parse().map_err(wrong)?),
+    })
 }
 
 /// As [`ValueLen`] is written, and a size with a suffix.
 fn value_len(text: &str) -> Result<ValueLen, String> {
-    text.parse().or_else(|error: senko_workload::SpecError| match parse_size(text, 1) {
-        Ok(bytes) if bytes < 1 << 31 => Ok(ValueLen::Fixed(bytes as usize)),
-        _ => Err(error.to_string()),
-    })
+    text.parse().or_else(
+        |error: senko_workload::SpecError| match parse_size(text, 1) {
+            Ok(bytes) if bytes < 1 << 31 => Ok(ValueLen::Fixed(bytes as usize)),
+            _ => Err(error.to_string()),
+        },
+    )
 }
 
 impl LoadArgs {
@@ -217,7 +312,9 @@ impl LoadArgs {
         if self.load {
             steps.push(Step::Load);
         }
-        if let Some(amount) = amount.or((!self.load && !reads_back).then_some(Amount::For(Duration::from_secs(10)))) {
+        if let Some(amount) =
+            amount.or((!self.load && !reads_back).then_some(Amount::For(Duration::from_secs(10))))
+        {
             steps.extend(self.warm_up.map(Step::WarmUp));
             steps.push(Step::Mix(amount));
         }
@@ -228,22 +325,35 @@ impl LoadArgs {
     }
 
     fn reads_back(&self) -> bool {
-        self.read_back || self.first_key.is_some() || self.last_key.is_some() || self.last_bytes.is_some()
+        self.read_back
+            || self.first_key.is_some()
+            || self.last_key.is_some()
+            || self.last_bytes.is_some()
     }
 
     fn settings(&self) -> Result<Settings> {
         let mut mix = match &self.mix {
             Some(mix) => mix.clone(),
             None => {
-                let zipf = Popularity::Zipf { s: 0.99, scrambled: true };
-                load::reads_and_updates(self.get_ratio, zipf)
-                    .map_err(|_| anyhow!("--get-ratio is a share from 0 to 1, and {} is not", self.get_ratio))?
+                let zipf = Popularity::Zipf {
+                    s: 0.99,
+                    scrambled: true,
+                };
+                load::reads_and_updates(self.get_ratio, zipf).map_err(|_| {
+                    anyhow!(
+                        "--get-ratio is a share from 0 to 1, and {} is not",
+                        self.get_ratio
+                    )
+                })?
             }
         };
         if let Some(popularity) = &self.dist {
             mix.popularity = popularity.clone();
         }
-        if self.expect_found.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
+        if self
+            .expect_found
+            .is_some_and(|share| !(0.0..=1.0).contains(&share))
+        {
             bail!("--expect-found is a share from 0 to 1");
         }
         let pace = match (self.rate, self.gaps) {
@@ -260,7 +370,9 @@ impl LoadArgs {
                 Pace::Open { rate, gaps }
             }
         };
-        let keys = self.bytes.map_or(KeyCount::Keys(self.keys), |bytes| KeyCount::Bytes(bytes.0));
+        let keys = self
+            .bytes
+            .map_or(KeyCount::Keys(self.keys), |bytes| KeyCount::Bytes(bytes.0));
         let part = match (self.first_key, self.last_key, self.last_bytes) {
             (_, _, Some(bytes)) => Part::LastBytes(bytes.0),
             (None, None, None) => Part::All,
@@ -329,12 +441,16 @@ pub fn main(args: LoadArgs) -> Result<()> {
     } else {
         writeln!(out, "{report}")?;
     }
-    report.verdict(args.expect_found).map_err(|why| anyhow!(why))
+    report
+        .verdict(args.expect_found)
+        .map_err(|why| anyhow!(why))
 }
 
 fn show_progress(second: &Second) {
     const WIDTH: usize = 24;
-    let Stretch { counts, get, set, .. } = &second.stretch;
+    let Stretch {
+        counts, get, set, ..
+    } = &second.stretch;
     let full = (second.done * WIDTH as f64) as usize;
     let mut latencies = get.clone();
     latencies.merge(set);
@@ -366,7 +482,9 @@ fn latency_json(latencies: &Histogram) -> Value {
 }
 
 fn second_json(second: &Second) -> Value {
-    let Stretch { counts, get, set, .. } = &second.stretch;
+    let Stretch {
+        counts, get, set, ..
+    } = &second.stretch;
     json!({
         "type": "second", "step": second.step.name(), "second": second.second,
         "requests": counts.requests, "reads": counts.reads, "hits": counts.hits, "sets": counts.sets,
@@ -406,8 +524,10 @@ fn step_json(args: &LoadArgs, settings: &Settings, report: &Report, step: &StepR
         all["busiest_thread_percent"] = json!(step.percent(server.busiest));
         all
     });
-    let faults: Map<String, Value> =
-        FaultKind::ALL.iter().map(|kind| (kind.name().to_owned(), json!(step.faults[*kind as usize]))).collect();
+    let faults: Map<String, Value> = FaultKind::ALL
+        .iter()
+        .map(|kind| (kind.name().to_owned(), json!(step.faults[*kind as usize])))
+        .collect();
     let samples: Vec<Value> = report
         .fault_samples
         .iter()
@@ -441,12 +561,14 @@ mod tests {
     }
 
     fn parse(line: &str) -> Result<Settings> {
-        Cli::try_parse_from(std::iter::once("load").chain(line.split_whitespace()))?.load.settings()
+        Cli::try_parse_from(std::iter::once("load").chain(line.split_whitespace()))?
+            .load
+            .settings()
     }
 
     #[test]
     fn steps_follow_the_options() {
-        let steps = |line| parse(line).unwrap().steps;
+        let steps = |line| parse(line).expect("good options").steps;
         assert_eq!(steps(""), [Step::Mix(Amount::For(Duration::from_secs(10)))]);
         assert_eq!(steps("--load"), [Step::Load]);
         assert_eq!(steps("--load --read-back"), [Step::Load, Step::ReadBack]);
@@ -454,22 +576,57 @@ mod tests {
         let warm = Step::WarmUp(Duration::from_secs(2));
         assert_eq!(
             steps("--load -n 5 --warm-up 2s --read-back"),
-            [Step::Load, warm, Step::Mix(Amount::Requests(5)), Step::ReadBack]
+            [
+                Step::Load,
+                warm,
+                Step::Mix(Amount::Requests(5)),
+                Step::ReadBack
+            ]
         );
     }
 
     #[test]
     fn options_reach_the_settings() {
-        let settings = parse("--rate 5000 -s [::1]:12 --value-size 4k --mix ycsb-d --gather 4:20 --generation 3").unwrap();
-        assert_eq!(settings.pace, Pace::Open { rate: Some(5000.0), gaps: Gaps::Poisson });
+        let settings = parse(
+            "--rate 5000 -s [::1]:12 --value-size 4k --mix ycsb-d --gather 4:20 --generation 3",
+        )
+        .expect("good options");
+        assert_eq!(
+            settings.pace,
+            Pace::Open {
+                rate: Some(5000.0),
+                gaps: Gaps::Poisson
+            }
+        );
         assert_eq!(settings.target.to_string(), "[::1]:12");
         assert_eq!(settings.value_len, ValueLen::Fixed(4096));
-        assert_eq!(settings.gather, Some(Gather { answers: 4, wait: Duration::from_micros(20) }));
+        assert_eq!(
+            settings.gather,
+            Some(Gather {
+                answers: 4,
+                wait: Duration::from_micros(20)
+            })
+        );
         assert!(settings.generation_known);
         assert_eq!(settings.mix.popularity, Popularity::Latest { s: 0.99 });
-        assert_eq!(parse("--gaps etc").unwrap().pace, Pace::Open { rate: None, gaps: Gaps::Etc });
-        assert_eq!(parse("-s /tmp/a.sock").unwrap().target, Target::Unix("/tmp/a.sock".into()));
-        assert_eq!(parse("-s 127.0.0.1").unwrap().target.to_string(), "127.0.0.1:11211");
+        assert_eq!(
+            parse("--gaps etc").expect("good options").pace,
+            Pace::Open {
+                rate: None,
+                gaps: Gaps::Etc
+            }
+        );
+        assert_eq!(
+            parse("-s /tmp/a.sock").expect("good options").target,
+            Target::Unix("/tmp/a.sock".into())
+        );
+        assert_eq!(
+            parse("-s 127.0.0.1")
+                .expect("good options")
+                .target
+                .to_string(),
+            "127.0.0.1:11211"
+        );
     }
 
     #[test]

@@ -98,6 +98,9 @@ pub fn main(args: ServeArgs) -> Result<()> {
 /// Starts a server and waits for its end.
 pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     process::raise_open_files(settings.max_connections, settings.threads)?;
+    if settings.item_memory.unwrap_or(settings.memory) < 1 << 30 {
+        process::use_small_pages();
+    }
     if around.core_dumps {
         process::allow_core_dumps()?;
     }

@@ -29,8 +29,8 @@ use super::{TOKEN_WRITE, token};
 use crate::record::RECORD_ALIGN;
 use crate::shard::DeviceSlice;
 
-/// Pages that small records may go to.
-const OPEN_PAGES: usize = 8;
+/// Pages that small records may go to: with 8, 16, 32 of them, 94.0, 95.5, 96.6 % of the bytes are used on the ETC sizes.
+const OPEN_PAGES: usize = 32;
 /// A page with less room than this is full: no record is smaller.
 const SMALLEST_RECORD: usize = 48;
 /// Chunks that stay open for small records.
@@ -248,12 +248,16 @@ impl Log {
     pub fn place_small(&mut self, len: usize, hash: u64) -> Result<(u64, usize), NoPlace> {
         debug_assert!(len <= PAGE_SIZE);
         let key = (hash >> 32) as u32 ^ hash as u32;
-        let best = (0..self.open_pages.len())
-            .filter(|&n| {
-                let page = &self.open_pages[n];
-                PAGE_SIZE - page.used >= len && !page.keys.contains(&key)
-            })
-            .max_by_key(|&n| self.open_pages[n].used);
+        let mut best: Option<usize> = None;
+        for (n, page) in self.open_pages.iter().enumerate() {
+            // Most pages are ruled out by their room; only then are their keys looked at.
+            if PAGE_SIZE - page.used >= len
+                && best.is_none_or(|b| page.used > self.open_pages[b].used)
+                && !page.keys.contains(&key)
+            {
+                best = Some(n);
+            }
+        }
         let n = match best {
             Some(n) => n,
             None => {

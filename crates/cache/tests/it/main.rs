@@ -2,4 +2,5 @@
 //! The cache shard against a model, over devices that answer late, out of order, and with errors.
 
 mod model; // random commands against a map
+mod page_fill; // how full pages leave
 mod queue; // a queue whose completions the test hands out

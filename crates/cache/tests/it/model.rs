@@ -45,7 +45,11 @@ fn key_of(n: u64) -> Vec<u8> {
     key
 }
 
-fn config(memory: usize, flash_pages: u64, policy: PolicyKind, seed: u64) -> ShardConfig {
+pub fn config(memory: usize, flash_pages: u64) -> ShardConfig {
+    config_of(memory, flash_pages, PolicyKind::S3Fifo, 1)
+}
+
+fn config_of(memory: usize, flash_pages: u64, policy: PolicyKind, seed: u64) -> ShardConfig {
     let flash = if flash_pages == 0 {
         vec![]
     } else {
@@ -496,7 +500,7 @@ fn all_that_fits_flash_is_found() {
             PolicyKind::S3Fifo
         };
         let mut run = Run::new(
-            config(3 << 20, 64 << 20 >> 12, policy, seed),
+            config_of(3 << 20, 64 << 20 >> 12, policy, seed),
             1500,
             200_000,
             seed,
@@ -524,7 +528,7 @@ fn nothing_is_lost_while_flash_is_not_full() {
 
 fn fills_flash_but_not_wholly(seed: u64) {
     let mut run = Run::new(
-        config(8 << 20, 1 << 30 >> 12, PolicyKind::S3Fifo, seed),
+        config_of(8 << 20, 1 << 30 >> 12, PolicyKind::S3Fifo, seed),
         12000,
         300_000,
         seed,
@@ -556,7 +560,7 @@ fn fills_flash_but_not_wholly(seed: u64) {
 fn reclaim_never_rests() {
     for seed in seeds(3_000_000, 4) {
         let mut run = Run::new(
-            config(2 << 20, 4 << 20 >> 12, PolicyKind::S3Fifo, seed),
+            config_of(2 << 20, 4 << 20 >> 12, PolicyKind::S3Fifo, seed),
             4000,
             100_000,
             seed,
@@ -583,7 +587,7 @@ fn reclaim_never_rests() {
 fn errors_torn_writes_and_flipped_bits_are_misses() {
     for seed in seeds(4_000_000, 4) {
         let mut run = Run::new(
-            config(2 << 20, 16 << 20 >> 12, PolicyKind::Lru, seed),
+            config_of(2 << 20, 16 << 20 >> 12, PolicyKind::Lru, seed),
             3000,
             100_000,
             seed,
@@ -609,7 +613,7 @@ fn errors_torn_writes_and_flipped_bits_are_misses() {
 #[test]
 fn dram_alone() {
     for policy in [PolicyKind::Lru, PolicyKind::S3Fifo] {
-        let mut run = Run::new(config(4 << 20, 0, policy, 41), 3000, 300_000, 41);
+        let mut run = Run::new(config_of(4 << 20, 0, policy, 41), 3000, 300_000, 41);
         for _ in 0..100_000 {
             run.step();
         }

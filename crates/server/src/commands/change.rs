@@ -11,8 +11,10 @@ use crate::reply::Reply;
 use crate::session::Ctx;
 use crate::shared::Touched;
 
-/// Values longer than this are no numbers (the C library would skip any amount of leading white space).
-const MAX_NUMBER: usize = 1024;
+/// Values longer than this are no numbers, whatever they begin with (in memcached: what is stored in chunks).
+const MAX_NUMBER: usize = 512 << 10;
+/// Values up to this long are counted without allocating.
+const USUAL_NUMBER: usize = 64;
 
 /// Removes a key. Its reply is exact, so a matching tag is read (the header only).
 pub(super) fn delete<Q: Queue>(
@@ -169,7 +171,14 @@ fn add<Q: Queue>(ctx: &mut Ctx<'_, Q>, item: ItemRef, by: &Delta) -> Result<Coun
     if by.compare != 0 && by.compare != ctx.unique(meta.cas) {
         return Ok(Counted::Exists);
     }
-    let mut text = [0u8; MAX_NUMBER + 2];
+    let mut room = [0u8; USUAL_NUMBER + 2];
+    let mut large = Vec::new();
+    let text = if len <= USUAL_NUMBER {
+        &mut room[..]
+    } else {
+        large.resize(len + 2, 0);
+        &mut large[..]
+    };
     let mut at = 0;
     ctx.shard.value_pieces(item, |piece| {
         let take = piece.len().min(text.len() - at);
@@ -179,8 +188,8 @@ fn add<Q: Queue>(ctx: &mut Ctx<'_, Q>, item: ItemRef, by: &Delta) -> Result<Coun
     let Some(old) = read_u64(&text[..len]) else { return Ok(Counted::NotNumeric) };
     let value = if by.incr { old.wrapping_add(by.delta) } else { old.saturating_sub(by.delta) };
     // A shorter number keeps the value's length, padded with spaces: memcached rewrites in place.
-    let mut room = [0; 20];
-    let digits = decimal(value, &mut room);
+    let mut digits = [0; 20];
+    let digits = decimal(value, &mut digits);
     let new_len = digits.len().max(len);
     text[..digits.len()].copy_from_slice(digits);
     text[digits.len()..new_len].fill(b' ');

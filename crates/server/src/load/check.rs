@@ -25,7 +25,12 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [FaultKind; 4] = [FaultKind::Wrong, FaultKind::Torn, FaultKind::Stale, FaultKind::Expired];
+    pub const ALL: [FaultKind; 4] = [
+        FaultKind::Wrong,
+        FaultKind::Torn,
+        FaultKind::Stale,
+        FaultKind::Expired,
+    ];
 
     /// The name in reports.
     pub fn name(self) -> &'static str {
@@ -84,12 +89,22 @@ impl Finding {
     /// With the key.
     pub fn on(self, key_id: u64, key: &[u8]) -> Fault {
         let key = String::from_utf8_lossy(key).into_owned();
-        Fault { kind: self.kind, key_id, key, offset: self.offset, detail: self.detail }
+        Fault {
+            kind: self.kind,
+            key_id,
+            key,
+            offset: self.offset,
+            detail: self.detail,
+        }
     }
 
     /// A finding with no offset.
     pub fn plain(kind: FaultKind, detail: impl Into<String>) -> Finding {
-        Finding { kind, offset: None, detail: detail.into() }
+        Finding {
+            kind,
+            offset: None,
+            detail: detail.into(),
+        }
     }
 }
 
@@ -102,14 +117,23 @@ pub fn check(value: &[u8], flags: u32, expected: &Expected<'_>) -> Result<(), Fi
     match check_value_version(value, expected.key_id, flags..=flags) {
         Ok(_) if value.len() == (expected.len_of)(flags) => {}
         Ok(_) => {
-            let detail = format!("{} bytes of version {flags}, which has {}", value.len(), (expected.len_of)(flags));
-            return Err(Finding { kind: FaultKind::Wrong, offset: Some(value.len()), detail });
+            let detail = format!(
+                "{} bytes of version {flags}, which has {}",
+                value.len(),
+                (expected.len_of)(flags)
+            );
+            return Err(Finding {
+                kind: FaultKind::Wrong,
+                offset: Some(value.len()),
+                detail,
+            });
         }
         Err(mismatch) => return Err(diagnose(value, flags, expected, &mismatch)),
     }
     let (oldest, newest) = (*expected.versions.start(), *expected.versions.end());
     if flags < oldest {
-        let detail = format!("version {flags}, though version {oldest} was stored before the get was sent");
+        let detail =
+            format!("version {flags}, though version {oldest} was stored before the get was sent");
         Err(Finding::plain(FaultKind::Stale, detail))
     } else if flags > newest {
         let detail = format!("version {flags}, though the newest that was sent is {newest}");
@@ -137,12 +161,23 @@ fn diagnose(value: &[u8], flags: u32, expected: &Expected<'_>, mismatch: &Mismat
             fill_value(&mut right, key_id, version);
             let head_too = right[..at] == value[..at] && at >= 8;
             if (tail.len() == 8 && right[from..from + 8] == *tail) || head_too {
-                let detail = format!("flags of version {flags}, bytes of version {version} (the value has {} bytes)", value.len());
-                return Finding { kind: FaultKind::Torn, offset, detail };
+                let detail = format!(
+                    "flags of version {flags}, bytes of version {version} (the value has {} bytes)",
+                    value.len()
+                );
+                return Finding {
+                    kind: FaultKind::Torn,
+                    offset,
+                    detail,
+                };
             }
         }
     }
-    Finding { kind: FaultKind::Wrong, offset, detail: format!("{mismatch}, flags {flags}") }
+    Finding {
+        kind: FaultKind::Wrong,
+        offset,
+        detail: format!("{mismatch}, flags {flags}"),
+    }
 }
 
 /// Versions that a torn value may hold parts of: the right ones and some before, nearest to `version` first.
@@ -164,9 +199,17 @@ mod tests {
         value
     }
 
-    fn kind(value: &[u8], flags: u32, versions: RangeInclusive<u32>) -> Result<(), (FaultKind, Option<usize>)> {
+    fn kind(
+        value: &[u8],
+        flags: u32,
+        versions: RangeInclusive<u32>,
+    ) -> Result<(), (FaultKind, Option<usize>)> {
         let len = value.len();
-        let expected = Expected { key_id: 9, versions, len_of: &|_| len };
+        let expected = Expected {
+            key_id: 9,
+            versions,
+            len_of: &|_| len,
+        };
         check(value, flags, &expected).map_err(|finding| (finding.kind, finding.offset))
     }
 
@@ -179,8 +222,14 @@ mod tests {
 
     #[test]
     fn old_values_are_stale_and_future_ones_wrong() {
-        assert_eq!(kind(&value(9, 3, 100), 3, 4..=6), Err((FaultKind::Stale, None)));
-        assert_eq!(kind(&value(9, 7, 100), 7, 4..=6), Err((FaultKind::Wrong, None)));
+        assert_eq!(
+            kind(&value(9, 3, 100), 3, 4..=6),
+            Err((FaultKind::Stale, None))
+        );
+        assert_eq!(
+            kind(&value(9, 7, 100), 7, 4..=6),
+            Err((FaultKind::Wrong, None))
+        );
         assert_eq!(kind(&[], 3, 4..=6), Err((FaultKind::Stale, None)));
     }
 
@@ -203,7 +252,11 @@ mod tests {
         for (len, cut) in [(64, 16), (4096, 2048), (10_000, 4096), (100, 40)] {
             let mut bad = value(9, 3, len);
             bad[cut..].copy_from_slice(&value(9, 4, len)[cut..]);
-            assert_eq!(kind(&bad, 3, 3..=4), Err((FaultKind::Torn, Some(cut))), "length {len}, cut at {cut}");
+            assert_eq!(
+                kind(&bad, 3, 3..=4),
+                Err((FaultKind::Torn, Some(cut))),
+                "length {len}, cut at {cut}"
+            );
             let found = kind(&bad, 4, 3..=4).expect_err("the head is of another version");
             assert_eq!(found.0, FaultKind::Torn, "length {len}, cut at {cut}");
         }
@@ -213,9 +266,22 @@ mod tests {
 
     #[test]
     fn values_of_other_keys_and_other_lengths_are_wrong() {
-        assert_eq!(kind(&value(8, 3, 100), 3, 3..=3).map_err(|found| found.0), Err(FaultKind::Wrong));
-        assert_eq!(kind(&value(9, 3, 100)[..99], 3, 3..=3).map_err(|found| found.0), Err(FaultKind::Wrong));
-        let expected = Expected { key_id: 9, versions: 3..=3, len_of: &|_| 100 };
-        assert!(check(&value(9, 3, 99), 3, &expected).is_err(), "whole, but of a length that version does not have");
+        assert_eq!(
+            kind(&value(8, 3, 100), 3, 3..=3).map_err(|found| found.0),
+            Err(FaultKind::Wrong)
+        );
+        assert_eq!(
+            kind(&value(9, 3, 100)[..99], 3, 3..=3).map_err(|found| found.0),
+            Err(FaultKind::Wrong)
+        );
+        let expected = Expected {
+            key_id: 9,
+            versions: 3..=3,
+            len_of: &|_| 100,
+        };
+        assert!(
+            check(&value(9, 3, 99), 3, &expected).is_err(),
+            "whole, but of a length that version does not have"
+        );
     }
 }

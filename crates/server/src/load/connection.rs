@@ -124,7 +124,10 @@ impl Conn {
         self.free = pipeline;
         self.retry = (0, 0);
         self.parser = new_parser(wire);
-        self.incoming = Incoming { gathered: std::mem::take(&mut self.incoming.gathered), ..Incoming::default() };
+        self.incoming = Incoming {
+            gathered: std::mem::take(&mut self.incoming.gathered),
+            ..Incoming::default()
+        };
         self.incoming.gathered.clear();
     }
 
@@ -160,7 +163,14 @@ impl Conn {
     }
 
     /// The connection is gone: everything under way has failed.
-    pub fn fail(&mut self, shared: &Shared<'_>, tally: &mut Tally, why: &str, timed_out: bool, now: u64) {
+    pub fn fail(
+        &mut self,
+        shared: &Shared<'_>,
+        tally: &mut Tally,
+        why: &str,
+        timed_out: bool,
+        now: u64,
+    ) {
         self.id = None;
         self.batch = None;
         let mut requests = 0;
@@ -213,7 +223,12 @@ impl Receiver<'_> {
     /// Quiet sets before the request that is being answered are through; whether they were stored is not said.
     #[inline]
     fn settle_quiet(&mut self) {
-        while let Some(Pending { kind: Kind::QuietSet, key_id, .. }) = self.pending.front() {
+        while let Some(Pending {
+            kind: Kind::QuietSet,
+            key_id,
+            ..
+        }) = self.pending.front()
+        {
             self.shared.end_set(*key_id, SetEnd::Refused, self.now);
             self.pending.pop_front();
             self.tally.now.counts.requests += 1;
@@ -223,7 +238,9 @@ impl Receiver<'_> {
     /// The front request was answered.
     #[inline]
     fn complete(&mut self) {
-        let Some(front) = self.pending.pop_front() else { return };
+        let Some(front) = self.pending.pop_front() else {
+            return;
+        };
         let latency = self.now.saturating_sub(front.due);
         let stretch = &mut self.tally.now;
         match front.kind {
@@ -244,7 +261,10 @@ impl Receiver<'_> {
     fn missed(&mut self, key_id: u64) {
         self.tally.now.counts.reads += 1;
         if self.shared.plan.settings.set_on_miss {
-            self.follow_ups.push_back(FollowUp { key_id, refill: true });
+            self.follow_ups.push_back(FollowUp {
+                key_id,
+                refill: true,
+            });
         }
     }
 
@@ -262,8 +282,16 @@ impl Receiver<'_> {
             self.missed(key_id);
         }
         // A set that refills the miss already writes the key.
-        if then_set && self.follow_ups.back().is_none_or(|last| last.key_id != key_id) {
-            self.follow_ups.push_back(FollowUp { key_id, refill: false });
+        if then_set
+            && self
+                .follow_ups
+                .back()
+                .is_none_or(|last| last.key_id != key_id)
+        {
+            self.follow_ups.push_back(FollowUp {
+                key_id,
+                refill: false,
+            });
         }
         self.complete();
     }
@@ -293,13 +321,26 @@ impl Receiver<'_> {
     fn check(&mut self, value: &[u8]) {
         self.incoming.settled = true;
         let plan = self.shared.plan;
-        let Incoming { key_id, floor, flags, sent, .. } = *self.incoming;
+        let Incoming {
+            key_id,
+            floor,
+            flags,
+            sent,
+            ..
+        } = *self.incoming;
         let versions = self.shared.admissible(key_id, floor);
-        let expected = Expected { key_id, versions, len_of: &|version| plan.value_len(key_id, version) };
+        let expected = Expected {
+            key_id,
+            versions,
+            len_of: &|version| plan.value_len(key_id, version),
+        };
         if let Err(finding) = check(value, flags, &expected) {
             self.fault(finding);
         } else if self.shared.must_have_expired(key_id, sent) {
-            let detail = format!("its life of {} s had ended when it was read", plan.settings.expire);
+            let detail = format!(
+                "its life of {} s had ended when it was read",
+                plan.settings.expire
+            );
             self.fault(Finding::plain(FaultKind::Expired, detail));
         }
     }
@@ -311,15 +352,28 @@ impl Answers for Receiver<'_> {
         self.settle_quiet();
         let verify = self.shared.plan.settings.verify;
         let asked = match self.pending.front().copied() {
-            Some(front @ Pending { kind: Kind::Get { .. }, .. }) if !self.incoming.found => front,
-            Some(Pending { kind: Kind::GetMany { keys }, .. }) => match self.match_many(key, keys) {
+            Some(
+                front @ Pending {
+                    kind: Kind::Get { .. },
+                    ..
+                },
+            ) if !self.incoming.found => front,
+            Some(Pending {
+                kind: Kind::GetMany { keys },
+                ..
+            }) => match self.match_many(key, keys) {
                 Some(asked) => asked,
                 None => {
-                    let text = format!("the server sent the value of a key that was not asked for: {}", key.escape_ascii());
+                    let text = format!(
+                        "the server sent the value of a key that was not asked for: {}",
+                        key.escape_ascii()
+                    );
                     return self.break_off(text);
                 }
             },
-            _ => return self.break_off("the server sent a value that was not asked for".to_owned()),
+            _ => {
+                return self.break_off("the server sent a value that was not asked for".to_owned());
+            }
         };
         let counts = &mut self.tally.now.counts;
         counts.reads += 1;
@@ -331,16 +385,23 @@ impl Answers for Receiver<'_> {
             incoming.settled = true;
             return;
         }
-        (incoming.key_id, incoming.floor, incoming.sent) = (asked.key_id, asked.version, asked.sent);
+        (incoming.key_id, incoming.floor, incoming.sent) =
+            (asked.key_id, asked.version, asked.sent);
         (incoming.flags, incoming.len, incoming.settled) = (flags, len, false);
         incoming.gathered.clear();
         if !key.is_empty() && self.shared.plan.space.parse(key) != Some(asked.key_id) {
             self.incoming.settled = true;
-            self.fault(Finding::plain(FaultKind::Wrong, format!("the answer names the key {}", key.escape_ascii())));
+            self.fault(Finding::plain(
+                FaultKind::Wrong,
+                format!("the answer names the key {}", key.escape_ascii()),
+            ));
         } else if len > self.shared.plan.settings.value_len.longest() {
             // Nothing of ours is that long; it is not gathered, so that a damaged length costs no memory.
             self.incoming.settled = true;
-            self.fault(Finding::plain(FaultKind::Wrong, format!("a value of {len} bytes, longer than any written")));
+            self.fault(Finding::plain(
+                FaultKind::Wrong,
+                format!("a value of {len} bytes, longer than any written"),
+            ));
         }
     }
 
@@ -364,7 +425,11 @@ impl Answers for Receiver<'_> {
             self.incoming.gathered = gathered;
         }
         if self.shared.plan.settings.wire != Wire::Classic
-            && let Some(Pending { kind: Kind::Get { then_set }, key_id, .. }) = self.pending.front().copied()
+            && let Some(Pending {
+                kind: Kind::Get { then_set },
+                key_id,
+                ..
+            }) = self.pending.front().copied()
         {
             self.end_single(key_id, then_set);
         }
@@ -397,7 +462,13 @@ impl Receiver<'_> {
     fn failed(&mut self, text: &[u8]) {
         let shown = String::from_utf8_lossy(&text[..text.len().min(200)]).into_owned();
         self.tally.error(&shown, 1);
-        let quiet = matches!(self.pending.front(), Some(Pending { kind: Kind::QuietSet, .. }));
+        let quiet = matches!(
+            self.pending.front(),
+            Some(Pending {
+                kind: Kind::QuietSet,
+                ..
+            })
+        );
         if quiet && self.shared.plan.settings.wire != Wire::Classic {
             // These dialects report a quiet set that failed, and its request's turn comes with the next answer.
             return;
@@ -414,7 +485,9 @@ impl Receiver<'_> {
                 self.tally.now.counts.failed_reads += u64::from(keys - self.incoming.keys_done);
                 self.pending.drain(1..=keys as usize);
             }
-            Kind::Set | Kind::QuietSet => self.shared.end_set(front.key_id, SetEnd::Refused, self.now),
+            Kind::Set | Kind::QuietSet => {
+                self.shared.end_set(front.key_id, SetEnd::Refused, self.now)
+            }
             Kind::Sync | Kind::Key => {}
         }
         self.pending.pop_front();

@@ -50,9 +50,13 @@ pub fn of_this_thread() -> CpuTime {
         usage
     };
     let time = |t: libc::timeval| {
-        Duration::from_secs(t.tv_sec.unsigned_abs()) + Duration::from_micros(t.tv_usec.unsigned_abs())
+        Duration::from_secs(t.tv_sec.unsigned_abs())
+            + Duration::from_micros(t.tv_usec.unsigned_abs())
     };
-    CpuTime { user: time(usage.ru_utime), system: time(usage.ru_stime) }
+    CpuTime {
+        user: time(usage.ru_utime),
+        system: time(usage.ru_stime),
+    }
 }
 
 /// Makes timed waits of the calling thread end within a microsecond of their time instead of the usual 50.
@@ -78,15 +82,27 @@ impl ProcessCpu {
     /// # Errors
     /// One sentence, if there is no such process.
     pub fn read(pid: u32) -> Result<ProcessCpu, String> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))
-            .map_err(|error| format!("the processor time of process {pid} cannot be read: {error}"))?;
-        let ticks = stat_ticks(&stat).ok_or_else(|| format!("/proc/{pid}/stat has an unknown form"))?;
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|error| {
+            format!("the processor time of process {pid} cannot be read: {error}")
+        })?;
+        let ticks =
+            stat_ticks(&stat).ok_or_else(|| format!("/proc/{pid}/stat has an unknown form"))?;
         // SAFETY: `sysconf` reads a number and touches no memory.
         let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as f64;
         let mut threads = Vec::new();
-        for entry in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+        for entry in fs::read_dir(format!("/proc/{pid}/task"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
             // A thread may end between the listing and this read; its time is then in the process's sum alone.
-            let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let Some(number) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+            else {
+                continue;
+            };
             let run = fs::read_to_string(entry.path().join("schedstat"))
                 .ok()
                 .and_then(|text| text.split_whitespace().next()?.parse().ok());
@@ -103,8 +119,17 @@ impl ProcessCpu {
 
     /// Time used since `earlier`: user and system, and the time that its busiest thread ran.
     pub fn since(&self, earlier: &ProcessCpu) -> (CpuTime, Duration) {
-        let before = |thread: u32| earlier.threads.iter().find(|(number, _)| *number == thread).map_or(0, |(_, run)| *run);
-        let ran = self.threads.iter().map(|(number, run)| run.saturating_sub(before(*number)));
+        let before = |thread: u32| {
+            earlier
+                .threads
+                .iter()
+                .find(|(number, _)| *number == thread)
+                .map_or(0, |(_, run)| *run)
+        };
+        let ran = self
+            .threads
+            .iter()
+            .map(|(number, run)| run.saturating_sub(before(*number)));
         let busiest = Duration::from_nanos(ran.clone().max().unwrap_or(0));
         let mut time = self.time.since(&earlier.time);
         // The threads' own clock counts nanoseconds, the process's counts ticks of 10 ms: keep the ratio, take the finer sum.

@@ -16,7 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use senko_io::{Backend, ConnId, Event, EventLoop, LoopConfig, SendMode, connect_tcp, connect_unix};
+use senko_io::{
+    Backend, ConnId, Event, EventLoop, LoopConfig, SendMode, connect_tcp, connect_unix,
+};
 use senko_workload::{Rng, ValueLen};
 
 use super::connection::{Conn, FollowUp, Kind, Pending};
@@ -82,7 +84,11 @@ impl Shared<'_> {
     #[inline]
     fn writer(&self) -> Writer<'_> {
         let settings = &self.plan.settings;
-        Writer { wire: settings.wire, space: &self.plan.space, with_key: settings.verify }
+        Writer {
+            wire: settings.wire,
+            space: &self.plan.space,
+            with_key: settings.verify,
+        }
     }
 
     fn floor(&self, key_id: u64) -> u32 {
@@ -91,16 +97,18 @@ impl Shared<'_> {
 
     /// The versions that are right for an answer.
     pub fn admissible(&self, key_id: u64, floor: u32) -> RangeInclusive<u32> {
-        self.ledger.map_or(self.versions.clone(), |ledger| ledger.admissible(key_id, floor))
+        self.ledger.map_or(self.versions.clone(), |ledger| {
+            ledger.admissible(key_id, floor)
+        })
     }
 
     /// Whether a read sent at `sent` should have missed because the item's life had ended.
     pub fn must_have_expired(&self, key_id: u64, sent: u64) -> bool {
         let life = self.plan.settings.expire;
         life > 0
-            && self
-                .ledger
-                .is_some_and(|ledger| ledger.must_have_expired(key_id, life, (sent / SECOND_NS) as u32))
+            && self.ledger.is_some_and(|ledger| {
+                ledger.must_have_expired(key_id, life, (sent / SECOND_NS) as u32)
+            })
     }
 }
 
@@ -183,14 +191,22 @@ impl<'a> Engine<'a> {
         let settings = &shared.plan.settings;
         // Each step and thread has its own stream of the seed.
         let stream = (step_number as u64) << 20 | (thread as u64) << 1;
-        let source = Source::new(shared.plan, cursor, step, thread, Rng::for_stream(settings.seed, stream))?;
+        let source = Source::new(
+            shared.plan,
+            cursor,
+            step,
+            thread,
+            Rng::for_stream(settings.seed, stream),
+        )?;
         let io = EventLoop::new(&loop_config(shared.plan, connections))
             .map_err(|error| format!("the event loop cannot be made: {error}"))?;
         let mut engine = Engine {
             shared,
             step,
             io,
-            conns: (0..connections).map(|_| Conn::new(settings.wire, settings.pipeline)).collect(),
+            conns: (0..connections)
+                .map(|_| Conn::new(settings.wire, settings.pipeline))
+                .collect(),
             by_id: HashMap::default(),
             ready: VecDeque::with_capacity(connections),
             down: connections,
@@ -221,7 +237,13 @@ impl<'a> Engine<'a> {
         let cpu_before = cpu::of_this_thread();
         if let Pace::Open { rate, gaps } = settings.pace {
             cpu::wake_promptly();
-            self.schedule = Some(Schedule::new(rate, gaps, settings.threads, start, self.rng.clone())?);
+            self.schedule = Some(Schedule::new(
+                rate,
+                gaps,
+                settings.threads,
+                start,
+                self.rng.clone(),
+            )?);
         } else if let Some(gather) = settings.gather.or_else(|| self.usual_gather()) {
             cpu::wake_promptly();
             self.io.set_gather(gather.answers, gather.wait);
@@ -259,14 +281,22 @@ impl<'a> Engine<'a> {
         let cpu = cpu::of_this_thread().since(&cpu_before);
         self.tally.roll(None);
         let ended = self.last_answer.max(start);
-        Ok(ThreadEnd { tally: self.tally, cpu, ended, backend: self.io.backend() })
+        Ok(ThreadEnd {
+            tally: self.tally,
+            cpu,
+            ended,
+            backend: self.io.backend(),
+        })
     }
 
     /// In a closed loop with many connections: let a few answers gather, so that one entry into the kernel serves several. The
     /// server keeps enough requests to stay busy.
     fn usual_gather(&self) -> Option<Gather> {
         let answers = (self.conns.len() / 4).min(16);
-        (answers > 1).then_some(Gather { answers, wait: Duration::from_micros(50) })
+        (answers > 1).then_some(Gather {
+            answers,
+            wait: Duration::from_micros(50),
+        })
     }
 
     fn report_second(&mut self, second: u64, seconds: &Sender<ThreadSecond>) {
@@ -309,7 +339,11 @@ impl<'a> Engine<'a> {
         for at in 0..self.conns.len() {
             let conn = &self.conns[at];
             if conn.id.is_some() {
-                if conn.pending.front().is_some_and(|oldest| now.saturating_sub(oldest.sent) > timeout) {
+                if conn
+                    .pending
+                    .front()
+                    .is_some_and(|oldest| now.saturating_sub(oldest.sent) > timeout)
+                {
                     self.lose(at, "no answer in time", true, now);
                 }
             } else if now >= conn.retry.0 {
@@ -328,7 +362,10 @@ impl<'a> Engine<'a> {
             self.alive_at = now;
         } else if now - self.alive_at > timeout {
             let target = &self.shared.plan.settings.target;
-            return Err(format!("the server at {target} is gone: no connection for {} s", timeout / SECOND_NS));
+            return Err(format!(
+                "the server at {target} is gone: no connection for {} s",
+                timeout / SECOND_NS
+            ));
         }
         if self.shared.abort.load(Ordering::Relaxed) {
             return Err("stopped, because another thread failed".to_owned());
@@ -349,7 +386,9 @@ impl<'a> Engine<'a> {
     fn on_event(&mut self, event: Event, now: u64) {
         match event {
             Event::Received { conn, data } => {
-                let Some(&at) = self.by_id.get(&conn) else { return };
+                let Some(&at) = self.by_id.get(&conn) else {
+                    return;
+                };
                 let at = at as usize;
                 let received = {
                     let (follow_ups, tally) = (&mut self.follow_ups, &mut self.tally);
@@ -361,9 +400,15 @@ impl<'a> Engine<'a> {
                     Err(why) => self.lose(at, &why, false, now),
                 }
             }
-            Event::Sent { conn, batch, result } => {
+            Event::Sent {
+                conn,
+                batch,
+                result,
+            } => {
                 // A batch of a connection that was lost goes with it.
-                let Some(&at) = self.by_id.get(&conn) else { return };
+                let Some(&at) = self.by_id.get(&conn) else {
+                    return;
+                };
                 let at = at as usize;
                 match result {
                     Ok(bytes) => {
@@ -377,11 +422,16 @@ impl<'a> Engine<'a> {
                 }
             }
             Event::Ended { conn, error } => {
-                let Some(&at) = self.by_id.get(&conn) else { return };
-                let why = error.map_or("the server closed the connection".to_owned(), |error| format!("receiving: {error}"));
+                let Some(&at) = self.by_id.get(&conn) else {
+                    return;
+                };
+                let why = error.map_or("the server closed the connection".to_owned(), |error| {
+                    format!("receiving: {error}")
+                });
                 self.lose(at as usize, &why, false, now);
             }
-            Event::Accepted { .. } | Event::AcceptFailed { .. } | Event::Disk(_) | Event::Woken => {}
+            Event::Accepted { .. } | Event::AcceptFailed { .. } | Event::Disk(_) | Event::Woken => {
+            }
         }
     }
 
@@ -426,7 +476,7 @@ impl<'a> Engine<'a> {
                 self.push_set(at, follow_up.key_id, now, now, follow_up.refill)
             } else if self.exhausted {
                 break;
-            } else if let Some(want) = self.source.next() {
+            } else if let Some(want) = self.source.want() {
                 self.push(at, want, now, now)
             } else {
                 self.exhausted = true;
@@ -444,7 +494,10 @@ impl<'a> Engine<'a> {
     }
 
     fn batch_has_room(&self, at: usize) -> bool {
-        self.conns[at].batch.as_ref().is_some_and(|batch| batch.bytes.len() < MOST_BATCH_BYTES)
+        self.conns[at]
+            .batch
+            .as_ref()
+            .is_some_and(|batch| batch.bytes.len() < MOST_BATCH_BYTES)
     }
 
     /// Open loop: every request that is due and finds a connection with room. The connections take turns.
@@ -456,7 +509,7 @@ impl<'a> Engine<'a> {
             if let Some(follow_up) = self.follow_ups.pop_front() {
                 self.push_set(at, follow_up.key_id, now, now, follow_up.refill);
             } else if let Some(due) = self.take_due(now, deadline) {
-                let Some(want) = self.source.next() else {
+                let Some(want) = self.source.want() else {
                     self.exhausted = true;
                     break;
                 };
@@ -469,7 +522,9 @@ impl<'a> Engine<'a> {
             self.flush(at);
         }
         self.was_full = self.ready.is_empty();
-        if !self.exhausted && now > deadline.saturating_add(self.shared.plan.settings.timeout.as_nanos() as u64) {
+        if !self.exhausted
+            && now > deadline.saturating_add(self.shared.plan.settings.timeout.as_nanos() as u64)
+        {
             self.give_up_on_schedule(now, deadline);
         }
     }
@@ -503,7 +558,9 @@ impl<'a> Engine<'a> {
     #[inline]
     fn push(&mut self, at: usize, want: Want, due: u64, now: u64) -> bool {
         match want {
-            Want::Read(key_id) if self.shared.plan.settings.keys_per_get > 1 => self.push_get_many(at, key_id, due, now),
+            Want::Read(key_id) if self.shared.plan.settings.keys_per_get > 1 => {
+                self.push_get_many(at, key_id, due, now)
+            }
             Want::Read(key_id) => self.push_get(at, key_id, false, due, now),
             Want::Modify(key_id) => self.push_get(at, key_id, true, due, now),
             Want::Write(key_id) => return self.push_set(at, key_id, due, now, false),
@@ -517,7 +574,13 @@ impl<'a> Engine<'a> {
         let conn = &mut self.conns[at];
         let Some(batch) = &mut conn.batch else { return };
         self.shared.writer().get(key_id, &mut batch.bytes);
-        conn.pending.push_back(Pending { kind: Kind::Get { then_set }, key_id, version, due, sent: now });
+        conn.pending.push_back(Pending {
+            kind: Kind::Get { then_set },
+            key_id,
+            version,
+            due,
+            sent: now,
+        });
         conn.free -= 1;
     }
 
@@ -531,12 +594,28 @@ impl<'a> Engine<'a> {
         }
         let conn = &mut self.conns[at];
         let Some(batch) = &mut conn.batch else { return };
-        self.shared.writer().get_many(self.many.iter().copied(), &mut batch.bytes);
-        let kind = Kind::GetMany { keys: self.many.len() as u32 };
-        conn.pending.push_back(Pending { kind, key_id: first, version: 0, due, sent: now });
+        self.shared
+            .writer()
+            .get_many(self.many.iter().copied(), &mut batch.bytes);
+        let kind = Kind::GetMany {
+            keys: self.many.len() as u32,
+        };
+        conn.pending.push_back(Pending {
+            kind,
+            key_id: first,
+            version: 0,
+            due,
+            sent: now,
+        });
         for &key_id in &self.many {
             let version = self.shared.floor(key_id);
-            conn.pending.push_back(Pending { kind: Kind::Key, key_id, version, due, sent: now });
+            conn.pending.push_back(Pending {
+                kind: Kind::Key,
+                key_id,
+                version,
+                due,
+                sent: now,
+            });
         }
         conn.free -= 1;
     }
@@ -551,12 +630,29 @@ impl<'a> Engine<'a> {
         let quiet = settings.noreply;
         let len = self.shared.plan.value_len(key_id, version);
         let conn = &mut self.conns[at];
-        let Some(batch) = &mut conn.batch else { return true };
-        let set = Set { key_id, version, len, expire: settings.expire, quiet };
-        let unix = self.shared.unix_at_epoch.saturating_add((now / SECOND_NS) as u32);
+        let Some(batch) = &mut conn.batch else {
+            return true;
+        };
+        let set = Set {
+            key_id,
+            version,
+            len,
+            expire: settings.expire,
+            quiet,
+        };
+        let unix = self
+            .shared
+            .unix_at_epoch
+            .saturating_add((now / SECOND_NS) as u32);
         self.shared.writer().set(set, unix, &mut batch.bytes);
         let kind = if quiet { Kind::QuietSet } else { Kind::Set };
-        conn.pending.push_back(Pending { kind, key_id, version, due, sent: now });
+        conn.pending.push_back(Pending {
+            kind,
+            key_id,
+            version,
+            due,
+            sent: now,
+        });
         let counts = &mut self.tally.now.counts;
         counts.sets += 1;
         counts.refills += u64::from(refill);
@@ -571,27 +667,40 @@ impl<'a> Engine<'a> {
         let conn = &mut self.conns[at];
         let Some(batch) = &mut conn.batch else { return };
         self.shared.writer().sync(&mut batch.bytes);
-        conn.pending.push_back(Pending { kind: Kind::Sync, key_id: 0, version: 0, due: now, sent: now });
+        conn.pending.push_back(Pending {
+            kind: Kind::Sync,
+            key_id: 0,
+            version: 0,
+            due: now,
+            sent: now,
+        });
         conn.free -= 1;
     }
 
     #[inline]
     fn flush(&mut self, at: usize) {
         let conn = &mut self.conns[at];
-        let (Some(id), Some(batch)) = (conn.id, conn.batch.take_if(|batch| !batch.bytes.is_empty())) else { return };
+        let (Some(id), Some(batch)) =
+            (conn.id, conn.batch.take_if(|batch| !batch.bytes.is_empty()))
+        else {
+            return;
+        };
         self.io.send(id, batch, SendMode::Wait);
     }
 
     fn is_done(&self) -> bool {
-        self.exhausted && self.follow_ups.is_empty() && self.conns.iter().all(|conn| conn.pending.is_empty())
+        self.exhausted
+            && self.follow_ups.is_empty()
+            && self.conns.iter().all(|conn| conn.pending.is_empty())
     }
 
     /// How long to wait for events, in nanoseconds.
     fn longest_wait(&self) -> u64 {
         match &self.schedule {
-            Some(schedule) if !self.exhausted && !self.ready.is_empty() => {
-                schedule.next_due().saturating_sub(self.shared.now()).min(LONGEST_WAIT_NS)
-            }
+            Some(schedule) if !self.exhausted && !self.ready.is_empty() => schedule
+                .next_due()
+                .saturating_sub(self.shared.now())
+                .min(LONGEST_WAIT_NS),
             _ => LONGEST_WAIT_NS,
         }
     }
@@ -606,9 +715,13 @@ fn loop_config(plan: &Plan, connections: usize) -> LoopConfig {
         ValueLen::Uniform { max, .. } => max,
         ValueLen::Etc { .. } => 1024,
     };
-    let answer = (usual + 300).saturating_mul(settings.keys_per_get).saturating_mul(settings.pipeline);
+    let answer = (usual + 300)
+        .saturating_mul(settings.keys_per_get)
+        .saturating_mul(settings.pipeline);
     let recv_buffer_bytes = answer.clamp(2048, 64 << 10).next_power_of_two();
-    let recv_buffers = connections.next_power_of_two().clamp(16, (32 << 20) / recv_buffer_bytes);
+    let recv_buffers = connections
+        .next_power_of_two()
+        .clamp(16, (32 << 20) / recv_buffer_bytes);
     LoopConfig {
         backend: settings.io,
         recv_buffers,

@@ -45,7 +45,11 @@ struct State {
 
 impl State {
     fn unpack(word: u64) -> State {
-        State { version: (word >> 32) as u32, lag: word >> 16 & 0xFFFF, under_way: word & 0xFFFF }
+        State {
+            version: (word >> 32) as u32,
+            lag: word >> 16 & 0xFFFF,
+            under_way: word & 0xFFFF,
+        }
     }
 
     fn pack(self) -> u64 {
@@ -53,7 +57,11 @@ impl State {
     }
 
     fn floor(self) -> u32 {
-        if self.lag >= LAG_OPEN { 0 } else { self.version.saturating_sub(self.lag as u32) }
+        if self.lag >= LAG_OPEN {
+            0
+        } else {
+            self.version.saturating_sub(self.lag as u32)
+        }
     }
 }
 
@@ -71,14 +79,21 @@ impl Ledger {
     pub fn new(keys: u64, first: u32, expiring: bool) -> Ledger {
         Ledger {
             keys: (0..keys).map(|_| AtomicU64::new(0)).collect(),
-            stored_at: (0..if expiring { keys } else { 0 }).map(|_| AtomicU32::new(0)).collect(),
+            stored_at: (0..if expiring { keys } else { 0 })
+                .map(|_| AtomicU32::new(0))
+                .collect(),
             first,
         }
     }
 
     /// Enters that the server holds `version` of each of the first `keys` keys, or nothing.
     pub fn assume(&self, keys: u64, version: u32) {
-        let word = State { version, lag: 0, under_way: 0 }.pack();
+        let word = State {
+            version,
+            lag: 0,
+            under_way: 0,
+        }
+        .pack();
         for state in &self.keys[..keys as usize] {
             state.store(word, Ordering::Relaxed);
         }
@@ -104,18 +119,31 @@ impl Ledger {
                 return None;
             }
             if state.under_way > 0 {
-                return Some(State { under_way: state.under_way + 1, ..state });
+                return Some(State {
+                    under_way: state.under_way + 1,
+                    ..state
+                });
             }
             if state.version == 0 {
                 // Whatever the server holds of an earlier run may still come until this set is answered.
-                return Some(State { version: version.unwrap_or(first), lag: LAG_OPEN, under_way: 1 });
+                return Some(State {
+                    version: version.unwrap_or(first),
+                    lag: LAG_OPEN,
+                    under_way: 1,
+                });
             }
-            let next = version.filter(|wanted| *wanted > state.version).unwrap_or(state.version.saturating_add(1));
+            let next = version
+                .filter(|wanted| *wanted > state.version)
+                .unwrap_or(state.version.saturating_add(1));
             let lag = match state.lag {
                 LAG_LOST => LAG_LOST,
                 lag => (lag + u64::from(next - state.version)).min(LAG_OPEN),
             };
-            Some(State { version: next, lag, under_way: 1 })
+            Some(State {
+                version: next,
+                lag,
+                under_way: 1,
+            })
         });
         begun.map(|state| state.version)
     }
@@ -129,7 +157,11 @@ impl Ledger {
                 SetEnd::Stored | SetEnd::Refused => state.lag,
                 SetEnd::Lost => LAG_LOST,
             };
-            Some(State { lag, under_way: state.under_way - 1, ..state })
+            Some(State {
+                lag,
+                under_way: state.under_way - 1,
+                ..state
+            })
         });
         if end == SetEnd::Stored
             && let Some(at) = self.stored_at.get(key_id as usize)
@@ -146,13 +178,19 @@ impl Ledger {
     /// An answer came to a get that was sent when the floor was `floor` (0: unknown): the versions that are right.
     pub fn admissible(&self, key_id: u64, floor: u32) -> RangeInclusive<u32> {
         let state = State::unpack(self.keys[key_id as usize].load(Ordering::Acquire));
-        if floor == 0 { 0..=u32::MAX } else { floor..=state.version }
+        if floor == 0 {
+            0..=u32::MAX
+        } else {
+            floor..=state.version
+        }
     }
 
     /// Whether a get sent at `second` must miss, because the key's last value, stored with a life of `life` seconds, had ended
     /// before. Memcached's clock ticks once a second and may be a tick late, so two seconds are allowed for.
     pub fn must_have_expired(&self, key_id: u64, life: u32, second: u32) -> bool {
-        let Some(at) = self.stored_at.get(key_id as usize) else { return false };
+        let Some(at) = self.stored_at.get(key_id as usize) else {
+            return false;
+        };
         let stored = at.load(Ordering::Acquire);
         let state = State::unpack(self.keys[key_id as usize].load(Ordering::Acquire));
         let settled = state.under_way == 0 && state.lag == 0;
@@ -170,7 +208,11 @@ mod tests {
         let ledger = Ledger::new(2, 100, false);
         assert_eq!(ledger.floor(0), 0);
         assert_eq!(ledger.begin_set(0, None), Some(100));
-        assert_eq!(ledger.admissible(0, ledger.floor(0)), 0..=u32::MAX, "an earlier run's value may still be there");
+        assert_eq!(
+            ledger.admissible(0, ledger.floor(0)),
+            0..=u32::MAX,
+            "an earlier run's value may still be there"
+        );
         ledger.end_set(0, SetEnd::Stored, 0);
         assert_eq!(ledger.admissible(0, ledger.floor(0)), 100..=100);
         let before = ledger.floor(0);
@@ -181,7 +223,11 @@ mod tests {
         assert_eq!(ledger.begin_set(0, None), Some(102));
         ledger.end_set(0, SetEnd::Stored, 0);
         assert_eq!(ledger.admissible(0, ledger.floor(0)), 102..=102);
-        assert_eq!(ledger.admissible(0, before), 100..=102, "a get sent earlier may hold what was right then");
+        assert_eq!(
+            ledger.admissible(0, before),
+            100..=102,
+            "a get sent earlier may hold what was right then"
+        );
         assert_eq!(ledger.floor(1), 0);
     }
 
@@ -191,7 +237,11 @@ mod tests {
         assert_eq!(ledger.begin_set(0, Some(1)), Some(1));
         assert_eq!(ledger.begin_set(0, None), Some(1));
         ledger.end_set(0, SetEnd::Stored, 0);
-        assert_eq!(ledger.begin_set(0, None), Some(1), "the second is still under way");
+        assert_eq!(
+            ledger.begin_set(0, None),
+            Some(1),
+            "the second is still under way"
+        );
         ledger.end_set(0, SetEnd::Stored, 0);
         ledger.end_set(0, SetEnd::Stored, 0);
         assert_eq!(ledger.begin_set(0, None), Some(2));
@@ -235,7 +285,9 @@ mod tests {
             let mut quiet_versions_gone = 0;
             for step in 0..2000 {
                 match rng.below(6) {
-                    0 if sets.len() < 4 => sets.push((ledger.begin_set(0, None).expect("few are under way"), false)),
+                    0 if sets.len() < 4 => {
+                        sets.push((ledger.begin_set(0, None).expect("few are under way"), false))
+                    }
                     1 if gets.len() < 4 => gets.push((ledger.floor(0), None)),
                     2 if !sets.is_empty() => {
                         let at = rng.below(sets.len() as u64) as usize;
@@ -262,7 +314,10 @@ mod tests {
                         let (floor, seen) = gets.swap_remove(at);
                         let seen = seen.unwrap_or(stored);
                         let right = ledger.admissible(0, floor);
-                        assert!(right.contains(&seen), "seed {seed}, step {step}: {seen} is right, {right:?} was said");
+                        assert!(
+                            right.contains(&seen),
+                            "seed {seed}, step {step}: {seen} is right, {right:?} was said"
+                        );
                     }
                     _ => {}
                 }

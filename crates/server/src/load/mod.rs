@@ -12,19 +12,19 @@
 //! [`Report`]. Nothing is printed here. What always holds: keys, lengths and bytes follow from the settings alone, so runs in
 //! different processes agree; nothing is allocated per request; every answer is accounted for, as a hit, a miss, a stored set, or a failure.
 
-pub mod settings; // what the run was told
-pub mod plan; // the settings bound to numbers: keys, order, lengths
-pub mod source; // what is asked next
-pub mod pace; // when, in an open loop
-pub mod request; // requests to bytes
-pub mod engine; // one thread: event loop, connections, rounds
-pub mod connection; // requests under way meet their answers
-pub mod reply; // bytes to answers
 pub mod check; // is this the value it should be?
-pub mod ledger; // which versions are right
-pub mod tally; // what was counted
+pub mod connection; // requests under way meet their answers
 pub mod cpu; // processor time of both sides
-pub mod report; // the results, as a table for people
+pub mod engine; // one thread: event loop, connections, rounds
+pub mod ledger; // which versions are right
+pub mod pace; // when, in an open loop
+pub mod plan; // the settings bound to numbers: keys, order, lengths
+pub mod reply; // bytes to answers
+pub mod report;
+pub mod request; // requests to bytes
+pub mod settings; // what the run was told
+pub mod source; // what is asked next
+pub mod tally; // what was counted // the results, as a table for people
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +41,9 @@ use tally::Tally;
 
 pub use check::{Fault, FaultKind};
 pub use report::{Report, ServerCpu, StepReport};
-pub use settings::{Amount, Gaps, Gather, KeyCount, Pace, Part, Settings, Step, Target, Wire, reads_and_updates};
+pub use settings::{
+    Amount, Gaps, Gather, KeyCount, Pace, Part, Settings, Step, Target, Wire, reads_and_updates,
+};
 pub use tally::{Counts, Stretch};
 
 /// Why a run could not be made or finished, in one sentence.
@@ -68,8 +70,12 @@ pub struct Second {
 /// no error of this function: they are in the report.
 pub fn run(settings: &Settings, watch: &mut dyn FnMut(&Second)) -> Result<Report, LoadError> {
     let plan = Plan::new(settings).map_err(LoadError)?;
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs() as u32);
-    let ledger = plan.needs_ledger().then(|| Ledger::new(plan.most_keys, unix, settings.expire > 0));
+    let unix = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(1, |since| since.as_secs() as u32);
+    let ledger = plan
+        .needs_ledger()
+        .then(|| Ledger::new(plan.most_keys, unix, settings.expire > 0));
     if let Some(ledger) = &ledger
         && settings.generation_known
     {
@@ -80,7 +86,11 @@ pub fn run(settings: &Settings, watch: &mut dyn FnMut(&Second)) -> Result<Report
     let mut shared = Shared {
         plan: &plan,
         ledger: ledger.as_ref(),
-        versions: if settings.generation_known { generation..=generation } else { 0..=u32::MAX },
+        versions: if settings.generation_known {
+            generation..=generation
+        } else {
+            0..=u32::MAX
+        },
         epoch: Instant::now(),
         unix_at_epoch: unix,
         abort: &abort,
@@ -89,12 +99,17 @@ pub fn run(settings: &Settings, watch: &mut dyn FnMut(&Second)) -> Result<Report
     let mut newest = plan.keys;
     for (number, step) in settings.steps.iter().enumerate() {
         let cursor = Cursor::new(&plan, *step, newest);
-        let (result, tally) = run_step(&shared, &cursor, number, *step, watch).map_err(LoadError)?;
+        let (result, tally) =
+            run_step(&shared, &cursor, number, *step, watch).map_err(LoadError)?;
         newest = cursor.newest();
         if *step == Step::Load {
             // From here on the versions are known, unless a set failed: then an older one may still be there.
             let counts = &tally.total.counts;
-            let oldest = if counts.stored == plan.keys { generation } else { 0 };
+            let oldest = if counts.stored == plan.keys {
+                generation
+            } else {
+                0
+            };
             shared.versions = oldest..=generation;
         }
         report.add(*step, result, tally);
@@ -133,7 +148,16 @@ fn run_step(
             let builder = thread::Builder::new().name(format!("load-{thread}"));
             let spawned = builder.spawn_scoped(scope, move || {
                 let place = (number, thread);
-                run_thread(shared, cursor, step, place, connections, &connected_to, &start, &seconds_to)
+                run_thread(
+                    shared,
+                    cursor,
+                    step,
+                    place,
+                    connections,
+                    &connected_to,
+                    &start,
+                    &seconds_to,
+                )
             });
             threads.push(spawned.map_err(|error| format!("a thread cannot be started: {error}"))?);
         }
@@ -153,7 +177,9 @@ fn run_step(
         let mut ended = start;
         let mut backend = senko_io::Backend::Uring;
         for thread in threads {
-            let end = thread.join().map_err(|_| "a thread of the load generator panicked".to_owned())??;
+            let end = thread
+                .join()
+                .map_err(|_| "a thread of the load generator panicked".to_owned())??;
             tally.merge(end.tally);
             own_cpu.add(&end.cpu);
             ended = ended.max(end.ended);
@@ -167,7 +193,15 @@ fn run_step(
             }
             _ => None,
         };
-        Ok((StepEnd { elapsed, own_cpu, server, backend }, tally))
+        Ok((
+            StepEnd {
+                elapsed,
+                own_cpu,
+                server,
+                backend,
+            },
+            tally,
+        ))
     })
 }
 
@@ -185,7 +219,9 @@ fn run_thread(
     let engine = Engine::connect(shared, cursor, step, place, connections);
     let _ = connected.send(engine.as_ref().map(|_| ()).map_err(Clone::clone));
     let engine = engine?;
-    let start = start.recv().map_err(|_| "stopped before the start".to_owned())?;
+    let start = start
+        .recv()
+        .map_err(|_| "stopped before the start".to_owned())?;
     let ended = engine.run(start, seconds);
     if ended.is_err() {
         shared.abort.store(true, Ordering::Relaxed);
@@ -217,7 +253,12 @@ fn watch_seconds(
                 Step::Load | Step::Mix(Amount::Requests(_)) => cursor.share(0),
                 Step::ReadBack => cursor.share(shared.plan.places.start),
             };
-            watch(&Second { step, second, done: done.min(1.0), stretch });
+            watch(&Second {
+                step,
+                second,
+                done: done.min(1.0),
+                stretch,
+            });
         }
     }
 }

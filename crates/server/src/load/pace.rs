@@ -22,7 +22,13 @@ impl Schedule {
     ///
     /// # Errors
     /// If there is no rate and the law has none of its own.
-    pub fn new(rate: Option<f64>, gaps: Gaps, shares: usize, start_ns: u64, mut rng: Rng) -> Result<Schedule, String> {
+    pub fn new(
+        rate: Option<f64>,
+        gaps: Gaps,
+        shares: usize,
+        start_ns: u64,
+        mut rng: Rng,
+    ) -> Result<Schedule, String> {
         let part = rate.map(|rate| rate / shares as f64);
         let arrivals = match (gaps, part) {
             (Gaps::Even, Some(rate)) => Arrivals::even(rate),
@@ -32,12 +38,18 @@ impl Schedule {
                 let own = Arrivals::etc(None).map_err(|error| error.to_string())?;
                 Arrivals::etc(Some(1e9 / own.mean_ns() / shares as f64))
             }
-            (Gaps::Even | Gaps::Poisson, None) => return Err("an open loop needs a rate".to_owned()),
+            (Gaps::Even | Gaps::Poisson, None) => {
+                return Err("an open loop needs a rate".to_owned());
+            }
         }
         .map_err(|error| error.to_string())?;
         // The threads' schedules start at different phases, so that even gaps stay even over all of them on average.
         let next_ns = start_ns as f64 + arrivals.mean_ns() * rng.next_f64();
-        Ok(Schedule { arrivals, rng, next_ns })
+        Ok(Schedule {
+            arrivals,
+            rng,
+            next_ns,
+        })
     }
 
     /// When the next request is due.
@@ -62,19 +74,29 @@ mod tests {
 
     #[test]
     fn even_gaps_do_not_drift_and_ignore_when_they_are_asked() {
-        let mut schedule =
-            Schedule::new(Some(3_000.0), Gaps::Even, 1, 1_000_000, Rng::new(1)).expect("a rate is given");
+        let mut schedule = Schedule::new(Some(3_000.0), Gaps::Even, 1, 1_000_000, Rng::new(1))
+            .expect("a rate is given");
         let mut dues = Vec::new();
         // Asked at odd times, once with a stall of 200 ms.
-        for now in (0..1_000_000_000u64).step_by(777_777).filter(|now| !(300_000_000..500_000_000).contains(now)) {
+        for now in (0..1_000_000_000u64)
+            .step_by(777_777)
+            .filter(|now| !(300_000_000..500_000_000).contains(now))
+        {
             while let Some(due) = schedule.take(now) {
                 assert!(due <= now);
                 dues.push(due);
             }
         }
-        assert!((2990..=3000).contains(&dues.len()), "{} requests", dues.len());
+        assert!(
+            (2990..=3000).contains(&dues.len()),
+            "{} requests",
+            dues.len()
+        );
         for pair in dues.windows(2) {
-            assert!((333_332..=333_335).contains(&(pair[1] - pair[0])), "{pair:?}");
+            assert!(
+                (333_332..=333_335).contains(&(pair[1] - pair[0])),
+                "{pair:?}"
+            );
         }
     }
 
@@ -87,13 +109,17 @@ mod tests {
         ] {
             let mut taken = 0u64;
             for share in 0..4 {
-                let mut schedule = Schedule::new(rate, gaps, 4, 0, Rng::new(share)).expect("a rate or a law with one");
+                let mut schedule = Schedule::new(rate, gaps, 4, 0, Rng::new(share))
+                    .expect("a rate or a law with one");
                 while schedule.take(10_000_000_000).is_some() {
                     taken += 1;
                 }
             }
             let rate = taken as f64 / 10.0;
-            assert!((rate / wanted - 1.0).abs() < 0.02, "{gaps:?}: {rate} a second, {wanted} wanted");
+            assert!(
+                (rate / wanted - 1.0).abs() < 0.02,
+                "{gaps:?}: {rate} a second, {wanted} wanted"
+            );
         }
         assert!(Schedule::new(None, Gaps::Even, 1, 0, Rng::new(0)).is_err());
     }

@@ -77,7 +77,10 @@ pub struct TextParser {
 
 impl Default for TextParser {
     fn default() -> TextParser {
-        TextParser { state: TextState::Line, line: Vec::with_capacity(512) }
+        TextParser {
+            state: TextState::Line,
+            line: Vec::with_capacity(512),
+        }
     }
 }
 
@@ -116,7 +119,10 @@ impl TextParser {
                 TextState::Tail(left) => {
                     let wanted = if left == 2 { b'\r' } else { b'\n' };
                     if data[0] != wanted {
-                        return Err(malformed("a value that does not end where its length says", data));
+                        return Err(malformed(
+                            "a value that does not end where its length says",
+                            data,
+                        ));
                     }
                     data = &data[1..];
                     self.state = if left == 2 {
@@ -143,7 +149,11 @@ fn text_line<A: Answers>(line: &[u8], to: &mut A) -> Result<TextState, Malformed
         let wrong = || malformed("a VALUE line of unknown form", line);
         let mut words = rest.split(|byte| *byte == b' ');
         let key = words.next().ok_or_else(wrong)?;
-        let flags = words.next().and_then(number).and_then(|n| u32::try_from(n).ok()).ok_or_else(wrong)?;
+        let flags = words
+            .next()
+            .and_then(number)
+            .and_then(|n| u32::try_from(n).ok())
+            .ok_or_else(wrong)?;
         let len = words.next().and_then(number).ok_or_else(wrong)?;
         to.value(key, flags, len as usize);
         return Ok(body(len as usize));
@@ -156,7 +166,11 @@ fn text_line<A: Answers>(line: &[u8], to: &mut A) -> Result<TextState, Malformed
         for word in words {
             match word.split_first() {
                 Some((b'k', rest)) => key = rest,
-                Some((b'f', rest)) => flags = number(rest).and_then(|n| u32::try_from(n).ok()).ok_or_else(wrong)?,
+                Some((b'f', rest)) => {
+                    flags = number(rest)
+                        .and_then(|n| u32::try_from(n).ok())
+                        .ok_or_else(wrong)?
+                }
                 _ => {}
             }
         }
@@ -177,7 +191,11 @@ fn text_line<A: Answers>(line: &[u8], to: &mut A) -> Result<TextState, Malformed
 }
 
 fn body(len: usize) -> TextState {
-    if len == 0 { TextState::Tail(2) } else { TextState::Body(len) }
+    if len == 0 {
+        TextState::Tail(2)
+    } else {
+        TextState::Body(len)
+    }
 }
 
 /// A decimal number of at most 10 digits.
@@ -186,13 +204,19 @@ fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 10 {
         return None;
     }
-    digits.iter().try_fold(0u64, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + u64::from(byte - b'0')))
+    digits.iter().try_fold(0u64, |sum, byte| {
+        byte.is_ascii_digit()
+            .then(|| sum * 10 + u64::from(byte - b'0'))
+    })
 }
 
 #[cold]
 fn malformed(what: &str, bytes: &[u8]) -> Malformed {
     let shown = &bytes[..bytes.len().min(SHOWN)];
-    Malformed(format!("the server sent {what}: \"{}\"", shown.escape_ascii()))
+    Malformed(format!(
+        "the server sent {what}: \"{}\"",
+        shown.escape_ascii()
+    ))
 }
 
 /// Bytes of a binary header.
@@ -215,7 +239,10 @@ pub struct BinaryParser {
 
 impl Default for BinaryParser {
     fn default() -> BinaryParser {
-        BinaryParser { state: BinaryState::Head(HEADER), head: Vec::with_capacity(512) }
+        BinaryParser {
+            state: BinaryState::Head(HEADER),
+            head: Vec::with_capacity(512),
+        }
     }
 }
 
@@ -269,7 +296,11 @@ impl BinaryParser {
             return Err(malformed("a binary header of unknown form", head));
         }
         let is_value = matches!(opcode, 0x00 | 0x09 | 0x0C | 0x0D) && status == 0;
-        let gathered = if is_value { key_len + extras } else { total.min(LONGEST_LINE) };
+        let gathered = if is_value {
+            key_len + extras
+        } else {
+            total.min(LONGEST_LINE)
+        };
         if head.len() < HEADER + gathered {
             self.state = BinaryState::Head(HEADER + gathered);
             return Ok(());
@@ -280,7 +311,11 @@ impl BinaryParser {
                 return Err(malformed("a binary value without flags", head));
             }
             let flags = u32::from_be_bytes([head[24], head[25], head[26], head[27]]);
-            to.value(&head[HEADER + extras..HEADER + extras + key_len], flags, rest);
+            to.value(
+                &head[HEADER + extras..HEADER + extras + key_len],
+                flags,
+                rest,
+            );
             if rest > 0 {
                 self.state = BinaryState::Body(rest);
                 return Ok(());
@@ -315,13 +350,17 @@ mod tests {
 
     impl Answers for Seen {
         fn value(&mut self, key: &[u8], flags: u32, len: usize) {
-            self.0.push(format!("value {} {flags} {len}", key.escape_ascii()));
+            self.0
+                .push(format!("value {} {flags} {len}", key.escape_ascii()));
         }
         fn body(&mut self, part: &[u8]) {
             self.1.extend_from_slice(part);
         }
         fn value_end(&mut self) {
-            self.0.push(format!("end of {}", std::mem::take(&mut self.1).escape_ascii()));
+            self.0.push(format!(
+                "end of {}",
+                std::mem::take(&mut self.1).escape_ascii()
+            ));
         }
         fn end(&mut self, end: End<'_>) {
             self.0.push(format!("{end:?}"));
@@ -389,15 +428,35 @@ mod tests {
         assert_eq!(seen.0, wanted);
         let seen = parse(text(), &[META]).expect("well formed");
         let ns = format!("{:?}", End::Failed(b"NS"));
-        let wanted =
-            ["value foo 4294967295 3", "end of EN\\r", "NoMore", "Stored", "value x 1 0", "end of ", "Sync", &ns, "Sync", "NoMore"];
+        let wanted = [
+            "value foo 4294967295 3",
+            "end of EN\\r",
+            "NoMore",
+            "Stored",
+            "value x 1 0",
+            "end of ",
+            "Sync",
+            &ns,
+            "Sync",
+            "NoMore",
+        ];
         assert_eq!(seen.0, wanted);
     }
 
     #[test]
     fn binary_in_one_piece() {
         let seen = parse(binary(), &[&binary_stream()]).expect("well formed");
-        assert_eq!(seen.0[..6], ["value  256 6", "end of value\\x81", "value key 9 0", "end of ", "NoMore", "Sync"]);
+        assert_eq!(
+            seen.0[..6],
+            [
+                "value  256 6",
+                "end of value\\x81",
+                "value key 9 0",
+                "end of ",
+                "NoMore",
+                "Sync"
+            ]
+        );
         assert_eq!(seen.0[6], "Stored");
         assert_eq!(seen.0.len(), 9);
         assert_eq!(seen.0[8], format!("{:?}", End::Failed(b"Out of memory")));
@@ -446,11 +505,19 @@ mod tests {
 
     #[test]
     fn every_single_cut_changes_nothing() {
-        for (stream, parser) in [(CLASSIC, text as fn() -> Parser), (META, text), (&binary_stream(), binary)] {
+        for (stream, parser) in [
+            (CLASSIC, text as fn() -> Parser),
+            (META, text),
+            (&binary_stream(), binary),
+        ] {
             let whole = parse(parser(), &[stream]).expect("well formed");
             for cut in 0..=stream.len() {
                 let (a, b) = stream.split_at(cut);
-                assert_eq!(parse(parser(), &[a, b]).expect("well formed"), whole, "cut at {cut}");
+                assert_eq!(
+                    parse(parser(), &[a, b]).expect("well formed"),
+                    whole,
+                    "cut at {cut}"
+                );
             }
         }
     }

@@ -11,12 +11,12 @@ use std::time::Duration;
 use senko_io::Backend;
 use senko_workload::Histogram;
 
+use super::StepEnd;
 use super::check::{Fault, FaultKind};
 use super::cpu::CpuTime;
 use super::plan::Plan;
 use super::settings::Step;
 use super::tally::{Counts, Tally};
-use super::StepEnd;
 
 /// The server's processor time during a step.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +122,12 @@ impl Report {
         if matches!(step, Step::WarmUp(_)) {
             return;
         }
-        let StepEnd { elapsed, own_cpu, server, backend } = end;
+        let StepEnd {
+            elapsed,
+            own_cpu,
+            server,
+            backend,
+        } = end;
         let (total, faults, errors) = (tally.total, tally.faults, tally.errors);
         self.steps.push(StepReport {
             step,
@@ -146,13 +151,22 @@ impl Report {
     /// If anything is.
     pub fn verdict(&self, expect_found: Option<f64>) -> Result<(), String> {
         if self.faults > 0 {
-            let first = self.fault_samples.first().map_or(String::new(), |fault| format!("; the first: {fault}"));
-            return Err(format!("{} answers were not what was stored{first}", self.faults));
+            let first = self
+                .fault_samples
+                .first()
+                .map_or(String::new(), |fault| format!("; the first: {fault}"));
+            return Err(format!(
+                "{} answers were not what was stored{first}",
+                self.faults
+            ));
         }
         for step in &self.steps {
             if step.counts.requests == 0 && step.counts.failed > 0 {
                 let why = step.errors.keys().next().map_or("", String::as_str);
-                return Err(format!("no request of the {} succeeded: {why}", step.step.name()));
+                return Err(format!(
+                    "no request of the {} succeeded: {why}",
+                    step.step.name()
+                ));
             }
             if let (Some(wanted), Some(found)) = (expect_found, step.found_ratio())
                 && found < wanted
@@ -177,11 +191,23 @@ impl fmt::Display for Report {
             }
             match step.step {
                 Step::Load => {
-                    writeln!(f, "{}: {} keys, {} of keys and values", step.step.name(), self.keys, bytes(self.item_bytes))?;
+                    writeln!(
+                        f,
+                        "{}: {} keys, {} of keys and values",
+                        step.step.name(),
+                        self.keys,
+                        bytes(self.item_bytes)
+                    )?;
                 }
                 Step::ReadBack => {
                     let Range { start, end } = self.places;
-                    writeln!(f, "{}: places {start} to {} of {}", step.step.name(), end - 1, self.keys)?;
+                    writeln!(
+                        f,
+                        "{}: places {start} to {} of {}",
+                        step.step.name(),
+                        end - 1,
+                        self.keys
+                    )?;
                 }
                 Step::Mix(_) | Step::WarmUp(_) => writeln!(f, "{}", step.step.name())?,
             }
@@ -199,21 +225,59 @@ impl fmt::Display for Report {
 
 impl fmt::Display for StepReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { requests, reads, hits, sets, stored, refills, failed_reads, .. } = self.counts;
+        let Counts {
+            requests,
+            reads,
+            hits,
+            sets,
+            stored,
+            refills,
+            failed_reads,
+            ..
+        } = self.counts;
         let seconds = self.seconds();
         let mut row = |name: &str, text: String| writeln!(f, "  {name:<14}{text}");
-        row("requests", format!("{requests} in {seconds:.2} s: {:.0} a second", self.rate()))?;
+        row(
+            "requests",
+            format!("{requests} in {seconds:.2} s: {:.0} a second", self.rate()),
+        )?;
         if let Some(found) = self.found_ratio() {
-            let failed = if failed_reads > 0 { format!(", {failed_reads} failed") } else { String::new() };
-            row("keys read", format!("{reads}: {hits} found ({:.4} %), {} not{failed}", found * 100.0, reads - hits))?;
+            let failed = if failed_reads > 0 {
+                format!(", {failed_reads} failed")
+            } else {
+                String::new()
+            };
+            row(
+                "keys read",
+                format!(
+                    "{reads}: {hits} found ({:.4} %), {} not{failed}",
+                    found * 100.0,
+                    reads - hits
+                ),
+            )?;
         }
         if sets > 0 {
-            let refilled = if refills > 0 { format!(", {refills} of them after a miss") } else { String::new() };
+            let refilled = if refills > 0 {
+                format!(", {refills} of them after a miss")
+            } else {
+                String::new()
+            };
             row("sets", format!("{sets}: {stored} acknowledged{refilled}"))?;
         }
         let rate = |sum: u64| bytes((sum as f64 / seconds) as u64);
-        row("bytes", format!("{}/s received, {}/s sent", rate(self.counts.received), rate(self.counts.sent)))?;
-        for (name, latencies) in [("get", &self.get), ("set", &self.set), ("own lateness", &self.late)] {
+        row(
+            "bytes",
+            format!(
+                "{}/s received, {}/s sent",
+                rate(self.counts.received),
+                rate(self.counts.sent)
+            ),
+        )?;
+        for (name, latencies) in [
+            ("get", &self.get),
+            ("set", &self.set),
+            ("own lateness", &self.late),
+        ] {
             if !latencies.is_empty() {
                 row(name, latency_row(latencies))?;
             }
@@ -229,21 +293,46 @@ impl fmt::Display for StepReport {
         };
         row("processor", format!("load {}", cpu(self.own_cpu)))?;
         if let Some(server) = &self.server {
-            row("", format!("server {}, busiest thread {:.1} %", cpu(server.time), self.percent(server.busiest)))?;
+            row(
+                "",
+                format!(
+                    "server {}, busiest thread {:.1} %",
+                    cpu(server.time),
+                    self.percent(server.busiest)
+                ),
+            )?;
         }
         if self.counts.unsent > 0 {
-            row("unsent", format!("{} requests that were due found no room before the end", self.counts.unsent))?;
+            row(
+                "unsent",
+                format!(
+                    "{} requests that were due found no room before the end",
+                    self.counts.unsent
+                ),
+            )?;
         }
         if self.counts.failed > 0 || self.counts.reconnects > 0 {
-            let Counts { failed, timeouts, reconnects, .. } = self.counts;
-            row("failed", format!("{failed} requests, {timeouts} of them timed out; {reconnects} reconnections"))?;
+            let Counts {
+                failed,
+                timeouts,
+                reconnects,
+                ..
+            } = self.counts;
+            row(
+                "failed",
+                format!(
+                    "{failed} requests, {timeouts} of them timed out; {reconnects} reconnections"
+                ),
+            )?;
         }
         for (text, times) in &self.errors {
             row("error", format!("{times} x {text}"))?;
         }
         if self.fault_count() > 0 {
-            let kinds: Vec<String> =
-                FaultKind::ALL.iter().map(|kind| format!("{} {}", self.faults[*kind as usize], kind.name())).collect();
+            let kinds: Vec<String> = FaultKind::ALL
+                .iter()
+                .map(|kind| format!("{} {}", self.faults[*kind as usize], kind.name()))
+                .collect();
             row("FAULTS", kinds.join(", "))?;
         }
         Ok(())
@@ -272,7 +361,11 @@ fn bytes(count: u64) -> String {
     let mut value = count as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {
         if value < 1024.0 {
-            return if unit == "B" { format!("{count} B") } else { format!("{value:.1} {unit}") };
+            return if unit == "B" {
+                format!("{count} B")
+            } else {
+                format!("{value:.1} {unit}")
+            };
         }
         value /= 1024.0;
     }

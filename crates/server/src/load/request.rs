@@ -45,8 +45,22 @@ impl Writer<'_> {
                 self.space.append(key_id, out);
                 out.extend_from_slice(b"\r\n");
             }
-            Wire::Meta => self.meta_get(key_id, if self.with_key { b" v f k\r\n" } else { b" v f\r\n" }, out),
-            Wire::Binary => self.binary(if self.with_key { 0x0C } else { 0x00 }, Some(key_id), &[], 0, out),
+            Wire::Meta => self.meta_get(
+                key_id,
+                if self.with_key {
+                    b" v f k\r\n"
+                } else {
+                    b" v f\r\n"
+                },
+                out,
+            ),
+            Wire::Binary => self.binary(
+                if self.with_key { 0x0C } else { 0x00 },
+                Some(key_id),
+                &[],
+                0,
+                out,
+            ),
         }
     }
 
@@ -74,7 +88,11 @@ impl Writer<'_> {
 
     /// A set.
     pub fn set(&self, set: Set, now_unix: u32, out: &mut Vec<u8>) {
-        let expire = if set.expire > LONGEST_RELATIVE { now_unix.saturating_add(set.expire) } else { set.expire };
+        let expire = if set.expire > LONGEST_RELATIVE {
+            now_unix.saturating_add(set.expire)
+        } else {
+            set.expire
+        };
         match self.wire {
             Wire::Classic => {
                 out.extend_from_slice(b"set ");
@@ -102,7 +120,13 @@ impl Writer<'_> {
                 let mut extras = [0; 8];
                 extras[..4].copy_from_slice(&set.version.to_be_bytes());
                 extras[4..].copy_from_slice(&expire.to_be_bytes());
-                self.binary(if set.quiet { 0x11 } else { 0x01 }, Some(set.key_id), &extras, set.len, out);
+                self.binary(
+                    if set.quiet { 0x11 } else { 0x01 },
+                    Some(set.key_id),
+                    &extras,
+                    set.len,
+                    out,
+                );
             }
         }
         let from = out.len();
@@ -129,7 +153,14 @@ impl Writer<'_> {
     }
 
     /// A header with what follows it but the value.
-    fn binary(&self, opcode: u8, key_id: Option<u64>, extras: &[u8], value: usize, out: &mut Vec<u8>) {
+    fn binary(
+        &self,
+        opcode: u8,
+        key_id: Option<u64>,
+        extras: &[u8],
+        value: usize,
+        out: &mut Vec<u8>,
+    ) {
         let key_len = key_id.map_or(0, |key_id| self.space.key_len(key_id));
         let mut header = [0; 24];
         header[0] = 0x80;
@@ -168,22 +199,55 @@ mod tests {
     fn requests_are_what_the_protocol_says() {
         let space = KeySpace::new("k", KeyShape::Shortest, 100).expect("a good key space");
         let mut out = Vec::new();
-        let classic = Writer { wire: Wire::Classic, space: &space, with_key: false };
+        let classic = Writer {
+            wire: Wire::Classic,
+            space: &space,
+            with_key: false,
+        };
         classic.get(7, &mut out);
         classic.get_many([1, 20].into_iter(), &mut out);
-        let set = Set { key_id: 5, version: 4_294_967_295, len: 0, expire: 60, quiet: true };
+        let set = Set {
+            key_id: 5,
+            version: 4_294_967_295,
+            len: 0,
+            expire: 60,
+            quiet: true,
+        };
         classic.set(set, 0, &mut out);
         classic.sync(&mut out);
-        assert_eq!(out, b"get k7\r\nget k1 k20\r\nset k5 4294967295 60 0 noreply\r\n\r\nversion\r\n");
+        assert_eq!(
+            out,
+            b"get k7\r\nget k1 k20\r\nset k5 4294967295 60 0 noreply\r\n\r\nversion\r\n"
+        );
         out.clear();
-        let meta = Writer { wire: Wire::Meta, space: &space, with_key: true };
+        let meta = Writer {
+            wire: Wire::Meta,
+            space: &space,
+            with_key: true,
+        };
         meta.get(7, &mut out);
         meta.get_many([1, 20].into_iter(), &mut out);
-        meta.set(Set { version: 0, expire: 10_000_000, quiet: false, ..set }, 1_000_000_000, &mut out);
+        meta.set(
+            Set {
+                version: 0,
+                expire: 10_000_000,
+                quiet: false,
+                ..set
+            },
+            1_000_000_000,
+            &mut out,
+        );
         let wanted = b"mg k7 v f k\r\nmg k1 v f k q\r\nmg k20 v f k q\r\nmn\r\nms k5 0 F0 T1010000000\r\n\r\n";
-        assert_eq!(out.escape_ascii().to_string(), wanted.escape_ascii().to_string());
+        assert_eq!(
+            out.escape_ascii().to_string(),
+            wanted.escape_ascii().to_string()
+        );
         out.clear();
-        let binary = Writer { wire: Wire::Binary, space: &space, with_key: false };
+        let binary = Writer {
+            wire: Wire::Binary,
+            space: &space,
+            with_key: false,
+        };
         binary.set(Set { len: 3, ..set }, 0, &mut out);
         assert_eq!(out.len(), 24 + 8 + 2 + 3);
         assert_eq!(out[..12], [0x80, 0x11, 0, 2, 8, 0, 0, 0, 0, 0, 0, 13]);

@@ -30,7 +30,9 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Target, String> {
         if text.contains('/') {
-            return Ok(Target::Unix(PathBuf::from(text.strip_prefix("unix:").unwrap_or(text))));
+            return Ok(Target::Unix(PathBuf::from(
+                text.strip_prefix("unix:").unwrap_or(text),
+            )));
         }
         let found = if text.contains(':') && !text.ends_with(']') && text.matches(':').count() == 1
             || text.contains("]:")
@@ -247,8 +249,14 @@ impl Default for Settings {
             keys_per_get: 1,
             steps: vec![Step::Mix(Amount::For(Duration::from_secs(10)))],
             pace: Pace::Closed,
-            mix: reads_and_updates(0.9, Popularity::Zipf { s: 0.99, scrambled: true })
-                .expect("0.9 and 0.1 add up to 1"),
+            mix: reads_and_updates(
+                0.9,
+                Popularity::Zipf {
+                    s: 0.99,
+                    scrambled: true,
+                },
+            )
+            .expect("0.9 and 0.1 add up to 1"),
             keys: KeyCount::Keys(1_000_000),
             prefix: "key".to_owned(),
             key_shape: KeyShape::Fixed(16),
@@ -275,7 +283,10 @@ impl Default for Settings {
 ///
 /// # Errors
 /// If `gets` is not in 0..=1.
-pub fn reads_and_updates(gets: f64, popularity: Popularity) -> Result<Mix, senko_workload::SpecError> {
+pub fn reads_and_updates(
+    gets: f64,
+    popularity: Popularity,
+) -> Result<Mix, senko_workload::SpecError> {
     Mix::new(gets, 1.0 - gets, 0.0, 0.0, popularity)
 }
 

@@ -42,7 +42,11 @@ impl Cursor {
             Step::Mix(Amount::Requests(requests)) => 0..requests,
             Step::Mix(Amount::For(_)) | Step::WarmUp(_) => 0..u64::MAX / 2,
         };
-        Cursor { next: AtomicU64::new(places.start), end: places.end, newest: AtomicU64::new(newest) }
+        Cursor {
+            next: AtomicU64::new(places.start),
+            end: places.end,
+            newest: AtomicU64::new(newest),
+        }
     }
 
     /// The number of keys, inserted ones included.
@@ -72,10 +76,26 @@ impl<'a> Source<'a> {
     ///
     /// # Errors
     /// If the key distribution does not fit the keys.
-    pub fn new(plan: &'a Plan, cursor: &'a Cursor, step: Step, thread: usize, rng: Rng) -> Result<Source<'a>, String> {
-        let mut chooser = KeyChooser::new(&plan.settings.mix.popularity, plan.keys).map_err(|error| error.to_string())?;
-        chooser.start_at((u128::from(plan.keys) * thread as u128 / plan.settings.threads as u128) as u64);
-        Ok(Source { plan, cursor, step, claimed: 0..0, rng, chooser })
+    pub fn new(
+        plan: &'a Plan,
+        cursor: &'a Cursor,
+        step: Step,
+        thread: usize,
+        rng: Rng,
+    ) -> Result<Source<'a>, String> {
+        let mut chooser = KeyChooser::new(&plan.settings.mix.popularity, plan.keys)
+            .map_err(|error| error.to_string())?;
+        chooser.start_at(
+            (u128::from(plan.keys) * thread as u128 / plan.settings.threads as u128) as u64,
+        );
+        Ok(Source {
+            plan,
+            cursor,
+            step,
+            claimed: 0..0,
+            rng,
+            chooser,
+        })
     }
 
     fn place(&mut self) -> Option<u64> {
@@ -87,7 +107,7 @@ impl<'a> Source<'a> {
     }
 
     /// The next request; `None` when there are no more.
-    pub fn next(&mut self) -> Option<Want> {
+    pub fn want(&mut self) -> Option<Want> {
         let place = self.place()?;
         Some(match self.step {
             Step::Load => Want::Write(self.plan.key_at(place)),
@@ -116,16 +136,21 @@ impl<'a> Source<'a> {
         let under_way = (settings.connections * settings.pipeline) as u64;
         let visible = self.cursor.newest().saturating_sub(under_way);
         if visible > self.chooser.keys() {
-            self.chooser.grow(visible).expect("the keys only grow, and stay below the limit that the plan checked");
+            self.chooser
+                .grow(visible)
+                .expect("the keys only grow, and stay below the limit that the plan checked");
         }
         self.chooser.next_key(&mut self.rng)
     }
 
     fn insert(&mut self) -> u64 {
         let most = self.plan.most_keys;
-        let taken = self.cursor.newest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |newest| {
-            (newest < most).then_some(newest + 1)
-        });
+        let taken =
+            self.cursor
+                .newest
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |newest| {
+                    (newest < most).then_some(newest + 1)
+                });
         // With no room for more keys the newest are written again.
         taken.unwrap_or_else(|_| most - 1 - self.rng.below(self.chooser.keys().min(most)))
     }
@@ -139,23 +164,31 @@ mod tests {
     #[test]
     fn threads_together_cover_every_place_once() {
         for permuted in [false, true] {
-            let settings = Settings { keys: KeyCount::Keys(1000), threads: 3, permuted, ..Settings::default() };
+            let settings = Settings {
+                keys: KeyCount::Keys(1000),
+                threads: 3,
+                permuted,
+                ..Settings::default()
+            };
             let plan = Plan::new(&settings).expect("good settings");
             let cursor = Cursor::new(&plan, Step::Load, plan.keys);
             let mut sources: Vec<Source<'_>> = (0..3)
                 .map(|thread| {
-                    Source::new(&plan, &cursor, Step::Load, thread, Rng::new(thread as u64)).expect("good settings")
+                    Source::new(&plan, &cursor, Step::Load, thread, Rng::new(thread as u64))
+                        .expect("good settings")
                 })
                 .collect();
             let mut seen = vec![0; 1000];
             let mut turn = 0;
-            while let Some(want) = sources[turn % 3].next() {
-                let Want::Write(key_id) = want else { panic!("a load only writes") };
+            while let Some(want) = sources[turn % 3].want() {
+                let Want::Write(key_id) = want else {
+                    panic!("a load only writes")
+                };
                 seen[key_id as usize] += 1;
                 turn += 1;
             }
             for source in &mut sources {
-                while let Some(Want::Write(key_id)) = source.next() {
+                while let Some(Want::Write(key_id)) = source.want() {
                     seen[key_id as usize] += 1;
                 }
             }
@@ -174,10 +207,11 @@ mod tests {
         };
         let plan = Plan::new(&settings).expect("good settings");
         let cursor = Cursor::new(&plan, settings.steps[0], plan.keys);
-        let mut source = Source::new(&plan, &cursor, settings.steps[0], 0, Rng::new(3)).expect("good settings");
+        let mut source =
+            Source::new(&plan, &cursor, settings.steps[0], 0, Rng::new(3)).expect("good settings");
         let mut newest = 100;
         let mut total = 0;
-        while let Some(want) = source.next() {
+        while let Some(want) = source.want() {
             total += 1;
             match want {
                 Want::Write(key_id) => {

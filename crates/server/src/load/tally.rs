@@ -144,7 +144,11 @@ impl Tally {
         if let Some(count) = self.errors.get_mut(text) {
             *count += times;
         } else {
-            let text = if self.errors.len() < KEPT_ERRORS { text } else { "other errors" };
+            let text = if self.errors.len() < KEPT_ERRORS {
+                text
+            } else {
+                "other errors"
+            };
             *self.errors.entry(text.to_owned()).or_default() += times;
         }
     }
@@ -157,7 +161,8 @@ impl Tally {
             *mine += theirs;
         }
         let room = KEPT_FAULTS.saturating_sub(self.fault_samples.len());
-        self.fault_samples.extend(other.fault_samples.into_iter().take(room));
+        self.fault_samples
+            .extend(other.fault_samples.into_iter().take(room));
         for (text, times) in &other.errors {
             self.error(text, *times);
         }

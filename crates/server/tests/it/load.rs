@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use fake::Wrong;
 use senko_io::BackendChoice;
 use senko_server::load::{
-    self, Amount, Gaps, KeyCount, Pace, Part, Report, Settings, Step, Target, Wire, reads_and_updates,
+    self, Amount, Gaps, KeyCount, Pace, Part, Report, Settings, Step, Target, Wire,
+    reads_and_updates,
 };
 use senko_workload::{KeyShape, KeySpace, Popularity, ValueLen, fill_value};
 
@@ -29,7 +30,8 @@ impl Memcached {
     fn start(options: &[&str]) -> Option<Memcached> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let socket = std::env::temp_dir().join(format!("senko-load-{}-{number}.sock", std::process::id()));
+        let socket =
+            std::env::temp_dir().join(format!("senko-load-{}-{number}.sock", std::process::id()));
         let spawned = Command::new("memcached")
             .arg("-s")
             .arg(&socket)
@@ -39,7 +41,9 @@ impl Memcached {
             .spawn();
         let child = match spawned {
             Ok(child) => child,
-            Err(error) if std::env::var("CI").is_ok_and(|ci| ci == "true") => panic!("no memcached: {error}"),
+            Err(error) if std::env::var("CI").is_ok_and(|ci| ci == "true") => {
+                panic!("no memcached: {error}")
+            }
             Err(error) => {
                 eprintln!("skipped: no memcached: {error}");
                 return None;
@@ -47,7 +51,10 @@ impl Memcached {
         };
         let started = Instant::now();
         while UnixStream::connect(&socket).is_err() {
-            assert!(started.elapsed() < Duration::from_secs(20), "memcached does not listen");
+            assert!(
+                started.elapsed() < Duration::from_secs(20),
+                "memcached does not listen"
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
         Some(Memcached { child, socket })
@@ -113,8 +120,14 @@ fn run(settings: &Settings) -> Report {
 }
 
 fn mix(gets: f64, requests: u64) -> (senko_workload::Mix, Step) {
-    let zipf = Popularity::Zipf { s: 0.99, scrambled: true };
-    (reads_and_updates(gets, zipf).expect("a share"), Step::Mix(Amount::Requests(requests)))
+    let zipf = Popularity::Zipf {
+        s: 0.99,
+        scrambled: true,
+    };
+    (
+        reads_and_updates(gets, zipf).expect("a share"),
+        Step::Mix(Amount::Requests(requests)),
+    )
 }
 
 /// The key with this number among those of [`on_socket`].
@@ -127,13 +140,24 @@ fn key(number: u64) -> String {
 
 #[test]
 fn everything_loaded_is_found_in_every_dialect_on_both_backends() {
-    let Some(memcached) = Memcached::start(&["-m", "256"]) else { return };
+    let Some(memcached) = Memcached::start(&["-m", "256"]) else {
+        return;
+    };
     for wire in [Wire::Classic, Wire::Meta, Wire::Binary] {
         for io in [BackendChoice::Auto, BackendChoice::Posix] {
-            for (keys_per_get, pipeline, permuted, vary_len) in [(1, 1, false, false), (7, 3, true, true)] {
+            for (keys_per_get, pipeline, permuted, vary_len) in
+                [(1, 1, false, false), (7, 3, true, true)]
+            {
                 assert_eq!(memcached.ask(b"flush_all\r\n", "\r\n"), "OK\r\n");
-                let settings =
-                    Settings { wire, io, keys_per_get, pipeline, permuted, vary_len, ..on_socket(&memcached.socket) };
+                let settings = Settings {
+                    wire,
+                    io,
+                    keys_per_get,
+                    pipeline,
+                    permuted,
+                    vary_len,
+                    ..on_socket(&memcached.socket)
+                };
                 let report = run(&settings);
                 assert_eq!(report.verdict(Some(1.0)), Ok(()), "{settings:?}\n{report}");
                 assert_eq!(report.steps[0].counts.stored, KEYS);
@@ -147,8 +171,13 @@ fn everything_loaded_is_found_in_every_dialect_on_both_backends() {
 #[test]
 fn mixes_with_every_option_meet_no_fault() {
     // Little memory and large values, so that items are evicted and refilled all the time.
-    let Some(memcached) = Memcached::start(&["-m", "4"]) else { return };
-    for (number, wire) in [Wire::Classic, Wire::Meta, Wire::Binary].into_iter().enumerate() {
+    let Some(memcached) = Memcached::start(&["-m", "4"]) else {
+        return;
+    };
+    for (number, wire) in [Wire::Classic, Wire::Meta, Wire::Binary]
+        .into_iter()
+        .enumerate()
+    {
         for name in ["a", "b", "d", "f"] {
             for noreply in [false, true] {
                 let settings = Settings {
@@ -160,7 +189,11 @@ fn mixes_with_every_option_meet_no_fault() {
                     set_on_miss: true,
                     vary_len: true,
                     value_len: ValueLen::Uniform { min: 0, max: 9000 },
-                    steps: vec![Step::Load, Step::Mix(Amount::Requests(20_000)), Step::ReadBack],
+                    steps: vec![
+                        Step::Load,
+                        Step::Mix(Amount::Requests(20_000)),
+                        Step::ReadBack,
+                    ],
                     seed: number as u64,
                     prefix: format!("{name}{number}{noreply}-"),
                     ..on_socket(&memcached.socket)
@@ -168,8 +201,15 @@ fn mixes_with_every_option_meet_no_fault() {
                 let report = run(&settings);
                 assert_eq!(report.verdict(None), Ok(()), "{settings:?}\n{report}");
                 let counts = report.steps[1].counts;
-                assert!(counts.refills > 0 && counts.hits > 0 && counts.failed == 0, "{settings:?}\n{report}");
-                assert_eq!(counts.requests, 20_000 + counts.refills + modifications(name, &counts), "{settings:?}\n{report}");
+                assert!(
+                    counts.refills > 0 && counts.hits > 0 && counts.failed == 0,
+                    "{settings:?}\n{report}"
+                );
+                assert_eq!(
+                    counts.requests,
+                    20_000 + counts.refills + modifications(name, &counts),
+                    "{settings:?}\n{report}"
+                );
             }
         }
     }
@@ -177,12 +217,18 @@ fn mixes_with_every_option_meet_no_fault() {
 
 /// Sets of YCSB F that are the second half of a read-modify-write: all sets but refills.
 fn modifications(name: &str, counts: &load::Counts) -> u64 {
-    if name == "f" { counts.sets - counts.refills } else { 0 }
+    if name == "f" {
+        counts.sets - counts.refills
+    } else {
+        0
+    }
 }
 
 #[test]
 fn an_injected_value_is_reported_with_its_key_and_place() {
-    let Some(memcached) = Memcached::start(&["-m", "256"]) else { return };
+    let Some(memcached) = Memcached::start(&["-m", "256"]) else {
+        return;
+    };
     let settings = Settings {
         generation: 2,
         value_len: ValueLen::Fixed(5000),
@@ -190,7 +236,11 @@ fn an_injected_value_is_reported_with_its_key_and_place() {
         ..on_socket(&memcached.socket)
     };
     assert_eq!(run(&settings).verdict(None), Ok(()));
-    let check = Settings { steps: vec![Step::ReadBack], generation_known: true, ..settings };
+    let check = Settings {
+        steps: vec![Step::ReadBack],
+        generation_known: true,
+        ..settings
+    };
     assert_eq!(run(&check).verdict(Some(1.0)), Ok(()));
 
     let mut value = vec![0; 5000];
@@ -198,9 +248,23 @@ fn an_injected_value_is_reported_with_its_key_and_place() {
     value[4321] ^= 1;
     memcached.overwrite(&key(77), 2, &value);
     let report = run(&check);
-    assert_eq!((report.faults, report.fault_samples[0].offset), (1, Some(4321)), "{report}");
-    assert_eq!((report.fault_samples[0].key_id, report.fault_samples[0].key.clone()), (77, key(77)));
-    assert!(report.verdict(None).is_err_and(|text| text.contains(&key(77)) && text.contains("4321")));
+    assert_eq!(
+        (report.faults, report.fault_samples[0].offset),
+        (1, Some(4321)),
+        "{report}"
+    );
+    assert_eq!(
+        (
+            report.fault_samples[0].key_id,
+            report.fault_samples[0].key.clone()
+        ),
+        (77, key(77))
+    );
+    assert!(
+        report
+            .verdict(None)
+            .is_err_and(|text| text.contains(&key(77)) && text.contains("4321"))
+    );
 
     // The bytes of another key, whole.
     fill_value(&mut value, 78, 2);
@@ -213,7 +277,11 @@ fn an_injected_value_is_reported_with_its_key_and_place() {
     value[4096..].copy_from_slice(&other[4096..]);
     memcached.overwrite(&key(77), 2, &value);
     let report = run(&check);
-    assert_eq!((report.steps[0].faults, report.fault_samples[0].offset), ([0, 1, 0, 0], Some(4096)), "{report}");
+    assert_eq!(
+        (report.steps[0].faults, report.fault_samples[0].offset),
+        ([0, 1, 0, 0], Some(4096)),
+        "{report}"
+    );
     // The whole of the version before.
     memcached.overwrite(&key(77), 1, &other);
     assert_eq!(run(&check).steps[0].faults, [0, 0, 1, 0]);
@@ -222,24 +290,57 @@ fn an_injected_value_is_reported_with_its_key_and_place() {
     assert_eq!(run(&check).steps[0].faults, [1, 0, 0, 0]);
     // Without knowing the generation, an older whole value is right.
     memcached.overwrite(&key(77), 1, &other);
-    assert_eq!(run(&Settings { generation_known: false, ..check }).verdict(Some(1.0)), Ok(()));
+    assert_eq!(
+        run(&Settings {
+            generation_known: false,
+            ..check
+        })
+        .verdict(Some(1.0)),
+        Ok(())
+    );
 }
 
 #[test]
 fn fewer_keys_than_expected_fail_the_run_and_parts_can_be_read() {
-    let Some(memcached) = Memcached::start(&["-m", "256"]) else { return };
+    let Some(memcached) = Memcached::start(&["-m", "256"]) else {
+        return;
+    };
     let settings = on_socket(&memcached.socket);
-    assert_eq!(run(&Settings { steps: vec![Step::Load], ..settings.clone() }).verdict(None), Ok(()));
+    assert_eq!(
+        run(&Settings {
+            steps: vec![Step::Load],
+            ..settings.clone()
+        })
+        .verdict(None),
+        Ok(())
+    );
     for number in 0..30 {
-        assert_eq!(memcached.ask(format!("delete {}\r\n", key(number)).as_bytes(), "\r\n"), "DELETED\r\n");
+        assert_eq!(
+            memcached.ask(format!("delete {}\r\n", key(number)).as_bytes(), "\r\n"),
+            "DELETED\r\n"
+        );
     }
-    let all = run(&Settings { steps: vec![Step::ReadBack], ..settings.clone() });
+    let all = run(&Settings {
+        steps: vec![Step::ReadBack],
+        ..settings.clone()
+    });
     assert_eq!(all.steps[0].found_ratio(), Some(0.99));
     assert_eq!(all.verdict(Some(0.99)), Ok(()));
-    assert!(all.verdict(Some(0.991)).is_err_and(|text| text.contains("99.0000 %")));
-    let part = Settings { steps: vec![Step::ReadBack], part: Part::Places(20, 39), ..settings.clone() };
+    assert!(
+        all.verdict(Some(0.991))
+            .is_err_and(|text| text.contains("99.0000 %"))
+    );
+    let part = Settings {
+        steps: vec![Step::ReadBack],
+        part: Part::Places(20, 39),
+        ..settings.clone()
+    };
     assert_eq!(run(&part).steps[0].found_ratio(), Some(0.5));
-    let last = Settings { steps: vec![Step::ReadBack], part: Part::LastBytes(100_000), ..settings };
+    let last = Settings {
+        steps: vec![Step::ReadBack],
+        part: Part::LastBytes(100_000),
+        ..settings
+    };
     let report = run(&last);
     assert!(report.steps[0].counts.reads < KEYS && report.places.end == KEYS);
     assert_eq!(report.verdict(Some(1.0)), Ok(()));
@@ -249,18 +350,33 @@ fn fewer_keys_than_expected_fail_the_run_and_parts_can_be_read() {
 fn faults_of_a_server_are_told_apart() {
     for (wrong, column) in [(Wrong::BitTurned, 0), (Wrong::Torn, 1), (Wrong::Stale, 2)] {
         let (mix, step) = mix(0.5, 6000);
-        let settings = Settings { mix, steps: vec![Step::Load, step, Step::ReadBack], ..on_fake(wrong) };
+        let settings = Settings {
+            mix,
+            steps: vec![Step::Load, step, Step::ReadBack],
+            ..on_fake(wrong)
+        };
         let report = run(&settings);
         let mut sums = [0; 4];
         for step in &report.steps {
-            step.faults.iter().zip(&mut sums).for_each(|(faults, sum)| *sum += faults);
+            step.faults
+                .iter()
+                .zip(&mut sums)
+                .for_each(|(faults, sum)| *sum += faults);
         }
         assert!(sums[column] > 0, "{wrong:?}: {report}");
-        assert_eq!(sums.iter().sum::<u64>(), sums[column], "{wrong:?}: {report}");
+        assert_eq!(
+            sums.iter().sum::<u64>(),
+            sums[column],
+            "{wrong:?}: {report}"
+        );
         assert!(report.verdict(None).is_err());
     }
     let (mix, step) = mix(0.5, 6000);
-    let settings = Settings { mix, steps: vec![Step::Load, step, Step::ReadBack], ..on_fake(Wrong::Nothing) };
+    let settings = Settings {
+        mix,
+        steps: vec![Step::Load, step, Step::ReadBack],
+        ..on_fake(Wrong::Nothing)
+    };
     assert_eq!(run(&settings).verdict(Some(1.0)), Ok(()));
 }
 
@@ -268,23 +384,47 @@ fn faults_of_a_server_are_told_apart() {
 fn closed_connections_are_made_anew_and_every_request_is_accounted_for() {
     for wrong in [Wrong::Closes, Wrong::Nonsense] {
         let (mix, step) = mix(0.7, 5000);
-        let settings = Settings { mix, pipeline: 3, steps: vec![Step::Load, step], ..on_fake(wrong) };
+        let settings = Settings {
+            mix,
+            pipeline: 3,
+            steps: vec![Step::Load, step],
+            ..on_fake(wrong)
+        };
         let report = run(&settings);
         let counts = report.steps[1].counts;
         assert_eq!(counts.requests + counts.failed, 5000, "{wrong:?}: {report}");
-        assert!(counts.failed > 0 && counts.reconnects > 0, "{wrong:?}: {report}");
+        assert!(
+            counts.failed > 0 && counts.reconnects > 0,
+            "{wrong:?}: {report}"
+        );
         assert!(!report.steps[1].errors.is_empty());
-        assert_eq!(report.verdict(None), Ok(()), "what was lost on the way is no fault of a value");
+        assert_eq!(
+            report.verdict(None),
+            Ok(()),
+            "what was lost on the way is no fault of a value"
+        );
     }
 }
 
 #[test]
 fn server_errors_are_counted_by_their_text() {
-    let report = run(&Settings { steps: vec![Step::Load], ..on_fake(Wrong::OutOfMemory) });
+    let report = run(&Settings {
+        steps: vec![Step::Load],
+        ..on_fake(Wrong::OutOfMemory)
+    });
     let counts = report.steps[0].counts;
-    assert_eq!((counts.sets, counts.stored, counts.failed), (KEYS, KEYS - KEYS / 3, KEYS / 3));
+    assert_eq!(
+        (counts.sets, counts.stored, counts.failed),
+        (KEYS, KEYS - KEYS / 3, KEYS / 3)
+    );
     let errors: Vec<_> = report.steps[0].errors.iter().collect();
-    assert_eq!(errors, [(&"SERVER_ERROR out of memory storing object".to_owned(), &(KEYS / 3))]);
+    assert_eq!(
+        errors,
+        [(
+            &"SERVER_ERROR out of memory storing object".to_owned(),
+            &(KEYS / 3)
+        )]
+    );
 }
 
 #[test]
@@ -299,11 +439,27 @@ fn a_silent_server_times_out_and_a_missing_one_is_an_error() {
         ..on_fake(Wrong::Silent)
     };
     let report = run(&settings);
-    assert_eq!((report.steps[0].counts.timeouts, report.steps[0].counts.requests), (4, 0));
-    assert!(report.verdict(None).is_err_and(|text| text.contains("no answer in time")));
+    assert_eq!(
+        (
+            report.steps[0].counts.timeouts,
+            report.steps[0].counts.requests
+        ),
+        (4, 0)
+    );
+    assert!(
+        report
+            .verdict(None)
+            .is_err_and(|text| text.contains("no answer in time"))
+    );
 
-    let nobody = Settings { target: Target::Unix("/nonexistent/senko.sock".into()), ..settings };
-    let error = load::run(&nobody, &mut |_| {}).map(drop).expect_err("nobody listens there").to_string();
+    let nobody = Settings {
+        target: Target::Unix("/nonexistent/senko.sock".into()),
+        ..settings
+    };
+    let error = load::run(&nobody, &mut |_| {})
+        .map(drop)
+        .expect_err("nobody listens there")
+        .to_string();
     assert!(error.contains("/nonexistent/senko.sock"), "{error}");
 }
 
@@ -317,15 +473,26 @@ fn an_open_loop_charges_a_stall_to_every_request_that_it_delays() {
             mix: mix.clone(),
             threads: 1,
             connections: 1,
-            pace: Pace::Open { rate: Some(1000.0), gaps },
+            pace: Pace::Open {
+                rate: Some(1000.0),
+                gaps,
+            },
             steps: vec![Step::Mix(Amount::Requests(900))],
             ..on_fake(Wrong::Stalls(400))
         };
         let report = run(&settings);
         let step = &report.steps[0];
-        let late = |h: &senko_workload::Histogram| h.buckets().filter(|b| b.0 > 100_000_000).map(|b| b.2).sum::<u64>();
+        let late = |h: &senko_workload::Histogram| {
+            h.buckets()
+                .filter(|b| b.0 > 100_000_000)
+                .map(|b| b.2)
+                .sum::<u64>()
+        };
         assert_eq!(step.counts.requests, 900, "{report}");
-        assert!(late(&step.get) + late(&step.set) > 200, "{gaps:?}: {report}");
+        assert!(
+            late(&step.get) + late(&step.set) > 200,
+            "{gaps:?}: {report}"
+        );
     }
 }
 
@@ -334,8 +501,14 @@ fn seconds_add_up_to_the_whole() {
     let (mix, _) = mix(0.5, 1);
     let settings = Settings {
         mix,
-        pace: Pace::Open { rate: Some(500.0), gaps: Gaps::Even },
-        steps: vec![Step::WarmUp(Duration::from_millis(300)), Step::Mix(Amount::For(Duration::from_millis(2300)))],
+        pace: Pace::Open {
+            rate: Some(500.0),
+            gaps: Gaps::Even,
+        },
+        steps: vec![
+            Step::WarmUp(Duration::from_millis(300)),
+            Step::Mix(Amount::For(Duration::from_millis(2300))),
+        ],
         ..on_fake(Wrong::Nothing)
     };
     let mut seconds = Vec::new();
@@ -345,8 +518,15 @@ fn seconds_add_up_to_the_whole() {
         }
     })
     .expect("a good run");
-    assert!(seconds.len() >= 2 && seconds.windows(2).all(|pair| pair[0].0 < pair[1].0), "{seconds:?}");
-    assert!(seconds.iter().all(|(_, _, done)| (0.0..=1.0).contains(done)));
+    assert!(
+        seconds.len() >= 2 && seconds.windows(2).all(|pair| pair[0].0 < pair[1].0),
+        "{seconds:?}"
+    );
+    assert!(
+        seconds
+            .iter()
+            .all(|(_, _, done)| (0.0..=1.0).contains(done))
+    );
     let step = &report.steps[0];
     assert_eq!(report.steps.len(), 1, "the warm-up is not reported");
     assert!(seconds.iter().map(|second| second.1).sum::<u64>() <= step.counts.requests);

@@ -4,4 +4,5 @@
 mod corpus; // the fuzz targets' seeds, run once
 mod rig; // shards, devices in memory and sessions, joined as a worker joins them
 mod session; // what commands answer, in both tiers, in pieces, in order, across shards
+mod load; // the load generator against memcached and against a server with one fault
 mod model; // random commands against a map

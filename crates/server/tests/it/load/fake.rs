@@ -41,8 +41,14 @@ struct State {
 /// Starts it; its threads end with the test process.
 pub fn start(wrong: Wrong) -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    let address = listener.local_addr().expect("a bound socket has an address");
-    let state = Arc::new(State { wrong, requests: AtomicU64::new(0), items: Mutex::new(HashMap::new()) });
+    let address = listener
+        .local_addr()
+        .expect("a bound socket has an address");
+    let state = Arc::new(State {
+        wrong,
+        requests: AtomicU64::new(0),
+        items: Mutex::new(HashMap::new()),
+    });
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let state = Arc::clone(&state);
@@ -72,10 +78,13 @@ impl State {
                 _ => {}
             }
             let answer = match words.as_slice() {
-                ["get", ..] if self.wrong == Wrong::Nonsense && hundredth => b"VALUE nonsense\r\n".to_vec(),
+                ["get", ..] if self.wrong == Wrong::Nonsense && hundredth => {
+                    b"VALUE nonsense\r\n".to_vec()
+                }
                 ["get", keys @ ..] => self.get(keys),
                 ["set", key, flags, _, len, ..] => {
-                    let mut value = vec![0; len.parse::<usize>().map_err(std::io::Error::other)? + 2];
+                    let mut value =
+                        vec![0; len.parse::<usize>().map_err(std::io::Error::other)? + 2];
                     input.read_exact(&mut value)?;
                     value.truncate(value.len() - 2);
                     self.set(key, flags, value, number)
@@ -93,7 +102,9 @@ impl State {
         let mut answer = Vec::new();
         for key in keys {
             if let Some((flags, value)) = items.get(*key) {
-                answer.extend_from_slice(format!("VALUE {key} {flags} {}\r\n", value.len()).as_bytes());
+                answer.extend_from_slice(
+                    format!("VALUE {key} {flags} {}\r\n", value.len()).as_bytes(),
+                );
                 answer.extend_from_slice(value);
                 answer.extend_from_slice(b"\r\n");
             }

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Pages leave full: at least 95 % of the bytes of pages are bytes of records, on the item sizes of Facebook's ETC.
+
+use senko_cache::{AllocError, Key};
+use senko_workload::etc;
+
+use crate::model::config;
+use crate::queue::MemoryQueue;
+
+#[test]
+fn at_least_95_percent_on_the_etc_sizes() {
+    let mut shard = senko_cache::Shard::new(config(32 << 20, 256 << 20 >> 12)).expect("a shard");
+    let mut queue = MemoryQueue::new(256 << 20 >> 12, &[(1, 8), (16, 4)], 1);
+    let value = vec![b'v'; 1 << 20];
+    shard.set_now(1_700_000_000_000);
+    for n in 0..600_000_u64 {
+        let mut key = format!("{n}").into_bytes();
+        key.resize(key.len().max(etc::key_len(n)), b'k');
+        let len = etc::value_len(n, 0, 200_000);
+        loop {
+            match shard.alloc(&mut queue, &Key::new(&key), 0, 0, len) {
+                Ok(mut draft) => {
+                    shard.fill(&mut draft, &value[..len]);
+                    shard.link(draft, None);
+                    break;
+                }
+                Err(AllocError::Busy) => {
+                    let completion = queue.complete_one().expect("something to wait for");
+                    shard.on_disk(&mut queue, completion);
+                }
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
+    let s = shard.stats();
+    let fill = s.page_fill_record_bytes as f64 / s.page_fill_page_bytes as f64;
+    println!(
+        "page fill {fill:.4}, {} MiB of pages",
+        s.page_fill_page_bytes >> 20
+    );
+    assert!(
+        s.page_fill_page_bytes > 100 << 20 && fill >= 0.95,
+        "page fill {fill:.4}"
+    );
+}
