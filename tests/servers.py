@@ -9,6 +9,10 @@ import tempfile
 import time
 
 
+# What an item of the filler takes beyond its value: a short key (so that small items have their like), header and line end.
+FILLER_OVERHEAD = 89
+
+
 def free_port():
     """A port that was free a moment ago."""
     with socket.socket() as s:
@@ -53,7 +57,7 @@ class Server:
         """The sizes of the items in DRAM that are not the filler's."""
         sizes = set()
         for line in self.ask(b"lru_crawler metadump all\r\n").decode().splitlines():
-            if line.startswith("key=") and not line.startswith("key=filler"):
+            if line.startswith("key=") and not line.startswith(("key=~", "key=%7E")):
                 fields = dict(word.split("=", 1) for word in line.split(" "))
                 sizes.add(int(fields["size"]))
         return sizes
@@ -70,15 +74,15 @@ class Server:
                 return
             assert time.monotonic() < end, "items of these sizes stayed in DRAM: %r" % sizes
             for size in sizes:
-                self.fill(max(size - 70, 0))
+                self.fill(max(size - FILLER_OVERHEAD, 0))
 
     def fill(self, length):
-        count = min(max((8 << 20) // (length + 70), 4), 20000)
+        count = min(max((8 << 20) // (length + FILLER_OVERHEAD), 4), 20000)
         value = b"." * length
         parts = []
         for _ in range(count):
             self.filled += 1
-            parts.append(b"set filler:%010d 0 0 %d noreply\r\n%s\r\n" % (self.filled, length, value))
+            parts.append(b"set ~%05x 0 0 %d noreply\r\n%s\r\n" % (self.filled % 0x100000, length, value))
         parts.append(b"mn\r\n")
         self.ask(b"".join(parts), b"MN\r\n")
 

@@ -72,8 +72,8 @@ pub(crate) struct Arena {
     items: usize,
 }
 
-/// Steps of segment sizes: 1 to 16 lines, then sixteen to each doubling, up to 64 KiB.
-pub(crate) const SEGMENT_STEPS: usize = 16 + 16 * 6;
+/// Steps of segment sizes: 1 to 16 lines, then sixteen to each doubling, up to 128 KiB (or a page, if that is less).
+pub(crate) const SEGMENT_STEPS: usize = 16 + 16 * 7;
 
 /// Segment sizes, in lines of 64 bytes.
 pub(crate) const SEGMENT_LINES: [u16; SEGMENT_STEPS] = segment_lines();
@@ -190,6 +190,10 @@ impl Arena {
     pub fn class_for(&self, len: usize) -> usize {
         debug_assert!(len <= MAX_CHUNK);
         self.classes[..self.items].partition_point(|c| c.size < len)
+    }
+    /// Steps of segment sizes that fit a page.
+    pub fn segment_steps(&self) -> usize {
+        SEGMENT_LINES.partition_point(|&lines| lines as usize * 64 <= self.page_bytes)
     }
     /// The class of index segments of `SEGMENT_LINES[step]` lines.
     pub fn segment_class(&self, step: usize) -> usize {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory for items: chunks from the arena, by eviction where there is none left.
 //!
-//! A victim of the class that asks frees a chunk of the right size. Pages move to the class whose items turn over fastest
-//! from the one whose items stay longest, one page every 256 evictions, so that the classes age alike and
-//! the whole behaves like one queue.
+//! A victim of the class that asks frees a chunk of the right size. Now and then a page moves to the class whose items turn over
+//! fastest from the one whose items stay longest, so that the classes age alike and the whole behaves like one queue.
 
 use senko_io::Queue;
 
@@ -11,8 +10,10 @@ use crate::arena::{CHAINED, FREE, Handle, LINKED, MAX_CHUNK};
 use crate::item::{CHAIN_HEADER, ITEM_HEADER};
 use crate::shard::{AllocError, Shard};
 
-/// Evictions between two looks at how pages are shared.
-const REBALANCE_EVERY: u32 = 256;
+/// A page may move when this part of the items was evicted: moving one evicts all that lie in it, whatever their age, so
+/// pages move seldom against what turns over anyway.
+const TURNOVER: u64 = 8;
+const REBALANCE_EVERY: u64 = 256;
 /// Most victims for one chunk: a bound, far above what is ever needed.
 const MOST_VICTIMS: usize = 4096;
 
@@ -66,7 +67,7 @@ impl Shard {
     /// Frees at least one chunk of a class or one page, or says why not.
     fn make_room<Q: Queue>(&mut self, queue: &mut Q, class: usize) -> Result<(), AllocError> {
         if self.evictions_to_rebalance == 0 {
-            self.evictions_to_rebalance = REBALANCE_EVERY;
+            self.evictions_to_rebalance = (self.dram_items / TURNOVER).max(REBALANCE_EVERY) as u32;
             if self.rebalance(queue)? {
                 return Ok(());
             }

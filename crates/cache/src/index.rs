@@ -21,7 +21,7 @@
 //! - I2: from a slot's home line to the line it lies in, every line before the last is full; removal moves slots back to keep
 //!   that, so a probe may end at the first line with a hole.
 
-use crate::arena::{Arena, Handle, SEGMENT_LINES, SEGMENT_STEPS};
+use crate::arena::{Arena, Handle, SEGMENT_LINES};
 
 const KIND_SHIFT: u32 = 62;
 const LEN_SHIFT: u32 = 58;
@@ -39,9 +39,10 @@ const MAX_TAG_BITS: u32 = 30;
 const EXPIRY_UNIT_SHIFT: u32 = 12;
 const EXPIRY_RING: u32 = 255;
 const EXPIRY_HORIZON: u32 = 127;
-/// There are so many segments that one holds about this many slots when flash is full of items of the size planned for (four times as
-/// many is the most that it can hold).
-const PLANNED_SLOTS: u64 = 2048;
+/// There are so many segments that one holds about this many slots when flash is full of items of the size planned for; four times as
+/// many is the most that it can hold. Large segments differ little in how full they are, so few outrun the wave, and what it leaves is freed
+/// page by page.
+const PLANNED_SLOTS: u64 = 4096;
 const PLANNED_RECORD: u64 = 320;
 /// A wave goes on while more than this part of the slots, in hundredths, is in use.
 const FULL_PERCENT: u64 = 90;
@@ -126,6 +127,7 @@ pub(crate) struct Index {
     /// Segments before this one have the next step of sizes at least, the others this one.
     wave: usize,
     step: u8,
+    steps: usize,
 }
 
 /// There is no room in the segment, and it could not be grown.
@@ -137,11 +139,9 @@ impl Index {
     /// smallest form.
     pub fn new(arena: &mut Arena, flash_pages: u64, dram: u64) -> Option<Index> {
         let items = (flash_pages * 4096 + dram) / PLANNED_RECORD;
-        let segment_bits = (items / PLANNED_SLOTS)
-            .max(1)
-            .next_power_of_two()
-            .ilog2()
-            .min(26);
+        let slots = PLANNED_SLOTS.min(arena.page_bytes() as u64 / 32);
+        let segment_bits = (items / slots).max(1).next_power_of_two().ilog2().min(26);
+        let steps = arena.segment_steps();
         let page_bits = flash_pages
             .max(1)
             .next_power_of_two()
@@ -166,6 +166,7 @@ impl Index {
             slots: 0,
             wave: 0,
             step: 0,
+            steps,
         };
         for n in 0..index.segments.len() {
             index.wipe(arena, n);
@@ -288,14 +289,13 @@ impl Index {
         let n = self.segment_of(hash);
         let s = self.segments[n];
         let slots = SEGMENT_LINES[s.step as usize] as usize * LINE;
-        if s.count as usize >= slots - 1 - slots / 32 && (s.step as usize) + 1 < SEGMENT_STEPS {
+        if s.count as usize + 2 > slots && (s.step as usize) + 1 < self.steps {
             return Some(n);
         }
-        let lines = |step: u8| u64::from(SEGMENT_LINES[(step as usize).min(SEGMENT_STEPS - 1)]);
+        let lines = |step: u8| u64::from(SEGMENT_LINES[(step as usize).min(self.steps - 1)]);
         let (wave, all) = (self.wave as u64, self.segments.len() as u64);
         let room = (wave * lines(self.step + 1) + (all - wave) * lines(self.step)) * LINE as u64;
-        let full =
-            self.slots * 100 > room * FULL_PERCENT && (self.step as usize) + 1 < SEGMENT_STEPS;
+        let full = self.slots * 100 > room * FULL_PERCENT && (self.step as usize) + 1 < self.steps;
         full.then_some(self.wave)
     }
 
@@ -306,7 +306,7 @@ impl Index {
         if !of_wave || self.segments[n].step == self.step {
             let old = self.segments[n];
             let step = old.step as usize + 1;
-            if step >= SEGMENT_STEPS {
+            if step >= self.steps {
                 return false;
             }
             let Some(chunk) = arena.alloc(arena.segment_class(step)) else {
@@ -497,6 +497,28 @@ mod tests {
                         );
                     }
                 }
+            }
+        }
+    }
+
+    /// What the index is for: at any size from half of the plan on, an item takes less than ten bytes.
+    #[test]
+    fn a_slot_takes_less_than_ten_bytes_at_any_size() {
+        let mut arena = Arena::new(128 << 20);
+        let mut index = Index::new(&mut arena, 1 << 18, 1 << 20).expect("room");
+        let mut x = 1_u64;
+        for n in 1..=4_000_000_u64 {
+            x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let hash = (x ^ x >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            while let Some(n) = index.wants_growth(hash) {
+                assert!(index.grow(&mut arena, n));
+            }
+            let slot = index.dram_slot(hash, n as u32);
+            index.insert(&mut arena, hash, slot).expect("room");
+            if n % 50_000 == 0 && n > 2_000_000 {
+                let bytes = arena.index_bytes() as f64 / n as f64;
+                assert!(bytes < 10.0, "{n} slots, {bytes:.2} bytes each");
             }
         }
     }

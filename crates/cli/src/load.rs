@@ -90,7 +90,7 @@ pub struct LoadArgs {
     )]
     io: Io,
     /// Answers to let gather before the kernel wakes a thread, and for how many microseconds at most; 1 turns it off
-    /// (default: by the connections in a closed loop, off in an open one)
+    /// (default: off in an open loop; in a closed one 32:100 while a thread uses more than half of its processor)
     #[arg(long, value_name = "N[:US]", value_parser = gather, help_heading = "Connections")]
     gather: Option<Gather>,
 

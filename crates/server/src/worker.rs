@@ -320,10 +320,10 @@ impl Worker {
         }
     }
 
-    /// Answers that stand behind one that waits for a frame may hold all frames: then they are copied.
+    /// Answers that stand behind one that waits for a frame may hold all frames of its size (a read that had to be repeated
+    /// waits behind them): when nothing moves, they are copied.
     fn free_stuck_frames(&mut self) {
-        let (all, used) = self.core.ev.frames().usage();
-        if used * 8 < all * 7 || self.core.ev.disk_in_flight() > 0 {
+        if self.core.ev.frames().usage().1 == 0 || self.core.ev.disk_in_flight() > 0 {
             return;
         }
         for (_, conn) in self.conns.iter() {

@@ -161,6 +161,7 @@ pub(crate) fn parse_part_request(line: &[u8]) -> Option<(DumpKind, u64)> {
 
 /// A part of this worker's shard: the next cursor (8 bytes, little-endian), then text, or pairs of size and count.
 pub(crate) fn dump_part<Q: Queue>(ctx: &mut Ctx<'_, Q>, kind: DumpKind, from: u64) -> Vec<u8> {
+    ctx.cursor.flush(ctx.shared, ctx.shard);
     let mut part = vec![0; 8];
     let mut sizes = BTreeMap::new();
     let mut cursor = Some(from);
@@ -233,7 +234,7 @@ mod tests {
     fn part_requests_round_trip() {
         for kind in [DumpKind::Metadump { class: 3 }, DumpKind::Cachedump { class: 9, limit: 0 }, DumpKind::Sizes] {
             let request = part_request(kind, u64::MAX - 1);
-            let line = request.strip_suffix(b"\r\n").unwrap();
+            let line = request.strip_suffix(b"\r\n").expect("a whole line");
             assert_eq!(parse_part_request(line), Some((kind, u64::MAX - 1)));
         }
         assert_eq!(parse_part_request(b"get a"), None);

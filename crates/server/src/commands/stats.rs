@@ -196,6 +196,7 @@ fn cpu_times() -> (String, String) {
 }
 
 fn general<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
+    ctx.cursor.flush(ctx.shared, ctx.shard);
     let Totals { stats, cache, disk } = totals(ctx);
     let shared = ctx.shared;
     let now = ctx.shard.now();

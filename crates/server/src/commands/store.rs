@@ -13,15 +13,15 @@ use crate::session::Ctx;
 
 /// How storing ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stored {
+enum Ended {
     /// With this unique and this many bytes of value.
-    Stored { cas: u64, len: u32 },
+    Well { cas: u64, len: u32 },
     /// The unique did not match.
     Exists,
     /// `cas` of a missing key.
     NotFound,
     /// The condition was not met, or the new value did not fit.
-    NotStored,
+    Refused,
 }
 
 /// What a storage command says about the item that is there.
@@ -74,10 +74,10 @@ pub(super) fn run<Q: Queue>(
         (Form::Text { noreply }, _) => {
             if !noreply {
                 out.line(match stored {
-                    Stored::Stored { .. } => "STORED",
-                    Stored::Exists => "EXISTS",
-                    Stored::NotFound => "NOT_FOUND",
-                    Stored::NotStored => "NOT_STORED",
+                    Ended::Well { .. } => "STORED",
+                    Ended::Exists => "EXISTS",
+                    Ended::NotFound => "NOT_FOUND",
+                    Ended::Refused => "NOT_STORED",
                 });
             }
         }
@@ -101,7 +101,7 @@ fn apply<Q: Queue>(
     rules: &Rules,
     draft: &mut Option<Draft>,
     hint: Option<Fetched>,
-) -> Result<Stored, Outcome> {
+) -> Result<Ended, Outcome> {
     if rules.mode == StoreMode::Set {
         return Ok(link(ctx, rules, draft));
     }
@@ -112,7 +112,7 @@ fn apply<Q: Queue>(
         Found::Header(meta, _) => Some(Old { meta, item: None }),
         Found::Answer(found) => Some(Old { meta: found.meta, item: None }),
         Found::Dram(item) => Some(Old { meta: ctx.shard.meta(item), item: Some(item) }),
-        Found::OutOfMemory => return Ok(Stored::NotStored),
+        Found::OutOfMemory => return Ok(Ended::Refused),
         Found::Absent => None,
     };
     let compare = rules.compare.filter(|&unique| unique != 0);
@@ -121,8 +121,8 @@ fn apply<Q: Queue>(
         return Ok(match rules.mode {
             StoreMode::Add => link(ctx, rules, draft),
             StoreMode::Append | StoreMode::Prepend if rules.vivify => link(ctx, rules, draft),
-            StoreMode::Cas => Stored::NotFound,
-            _ => Stored::NotStored,
+            StoreMode::Cas => Ended::NotFound,
+            _ => Ended::Refused,
         });
     };
     let cas = ctx.unique(old.meta.cas);
@@ -134,7 +134,7 @@ fn apply<Q: Queue>(
         _ => {}
     }
     match rules.mode {
-        StoreMode::Add => Ok(Stored::NotStored),
+        StoreMode::Add => Ok(Ended::Refused),
         StoreMode::Cas if matches == Some(true) => Ok(link(ctx, rules, draft)),
         StoreMode::Cas if older => {
             // The value is replaced, but it keeps the old one's expiry, and stays stale until somebody wins it.
@@ -143,8 +143,8 @@ fn apply<Q: Queue>(
             ctx.shard.set_draft_marks(new, true, old.meta.won);
             Ok(link(ctx, rules, draft))
         }
-        StoreMode::Cas => Ok(Stored::Exists),
-        StoreMode::Append | StoreMode::Prepend if matches == Some(false) => Ok(Stored::Exists),
+        StoreMode::Cas => Ok(Ended::Exists),
+        StoreMode::Append | StoreMode::Prepend if matches == Some(false) => Ok(Ended::Exists),
         StoreMode::Append | StoreMode::Prepend => {
             let item = old.item.ok_or(Outcome::Busy)?;
             join(ctx, rules, item, draft)
@@ -154,11 +154,11 @@ fn apply<Q: Queue>(
 }
 
 /// Makes the draft the key's item.
-fn link<Q: Queue>(ctx: &mut Ctx<'_, Q>, rules: &Rules, draft: &mut Option<Draft>) -> Stored {
+fn link<Q: Queue>(ctx: &mut Ctx<'_, Q>, rules: &Rules, draft: &mut Option<Draft>) -> Ended {
     let draft = draft.take().expect("a storage command brings its draft");
     let item = ctx.shard.link(draft, rules.unique);
     let meta = ctx.shard.meta(item);
-    Stored::Stored { cas: ctx.unique(meta.cas), len: meta.value_len }
+    Ended::Well { cas: ctx.unique(meta.cas), len: meta.value_len }
 }
 
 fn join<Q: Queue>(
@@ -166,7 +166,7 @@ fn join<Q: Queue>(
     rules: &Rules,
     old: ItemRef,
     draft: &mut Option<Draft>,
-) -> Result<Stored, Outcome> {
+) -> Result<Ended, Outcome> {
     let part = draft.take().expect("a storage command brings its draft");
     match ctx.shard.concat(ctx.queue, old, part, rules.mode == StoreMode::Append) {
         Ok(whole) => {
@@ -175,22 +175,22 @@ fn join<Q: Queue>(
         }
         Err((error, part)) => {
             *draft = part;
-            if error == AllocError::Busy { Err(Outcome::Busy) } else { Ok(Stored::NotStored) }
+            if error == AllocError::Busy { Err(Outcome::Busy) } else { Ok(Ended::Refused) }
         }
     }
 }
 
-fn answer_binary(head: Head, mode: StoreMode, stored: Stored, out: &mut Reply) {
+fn answer_binary(head: Head, mode: StoreMode, stored: Ended, out: &mut Reply) {
     let status = match stored {
-        Stored::Stored { cas, .. } => {
+        Ended::Well { cas, .. } => {
             if !head.quiet {
                 head.push(&mut out.bytes, Status::Success, 0, 0, 0, cas);
             }
             return;
         }
-        Stored::Exists => Status::Exists,
-        Stored::NotFound => Status::NotFound,
-        Stored::NotStored => match mode {
+        Ended::Exists => Status::Exists,
+        Ended::NotFound => Status::NotFound,
+        Ended::Refused => match mode {
             StoreMode::Add => Status::Exists,
             StoreMode::Replace => Status::NotFound,
             _ => Status::NotStored,
@@ -199,13 +199,13 @@ fn answer_binary(head: Head, mode: StoreMode, stored: Stored, out: &mut Reply) {
     head.error(&mut out.bytes, status, status.text());
 }
 
-fn answer_meta(req: &Request<'_>, flags: &Flags, stored: Stored, draft_len: u32, out: &mut Reply) {
+fn answer_meta(req: &Request<'_>, flags: &Flags, stored: Ended, draft_len: u32, out: &mut Reply) {
     let (code, cas, len) = match stored {
-        Stored::Stored { .. } if flags.quiet => return,
-        Stored::Stored { cas, len } => ("HD", cas, len),
-        Stored::Exists => ("EX", 0, draft_len),
-        Stored::NotFound => ("NF", 0, draft_len),
-        Stored::NotStored => ("NS", 0, draft_len),
+        Ended::Well { .. } if flags.quiet => return,
+        Ended::Well { cas, len } => ("HD", cas, len),
+        Ended::Exists => ("EX", 0, draft_len),
+        Ended::NotFound => ("NF", 0, draft_len),
+        Ended::Refused => ("NS", 0, draft_len),
     };
     out.bytes.extend_from_slice(code.as_bytes());
     meta::each_flag(req.text, |flag, token| match flag {

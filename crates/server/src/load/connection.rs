@@ -13,10 +13,10 @@ use std::collections::VecDeque;
 use senko_io::{ConnId, SendBatch};
 
 use super::check::{Expected, FaultKind, Finding, check};
-use super::engine::Shared;
 use super::ledger::SetEnd;
 use super::reply::{Answers, BinaryParser, End, Parser, TextParser};
 use super::settings::Wire;
+use super::shared::Shared;
 use super::tally::Tally;
 
 /// What was asked.

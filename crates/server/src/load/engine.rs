@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One thread of a step: an event loop, its connections, and the requests that it sends over them.
+//! One thread of a step: an event loop, its connections, and the rounds that it runs.
 //!
 //! A round: take in every answer that is there, then refill each connection that has room, then enter the kernel once with all sends.
 //! So the cost of entering is shared by as many requests as answers had come. [`super::run`] starts one engine a thread;
@@ -10,107 +10,29 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
-use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use senko_io::{
-    Backend, ConnId, Event, EventLoop, LoopConfig, SendMode, connect_tcp, connect_unix,
-};
+use senko_io::{Backend, ConnId, Event, EventLoop, LoopConfig, connect_tcp, connect_unix};
 use senko_workload::{Rng, ValueLen};
 
-use super::connection::{Conn, FollowUp, Kind, Pending};
+use super::connection::{Conn, FollowUp};
 use super::cpu::{self, CpuTime};
-use super::ledger::{Ledger, SetEnd};
 use super::pace::Schedule;
 use super::plan::{MOST_KEYS_PER_GET, Plan};
-use super::request::{Set, Writer};
 use super::settings::{Amount, Gather, Pace, Step, Target};
-use super::source::{Cursor, Source, Want};
+use super::shared::{SECOND_NS, Shared};
+use super::source::{Cursor, Source};
 use super::tally::{Stretch, Tally};
 
-/// Quiet sets before a request with an answer is put after them.
-const QUIET_RUN: usize = 64;
-/// Bytes of a batch after which no more requests are added to it.
-const MOST_BATCH_BYTES: usize = 1 << 20;
+mod requests; // the sending half of a round
+
 /// The longest wait between looks at the clock for timeouts and reports.
 const LONGEST_WAIT_NS: u64 = 100_000_000;
 /// The first and the longest pause before connecting again.
 const RETRY_NS: (u64, u64) = (10_000_000, 1_000_000_000);
-const SECOND_NS: u64 = 1_000_000_000;
-
-/// What all threads of a run share.
-pub struct Shared<'a> {
-    /// The plan.
-    pub plan: &'a Plan,
-    /// Versions, where answers are compared with what was sent before.
-    pub ledger: Option<&'a Ledger>,
-    /// The versions that are right where there is no ledger.
-    pub versions: RangeInclusive<u32>,
-    /// When the run began; all times are nanoseconds since.
-    pub epoch: Instant,
-    /// The date at that moment, in Unix seconds.
-    pub unix_at_epoch: u32,
-    /// Set when a thread gives up, so that the others do too.
-    pub abort: &'a AtomicBool,
-}
-
-impl Shared<'_> {
-    /// Nanoseconds since the run began.
-    #[inline]
-    pub fn now(&self) -> u64 {
-        self.epoch.elapsed().as_nanos() as u64
-    }
-
-    fn begin_set(&self, key_id: u64, step: Step) -> Option<u32> {
-        let generation = self.plan.settings.generation;
-        match self.ledger {
-            Some(ledger) => ledger.begin_set(key_id, (step == Step::Load).then_some(generation)),
-            None => Some(generation),
-        }
-    }
-
-    /// Enters how a set ended.
-    #[inline]
-    pub fn end_set(&self, key_id: u64, end: SetEnd, now: u64) {
-        if let Some(ledger) = self.ledger {
-            ledger.end_set(key_id, end, (now / SECOND_NS) as u32);
-        }
-    }
-
-    /// Writes requests.
-    #[inline]
-    fn writer(&self) -> Writer<'_> {
-        let settings = &self.plan.settings;
-        Writer {
-            wire: settings.wire,
-            space: &self.plan.space,
-            with_key: settings.verify,
-        }
-    }
-
-    fn floor(&self, key_id: u64) -> u32 {
-        self.ledger.map_or(0, |ledger| ledger.floor(key_id))
-    }
-
-    /// The versions that are right for an answer.
-    pub fn admissible(&self, key_id: u64, floor: u32) -> RangeInclusive<u32> {
-        self.ledger.map_or(self.versions.clone(), |ledger| {
-            ledger.admissible(key_id, floor)
-        })
-    }
-
-    /// Whether a read sent at `sent` should have missed because the item's life had ended.
-    pub fn must_have_expired(&self, key_id: u64, sent: u64) -> bool {
-        let life = self.plan.settings.expire;
-        life > 0
-            && self.ledger.is_some_and(|ledger| {
-                ledger.must_have_expired(key_id, life, (sent / SECOND_NS) as u32)
-            })
-    }
-}
 
 /// A second of a thread, sent to whoever watches the run.
 pub struct ThreadSecond {
@@ -145,6 +67,54 @@ impl Hasher for ConnHasher {
     }
     fn write_u64(&mut self, number: u64) {
         self.0 = number.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    }
+}
+
+/// Decides, in a closed loop, whether answers gather before the thread is woken.
+///
+/// Idea: where this thread's processor is the scarce one, a wake-up for every few answers costs it a tenth of its time, so answers
+/// gather; a busy server has other requests to work on meanwhile. Where the thread has time to spare, each answer is taken
+/// at once, because a wait would keep requests from a server that answers slowly (from flash) and lower its rate.
+struct Thrift {
+    gather: Gather,
+    on: bool,
+    /// Processor time and time at the last look.
+    last: (CpuTime, u64),
+}
+
+impl Thrift {
+    /// Shares of its processor, in percent, from which gathering starts and under which it ends.
+    const LIMITS: (u64, u64) = (55, 30);
+
+    /// `None` for so few connections that there is nothing to gather.
+    fn new(connections: usize, cpu: CpuTime, now: u64) -> Option<Thrift> {
+        let answers = (connections / 2).min(32);
+        let gather = Gather {
+            answers,
+            wait: Duration::from_micros(100),
+        };
+        (answers > 1).then_some(Thrift {
+            gather,
+            on: false,
+            last: (cpu, now),
+        })
+    }
+
+    fn look(&mut self, io: &mut EventLoop, now: u64) {
+        let cpu = cpu::of_this_thread();
+        let used = cpu.since(&self.last.0).total().as_nanos() as u64;
+        let percent = used * 100 / now.saturating_sub(self.last.1).max(1);
+        self.last = (cpu, now);
+        let on = percent
+            > if self.on {
+                Self::LIMITS.1
+            } else {
+                Self::LIMITS.0
+            };
+        if on != self.on {
+            self.on = on;
+            io.set_gather(if on { self.gather.answers } else { 1 }, self.gather.wait);
+        }
     }
 }
 
@@ -235,18 +205,16 @@ impl<'a> Engine<'a> {
     pub fn run(mut self, start: u64, seconds: &Sender<ThreadSecond>) -> Result<ThreadEnd, String> {
         let settings = &self.shared.plan.settings;
         let cpu_before = cpu::of_this_thread();
-        if let Pace::Open { rate, gaps } = settings.pace {
-            cpu::wake_promptly();
-            self.schedule = Some(Schedule::new(
-                rate,
-                gaps,
-                settings.threads,
-                start,
-                self.rng.clone(),
-            )?);
-        } else if let Some(gather) = settings.gather.or_else(|| self.usual_gather()) {
-            cpu::wake_promptly();
+        cpu::wake_promptly();
+        let mut thrift = None;
+        if let Some(gather) = settings.gather {
             self.io.set_gather(gather.answers, gather.wait);
+        } else if settings.pace == Pace::Closed {
+            thrift = Thrift::new(self.conns.len(), cpu_before, start);
+        }
+        if let Pace::Open { rate, gaps } = settings.pace {
+            let rng = self.rng.clone();
+            self.schedule = Some(Schedule::new(rate, gaps, settings.threads, start, rng)?);
         }
         let deadline = match self.step {
             Step::Mix(Amount::For(time)) | Step::WarmUp(time) => start + time.as_nanos() as u64,
@@ -260,6 +228,9 @@ impl<'a> Engine<'a> {
             if now >= next_look {
                 next_look = now + LONGEST_WAIT_NS;
                 self.look_after_connections(now)?;
+                if let Some(thrift) = &mut thrift {
+                    thrift.look(&mut self.io, now);
+                }
                 while now >= next_second {
                     self.report_second((next_second - start) / SECOND_NS - 1, seconds);
                     next_second += SECOND_NS;
@@ -286,16 +257,6 @@ impl<'a> Engine<'a> {
             cpu,
             ended,
             backend: self.io.backend(),
-        })
-    }
-
-    /// In a closed loop with many connections: let a few answers gather, so that one entry into the kernel serves several. The
-    /// server keeps enough requests to stay busy.
-    fn usual_gather(&self) -> Option<Gather> {
-        let answers = (self.conns.len() / 4).min(16);
-        (answers > 1).then_some(Gather {
-            answers,
-            wait: Duration::from_micros(50),
         })
     }
 
@@ -432,276 +393,6 @@ impl<'a> Engine<'a> {
             }
             Event::Accepted { .. } | Event::AcceptFailed { .. } | Event::Disk(_) | Event::Woken => {
             }
-        }
-    }
-
-    // Requests.
-
-    fn send_requests(&mut self, now: u64, deadline: u64) {
-        if self.schedule.is_some() {
-            self.send_what_is_due(now, deadline);
-            return;
-        }
-        if now >= deadline {
-            self.exhausted = true;
-            self.follow_ups.clear();
-        }
-        while let Some(at) = self.next_ready() {
-            self.ready.pop_front();
-            self.conns[at].listed = false;
-            self.fill(at);
-            self.flush(at);
-        }
-    }
-
-    /// The connection whose turn it is; those that were lost since they were listed are dropped.
-    fn next_ready(&mut self) -> Option<usize> {
-        while let Some(&at) = self.ready.front() {
-            let conn = &mut self.conns[at as usize];
-            if conn.batch.is_some() {
-                return Some(at as usize);
-            }
-            conn.listed = false;
-            self.ready.pop_front();
-        }
-        None
-    }
-
-    /// Closed loop: as many requests as the connection may have under way.
-    fn fill(&mut self, at: usize) {
-        let now = self.shared.now();
-        let mut quiet = 0;
-        while self.conns[at].free > 0 && self.batch_has_room(at) {
-            let loud = if let Some(follow_up) = self.follow_ups.pop_front() {
-                self.push_set(at, follow_up.key_id, now, now, follow_up.refill)
-            } else if self.exhausted {
-                break;
-            } else if let Some(want) = self.source.want() {
-                self.push(at, want, now, now)
-            } else {
-                self.exhausted = true;
-                break;
-            };
-            quiet = if loud { 0 } else { quiet + 1 };
-            if quiet == QUIET_RUN {
-                self.push_sync(at, now);
-                quiet = 0;
-            }
-        }
-        if quiet > 0 {
-            self.push_sync(at, now);
-        }
-    }
-
-    fn batch_has_room(&self, at: usize) -> bool {
-        self.conns[at]
-            .batch
-            .as_ref()
-            .is_some_and(|batch| batch.bytes.len() < MOST_BATCH_BYTES)
-    }
-
-    /// Open loop: every request that is due and finds a connection with room. The connections take turns.
-    fn send_what_is_due(&mut self, now: u64, deadline: u64) {
-        if self.was_full {
-            self.room_since = now;
-        }
-        while let Some(at) = self.next_ready() {
-            if let Some(follow_up) = self.follow_ups.pop_front() {
-                self.push_set(at, follow_up.key_id, now, now, follow_up.refill);
-            } else if let Some(due) = self.take_due(now, deadline) {
-                let Some(want) = self.source.want() else {
-                    self.exhausted = true;
-                    break;
-                };
-                self.push(at, want, due, now);
-            } else {
-                break;
-            }
-            self.ready.pop_front();
-            self.conns[at].listed = false;
-            self.flush(at);
-        }
-        self.was_full = self.ready.is_empty();
-        if !self.exhausted
-            && now > deadline.saturating_add(self.shared.plan.settings.timeout.as_nanos() as u64)
-        {
-            self.give_up_on_schedule(now, deadline);
-        }
-    }
-
-    fn take_due(&mut self, now: u64, deadline: u64) -> Option<u64> {
-        let schedule = self.schedule.as_mut().filter(|_| !self.exhausted)?;
-        if schedule.next_due() >= deadline {
-            self.exhausted = true;
-            return None;
-        }
-        let due = schedule.take(now)?;
-        // A request that had to wait for a connection is the server's delay; any other lateness is this program's.
-        if due >= self.room_since {
-            self.tally.now.late.record(now - due);
-        }
-        Some(due)
-    }
-
-    /// Requests that were due before the end and that the server left no room for, even after a timeout: they are counted, with
-    /// the latency that they had already reached, so that an overloaded server does not look good by answering less.
-    #[cold]
-    fn give_up_on_schedule(&mut self, now: u64, deadline: u64) {
-        while let Some(due) = self.take_due(deadline, deadline) {
-            self.tally.now.counts.unsent += 1;
-            self.tally.now.get.record(now - due);
-        }
-        self.exhausted = true;
-    }
-
-    /// Appends a request; true if it will be answered.
-    #[inline]
-    fn push(&mut self, at: usize, want: Want, due: u64, now: u64) -> bool {
-        match want {
-            Want::Read(key_id) if self.shared.plan.settings.keys_per_get > 1 => {
-                self.push_get_many(at, key_id, due, now)
-            }
-            Want::Read(key_id) => self.push_get(at, key_id, false, due, now),
-            Want::Modify(key_id) => self.push_get(at, key_id, true, due, now),
-            Want::Write(key_id) => return self.push_set(at, key_id, due, now, false),
-        }
-        true
-    }
-
-    #[inline]
-    fn push_get(&mut self, at: usize, key_id: u64, then_set: bool, due: u64, now: u64) {
-        let version = self.shared.floor(key_id);
-        let conn = &mut self.conns[at];
-        let Some(batch) = &mut conn.batch else { return };
-        self.shared.writer().get(key_id, &mut batch.bytes);
-        conn.pending.push_back(Pending {
-            kind: Kind::Get { then_set },
-            key_id,
-            version,
-            due,
-            sent: now,
-        });
-        conn.free -= 1;
-    }
-
-    fn push_get_many(&mut self, at: usize, first: u64, due: u64, now: u64) {
-        self.many.clear();
-        self.many.push(first);
-        while self.many.len() < self.shared.plan.settings.keys_per_get
-            && let Some(key_id) = self.source.another_read()
-        {
-            self.many.push(key_id);
-        }
-        let conn = &mut self.conns[at];
-        let Some(batch) = &mut conn.batch else { return };
-        self.shared
-            .writer()
-            .get_many(self.many.iter().copied(), &mut batch.bytes);
-        let kind = Kind::GetMany {
-            keys: self.many.len() as u32,
-        };
-        conn.pending.push_back(Pending {
-            kind,
-            key_id: first,
-            version: 0,
-            due,
-            sent: now,
-        });
-        for &key_id in &self.many {
-            let version = self.shared.floor(key_id);
-            conn.pending.push_back(Pending {
-                kind: Kind::Key,
-                key_id,
-                version,
-                due,
-                sent: now,
-            });
-        }
-        conn.free -= 1;
-    }
-
-    fn push_set(&mut self, at: usize, key_id: u64, due: u64, now: u64, refill: bool) -> bool {
-        let Some(version) = self.shared.begin_set(key_id, self.step) else {
-            // More sets of this key are under way than the ledger counts; a get keeps the request and loses no proof.
-            self.push_get(at, key_id, false, due, now);
-            return true;
-        };
-        let settings = &self.shared.plan.settings;
-        let quiet = settings.noreply;
-        let len = self.shared.plan.value_len(key_id, version);
-        let conn = &mut self.conns[at];
-        let Some(batch) = &mut conn.batch else {
-            return true;
-        };
-        let set = Set {
-            key_id,
-            version,
-            len,
-            expire: settings.expire,
-            quiet,
-        };
-        let unix = self
-            .shared
-            .unix_at_epoch
-            .saturating_add((now / SECOND_NS) as u32);
-        self.shared.writer().set(set, unix, &mut batch.bytes);
-        let kind = if quiet { Kind::QuietSet } else { Kind::Set };
-        conn.pending.push_back(Pending {
-            kind,
-            key_id,
-            version,
-            due,
-            sent: now,
-        });
-        let counts = &mut self.tally.now.counts;
-        counts.sets += 1;
-        counts.refills += u64::from(refill);
-        if !quiet {
-            conn.free -= 1;
-        }
-        !quiet
-    }
-
-    /// Upholds C3: what follows quiet sets and has an answer.
-    fn push_sync(&mut self, at: usize, now: u64) {
-        let conn = &mut self.conns[at];
-        let Some(batch) = &mut conn.batch else { return };
-        self.shared.writer().sync(&mut batch.bytes);
-        conn.pending.push_back(Pending {
-            kind: Kind::Sync,
-            key_id: 0,
-            version: 0,
-            due: now,
-            sent: now,
-        });
-        conn.free -= 1;
-    }
-
-    #[inline]
-    fn flush(&mut self, at: usize) {
-        let conn = &mut self.conns[at];
-        let (Some(id), Some(batch)) =
-            (conn.id, conn.batch.take_if(|batch| !batch.bytes.is_empty()))
-        else {
-            return;
-        };
-        self.io.send(id, batch, SendMode::Wait);
-    }
-
-    fn is_done(&self) -> bool {
-        self.exhausted
-            && self.follow_ups.is_empty()
-            && self.conns.iter().all(|conn| conn.pending.is_empty())
-    }
-
-    /// How long to wait for events, in nanoseconds.
-    fn longest_wait(&self) -> u64 {
-        match &self.schedule {
-            Some(schedule) if !self.exhausted && !self.ready.is_empty() => schedule
-                .next_due()
-                .saturating_sub(self.shared.now())
-                .min(LONGEST_WAIT_NS),
-            _ => LONGEST_WAIT_NS,
         }
     }
 }

@@ -23,6 +23,7 @@ pub mod reply; // bytes to answers
 pub mod report;
 pub mod request; // requests to bytes
 pub mod settings; // what the run was told
+pub mod shared; // what all threads see: plan, versions, clock
 pub mod source; // what is asked next
 pub mod tally; // what was counted // the results, as a table for people
 
@@ -33,9 +34,10 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cpu::ProcessCpu;
-use engine::{Engine, Shared, ThreadEnd, ThreadSecond};
+use engine::{Engine, ThreadEnd, ThreadSecond};
 use ledger::Ledger;
 use plan::Plan;
+use shared::Shared;
 use source::Cursor;
 use tally::Tally;
 

@@ -228,7 +228,7 @@ pub struct Settings {
     pub expire: u32,
     /// The longest wait for an answer.
     pub timeout: Duration,
-    /// Letting answers gather; `None`: by the pace and the connections.
+    /// Letting answers gather; `None`: never in an open loop, and in a closed one while this program is short of processor time.
     pub gather: Option<Gather>,
     /// The server's process, whose CPU time is reported.
     pub server_pid: Option<u32>,

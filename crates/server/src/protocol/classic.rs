@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn refusals_and_noreply() {
-        let silent = |line: &str| parse(line.as_bytes()).unwrap_err();
+        let silent = |line: &str| parse(line.as_bytes()).expect_err("a refusal");
         assert_eq!(silent("set a 0 0 -1 noreply"), Refusal { text: BAD_FORMAT, silent: true });
         assert_eq!(silent("set a 0 0 1 noreply foo"), Refusal::loud(ERROR));
         assert_eq!(silent("set a 0 0 x"), Refusal::loud(BAD_FORMAT));

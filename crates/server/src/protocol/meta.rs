@@ -173,7 +173,7 @@ pub fn get<'a>(rest: &'a [u8], clock: Clock, room: &'a mut KeyBuf) -> Result<Com
     if Tokens::new(rest).count() + 1 > MAX_TOKENS {
         return refuse("CLIENT_ERROR options flags are too long");
     }
-    let flags = read_flags(text, clock).or_else(|text| refuse(text))?;
+    let flags = read_flags(text, clock).or_else(refuse)?;
     let Some(key) = decode(key, flags.base64, room) else { return refuse("CLIENT_ERROR error decoding key") };
     if opaque_too_long(text) {
         return refuse(OPAQUE_TOO_LONG);
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn values_are_skipped_once_their_length_is_known() {
-        let ms = |line: &str| store(line.as_bytes(), CLOCK, &mut [0; MAX_KEY]).map(|_| ()).unwrap_err();
+        let ms = |line: &str| store(line.as_bytes(), CLOCK, &mut [0; MAX_KEY]).map(|_| ()).expect_err("a refusal");
         assert_eq!(ms("a"), Refusal { text: BAD_FORMAT, skip: 0 });
         assert_eq!(ms("a S2"), Refusal { text: BAD_FORMAT, skip: 0 });
         assert_eq!(ms("a 2 S2"), Refusal { text: "CLIENT_ERROR invalid flag", skip: 4 });
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn flags_of_mg() {
-        let flags = mg("a v q T30 N-1 R60 E5").unwrap();
+        let flags = mg("a v q T30 N-1 R60 E5").expect("good flags");
         assert_eq!(flags.ttl, Some(CLOCK.now + 30));
         assert_eq!(flags.vivify, Some(1));
         assert_eq!(flags.recache, Some(CLOCK.now + 60));

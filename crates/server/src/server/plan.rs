@@ -16,8 +16,8 @@ use senko_io::{LoopConfig, PAGE_SIZE};
 
 use crate::settings::Settings;
 
-/// Code, libraries, allocator and the main thread.
-const PROCESS_BYTES: u64 = 4 << 20;
+/// Code, libraries, the allocator's own and the main thread: what a server without shards is resident with.
+const PROCESS_BYTES: u64 = 12 << 20;
 /// Stack and tables of a worker.
 const WORKER_BYTES: u64 = 1 << 20;
 /// A connection: session, table entries, and what the loop keeps of it.

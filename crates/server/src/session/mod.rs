@@ -125,6 +125,7 @@ enum Step {
 
 /// What the next bytes are.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // one a connection; a box would be an allocation a value
 enum State {
     /// A command.
     Command,

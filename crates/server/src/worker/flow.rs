@@ -12,7 +12,8 @@
 //! - W2: what a connection makes the worker hold is bounded: unread bytes by [`MOST_TAIL`] and the receive buffers under way,
 //!   answers by the session's own window; all together by the plan's `pending`, beyond which the connection that has
 //!   not moved for longest is closed.
-//! - W3: a frame that a slow reader's answer lies in is given back by copying the answer, unless few frames are so held.
+//! - W3: a slow reader's answer holds no frame: it is copied. Item memory it may hold, all of them together an eighth of the
+//!   shard's.
 
 use senko_io::{ConnId, Piece, RecvBuf, SendBatch, SendMode};
 
@@ -226,13 +227,9 @@ impl Worker {
     fn wait_for_room(&mut self, at: ConnKey, id: ConnId, mut batch: Box<SendBatch>, sent: usize) {
         let left = batch.len() - sent;
         let has_pages = has_pages(&batch);
-        let keep = if has_pages {
-            // Copies are made until their budget is used up; then frames may wait too, up to half of them.
-            let (all, used) = self.core.ev.frames().usage();
-            self.held + left > self.pending && used < all / 2
-        } else {
-            self.slow_pinned + left <= self.most_pinned && batch.pieces.iter().any(|p| matches!(p, Piece::Pinned { .. }))
-        };
+        // Item memory may be lent for a while, to a bound; frames may not, since others wait for them.
+        let has_pins = batch.pieces.iter().any(|piece| matches!(piece, Piece::Pinned { .. }));
+        let keep = has_pins && !has_pages && self.slow_pinned + left <= self.most_pinned;
         if keep {
             drop_sent(&mut batch, sent, &mut self.unpinned);
         } else {

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of the server: sessions over shards in memory, the fuzz corpus, transcripts against real servers.
 
-mod corpus; // the fuzz targets' seeds, run once
+#![allow(clippy::unwrap_used, missing_docs)]
+
 mod rig; // shards, devices in memory and sessions, joined as a worker joins them
+mod entry; // what the fuzz targets run
+mod corpus; // the fuzz targets' seeds, run once
 mod session; // what commands answer, in both tiers, in pieces, in order, across shards
 mod load; // the load generator against memcached and against a server with one fault
 mod model; // random commands against a map
+mod serve; // the server over real sockets: limits, bad clients, several workers, the end

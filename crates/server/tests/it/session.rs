@@ -322,6 +322,8 @@ fn replies(mut answer: &[u8]) -> Vec<(u8, u16, Vec<u8>)> {
 #[test]
 fn binary_answers_as_memcached_does() {
     let extras = [0u8, 0, 0, 5, 0, 0, 0, 0];
+    // Request; opcode, status and body of each reply; whether the connection is closed.
+    #[allow(clippy::type_complexity)]
     let cases: Vec<(Vec<u8>, Vec<(u8, u16, &str)>, bool)> = vec![
         (packet(1, b"a", &extras, b"val", 0), vec![(1, 0, "")], false),
         (packet(0, b"a", &[], b"", 0), vec![(0, 0, "\0\0\0\x05val")], false),

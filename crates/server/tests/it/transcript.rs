@@ -137,7 +137,7 @@ fn play_case(
         *at_hand = None;
         let target = Target::start(kind, &case.options).map_err(|e| match e {
             NoTarget::Missing(why) => Outcome::Skip(why),
-            NoTarget::Failed(why) => Outcome::Fail(why),
+            NoTarget::Failed(why) => panic!("no server to play against: {why}"),
         })?;
         *at_hand = Some((case.options.clone(), target));
     }

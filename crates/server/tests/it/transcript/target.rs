@@ -13,8 +13,8 @@ use senko_server::server::{RunningServer, Server};
 use senko_server::settings::{Admission, AdmissionRule, BackendChoice, FlashSpec, Settings};
 
 /// Memory and flash of a senko that keeps items on flash: small enough that a few megabytes of other items push them out of DRAM.
-const FLASH_MEMORY: u64 = 40 << 20;
-const FLASH_BYTES: u64 = 256 << 20;
+const FLASH_MEMORY: u64 = 24 << 20;
+const FLASH_BYTES: u64 = 128 << 20;
 
 /// Which server, and how it is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,22 +117,15 @@ impl Target {
         }
     }
 
-    /// Stores items of about `size` bytes each, a few megabytes in all.
+    /// Stores items of `size` bytes each, a few megabytes in all. Their keys are short, so that small items have their like too.
     fn fill(&mut self, stream: &mut TcpStream, size: usize) -> Result<(), String> {
-        let Target::Senko { filler, .. } = self else {
-            return Ok(());
-        };
+        let Target::Senko { filler, .. } = self else { return Ok(()) };
         let value = vec![b'.'; size.saturating_sub(FILLER_OVERHEAD)];
         let count = ((8 << 20) / (size + 1)).clamp(4, 20_000);
         let mut batch = Vec::new();
         for _ in 0..count {
             *filler += 1;
-            let _ = write!(
-                batch,
-                "set filler:{:010} 0 0 {} noreply\r\n",
-                *filler,
-                value.len()
-            );
+            let _ = write!(batch, "set ~{:05x} 0 0 {} noreply\r\n", *filler % 0x10_0000, value.len());
             batch.extend_from_slice(&value);
             batch.extend_from_slice(b"\r\n");
             if batch.len() > 1 << 20 {
@@ -145,8 +138,8 @@ impl Target {
     }
 }
 
-/// What an item of the filler takes beyond its value: key, header and line end, about.
-const FILLER_OVERHEAD: usize = 70;
+/// What an item of the filler takes beyond its value: key, header and line end.
+const FILLER_OVERHEAD: usize = 89;
 
 impl Drop for Target {
     fn drop(&mut self) {
@@ -179,7 +172,7 @@ fn resident(stream: &mut TcpStream) -> Result<Vec<usize>, String> {
     let mut sizes = Vec::new();
     for line in dump
         .lines()
-        .filter(|l| l.starts_with("key=") && !l.starts_with("key=filler"))
+        .filter(|l| l.starts_with("key=") && !l.starts_with("key=%7E") && !l.starts_with("key=~"))
     {
         let size = line
             .split(' ')

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the fuzz targets run, and `corpus` once for each seed: arbitrary bytes through the parsers and through a session
+//! over a real shard with flash in memory.
+//!
+//! The first byte of the data decides in which pieces the rest arrives, and over how many shards. The same bytes in one
+//! piece must get the same answer: that is the oracle; the rest is what panics.
+
+use senko_server::protocol::binary::{HEADER, Header};
+use senko_server::protocol::meta::{Clock, KeyBuf};
+use senko_server::protocol::{MAX_KEY, Tokens, classic, meta, split_line};
+use senko_server::settings::Dialect;
+
+use crate::rig::{Plan, Rig};
+
+fn plan(shards: usize, dialect: Option<Dialect>) -> Plan {
+    let mut plan = Plan { shards, memory: 2 << 20, flash_pages: 1 << 10, ..Plan::default() };
+    plan.settings.max_item = 64 << 10;
+    plan.settings.only_protocol = dialect;
+    plan
+}
+
+/// The answer to `input` in pieces of `piece` bytes.
+fn answer(input: &[u8], piece: usize, shards: usize, dialect: Dialect) -> (Vec<u8>, bool) {
+    let mut rig = Rig::new(&plan(shards, Some(dialect)));
+    let id = rig.connect();
+    for part in input.chunks(piece) {
+        rig.send(id, part);
+    }
+    rig.settle();
+    let answer = rig.answers(id);
+    let closed = rig.closed(id);
+    rig.vanish(id);
+    (answer, closed)
+}
+
+fn session(data: &[u8], dialect: Dialect) {
+    let Some((&choice, input)) = data.split_first() else { return };
+    let piece = 1 + usize::from(choice >> 2);
+    let shards = 1 + usize::from(choice & 1);
+    let whole = answer(input, usize::MAX, 1, dialect);
+    let pieces = answer(input, piece, shards, dialect);
+    // What memory allows and what was counted differ between one shard and two, and times between two runs.
+    let differs = [&b"STAT "[..], b"MEMLIMIT", b"SERVER_ERROR", b"Out of memory", b"rusage"];
+    let comparable = shards == 1 || !has_uniques(&whole.0);
+    let same = differs.iter().all(|word| memchr::memmem::find(&whole.0, word).is_none());
+    // Whether a line without an end is closed for its length depends on when its end comes.
+    let long_line = input.split(|&b| b == b'\n').any(|line| line.len() > 2048);
+    if comparable && same && !long_line && dialect == Dialect::Ascii {
+        assert_eq!(whole.1, pieces.1, "closed or not");
+        if !whole.1 {
+            let show = String::from_utf8_lossy;
+            assert!(whole.0 == pieces.0, "in pieces of {piece}: {:?} and {:?}", show(&whole.0), show(&pieces.0));
+        }
+    }
+}
+
+/// Uniques are dealt out by shard.
+fn has_uniques(answer: &[u8]) -> bool {
+    memchr::memmem::find(answer, b" c").is_some()
+        || memchr::memmem::find(answer, b"cas=").is_some()
+        || memchr::memmem::find(answer, b"VALUE").is_some()
+}
+
+/// Classic text.
+pub fn classic(data: &[u8]) {
+    let mut rest = data;
+    while let Some((line, used)) = split_line(rest) {
+        let _ = classic::parse(line);
+        rest = &rest[used..];
+    }
+    session(data, Dialect::Ascii);
+}
+
+/// Meta commands.
+pub fn meta(data: &[u8]) {
+    let clock = Clock { now: 1_700_000_000, started: 1_699_999_000 };
+    for line in data.split(|&b| b == b'\n') {
+        let mut room: KeyBuf = [0; MAX_KEY];
+        let _ = meta::get(line, clock, &mut room);
+        let _ = meta::change(line, clock, &mut room);
+        let _ = meta::debug(line, &mut room);
+        if let Ok((command, _, _)) = meta::store(line, clock, &mut room) {
+            assert!(!command.key.is_empty() && command.key.len() <= MAX_KEY);
+            assert!(Tokens::new(command.text).all(|token| !token.is_empty()));
+        }
+    }
+    session(data, Dialect::Ascii);
+}
+
+/// Binary packets.
+pub fn binary(data: &[u8]) {
+    for at in 0..data.len().saturating_sub(HEADER) {
+        if let Ok(header) = Header::read(&data[at..]) {
+            assert!(header.key_len <= MAX_KEY && header.extras_len <= 255);
+        }
+    }
+    session(data, Dialect::Binary);
+}

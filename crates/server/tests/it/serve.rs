@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The server over real sockets: many connections, bad ones among them, limits, several workers, the end. Each test runs on both
+//! I/O backends.
+
+mod client; // a server in this process, and connections to it
+
+use std::io::{Read, Write};
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use client::{Client, Place, on_both};
+use senko_server::server::Server;
+use senko_server::settings::{FlashSpec, Settings};
+
+/// A value that tells its key and place, so that a wrong byte shows.
+fn value(key: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| b'a' + ((key * 31 + at * 7 + at / 251) % 26) as u8).collect()
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    on_both(1, |place| {
+        let mut client = place.connect();
+        let mut request = Vec::new();
+        let mut wanted = Vec::new();
+        for n in 0..5000 {
+            request.extend_from_slice(format!("set k{n} {n} 0 5\r\n{n:05}\r\nget k{n} nothing\r\nmg k{n} v k\r\n").as_bytes());
+            wanted.extend_from_slice(
+                format!("STORED\r\nVALUE k{n} {n} 5\r\n{n:05}\r\nEND\r\nVA 5 kk{n}\r\n{n:05}\r\n").as_bytes(),
+            );
+        }
+        client.send_while_reading(&request, &wanted);
+    });
+}
+
+#[test]
+fn a_request_may_come_in_any_pieces() {
+    on_both(1, |place| {
+        let mut client = place.connect();
+        let request = b"set key 7 0 10\r\n0123456789\r\nget key\r\nset key 0 0 3 noreply\r\nabc\r\ngets key key\r\nmn\r\n";
+        for piece in [1, 2, 3, 7, 19] {
+            for part in request.chunks(piece) {
+                client.send(part);
+                thread::sleep(Duration::from_micros(200));
+            }
+            client.expect(b"STORED\r\nVALUE key 7 10\r\n0123456789\r\nEND\r\n");
+            let rest = client.until(b"MN\r\n");
+            assert_eq!(rest.iter().filter(|&&b| b == b'\n').count(), 6, "{}", String::from_utf8_lossy(&rest));
+        }
+    });
+}
+
+#[test]
+fn half_sent_requests_hold_up_nobody() {
+    on_both(1, |place| {
+        let mut halves: Vec<Client> = (0..50).map(|_| place.connect()).collect();
+        for (n, half) in halves.iter_mut().enumerate() {
+            match n % 3 {
+                0 => half.send(b"get some"),
+                1 => half.send(b"set k 0 0 100000\r\nabc"),
+                _ => half.send(&[0x80, 1, 0, 3]),
+            }
+        }
+        let mut client = place.connect();
+        for n in 0..200 {
+            client.ask(&format!("set a{n} 0 0 1\r\nx\r\n"), "STORED\r\n");
+            client.ask(&format!("get a{n}\r\n"), &format!("VALUE a{n} 0 1\r\nx\r\nEND\r\n"));
+        }
+        for half in halves.iter_mut().step_by(3) {
+            half.send(b"thing\r\n");
+            half.expect(b"END\r\n");
+        }
+    });
+}
+
+#[test]
+fn clients_that_vanish_mid_value_leave_nothing_behind() {
+    on_both(1, |place| {
+        let len = 500_000;
+        // Together far more than the server's memory.
+        for round in 0..300 {
+            let mut client = place.connect();
+            client.send(format!("set vanish{round} 0 0 {len}\r\n").as_bytes());
+            client.send(&value(round, len / 2));
+            if round % 2 == 0 {
+                client.reset();
+            }
+        }
+        let mut client = place.connect();
+        client.ask("get vanish0 vanish1 vanish299\r\n", "END\r\n");
+        client.send(format!("set after 0 0 {len}\r\n").as_bytes());
+        client.send(&value(1, len));
+        client.ask("\r\n", "STORED\r\n");
+        place.wait_for_connections(1);
+    });
+}
+
+#[test]
+fn a_slow_reader_gets_everything_and_harms_nobody() {
+    on_both(1, |place| {
+        let len = 100_000;
+        let mut client = place.connect();
+        for n in 0..20 {
+            client.store(&format!("big{n}"), &value(n, len));
+        }
+        let mut slow = place.connect();
+        slow.stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let asked = 400;
+        let mut sender = slow.second_handle();
+        let writer = thread::spawn(move || {
+            for n in 0..asked {
+                sender.write_all(format!("get big{}\r\n", n % 20).as_bytes()).unwrap();
+            }
+        });
+        // 40 MB of answers wait for somebody who does not read; others are served as before.
+        for n in 0..500 {
+            client.ask(&format!("set other{n} 0 0 2\r\nhi\r\n"), "STORED\r\n");
+        }
+        for n in 0..asked {
+            let key = n % 20;
+            slow.expect(format!("VALUE big{key} 0 {len}\r\n").as_bytes());
+            slow.expect(&value(key, len));
+            slow.expect(b"\r\nEND\r\n");
+        }
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn readers_of_flash_that_stop_reading_are_closed_before_they_hold_all_memory() {
+    on_both(1, |place| {
+        let mut client = place.connect();
+        let (keys, len) = (3000, 30_000);
+        for n in 0..keys {
+            client.store(&format!("f{n}"), &value(n, len));
+        }
+        let mut stuck: Vec<Client> = (0..60).map(|_| place.connect()).collect();
+        for (c, slow) in stuck.iter_mut().enumerate() {
+            let mut request = Vec::new();
+            for n in 0..200 {
+                request.extend_from_slice(format!("get f{}\r\n", (c * 37 + n * 11) % keys).as_bytes());
+            }
+            slow.send(&request);
+        }
+        // Everybody else is served, from flash too.
+        let mut found = 0;
+        for n in (0..keys).step_by(10) {
+            client.send(format!("get f{n}\r\n").as_bytes());
+            let answer = client.until(b"END\r\n");
+            if answer.len() > len {
+                assert!(answer.windows(100).any(|w| w == &value(n, len)[..100]));
+                found += 1;
+            }
+        }
+        assert!(found > keys / 10 * 9 / 10, "{found} found");
+    });
+}
+
+#[test]
+fn at_the_connection_limit_newcomers_are_told_so() {
+    on_both(1, |place| {
+        let place = place.restart(|settings| settings.max_connections = 4);
+        let mut clients: Vec<Client> = (0..4).map(|_| place.connect()).collect();
+        for client in &mut clients {
+            client.ask("mn\r\n", "MN\r\n");
+        }
+        let mut fifth = place.connect();
+        assert_eq!(fifth.rest(), b"ERROR Too many open connections\r\n");
+        let stats = clients[0].text("stats\r\n", "END\r\n");
+        assert!(stats.contains("STAT rejected_connections 1\r\n"), "{stats}");
+        clients.pop();
+        place.wait_for_connections(3);
+    });
+}
+
+#[test]
+fn at_the_connection_limit_newcomers_may_wait() {
+    on_both(2, |place| {
+        let place = place.restart(|settings| {
+            settings.max_connections = 3;
+            settings.refuse_fast = false;
+        });
+        let mut clients: Vec<Client> = (0..3).map(|_| place.connect()).collect();
+        for client in &mut clients {
+            client.ask("mn\r\n", "MN\r\n");
+        }
+        let mut waiting: Vec<Client> = (0..3).map(|_| place.connect()).collect();
+        for client in &mut waiting {
+            client.send(b"mn\r\n");
+        }
+        drop(clients);
+        for client in &mut waiting {
+            client.expect(b"MN\r\n");
+        }
+        let stats = waiting[0].text("stats\r\n", "END\r\n");
+        assert!(!stats.contains("STAT listen_disabled_num 0\r\n"), "{stats}");
+    });
+}
+
+#[test]
+fn idle_connections_are_closed_by_the_clock() {
+    on_both(1, |place| {
+        let place = place.restart(|settings| settings.idle_timeout = 60);
+        let mut idle = place.connect();
+        let mut busy = place.connect();
+        idle.ask("mn\r\n", "MN\r\n");
+        for _ in 0..5 {
+            place.clock.fetch_add(20_000, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(150)); // the clock is read at least ten times a second
+            busy.ask("mn\r\n", "MN\r\n");
+        }
+        assert_eq!(idle.rest(), b"");
+        let stats = busy.text("stats\r\n", "END\r\n");
+        assert!(stats.contains("STAT idle_kicks 1\r\n"), "{stats}");
+    });
+}
+
+#[test]
+fn a_unix_socket_and_tcp_side_by_side() {
+    on_both(2, |place| {
+        let path = place.folder.join("socket");
+        let unix = path.clone();
+        let mut place = place.restart(move |settings| settings.unix_socket = Some(unix));
+        let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        client.write_all(b"set a 0 0 1\r\nb\r\n").unwrap();
+        let mut answer = [0; 8];
+        client.read_exact(&mut answer).unwrap();
+        let mut other = place.connect();
+        other.ask("get a\r\n", "VALUE a 0 1\r\nb\r\nEND\r\n");
+        let conns = other.text("stats conns\r\n", "END\r\n");
+        assert!(conns.contains("unix:") && conns.contains("tcp:127.0.0.1:"), "{conns}");
+        place.end();
+        assert!(!path.exists());
+    });
+}
+
+#[test]
+fn a_shutdown_answers_what_was_received() {
+    on_both(2, |mut place| {
+        let mut client = place.connect();
+        for n in 0..2000 {
+            client.store(&format!("d{n}"), &value(n, 2000));
+        }
+        let mut half = place.connect();
+        half.ask("mn\r\n", "MN\r\n");
+        half.send(b"set never 0 0 100\r\nhalf");
+        let mut request = Vec::new();
+        for n in 0..500 {
+            request.extend_from_slice(format!("get d{n}\r\n").as_bytes());
+        }
+        client.send(&request);
+        client.expect(b"VALUE d0 "); // it was received, and is under way
+        place.server().shutdown();
+        let text = client.rest();
+        let ends = text.windows(5).filter(|w| *w == b"END\r\n").count();
+        assert_eq!(ends, 500);
+        assert_eq!(half.rest(), b"");
+        place.end();
+    });
+}
+
+#[test]
+fn a_client_that_does_not_read_cannot_prevent_the_end() {
+    on_both(1, |mut place| {
+        let mut client = place.connect();
+        client.store("big", &value(1, 900_000));
+        client.send(&b"get big\r\n".repeat(50));
+        client.expect(b"VALUE big ");
+        let start = Instant::now();
+        place.server().shutdown();
+        place.end();
+        assert!(start.elapsed() < Duration::from_secs(60));
+    });
+}
+
+#[test]
+fn several_workers_answer_as_one() {
+    on_both(3, |place| {
+        let mut clients: Vec<Client> = (0..7).map(|_| place.connect()).collect();
+        for n in 0..300 {
+            let client = &mut clients[n % 7];
+            client.ask(&format!("set s{n} {n} 0 {}\r\n{n}\r\n", n.to_string().len()), "STORED\r\n");
+        }
+        // Every connection sees every key, whoever stored it; keys of all shards in one line, missing ones among them.
+        for client in &mut clients {
+            let keys: Vec<String> = (0..300).map(|n| format!("s{n} no{n}")).collect();
+            client.send(format!("get {}\r\n", keys.join(" ")).as_bytes());
+            let mut wanted = String::new();
+            for n in 0..300 {
+                wanted += &format!("VALUE s{n} {n} {}\r\n{n}\r\n", n.to_string().len());
+            }
+            client.expect(wanted.as_bytes());
+            client.expect(b"END\r\n");
+        }
+        for n in 0..60 {
+            let client = &mut clients[n % 7];
+            let k = format!("c{n}");
+            client.ask(&format!("add {k} 0 0 1\r\n5\r\n"), "STORED\r\n");
+            client.ask(&format!("add {k} 0 0 1\r\n5\r\n"), "NOT_STORED\r\n");
+            client.ask(&format!("replace {k} 1 0 1\r\n6\r\n"), "STORED\r\n");
+            client.ask(&format!("append {k} 0 0 1\r\n7\r\n"), "STORED\r\n");
+            client.ask(&format!("prepend {k} 0 0 1\r\n1\r\n"), "STORED\r\n");
+            client.ask(&format!("incr {k} 10\r\n"), "177\r\n");
+            client.ask(&format!("decr {k} 7\r\n"), "170\r\n");
+            client.ask(&format!("touch {k} 100\r\n"), "TOUCHED\r\n");
+            client.ask(&format!("gat 0 {k}\r\n"), &format!("VALUE {k} 1 3\r\n170\r\nEND\r\n"));
+            let gets = client.text(&format!("gets {k}\r\n"), "END\r\n");
+            let cas: u64 = gets.lines().next().unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+            client.ask(&format!("cas {k} 0 0 1 {cas}\r\nx\r\n"), "STORED\r\n");
+            client.ask(&format!("cas {k} 0 0 1 {cas}\r\ny\r\n"), "EXISTS\r\n");
+            client.ask(&format!("mg {k} v\r\n"), "VA 1\r\nx\r\n");
+            client.ask(&format!("ms m{k} 2\r\nab\r\n"), "HD\r\n");
+            client.ask(&format!("ma n{k} N0 J5 v\r\n"), "VA 1\r\n5\r\n");
+            client.ask(&format!("md {k} q\r\nmg {k} v\r\nmn\r\n"), "EN\r\nMN\r\n");
+            client.ask(&format!("delete m{k}\r\n"), "DELETED\r\n");
+            client.ask(&format!("set {k} 0 0 2 noreply\r\nzz\r\nget {k}\r\n"), &format!("VALUE {k} 0 2\r\nzz\r\nEND\r\n"));
+        }
+        let stats = clients[0].text("stats\r\n", "END\r\n");
+        assert!(stats.contains("STAT threads 3\r\n"), "{stats}");
+        clients[1].ask("flush_all\r\n", "OK\r\n");
+        for client in &mut clients {
+            client.ask("get s1 s2 s3 s4 s5 s6 s7 s8 s9\r\n", "END\r\n");
+        }
+    });
+}
+
+#[test]
+fn large_values_cross_workers_whole() {
+    on_both(2, |place| {
+        let place = place.restart(|settings| {
+            settings.max_item = 6 << 20;
+            settings.memory = 256 << 20;
+        });
+        let mut clients: Vec<Client> = (0..4).map(|_| place.connect()).collect();
+        for n in 0..12 {
+            clients[n % 4].store(&format!("large{n}"), &value(n, 4_000_000 + n));
+        }
+        for n in 0..12 {
+            let client = &mut clients[(n + 1) % 4];
+            client.send(format!("get large{n}\r\n").as_bytes());
+            client.expect(format!("VALUE large{n} 0 {}\r\n", 4_000_000 + n).as_bytes());
+            client.expect(&value(n, 4_000_000 + n));
+            client.expect(b"\r\nEND\r\n");
+        }
+    });
+}
+
+#[test]
+fn many_connections_come_and_go_across_workers() {
+    on_both(3, |place| {
+        let threads: Vec<_> = (0..4)
+            .map(|t| {
+                let port = place.port();
+                thread::spawn(move || {
+                    for round in 0..100 {
+                        let mut client = Client::connect(port);
+                        let key = format!("t{t}r{}", round % 10);
+                        client.send(format!("set {key} 0 0 4\r\nabcd\r\nget {key} x y z\r\n").as_bytes());
+                        if round % 5 != 0 {
+                            client.expect(format!("STORED\r\nVALUE {key} 0 4\r\nabcd\r\nEND\r\n").as_bytes());
+                        }
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        place.wait_for_connections(0);
+    });
+}
+
+#[test]
+fn what_cannot_start_says_why() {
+    let folder = client::Scratch::new();
+    let base = || Settings { listen: vec!["127.0.0.1:0".parse().unwrap()], memory: 64 << 20, ..Settings::default() };
+    let refused = |settings: Settings| Server::start(settings).map(drop).unwrap_err().to_string();
+    let first = Server::start(Settings {
+        flash: vec![FlashSpec { path: folder.join("f"), bytes: 64 << 20 }],
+        ..base()
+    })
+    .unwrap();
+    let taken = first.report().addresses[0];
+    assert!(refused(Settings { listen: vec![taken], ..base() }).contains(&taken.to_string()));
+    let held = refused(Settings { flash: vec![FlashSpec { path: folder.join("f"), bytes: 64 << 20 }], ..base() });
+    assert!(held.contains("/f"), "{held}");
+    assert!(refused(Settings { memory: 1 << 20, ..base() }).contains("too small"));
+    assert!(refused(Settings { listen: Vec::new(), ..base() }).contains("nothing to listen on"));
+    let small = refused(Settings { flash: vec![FlashSpec { path: folder.join("g"), bytes: 8 << 10 }], ..base() });
+    assert!(small.contains("too small"), "{small}");
+    let trace = refused(Settings { trace: Some(folder.join("t")), ..base() });
+    assert!(trace.contains("trace"), "{trace}");
+    first.shutdown();
+    first.join().unwrap();
+}
+
+#[test]
+fn a_trace_records_what_reached_the_flash_file() {
+    on_both(1, |place: Place| {
+        let path = place.folder.join("trace");
+        let trace = path.clone();
+        let mut place = place.restart(move |settings| settings.trace = Some(trace));
+        let mut client = place.connect();
+        for n in 0..2000 {
+            client.store(&format!("t{n}"), &value(n, 30_000));
+        }
+        client.text("get t0 t1 t2\r\n", "END\r\n");
+        place.end();
+        let records = senko_io::trace::TraceReader::open(&path).unwrap().count();
+        assert!(records > 10, "{records} records");
+    });
+}

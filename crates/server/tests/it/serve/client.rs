@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A server in this process with a driven clock, and connections to it that check what they read.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use senko_server::server::{RunningServer, Server};
+use senko_server::settings::{BackendChoice, FlashSpec, Settings};
+
+/// A folder that goes away.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new() -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("senko-serve-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl std::ops::Deref for Scratch {
+    type Target = Path;
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server with 64 MiB of memory, 256 MiB of flash and a clock that stands still unless driven.
+pub struct Place {
+    pub folder: Scratch,
+    pub clock: Arc<AtomicU64>,
+    settings: Settings,
+    server: Option<RunningServer>,
+}
+
+/// Runs a test on io_uring (where there is one) and on posix.
+pub fn on_both(threads: usize, test: impl Fn(Place)) {
+    for io in [BackendChoice::Auto, BackendChoice::Posix] {
+        test(Place::start(io, threads));
+    }
+}
+
+impl Place {
+    fn start(io: BackendChoice, threads: usize) -> Place {
+        let folder = Scratch::new();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+        let clock = Arc::new(AtomicU64::new(now));
+        let settings = Settings {
+            listen: vec!["127.0.0.1:0".parse().unwrap()],
+            memory: 64 << 20,
+            threads,
+            io,
+            flash: vec![FlashSpec { path: folder.join("flash"), bytes: 256 << 20 }],
+            clock: Some(Arc::clone(&clock)),
+            ..Settings::default()
+        };
+        let server = Some(Server::start(settings.clone()).unwrap());
+        Place { folder, clock, settings, server }
+    }
+
+    /// The same with other settings.
+    pub fn restart(mut self, change: impl FnOnce(&mut Settings)) -> Place {
+        self.stop();
+        change(&mut self.settings);
+        self.server = Some(Server::start(self.settings.clone()).unwrap());
+        self
+    }
+
+    pub fn server(&self) -> &RunningServer {
+        self.server.as_ref().unwrap()
+    }
+
+    pub fn port(&self) -> u16 {
+        self.server().local_port().unwrap()
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::connect(self.port())
+    }
+
+    /// Waits until so many connections are open, one more being used for asking.
+    pub fn wait_for_connections(&self, count: usize) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let wanted = format!("STAT curr_connections {}\r\n", count + 1);
+        loop {
+            let mut client = self.connect();
+            client.send(b"stats\r\n");
+            let stats = String::from_utf8(client.until(b"\r\n")).unwrap();
+            // At the limit the one who asks is not let in.
+            let stats = if stats.starts_with("ERROR") { stats } else { stats + &client.text("", "END\r\n") };
+            if stats.contains(&wanted) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{stats}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Ends it and checks that it ended well.
+    pub fn end(&mut self) {
+        self.stop();
+    }
+
+    fn stop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.shutdown();
+            server.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            if let Some(server) = self.server.take() {
+                server.control().abort();
+            }
+        } else {
+            self.stop();
+        }
+    }
+}
+
+/// A connection.
+pub struct Client {
+    pub stream: TcpStream,
+    /// Read, not yet looked at.
+    ahead: Vec<u8>,
+}
+
+impl Client {
+    pub fn connect(port: u16) -> Client {
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Client { stream, ahead: Vec::new() }
+    }
+
+    pub fn second_handle(&self) -> TcpStream {
+        self.stream.try_clone().unwrap()
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    fn read_more(&mut self) -> usize {
+        let mut buf = [0; 64 << 10];
+        let n = self.stream.read(&mut buf).unwrap_or_else(|e| {
+            panic!("{e}, after {:?}", String::from_utf8_lossy(&self.ahead[..self.ahead.len().min(300)]))
+        });
+        self.ahead.extend_from_slice(&buf[..n]);
+        n
+    }
+
+    /// Reads exactly these bytes.
+    pub fn expect(&mut self, wanted: &[u8]) {
+        while self.ahead.len() < wanted.len() {
+            assert!(self.read_more() > 0, "the connection ended before {:?}", String::from_utf8_lossy(&wanted[..wanted.len().min(60)]));
+        }
+        if &self.ahead[..wanted.len()] != wanted {
+            let at = self.ahead.iter().zip(wanted).position(|(a, b)| a != b).unwrap();
+            let show = |bytes: &[u8]| String::from_utf8_lossy(&bytes[at.saturating_sub(40)..bytes.len().min(at + 60)]).into_owned();
+            panic!("at byte {at}: {:?} instead of {:?}", show(&self.ahead), show(wanted));
+        }
+        self.ahead.drain(..wanted.len());
+    }
+
+    /// Reads up to and with this end.
+    pub fn until(&mut self, end: &[u8]) -> Vec<u8> {
+        let mut from = 0;
+        loop {
+            if let Some(at) = self.ahead[from..].windows(end.len()).position(|w| w == end) {
+                return self.ahead.drain(..from + at + end.len()).collect();
+            }
+            from = self.ahead.len().saturating_sub(end.len() - 1);
+            assert!(self.read_more() > 0, "the connection ended: {:?}", String::from_utf8_lossy(&self.ahead));
+        }
+    }
+
+    /// Reads to the end of the connection, orderly or not.
+    pub fn rest(&mut self) -> Vec<u8> {
+        let mut buf = [0; 64 << 10];
+        loop {
+            match self.stream.read(&mut buf) {
+                Ok(0) => break,
+                Ok(n) => self.ahead.extend_from_slice(&buf[..n]),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        std::mem::take(&mut self.ahead)
+    }
+
+    pub fn ask(&mut self, request: &str, answer: &str) {
+        self.send(request.as_bytes());
+        self.expect(answer.as_bytes());
+    }
+
+    pub fn text(&mut self, request: &str, end: &str) -> String {
+        self.send(request.as_bytes());
+        String::from_utf8(self.until(end.as_bytes())).unwrap()
+    }
+
+    pub fn store(&mut self, key: &str, value: &[u8]) {
+        self.send(format!("set {key} 0 0 {}\r\n", value.len()).as_bytes());
+        self.send(value);
+        self.ask("\r\n", "STORED\r\n");
+    }
+
+    /// Sends much while reading as much, as a client with two threads does.
+    pub fn send_while_reading(&mut self, request: &[u8], wanted: &[u8]) {
+        let mut sender = self.second_handle();
+        std::thread::scope(|scope| {
+            scope.spawn(move || sender.write_all(request).unwrap());
+            self.expect(wanted);
+        });
+    }
+
+    /// Ends the connection with unread answers or unsent data in the kernel: the peer sees a reset.
+    pub fn reset(self) {
+        drop(self);
+    }
+}
