@@ -83,7 +83,11 @@ impl Shard {
     fn begin<Q: Queue>(&mut self, queue: &mut Q, n: u32) -> bool {
         // Frames go to those who wait first: an answer that overtook one before it on its connection would hold its frame
         // until that one has found another.
-        let frame = if self.reads.waiting.is_empty() { queue.frame(self.reads.op(n).pages as usize) } else { None };
+        let frame = if self.reads.waiting.is_empty() {
+            queue.frame(self.reads.op(n).pages as usize)
+        } else {
+            None
+        };
         match frame {
             Some(frame) => self.read_piece(queue, n, frame),
             None => {

@@ -8,7 +8,8 @@
 //!
 //! Deviations: queues are per size class; the ghost queue is one direct-mapped table of 32-bit fingerprints for all classes, so an
 //! entry leaves when another maps to its place rather than in FIFO order; an item promoted from flash has proved itself
-//! (its slot counted hits) and enters the main queue.
+//! (its slot counted hits) and enters the main queue; until a class evicts for the first time, newcomers that find the small
+//! queue full enter the main queue (`docs/measurements/dram-policy.md` has what that gains).
 
 use super::{List, NOTE, Policy};
 use crate::arena::{Arena, Handle};
@@ -24,6 +25,8 @@ pub(super) struct S3Fifo {
     small: Vec<List>,
     main: Vec<List>,
     ghosts: Vec<u32>,
+    /// Classes that have evicted.
+    evicting: Vec<bool>,
 }
 
 impl S3Fifo {
@@ -33,6 +36,7 @@ impl S3Fifo {
             small: vec![List::default(); classes],
             main: vec![List::default(); classes],
             ghosts: vec![0; ghosts],
+            evicting: vec![false; classes],
         }
     }
 
@@ -57,7 +61,9 @@ impl Policy for S3Fifo {
         if *place == print {
             *place = 0;
         }
-        let note = if known { IN_MAIN } else { 0 };
+        let (small, main) = (self.small[class].len, self.main[class].len);
+        let filling = !self.evicting[class] && small * 10 > small + main;
+        let note = if known || filling { IN_MAIN } else { 0 };
         arena.set_u8(item, NOTE, note);
         self.list(class, note).push(arena, item);
     }
@@ -111,6 +117,7 @@ impl Policy for S3Fifo {
     }
 
     fn evicted(&mut self, arena: &Arena, item: Handle, hash: u64) {
+        self.evicting[arena.class_of(item)] = true;
         if arena.u8(item, NOTE) & IN_MAIN == 0 {
             let (place, print) = self.ghost(hash);
             *place = print;

@@ -89,7 +89,8 @@ fn unsafe_stands_only_where_the_architecture_allows_it() {
         .collect();
     let unsafe_files: Vec<String> = rust_files()
         .into_iter()
-        .filter(|f| f.path.starts_with("crates/"))
+        // This file has the word in the texts that it tests itself with.
+        .filter(|f| f.path.starts_with("crates/") && f.path != file!())
         .filter(uses_unsafe)
         .map(|f| f.path)
         .collect();
