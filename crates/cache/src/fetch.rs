@@ -25,7 +25,8 @@ use crate::shard::{
 };
 
 /// What a look into a frame found.
-enum Found {
+#[derive(Debug)]
+pub(crate) enum Found {
     At(usize, Header),
     OtherKeysOnly,
     Damaged,
@@ -435,7 +436,7 @@ impl Shard {
 
 /// Looks for a key in a run of pages: among the small records of a page, or the one that starts it. A page never holds
 /// two records of a key (L4).
-fn find_record(run: &[u8], key: &[u8], small: bool, generation: u32) -> Found {
+pub(crate) fn find_record(run: &[u8], key: &[u8], small: bool, generation: u32) -> Found {
     let mut at = 0;
     loop {
         match record::peek(run, at, PAGE_SIZE) {

@@ -14,6 +14,8 @@ mod demote; // an item leaves DRAM, for flash or for good
 mod dram; // memory for items, by eviction where there is none left
 mod fetch; // from a matching slot to a verified record
 mod flash; // the flash tier: logs, reads, admission, reclaim
+#[doc(hidden)]
+pub mod fuzzing;
 mod index; // one 8-byte slot per item of either tier
 mod item; // an item in the arena
 mod key; // a key and its hash, computed once at the edge
@@ -21,7 +23,7 @@ mod policy; // which items leave DRAM first
 mod record; // the one format of an item, in DRAM and on flash: header, then the complete answer
 mod shard; // the shard: lookups, reading an item in DRAM
 mod stats; // counters of a shard
-mod upkeep; // what is due without a command
+mod upkeep; // what is due without a command // the readers of the flash format, for the fuzz target
 
 pub use key::{Key, MAX_KEY};
 pub use record::{Meta, RECORD_HEADER};

@@ -38,7 +38,10 @@ fn usage<T>(text: impl Into<String>) -> Answer<T> {
 
 /// Runs as memcached.
 pub fn main(args: Vec<OsString>) -> ExitCode {
-    let args: Vec<String> = args.into_iter().map(|a| a.to_string_lossy().into_owned()).collect();
+    let args: Vec<String> = args
+        .into_iter()
+        .map(|a| a.to_string_lossy().into_owned())
+        .collect();
     match start(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Refusal(code, text)) => {
@@ -61,7 +64,10 @@ fn start(args: &[String]) -> Answer<()> {
                 return Ok(());
             }
             'i' => {
-                println!("{}\n\nsenko is licensed under the Apache License, Version 2.0, and shares no code with memcached.", version());
+                println!(
+                    "{}\n\nsenko is licensed under the Apache License, Version 2.0, and shares no code with memcached.",
+                    version()
+                );
                 return Ok(());
             }
             _ => {}
@@ -78,11 +84,19 @@ fn start(args: &[String]) -> Answer<()> {
         };
         match User::find(name) {
             Ok(Some(user)) => around.user = Some(user),
-            _ => return Err(Refusal(EX_NOUSER, format!("can't find the user {name} to switch to"))),
+            _ => {
+                return Err(Refusal(
+                    EX_NOUSER,
+                    format!("can't find the user {name} to switch to"),
+                ));
+            }
         }
     }
     if !meaning.unused.is_empty() {
-        eprintln!("warning: accepted without effect here: {}", meaning.unused.join(", "));
+        eprintln!(
+            "warning: accepted without effect here: {}",
+            meaning.unused.join(", ")
+        );
     }
     serve::run(settings, around).map_err(|error| Refusal(1, format!("{error:#}")))
 }
@@ -137,7 +151,13 @@ impl Meaning {
                     _ => Some(number(value, 'p')?),
                 });
             }
-            'U' => to.udp_port = Some(if value == "-1" { 1 } else { number(value, 'U')? }),
+            'U' => {
+                to.udp_port = Some(if value == "-1" {
+                    1
+                } else {
+                    number(value, 'U')?
+                })
+            }
             's' => to.unix_socket = Some(PathBuf::from(value)),
             'a' => to.unix_mask = Some(value.parse().or_else(usage)?),
             'A' => to.enable_shutdown = Some(true),
@@ -159,7 +179,11 @@ impl Meaning {
             'f' | 'n' | 'L' | 'N' => self.unused.push(format!("-{option}")),
             'D' => match value.as_bytes() {
                 [delimiter] => self.prefix_delimiter = Some(*delimiter),
-                _ => return usage("-D takes a single character, the delimiter between prefix and key"),
+                _ => {
+                    return usage(
+                        "-D takes a single character, the delimiter between prefix and key",
+                    );
+                }
             },
             't' => to.threads = Some(number(value, 't')?),
             'R' => to.max_reqs_per_event = Some(number(value, 'R')?),
@@ -173,10 +197,16 @@ impl Meaning {
             'S' => return usage("SASL authentication (-S) is not supported"),
             'Y' => return usage("authentication (-Y) is not supported"),
             'Z' => return usage("TLS (-Z) is not supported"),
-            'e' => return usage("a memory file (-e) is not supported; -o ext_path=FILE:SIZE keeps items on flash"),
+            'e' => {
+                return usage(
+                    "a memory file (-e) is not supported; -o ext_path=FILE:SIZE keeps items on flash",
+                );
+            }
             'o' => {
                 for part in value.split(',').filter(|p| !p.is_empty()) {
-                    let (name, value) = part.split_once('=').map_or((part, None), |(n, v)| (n, Some(v)));
+                    let (name, value) = part
+                        .split_once('=')
+                        .map_or((part, None), |(n, v)| (n, Some(v)));
                     self.extended(name, value)?;
                 }
             }
@@ -187,13 +217,21 @@ impl Meaning {
 
     /// Takes one `-o` option over.
     fn extended(&mut self, name: &str, value: Option<&str>) -> Answer<()> {
-        let need = || value.map_or_else(|| usage(format!("Missing value for the suboption {name}")), Ok);
+        let need = || {
+            value.map_or_else(
+                || usage(format!("Missing value for the suboption {name}")),
+                Ok,
+            )
+        };
         match name {
             "maxconns_fast" => self.refuse_fast = true,
             "no_maxconns_fast" => self.refuse_fast = false,
             "idle_timeout" => {
-                self.options.idle_timeout =
-                    Some(need()?.parse().or_else(|_| usage("idle_timeout is a number of seconds"))?);
+                self.options.idle_timeout = Some(
+                    need()?
+                        .parse()
+                        .or_else(|_| usage("idle_timeout is a number of seconds"))?,
+                );
             }
             "ext_path" => self.options.flash.push(ext_path(need()?)?),
             "ext_page_size" => {
@@ -201,8 +239,16 @@ impl Meaning {
                 self.options.region = Some(Bytes(bytes));
             }
             "senko_config" => self.config = Some(PathBuf::from(need()?)),
-            _ if name.starts_with("ssl_") => return usage(format!("TLS is not supported, so the suboption {name} is refused")),
-            _ if name.starts_with("proxy_") => return usage(format!("the proxy is not supported, so the suboption {name} is refused")),
+            _ if name.starts_with("ssl_") => {
+                return usage(format!(
+                    "TLS is not supported, so the suboption {name} is refused"
+                ));
+            }
+            _ if name.starts_with("proxy_") => {
+                return usage(format!(
+                    "the proxy is not supported, so the suboption {name} is refused"
+                ));
+            }
             "no_modern" | "modern" => {}
             _ if UNUSED_EXTENDED.contains(&name) => self.unused.push(format!("-o {name}")),
             _ => return usage(format!("Illegal suboption \"{name}\"")),
@@ -216,11 +262,18 @@ impl Meaning {
             Some(path) => ServeOptions::from_file(path).or_else(|e| usage(format!("{e:#}")))?,
             None => ServeOptions::default(),
         };
-        let cap = if self.options.memory.is_none() { file.memory } else { None };
+        let cap = if self.options.memory.is_none() {
+            file.memory
+        } else {
+            None
+        };
         let own = self.options.memory;
         let mut options = self.options.clone();
         options.memory = None;
-        let mut options = options.over(ServeOptions { memory: None, ..file });
+        let mut options = options.over(ServeOptions {
+            memory: None,
+            ..file
+        });
         options.port = self.port.unwrap_or(options.port);
         let port = options.port.unwrap_or(DEFAULT_PORT);
         // What the network is, is settled below: memcached's defaults differ from those of `senko serve`.
@@ -232,7 +285,11 @@ impl Meaning {
         } else if self.port == Some(None) {
             return usage("-p 0 turns TCP off, and without -s nothing is left to listen on");
         } else {
-            let all = if listen.is_empty() { vec!["*".to_string()] } else { listen };
+            let all = if listen.is_empty() {
+                vec!["*".to_string()]
+            } else {
+                listen
+            };
             resolve_all(&all, port).or_else(|e| usage(format!("{e:#}")))?
         };
         if options.threads.is_none() {
@@ -282,7 +339,11 @@ fn ext_path(text: &str) -> Answer<Flash> {
 }
 
 fn number<T: std::str::FromStr>(text: &str, option: char) -> Answer<T> {
-    text.trim().parse().or_else(|_| usage(format!("-{option} takes a number, and \"{text}\" is none that it takes")))
+    text.trim().parse().or_else(|_| {
+        usage(format!(
+            "-{option} takes a number, and \"{text}\" is none that it takes"
+        ))
+    })
 }
 
 /// Suboptions that tune parts which senko does not have.
@@ -388,6 +449,7 @@ Environment variables:
 MEMCACHED_PORT_FILENAME   file to write port information to";
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -406,7 +468,12 @@ mod tests {
         let (settings, around, unused) = read("").unwrap();
         assert_eq!(settings.item_memory, Some(64 << 20));
         assert_eq!(settings.max_connections, 1024);
-        assert!(settings.listen.iter().any(|a| a.to_string() == "0.0.0.0:11211"));
+        assert!(
+            settings
+                .listen
+                .iter()
+                .any(|a| a.to_string() == "0.0.0.0:11211")
+        );
         assert!(settings.flash.is_empty() && settings.drop_in && settings.refuse_fast);
         assert!(!around.daemon && unused.is_empty());
     }
@@ -416,7 +483,14 @@ mod tests {
         let (settings, around, unused) =
             read("-d -m 128 -p 0 -s /run/x.sock -a 0777 -u memcache -c 2048 -t 2 -P /run/x.pid -f 1.1 -o modern,hashpower=20,no_maxconns_fast,idle_timeout=30").unwrap();
         assert_eq!(settings.item_memory, Some(128 << 20));
-        assert_eq!((settings.threads, settings.max_connections, settings.idle_timeout), (2, 2048, 30));
+        assert_eq!(
+            (
+                settings.threads,
+                settings.max_connections,
+                settings.idle_timeout
+            ),
+            (2, 2048, 30)
+        );
         assert!(settings.listen.is_empty() && settings.unix_mask == 0o777 && !settings.refuse_fast);
         assert!(around.daemon && around.pidfile.is_some());
         assert_eq!(unused, ["-f", "-o hashpower"]);
@@ -424,7 +498,9 @@ mod tests {
 
     #[test]
     fn flash_by_ext_path() {
-        let (settings, _, _) = read("-m 1024 -o ext_path=/mnt/a:64G:compact,ext_path=/mnt/b:1T,ext_page_size=8").unwrap();
+        let (settings, _, _) =
+            read("-m 1024 -o ext_path=/mnt/a:64G:compact,ext_path=/mnt/b:1T,ext_page_size=8")
+                .unwrap();
         assert_eq!(settings.flash.len(), 2);
         assert_eq!(settings.flash[0].bytes, 64 << 30);
         assert_eq!(settings.region, Some(8 << 20));
@@ -435,8 +511,28 @@ mod tests {
     #[test]
     fn refused() {
         for line in [
-            "-S", "-Y f", "-Z", "--enable-ssl", "--enable-sasl", "--auth-file=f", "-U 1", "-e f", "-o ssl_key=x", "-o nonsense",
-            "-p 0", "-m 0", "-m lots", "-t 0", "-c 0", "-R 0", "-I 10", "-I 40m", "-B udp", "-p 99999", "-l notls:1.2.3.4", "-Q",
+            "-S",
+            "-Y f",
+            "-Z",
+            "--enable-ssl",
+            "--enable-sasl",
+            "--auth-file=f",
+            "-U 1",
+            "-e f",
+            "-o ssl_key=x",
+            "-o nonsense",
+            "-p 0",
+            "-m 0",
+            "-m lots",
+            "-t 0",
+            "-c 0",
+            "-R 0",
+            "-I 10",
+            "-I 40m",
+            "-B udp",
+            "-p 99999",
+            "-l notls:1.2.3.4",
+            "-Q",
         ] {
             let Refusal(code, text) = read(line).expect_err(line);
             assert_eq!(code, EX_USAGE, "{line}");

@@ -80,25 +80,31 @@ pub fn parse(args: &[String]) -> Result<Vec<Given>, String> {
             let spec = find_long(name)?;
             let value = match (spec.value, value) {
                 (true, Some(value)) => value,
-                (true, None) => args.next().cloned().ok_or_else(|| format!("the option --{} needs a value", spec.long[0]))?,
-                (false, Some(_)) => return Err(format!("the option --{} takes no value", spec.long[0])),
+                (true, None) => args
+                    .next()
+                    .cloned()
+                    .ok_or_else(|| format!("the option --{} needs a value", spec.long[0]))?,
+                (false, Some(_)) => {
+                    return Err(format!("the option --{} takes no value", spec.long[0]));
+                }
                 (false, None) => String::new(),
             };
             given.push((spec.short, value));
         } else if let Some(cluster) = arg.strip_prefix('-').filter(|c| !c.is_empty()) {
             let mut letters = cluster.chars();
             while let Some(letter) = letters.next() {
-                let spec = SPECS
-                    .iter()
-                    .find(|s| s.short == letter)
-                    .ok_or_else(|| format!("there is no option -{letter}; memcached -h lists them"))?;
+                let spec = SPECS.iter().find(|s| s.short == letter).ok_or_else(|| {
+                    format!("there is no option -{letter}; memcached -h lists them")
+                })?;
                 if !spec.value {
                     given.push((letter, String::new()));
                     continue;
                 }
                 let rest = letters.as_str();
                 let value = if rest.is_empty() {
-                    args.next().cloned().ok_or_else(|| format!("the option -{letter} needs a value"))?
+                    args.next()
+                        .cloned()
+                        .ok_or_else(|| format!("the option -{letter} needs a value"))?
                 } else {
                     rest.to_string()
                 };
@@ -115,20 +121,32 @@ fn find_long(name: &str) -> Result<&'static Spec, String> {
     if let Some(spec) = exact {
         return Ok(spec);
     }
-    let mut close = SPECS.iter().filter(|s| s.long.iter().any(|l| l.starts_with(name)));
+    let mut close = SPECS
+        .iter()
+        .filter(|s| s.long.iter().any(|l| l.starts_with(name)));
     match (close.next(), close.next()) {
         (Some(spec), None) if !name.is_empty() => Ok(spec),
-        (Some(_), Some(_)) => Err(format!("the option --{name} is ambiguous; memcached -h lists the names")),
-        _ => Err(format!("there is no option --{name}; memcached -h lists them")),
+        (Some(_), Some(_)) => Err(format!(
+            "the option --{name} is ambiguous; memcached -h lists the names"
+        )),
+        _ => Err(format!(
+            "there is no option --{name}; memcached -h lists them"
+        )),
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
     fn read(line: &str) -> Result<Vec<Given>, String> {
-        parse(&line.split_whitespace().map(str::to_string).collect::<Vec<_>>())
+        parse(
+            &line
+                .split_whitespace()
+                .map(str::to_string)
+                .collect::<Vec<_>>(),
+        )
     }
 
     #[test]

@@ -64,15 +64,32 @@ pub fn main(args: LabArgs) -> Result<()> {
                 .context("cannot write to stdout")?;
             }
         }
-        LabCommand::Run { name, quick, traces, seed, json } => {
+        LabCommand::Run {
+            name,
+            quick,
+            traces,
+            seed,
+            json,
+        } => {
             let scale = if quick { Scale::Quick } else { Scale::Full };
-            let bar = Bar { shown: Cell::new(false), terminal: std::io::stderr().is_terminal() };
-            let report = senko_lab::run(&name, &Options { scale, traces, seed }, &bar)?;
+            let bar = Bar {
+                shown: Cell::new(false),
+                terminal: std::io::stderr().is_terminal(),
+            };
+            let report = senko_lab::run(
+                &name,
+                &Options {
+                    scale,
+                    traces,
+                    seed,
+                },
+                &bar,
+            )?;
             bar.end();
             if json {
                 writeln!(out, "{}", report.to_json())
             } else {
-                write!(out, "{}{}\n", report.text(), report.result_line())
+                writeln!(out, "{}{}", report.text(), report.result_line())
             }
             .context("cannot write to stdout")?;
         }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `senko load`: options in, results out; the work is [`senko_server::load`]'s.
 //!
-//! Exit is non-zero, with one sentence on stderr, when the run could not be made or finished, when an answer was wrong
+//! Exit is non-zero, with one sentence on stderr, when the run could not be made or finished, when an answer
+//! was wrong
 //! (`--verify`), when fewer keys were found than expected (`--expect-found`), and when no request succeeded.
 
 use std::io::{IsTerminal, Write};
@@ -24,7 +25,8 @@ use crate::units::{Bytes, Io, parse_size};
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = "Steps run in this order: --load, the mix (for --requests or --duration), --read-back. With none of them \
-    named, the mix runs for 10 seconds.\n\n\
+    named, the mix runs for 10 seconds. Keys and values follow from the options under Items, so runs that read what another \
+    run wrote need the same ones.\n\n\
     Examples:\n  \
     senko load --load --keys 1000000 --value-size 4096     write a million keys\n  \
     senko load --get-ratio 1 --keys 1000000 --duration 30  then read them, Zipf 0.99, 64 connections\n  \
@@ -115,7 +117,8 @@ pub struct LoadArgs {
     /// Run the mix for this time first, unmeasured
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = "Steps")]
     warm_up: Option<Duration>,
-    /// Requests a second over all connections (an open loop; without it each answer starts the next request). With --gaps etc alone,
+    /// Requests a second over all connections (an open loop; without it each answer starts the next request).
+    /// With --gaps etc alone,
     /// ETC's own rate
     #[arg(short = 'r', long, value_name = "N", help_heading = "Steps")]
     rate: Option<f64>,
@@ -227,7 +230,8 @@ pub struct LoadArgs {
     /// Fail if a smaller share of the keys read is found
     #[arg(long, value_name = "SHARE", help_heading = "Checks")]
     expect_found: Option<f64>,
-    /// Version that --load writes, or, without --load, the version that the server is known to hold, so that any other is a fault
+    /// Version that --load writes, or, without --load, the version that the server is known to hold, so that
+    /// any other is a fault
     #[arg(long, value_name = "N", help_heading = "Checks")]
     generation: Option<u32>,
     /// Process number of the server, to report its processor time
@@ -550,6 +554,7 @@ fn step_json(args: &LoadArgs, settings: &Settings, report: &Report, step: &StepR
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use clap::Parser;

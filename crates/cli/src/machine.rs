@@ -6,7 +6,11 @@ use std::path::Path;
 
 /// Memory cap when none is given: 1 GiB, but at most a quarter of what the machine (or the container) has.
 pub fn default_memory() -> u64 {
-    let quarter = [physical_memory(), container_memory()].into_iter().flatten().min().map_or(u64::MAX, |bytes| bytes / 4);
+    let quarter = [physical_memory(), container_memory()]
+        .into_iter()
+        .flatten()
+        .min()
+        .map_or(u64::MAX, |bytes| bytes / 4);
     (1 << 30).min(quarter & !((1 << 20) - 1)).max(32 << 20)
 }
 
@@ -18,15 +22,22 @@ pub fn cores() -> usize {
 fn physical_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
-    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib << 10)
+    line.split_whitespace()
+        .nth(1)?
+        .parse::<u64>()
+        .ok()
+        .map(|kib| kib << 10)
 }
 
 fn container_memory() -> Option<u64> {
-    ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
-        .into_iter()
-        .filter_map(|path| std::fs::read_to_string(path).ok())
-        .filter_map(|text| text.trim().parse().ok())
-        .min()
+    [
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    ]
+    .into_iter()
+    .filter_map(|path| std::fs::read_to_string(path).ok())
+    .filter_map(|text| text.trim().parse().ok())
+    .min()
 }
 
 /// Bytes that an ordinary user may still write to the file system of `path`.
@@ -45,6 +56,7 @@ pub fn free_bytes(path: &Path) -> io::Result<u64> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -6,15 +6,15 @@
 
 #![deny(unsafe_code)]
 
-mod units; // sizes, rates and words that options and the TOML file share
+mod dropin; // what memcached's options mean here
+mod getopt; // memcached's way of reading a command line
+mod lab; // the papers' tables and figures
+mod load; // the load generator
 mod machine; // memory, free space and cores, for the defaults
 mod options; // the options of `senko serve`, from the command line and TOML
 mod process; // limits, user, signals, the background, the pid file
 mod serve; // starts a server and waits for its end
-mod getopt; // memcached's way of reading a command line
-mod dropin; // what its options mean here
-mod load; // the load generator
-mod lab; // the papers' tables and figures
+mod units; // sizes, rates and words that options and the TOML file share
 
 use std::process::ExitCode;
 

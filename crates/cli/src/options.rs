@@ -14,7 +14,9 @@ use senko_server::settings::{FlashSpec, Settings};
 use serde::Deserialize;
 
 use crate::machine;
-use crate::units::{Bytes, Flash, Io, Megabytes, Octal, Policy, Protocol, Rule, TransferKind, WriteBudget};
+use crate::units::{
+    Bytes, Flash, Io, Megabytes, Octal, Policy, Protocol, Rule, TransferKind, WriteBudget,
+};
 
 /// Port of every memcached.
 pub const DEFAULT_PORT: u16 = 11211;
@@ -31,7 +33,13 @@ pub struct ServeOptions {
     #[arg(short = 'p', long, value_name = "PORT", help_heading = "Network")]
     pub port: Option<u16>,
     /// Address, name or address:port to listen on, comma separated or repeated (default 127.0.0.1)
-    #[arg(short = 'l', long, value_name = "ADDR", value_delimiter = ',', help_heading = "Network")]
+    #[arg(
+        short = 'l',
+        long,
+        value_name = "ADDR",
+        value_delimiter = ',',
+        help_heading = "Network"
+    )]
     #[serde(deserialize_with = "one_or_many")]
     pub listen: Vec<String>,
     /// Unix socket to listen on; TCP is then off unless -p or -l is given too
@@ -41,7 +49,13 @@ pub struct ServeOptions {
     #[arg(short = 'a', long, value_name = "MASK", help_heading = "Network")]
     pub unix_mask: Option<Octal>,
     /// Most simultaneous connections (default 1024)
-    #[arg(short = 'c', long, visible_alias = "conn-limit", value_name = "N", help_heading = "Network")]
+    #[arg(
+        short = 'c',
+        long,
+        visible_alias = "conn-limit",
+        value_name = "N",
+        help_heading = "Network"
+    )]
     pub connections: Option<usize>,
     /// Close a connection after so many idle seconds (default 0: never)
     #[arg(long, value_name = "SECONDS", help_heading = "Network")]
@@ -54,7 +68,13 @@ pub struct ServeOptions {
     pub udp_port: Option<u32>,
 
     /// Cap on all memory: items, index, buffers; 256m, 4g, or a number of megabytes (default 1g, at most a quarter of RAM)
-    #[arg(short = 'm', long, visible_alias = "memory-limit", value_name = "SIZE", help_heading = "Memory")]
+    #[arg(
+        short = 'm',
+        long,
+        visible_alias = "memory-limit",
+        value_name = "SIZE",
+        help_heading = "Memory"
+    )]
     pub memory: Option<Megabytes>,
     /// Largest value (default 1m, 1k to 1g)
     #[arg(short = 'I', long, value_name = "SIZE", help_heading = "Memory")]
@@ -156,18 +176,29 @@ where
         Raw::One(text) => text.split(',').map(str::to_owned).collect(),
         Raw::Many(texts) => texts,
     };
-    texts.iter().map(|t| t.parse().map_err(serde::de::Error::custom)).collect()
+    texts
+        .iter()
+        .map(|t| t.parse().map_err(serde::de::Error::custom))
+        .collect()
 }
 
 impl ServeOptions {
     /// Reads a TOML file.
     pub fn from_file(path: &Path) -> Result<ServeOptions> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the settings file {}", path.display()))?;
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the settings file {}", path.display()))?;
         toml::from_str(&text).map_err(|error| {
-            let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            let line = error
+                .span()
+                .map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             let place = line.map_or_else(String::new, |line| format!(", line {line}"));
             // serde lists every name it knows; the unknown one is what matters.
-            let message = error.message().split(", expected one of").next().unwrap_or_default().replace("field", "option");
+            let message = error
+                .message()
+                .split(", expected one of")
+                .next()
+                .unwrap_or_default()
+                .replace("field", "option");
             anyhow::anyhow!("{}{place}: {}", path.display(), message.replace('\n', " "))
         })
     }
@@ -177,7 +208,8 @@ impl ServeOptions {
         let many = |own: Vec<String>, other: Vec<String>| if own.is_empty() { other } else { own };
         // An address list in the file must not bring TCP back when the command line asked for a Unix socket alone, and
         // a word about flash on the command line replaces all that the file says of it.
-        let says_flash = !self.flash.is_empty() || self.no_flash.is_some() || self.data_dir.is_some();
+        let says_flash =
+            !self.flash.is_empty() || self.no_flash.is_some() || self.data_dir.is_some();
         ServeOptions {
             port: self.port.or(file.port),
             listen: many(self.listen, file.listen),
@@ -192,8 +224,16 @@ impl ServeOptions {
             policy: self.policy.or(file.policy),
             disable_evictions: self.disable_evictions.or(file.disable_evictions),
             flash: if says_flash { self.flash } else { file.flash },
-            data_dir: if says_flash { self.data_dir } else { file.data_dir },
-            no_flash: if says_flash { self.no_flash } else { file.no_flash },
+            data_dir: if says_flash {
+                self.data_dir
+            } else {
+                file.data_dir
+            },
+            no_flash: if says_flash {
+                self.no_flash
+            } else {
+                file.no_flash
+            },
             region: self.region.or(file.region),
             admission: self.admission.or(file.admission),
             flash_write_budget: self.flash_write_budget.or(file.flash_write_budget),
@@ -205,7 +245,11 @@ impl ServeOptions {
             threads: self.threads.or(file.threads),
             io: self.io.or(file.io),
             max_reqs_per_event: self.max_reqs_per_event.or(file.max_reqs_per_event),
-            verbose: if self.verbose > 0 { self.verbose } else { file.verbose },
+            verbose: if self.verbose > 0 {
+                self.verbose
+            } else {
+                file.verbose
+            },
             user: self.user.or(file.user),
             pidfile: self.pidfile.or(file.pidfile),
             daemon: self.daemon.or(file.daemon),
@@ -222,22 +266,41 @@ impl ServeOptions {
         if self.udp_port.is_some_and(|port| port != 0) {
             bail!("UDP is not supported; leave out -U or give -U 0");
         }
-        let mut settings = Settings::default();
-        settings.listen = self.addresses()?;
-        settings.unix_socket.clone_from(&self.unix_socket);
+        let mut settings = Settings {
+            listen: self.addresses()?,
+            unix_socket: self.unix_socket.clone(),
+            ..Settings::default()
+        };
         if let Some(Octal(mask)) = self.unix_mask {
             settings.unix_mask = mask;
         }
         settings.memory = match self.memory {
-            Some(Megabytes(0)) => bail!("--memory 0 leaves no room for anything; give a size such as 256m"),
+            Some(Megabytes(0)) => {
+                bail!("--memory 0 leaves no room for anything; give a size such as 256m")
+            }
             Some(Megabytes(bytes)) => bytes,
             None => machine::default_memory(),
         };
-        set(&mut settings.max_connections, self.connections, "the connection limit (-c)")?;
-        set(&mut settings.threads, self.threads, "the number of threads (-t)")?;
-        set(&mut settings.requests_per_turn, self.max_reqs_per_event, "the number of requests per event (-R)")?;
+        set(
+            &mut settings.max_connections,
+            self.connections,
+            "the connection limit (-c)",
+        )?;
+        set(
+            &mut settings.threads,
+            self.threads,
+            "the number of threads (-t)",
+        )?;
+        set(
+            &mut settings.requests_per_turn,
+            self.max_reqs_per_event,
+            "the number of requests per event (-R)",
+        )?;
         if settings.threads > 256 {
-            bail!("{} threads are too many; at most 256 can run", settings.threads);
+            bail!(
+                "{} threads are too many; at most 256 can run",
+                settings.threads
+            );
         }
         if let Some(Bytes(bytes)) = self.max_item_size {
             if !(1024..=1 << 30).contains(&bytes) {
@@ -246,7 +309,7 @@ impl ServeOptions {
             settings.max_item = bytes as usize;
         }
         if let Some(Bytes(bytes)) = self.region {
-            if bytes < 64 << 10 || bytes > 1 << 30 || bytes % 4096 != 0 {
+            if !(64 << 10..=1 << 30).contains(&bytes) || !bytes.is_multiple_of(4096) {
                 bail!("a region (--region) is 64k to 1g in steps of 4k; {bytes} bytes is not");
             }
             settings.region = Some(bytes as usize);
@@ -288,18 +351,25 @@ impl ServeOptions {
         }
         if !self.flash.is_empty() {
             if self.data_dir.is_some() {
-                bail!("--data-dir is for the flash file that is made when --flash names none; leave one of them out");
+                bail!(
+                    "--data-dir is for the flash file that is made when --flash names none; leave one of them out"
+                );
             }
             return Ok((self.flash.iter().map(|f| f.0.clone()).collect(), false));
         }
-        let folder = self.data_dir.clone().unwrap_or_else(|| PathBuf::from("senko-data"));
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make the data folder {}", folder.display()))?;
+        let folder = self
+            .data_dir
+            .clone()
+            .unwrap_or_else(|| PathBuf::from("senko-data"));
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot make the data folder {}", folder.display()))?;
         let path = folder.join("flash.senko");
         let present = std::fs::metadata(&path).map_or(0, |m| m.len());
         let bytes = if present >= LEAST_DEFAULT_FLASH_BYTES {
             present // a file from an earlier start keeps its size
         } else {
-            let free = machine::free_bytes(&folder).with_context(|| format!("cannot tell the free space of {}", folder.display()))?;
+            let free = machine::free_bytes(&folder)
+                .with_context(|| format!("cannot tell the free space of {}", folder.display()))?;
             let bytes = DEFAULT_FLASH_BYTES.min((free + present) / 4) & !((1 << 20) - 1);
             if bytes < LEAST_DEFAULT_FLASH_BYTES {
                 bail!(
@@ -329,7 +399,12 @@ impl ServeOptions {
 /// Resolves a list of `host`, `host:port`, `[v6]:port`, `v6`.
 pub fn resolve_all(list: &[String], port: u16) -> Result<Vec<SocketAddr>> {
     let mut all = Vec::new();
-    for text in list.iter().flat_map(|l| l.split(',')).map(str::trim).filter(|t| !t.is_empty()) {
+    for text in list
+        .iter()
+        .flat_map(|l| l.split(','))
+        .map(str::trim)
+        .filter(|t| !t.is_empty())
+    {
         for address in resolve(text, port)? {
             if !all.contains(&address) {
                 all.push(address);
@@ -345,7 +420,10 @@ pub fn resolve_all(list: &[String], port: u16) -> Result<Vec<SocketAddr>> {
 fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>> {
     let (host, port) = split_host(text, port)?;
     if host == "*" {
-        return Ok(vec![SocketAddr::from(([0, 0, 0, 0], port)), SocketAddr::from(([0_u16; 8], port))]);
+        return Ok(vec![
+            SocketAddr::from(([0, 0, 0, 0], port)),
+            SocketAddr::from(([0_u16; 8], port)),
+        ]);
     }
     let found: Vec<SocketAddr> = (host, port)
         .to_socket_addrs()
@@ -355,9 +433,15 @@ fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>> {
 }
 
 fn split_host(text: &str, port: u16) -> Result<(&str, u16)> {
-    let parse = |digits: &str| digits.parse::<u16>().with_context(|| format!("\"{digits}\" in the address \"{text}\" is no port"));
+    let parse = |digits: &str| {
+        digits
+            .parse::<u16>()
+            .with_context(|| format!("\"{digits}\" in the address \"{text}\" is no port"))
+    };
     if let Some(rest) = text.strip_prefix('[') {
-        let (host, after) = rest.split_once(']').with_context(|| format!("the address \"{text}\" lacks its ]"))?;
+        let (host, after) = rest
+            .split_once(']')
+            .with_context(|| format!("the address \"{text}\" lacks its ]"))?;
         return match after.strip_prefix(':') {
             Some(digits) => Ok((host, parse(digits)?)),
             None if after.is_empty() => Ok((host, port)),
@@ -384,12 +468,17 @@ fn set(into: &mut usize, value: Option<usize>, what: &str) -> Result<()> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
     fn from_toml(text: &str) -> Result<ServeOptions> {
         let mut path = std::env::temp_dir();
-        path.push(format!("senko-options-{}-{:?}.toml", std::process::id(), std::thread::current().id()));
+        path.push(format!(
+            "senko-options-{}-{:?}.toml",
+            std::process::id(),
+            std::thread::current().id()
+        ));
         std::fs::write(&path, text).unwrap();
         let options = ServeOptions::from_file(&path);
         std::fs::remove_file(&path).unwrap();
@@ -415,16 +504,30 @@ mod tests {
 
     #[test]
     fn an_unknown_name_in_the_file_is_refused() {
-        let error = from_toml("port = 1\nmemroy = '1g'\n").unwrap_err().to_string();
-        assert!(error.contains("memroy") && error.contains("line 2"), "{error}");
+        let error = from_toml("port = 1\nmemroy = '1g'\n")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("memroy") && error.contains("line 2"),
+            "{error}"
+        );
         let error = from_toml("memory = 'lots'\n").unwrap_err().to_string();
         assert!(error.contains("\"lots\" is no size"), "{error}");
     }
 
     #[test]
     fn the_command_line_goes_over_the_file() {
-        let file = ServeOptions { port: Some(1), threads: Some(2), flash: vec!["x:1g".parse().unwrap()], ..ServeOptions::default() };
-        let line = ServeOptions { port: Some(3), no_flash: Some(true), ..ServeOptions::default() };
+        let file = ServeOptions {
+            port: Some(1),
+            threads: Some(2),
+            flash: vec!["x:1g".parse().unwrap()],
+            ..ServeOptions::default()
+        };
+        let line = ServeOptions {
+            port: Some(3),
+            no_flash: Some(true),
+            ..ServeOptions::default()
+        };
         let both = line.over(file);
         assert_eq!((both.port, both.threads), (Some(3), Some(2)));
         assert!(both.flash.is_empty());
@@ -433,14 +536,22 @@ mod tests {
 
     #[test]
     fn addresses() {
-        let all = |list: &[&str]| resolve_all(&list.iter().map(|s| (*s).to_string()).collect::<Vec<_>>(), 7);
+        let all = |list: &[&str]| {
+            resolve_all(
+                &list.iter().map(|s| (*s).to_string()).collect::<Vec<_>>(),
+                7,
+            )
+        };
         assert_eq!(all(&["127.0.0.1,127.0.0.2:8"]).unwrap().len(), 2);
         assert_eq!(all(&["[::1]:9"]).unwrap()[0].port(), 9);
         assert_eq!(all(&["::1"]).unwrap()[0].port(), 7);
         assert_eq!(all(&["*"]).unwrap().len(), 2);
         assert!(all(&["127.0.0.1:http"]).is_err());
         assert!(all(&[""]).is_err());
-        let unix = ServeOptions { unix_socket: Some("s".into()), ..ServeOptions::default() };
+        let unix = ServeOptions {
+            unix_socket: Some("s".into()),
+            ..ServeOptions::default()
+        };
         assert!(unix.settings().unwrap().listen.is_empty());
     }
 

@@ -19,7 +19,10 @@ const OTHER_DESCRIPTORS: u64 = 64;
 /// Makes room for so many connections and threads in the limit of open files.
 pub fn raise_open_files(connections: usize, threads: usize) -> Result<()> {
     let need = connections as u64 + OTHER_DESCRIPTORS + 8 * threads as u64;
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: the struct is writable and outlives the call.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
         return Err(io::Error::last_os_error()).context("cannot read the limit of open files");
@@ -28,12 +31,16 @@ pub fn raise_open_files(connections: usize, threads: usize) -> Result<()> {
         return Ok(());
     }
     let hard = limit.rlim_max;
-    let wanted = libc::rlimit { rlim_cur: need, rlim_max: hard.max(need) };
+    let wanted = libc::rlimit {
+        rlim_cur: need,
+        rlim_max: hard.max(need),
+    };
     // SAFETY: the struct outlives the call, which only reads it.
     if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const wanted) } != 0 {
         bail!(
             "{connections} connections need {need} open files, but the hard limit is {hard}: ask for fewer connections (-c {}) or raise it (ulimit -Hn)",
-            hard.saturating_sub(OTHER_DESCRIPTORS + 8 * threads as u64).max(1)
+            hard.saturating_sub(OTHER_DESCRIPTORS + 8 * threads as u64)
+                .max(1)
         );
     }
     Ok(())
@@ -41,7 +48,10 @@ pub fn raise_open_files(connections: usize, threads: usize) -> Result<()> {
 
 /// Lets core dumps be as large as the hard limit allows (`-r`).
 pub fn allow_core_dumps() -> Result<()> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: the struct is writable and outlives both calls; the second only reads it.
     let done = unsafe {
         libc::getrlimit(libc::RLIMIT_CORE, &raw mut limit) == 0 && {
@@ -58,7 +68,11 @@ pub fn allow_core_dumps() -> Result<()> {
 /// Keeps all memory from being swapped (`-k`).
 pub fn lock_memory() -> io::Result<()> {
     // SAFETY: changes how the kernel keeps this process's pages, not what they hold.
-    if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Keeps the allocator's memory in small pages: with huge ones each of its arenas and threads rounds up to 2 MiB, which is
@@ -91,24 +105,43 @@ impl User {
         let mut found = std::ptr::null_mut();
         // SAFETY: every pointer is to memory of the right type and the length given, alive through the call.
         let error = unsafe {
-            libc::getpwnam_r(name.as_ptr(), entry.as_mut_ptr(), text.as_mut_ptr().cast(), text.len(), &raw mut found)
+            libc::getpwnam_r(
+                name.as_ptr(),
+                entry.as_mut_ptr(),
+                text.as_mut_ptr().cast(),
+                text.len(),
+                &raw mut found,
+            )
         };
         if found.is_null() {
-            return if error == 0 || error == libc::ENOENT { Ok(None) } else { Err(io::Error::from_raw_os_error(error)) };
+            return if error == 0 || error == libc::ENOENT {
+                Ok(None)
+            } else {
+                Err(io::Error::from_raw_os_error(error))
+            };
         }
         // SAFETY: the call said that it filled the entry.
         let entry = unsafe { entry.assume_init() };
-        Ok(Some(User { name, uid: entry.pw_uid, gid: entry.pw_gid }))
+        Ok(Some(User {
+            name,
+            uid: entry.pw_uid,
+            gid: entry.pw_gid,
+        }))
     }
 
     /// Gives up root for this user, for good.
     pub fn become_it(&self) -> Result<()> {
         // SAFETY: the calls change credentials of the whole process, which has one thread yet.
         let done = unsafe {
-            libc::initgroups(self.name.as_ptr(), self.gid) == 0 && libc::setgid(self.gid) == 0 && libc::setuid(self.uid) == 0
+            libc::initgroups(self.name.as_ptr(), self.gid) == 0
+                && libc::setgid(self.gid) == 0
+                && libc::setuid(self.uid) == 0
         };
         if !done {
-            return Err(io::Error::last_os_error()).context(format!("cannot run as the user {}", self.name.to_string_lossy()));
+            return Err(io::Error::last_os_error()).context(format!(
+                "cannot run as the user {}",
+                self.name.to_string_lossy()
+            ));
         }
         Ok(())
     }
@@ -178,7 +211,8 @@ impl Background {
             return Err(io::Error::last_os_error()).context("cannot go to the background");
         }
         // SAFETY: both descriptors are new and owned by nobody else.
-        let (read, write) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
+        let (read, write) =
+            unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
         // SAFETY: the process has one thread, so the child's copy of its memory is whole.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()).context("cannot go to the background"),
@@ -191,7 +225,9 @@ impl Background {
             _ => {
                 drop(write);
                 let mut byte = [0];
-                let ready = std::fs::File::from(read).read(&mut byte).is_ok_and(|n| n == 1);
+                let ready = std::fs::File::from(read)
+                    .read(&mut byte)
+                    .is_ok_and(|n| n == 1);
                 std::process::exit(if ready { 0 } else { 1 });
             }
         }
@@ -199,12 +235,18 @@ impl Background {
 
     /// The server runs: lets go of the terminal, and of the process that waits.
     pub fn ready(self) -> Result<()> {
-        let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null").context("cannot open /dev/null")?;
+        let null = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open("/dev/null")
+            .context("cannot open /dev/null")?;
         for stream in 0..3 {
             // SAFETY: replaces a standard stream by /dev/null; nobody owns those descriptors in Rust's sense.
             unsafe { libc::dup2(null.as_raw_fd(), stream) };
         }
-        std::fs::File::from(self.pipe).write_all(&[1]).context("cannot tell that the server is ready")
+        std::fs::File::from(self.pipe)
+            .write_all(&[1])
+            .context("cannot tell that the server is ready")
     }
 }
 
@@ -217,7 +259,8 @@ pub struct PidFile {
 impl PidFile {
     /// Writes it. The path is made absolute, so that its removal does not depend on the working directory.
     pub fn write(path: &Path) -> Result<PidFile> {
-        let path = std::path::absolute(path).with_context(|| format!("cannot write the pid file {}", path.display()))?;
+        let path = std::path::absolute(path)
+            .with_context(|| format!("cannot write the pid file {}", path.display()))?;
         let mut draft = path.clone().into_os_string();
         draft.push(".tmp");
         std::fs::write(&draft, format!("{}\n", std::process::id()))

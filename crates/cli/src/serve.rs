@@ -126,7 +126,9 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     if let Some(user) = &around.user {
         user.become_it()?;
     }
-    if around.lock_memory && let Err(error) = process::lock_memory() {
+    if around.lock_memory
+        && let Err(error) = process::lock_memory()
+    {
         eprintln!("warning: -k has no effect: locking memory failed: {error}");
     }
     let server = bound.start()?;
@@ -166,9 +168,19 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
 
 /// A server in the background leaves the working directory, so relative paths are made absolute first.
 fn absolute_paths(settings: &mut Settings, around: &mut Surroundings) -> Result<()> {
-    let optional = [&mut settings.unix_socket, &mut settings.trace, &mut around.pidfile, &mut around.port_file];
-    for path in optional.into_iter().flatten().chain(settings.flash.iter_mut().map(|f| &mut f.path)) {
-        *path = std::path::absolute(&*path).with_context(|| format!("cannot tell where \"{}\" is", path.display()))?;
+    let optional = [
+        &mut settings.unix_socket,
+        &mut settings.trace,
+        &mut around.pidfile,
+        &mut around.port_file,
+    ];
+    for path in optional
+        .into_iter()
+        .flatten()
+        .chain(settings.flash.iter_mut().map(|f| &mut f.path))
+    {
+        *path = std::path::absolute(&*path)
+            .with_context(|| format!("cannot tell where \"{}\" is", path.display()))?;
     }
     Ok(())
 }
@@ -181,7 +193,11 @@ fn start_log(verbosity: u8) {
         2 => tracing::Level::DEBUG,
         _ => tracing::Level::TRACE,
     };
-    let _ = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .try_init();
 }
 
 /// `TCP INET: port` a line, as memcached writes it; renamed into place, so that a reader never sees half of it.
@@ -190,19 +206,41 @@ fn write_ports(path: &std::path::Path, addresses: &[std::net::SocketAddr]) -> Re
     draft.push(".lck");
     let text: String = addresses
         .iter()
-        .map(|a| format!("TCP {}: {}\n", if a.is_ipv4() { "INET" } else { "INET6" }, a.port()))
+        .map(|a| {
+            format!(
+                "TCP {}: {}\n",
+                if a.is_ipv4() { "INET" } else { "INET6" },
+                a.port()
+            )
+        })
         .collect();
     std::fs::write(&draft, text)
         .and_then(|()| std::fs::rename(&draft, path))
-        .with_context(|| format!("cannot write the ports to {} (MEMCACHED_PORT_FILENAME)", path.display()))
+        .with_context(|| {
+            format!(
+                "cannot write the ports to {} (MEMCACHED_PORT_FILENAME)",
+                path.display()
+            )
+        })
 }
 
 fn print_banner(report: &StartReport) {
     let mut listening: Vec<String> = report.addresses.iter().map(ToString::to_string).collect();
     listening.extend(report.unix_socket.iter().map(|p| p.display().to_string()));
-    let mut text = format!("senko {} ready\n  listening  {}\n", crate::VERSION, listening.join(", "));
-    let why = report.fallback_reason.as_ref().map_or(String::new(), |why| format!(" ({why})"));
-    let shards = if report.threads == 1 { "1 thread".to_string() } else { format!("{} threads", report.threads) };
+    let mut text = format!(
+        "senko {} ready\n  listening  {}\n",
+        crate::VERSION,
+        listening.join(", ")
+    );
+    let why = report
+        .fallback_reason
+        .as_ref()
+        .map_or(String::new(), |why| format!(" ({why})"));
+    let shards = if report.threads == 1 {
+        "1 thread".to_string()
+    } else {
+        format!("{} threads", report.threads)
+    };
     text += &format!("  running    {shards} on {}{why}\n", report.backend);
     text += &format!(
         "  memory     {}, of which items, index and write buffers {}\n",
@@ -213,10 +251,21 @@ fn print_banner(report: &StartReport) {
         text += "  flash      none\n";
     }
     for flash in &report.flash {
-        let direct = if flash.direct { "" } else { ", through the page cache" };
-        text += &format!("  flash      {}, {}{direct}\n", flash.path.display(), show_size(flash.bytes));
+        let direct = if flash.direct {
+            ""
+        } else {
+            ", through the page cache"
+        };
+        text += &format!(
+            "  flash      {}, {}{direct}\n",
+            flash.path.display(),
+            show_size(flash.bytes)
+        );
     }
-    text += &format!("  items      keys to 250 bytes, values to {}\n", show_size(report.max_item));
+    text += &format!(
+        "  items      keys to 250 bytes, values to {}\n",
+        show_size(report.max_item)
+    );
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
@@ -240,5 +289,7 @@ fn start_json(report: &StartReport) -> serde_json::Value {
 
 fn print_json(value: &serde_json::Value) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{value}").and_then(|()| out.flush()).context("cannot write to stdout")
+    writeln!(out, "{value}")
+        .and_then(|()| out.flush())
+        .context("cannot write to stdout")
 }

@@ -6,15 +6,21 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use senko_server::settings::{AdmissionRule, BackendChoice, Budget, Dialect, FlashSpec, PolicyKind, Transfer};
+use senko_server::settings::{
+    AdmissionRule, BackendChoice, Budget, Dialect, FlashSpec, PolicyKind, Transfer,
+};
 use serde::{Deserialize, Deserializer};
 
 /// Parses a number of bytes with an optional suffix k, m, g or t (binary multiples; a trailing `b` or `ib` is allowed).
 /// A number without a suffix counts `plain` bytes.
 pub fn parse_size(text: &str, plain: u64) -> Result<u64, String> {
-    let wrong = || format!("\"{text}\" is no size; write a number with a suffix k, m, g or t, such as 256m");
+    let wrong = || {
+        format!("\"{text}\" is no size; write a number with a suffix k, m, g or t, such as 256m")
+    };
     let lower = text.trim().to_ascii_lowercase();
-    let digits = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
+    let digits = lower
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(lower.len());
     let (number, suffix) = lower.split_at(digits);
     let unit = match suffix.trim() {
         "" => plain,
@@ -34,18 +40,30 @@ pub fn parse_size(text: &str, plain: u64) -> Result<u64, String> {
         bytes as u64
     } else {
         let value: u64 = number.parse().map_err(|_| wrong())?;
-        value.checked_mul(unit).filter(|b| *b < 1 << 62).ok_or_else(|| format!("\"{text}\" is too large a size"))?
+        value
+            .checked_mul(unit)
+            .filter(|b| *b < 1 << 62)
+            .ok_or_else(|| format!("\"{text}\" is too large a size"))?
     };
     Ok(bytes)
 }
 
 /// Writes bytes as people do: `256m`, `4g`, `1.5g`.
 pub fn show_size(bytes: u64) -> String {
-    const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    const UNITS: [(u64, &str); 4] = [
+        (1 << 40, "TiB"),
+        (1 << 30, "GiB"),
+        (1 << 20, "MiB"),
+        (1 << 10, "KiB"),
+    ];
     for (unit, name) in UNITS {
         if bytes >= unit {
             let whole = bytes as f64 / unit as f64;
-            return if bytes.is_multiple_of(unit) { format!("{} {name}", bytes / unit) } else { format!("{whole:.1} {name}") };
+            return if bytes.is_multiple_of(unit) {
+                format!("{} {name}", bytes / unit)
+            } else {
+                format!("{whole:.1} {name}")
+            };
         }
     }
     format!("{bytes} bytes")
@@ -114,9 +132,14 @@ impl FromStr for Flash {
             _ => (text, 0),
         };
         if path.is_empty() {
-            return Err(format!("\"{text}\" names no path; write PATH:SIZE, such as /var/cache/senko.flash:4g"));
+            return Err(format!(
+                "\"{text}\" names no path; write PATH:SIZE, such as /var/cache/senko.flash:4g"
+            ));
         }
-        Ok(Flash(FlashSpec { path: PathBuf::from(path), bytes }))
+        Ok(Flash(FlashSpec {
+            path: PathBuf::from(path),
+            bytes,
+        }))
     }
 }
 deserialize_from_str!(Flash);
@@ -128,7 +151,11 @@ pub struct WriteBudget(pub Budget);
 impl FromStr for WriteBudget {
     type Err = String;
     fn from_str(text: &str) -> Result<WriteBudget, String> {
-        let wrong = || format!("\"{text}\" is no write budget; write bytes per second or day, such as 20m/s or 100g/day");
+        let wrong = || {
+            format!(
+                "\"{text}\" is no write budget; write bytes per second or day, such as 20m/s or 100g/day"
+            )
+        };
         let (size, per) = text.split_once('/').ok_or_else(wrong)?;
         let bytes = parse_size(size, 1).map_err(|_| wrong())?;
         let seconds = match per.trim().to_ascii_lowercase().as_str() {
@@ -140,11 +167,16 @@ impl FromStr for WriteBudget {
         };
         let bytes_per_second = bytes / seconds;
         if bytes_per_second == 0 {
-            return Err(format!("the write budget \"{text}\" is less than a byte a second; to write nothing at all use --no-flash"));
+            return Err(format!(
+                "the write budget \"{text}\" is less than a byte a second; to write nothing at all use --no-flash"
+            ));
         }
         // A day's budget may be spent in bursts of minutes, a second's in bursts of seconds; a region has to fit.
         let burst = (bytes_per_second * 10).max(bytes / 288).max(32 << 20);
-        Ok(WriteBudget(Budget { bytes_per_second, burst }))
+        Ok(WriteBudget(Budget {
+            bytes_per_second,
+            burst,
+        }))
     }
 }
 deserialize_from_str!(WriteBudget);
@@ -156,7 +188,11 @@ pub struct Rule(pub AdmissionRule);
 impl FromStr for Rule {
     type Err = String;
     fn from_str(text: &str) -> Result<Rule, String> {
-        let wrong = || format!("\"{text}\" is no admission rule; it is one of all, fetched, random:P (P in percent, 1 to 100)");
+        let wrong = || {
+            format!(
+                "\"{text}\" is no admission rule; it is one of all, fetched, random:P (P in percent, 1 to 100)"
+            )
+        };
         match text {
             "all" => Ok(Rule(AdmissionRule::All)),
             "fetched" => Ok(Rule(AdmissionRule::Fetched)),
@@ -227,13 +263,16 @@ impl FromStr for Octal {
     fn from_str(text: &str) -> Result<Octal, String> {
         match u32::from_str_radix(text, 8) {
             Ok(mask) if mask <= 0o777 => Ok(Octal(mask)),
-            _ => Err(format!("\"{text}\" is no access mask; write three octal digits, such as 700")),
+            _ => Err(format!(
+                "\"{text}\" is no access mask; write three octal digits, such as 700"
+            )),
         }
     }
 }
 deserialize_from_str!(Octal);
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -245,7 +284,17 @@ mod tests {
         assert_eq!(parse_size("64", 1 << 20), Ok(64 << 20));
         assert_eq!(parse_size("64b", 1 << 20), Ok(64));
         assert_eq!(parse_size("2T", 1), Ok(2 << 40));
-        for bad in ["", "m", "12q", "-1", "1 2", "99999999999999t", "1e400g", "0x10", "1..2m"] {
+        for bad in [
+            "",
+            "m",
+            "12q",
+            "-1",
+            "1 2",
+            "99999999999999t",
+            "1e400g",
+            "0x10",
+            "1..2m",
+        ] {
             assert!(parse_size(bad, 1).is_err(), "{bad}");
         }
     }
@@ -262,7 +311,10 @@ mod tests {
         let Flash(f) = "/a/b:4g".parse().unwrap();
         assert_eq!((f.path.to_str().unwrap(), f.bytes), ("/a/b", 4 << 30));
         let Flash(f) = "/dev/disk/by-id/x:1/y".parse().unwrap();
-        assert_eq!((f.path.to_str().unwrap(), f.bytes), ("/dev/disk/by-id/x:1/y", 0));
+        assert_eq!(
+            (f.path.to_str().unwrap(), f.bytes),
+            ("/dev/disk/by-id/x:1/y", 0)
+        );
         assert!(":4g".parse::<Flash>().is_err());
         assert!("/a:".parse::<Flash>().is_err());
         assert!("/a:0".parse::<Flash>().is_err());
@@ -282,11 +334,19 @@ mod tests {
 
     #[test]
     fn rules_and_words() {
-        assert_eq!("random:25".parse::<Rule>().unwrap().0, AdmissionRule::Random(25));
+        assert_eq!(
+            "random:25".parse::<Rule>().unwrap().0,
+            AdmissionRule::Random(25)
+        );
         assert!("random:0".parse::<Rule>().is_err());
         assert!("random:101".parse::<Rule>().is_err());
         assert_eq!("s3-fifo".parse::<Policy>().unwrap().0, PolicyKind::S3Fifo);
-        assert!("mru".parse::<Policy>().unwrap_err().contains("s3-fifo, lru"));
+        assert!(
+            "mru"
+                .parse::<Policy>()
+                .unwrap_err()
+                .contains("s3-fifo, lru")
+        );
         assert_eq!("755".parse::<Octal>().unwrap().0, 0o755);
         assert!("789".parse::<Octal>().is_err());
     }

@@ -133,29 +133,9 @@ pub fn connect_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
         let stream = std::net::TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        let stream = OwnedFd::from(stream);
-        if address.ip().is_loopback() {
-            // Within a machine there is no bottleneck to model; BBR, a common default, would pace each small send.
-            // Where this is refused the default stays.
-            let _ = set_congestion_control(&stream, b"reno");
-        }
-        Ok(stream)
+        Ok(OwnedFd::from(stream))
     };
     connect().map_err(|error| named(error, format_args!("cannot connect to {address}")))
-}
-
-fn set_congestion_control(fd: &OwnedFd, name: &[u8]) -> io::Result<()> {
-    // SAFETY: the option's value is the name, of which the kernel reads `name.len()` bytes.
-    check(unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_CONGESTION,
-            name.as_ptr().cast(),
-            name.len() as libc::socklen_t,
-        )
-    })
-    .map(drop)
 }
 
 /// Connects to a Unix socket, as [`connect_tcp`].

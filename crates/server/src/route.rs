@@ -75,7 +75,10 @@ struct Place {
 impl Mesh {
     /// For so many workers.
     pub fn new(workers: usize, most_backlog: usize) -> Mesh {
-        Mesh { workers: (0..workers).map(|_| Place::default()).collect(), most_backlog }
+        Mesh {
+            workers: (0..workers).map(|_| Place::default()).collect(),
+            most_backlog,
+        }
     }
 
     /// A worker's loop exists: others can wake it.
@@ -98,7 +101,8 @@ impl Mesh {
 
     /// The worker with the fewest connections, which now has one more.
     pub fn welcome(&self) -> usize {
-        let fewest = (0..self.workers.len()).min_by_key(|&w| self.workers[w].sockets.load(Ordering::Relaxed));
+        let fewest = (0..self.workers.len())
+            .min_by_key(|&w| self.workers[w].sockets.load(Ordering::Relaxed));
         let worker = fewest.expect("a server has at least one worker");
         self.workers[worker].sockets.fetch_add(1, Ordering::Relaxed);
         worker
@@ -111,7 +115,9 @@ impl Mesh {
 
     /// No worker has a connection.
     pub fn everybody_left(&self) -> bool {
-        self.workers.iter().all(|place| place.sockets.load(Ordering::Acquire) == 0)
+        self.workers
+            .iter()
+            .all(|place| place.sockets.load(Ordering::Acquire) == 0)
     }
 
     /// Whether a worker has more bytes of commands before it than it should.
@@ -121,17 +127,25 @@ impl Mesh {
 
     /// A worker ran, or dropped, so many bytes of commands.
     pub fn ran(&self, worker: usize, bytes: usize) {
-        self.workers[worker].backlog.fetch_sub(bytes, Ordering::Relaxed);
+        self.workers[worker]
+            .backlog
+            .fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Takes all messages of a worker; `into` is empty and comes back as the inbox's next memory.
     pub fn take(&self, worker: usize, into: &mut Vec<Message>) {
-        let mut inbox = self.workers[worker].inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inbox = self.workers[worker]
+            .inbox
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut *inbox, into);
     }
 
     fn deliver(&self, worker: usize, messages: &mut Vec<Message>) {
-        let mut inbox = self.workers[worker].inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inbox = self.workers[worker]
+            .inbox
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         // Whoever finds the inbox empty wakes; the worker empties it whole, so one wake-up is enough for all that follow.
         let wake = inbox.is_empty();
         inbox.append(messages);
@@ -156,7 +170,12 @@ impl Outbox {
     /// The outbox of worker `me`.
     pub fn new(me: usize, mesh: Arc<Mesh>) -> Outbox {
         let to = mesh.workers.iter().map(|_| Vec::new()).collect();
-        Outbox { me, mesh, to, congested: false }
+        Outbox {
+            me,
+            mesh,
+            to,
+            congested: false,
+        }
     }
 
     /// The mesh.
@@ -171,13 +190,20 @@ impl Outbox {
 
     /// An answer to another worker's connection.
     pub fn answer(&mut self, origin: Origin, bytes: Vec<u8>) {
-        let message = Message::Answer { conn: origin.conn, shard: self.me, bytes };
+        let message = Message::Answer {
+            conn: origin.conn,
+            shard: self.me,
+            bytes,
+        };
         self.to[origin.worker].push(message);
     }
 
     /// A connection is gone: whoever may serve it forgets it.
     pub fn gone(&mut self, conn: ConnKey) {
-        let origin = Origin { worker: self.me, conn };
+        let origin = Origin {
+            worker: self.me,
+            conn,
+        };
         for worker in (0..self.to.len()).filter(|&worker| worker != self.me) {
             self.to[worker].push(Message::Gone(origin));
         }
@@ -200,21 +226,33 @@ impl Outbox {
 
 impl Router for Outbox {
     fn forward(&mut self, shard: usize, conn: u64, bytes: &[u8]) {
-        let origin = Origin { worker: self.me, conn: ConnKey(conn) };
-        self.mesh.workers[shard].backlog.fetch_add(bytes.len(), Ordering::Relaxed);
+        let origin = Origin {
+            worker: self.me,
+            conn: ConnKey(conn),
+        };
+        self.mesh.workers[shard]
+            .backlog
+            .fetch_add(bytes.len(), Ordering::Relaxed);
         self.congested |= self.mesh.congested(shard);
         // What one connection sends in one round is one message, unless another's stands between.
-        if let Some(Message::Commands { origin: last, bytes: before }) = self.to[shard].last_mut()
+        if let Some(Message::Commands {
+            origin: last,
+            bytes: before,
+        }) = self.to[shard].last_mut()
             && *last == origin
         {
             before.extend_from_slice(bytes);
             return;
         }
-        self.to[shard].push(Message::Commands { origin, bytes: bytes.to_vec() });
+        self.to[shard].push(Message::Commands {
+            origin,
+            bytes: bytes.to_vec(),
+        });
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -229,13 +267,18 @@ mod tests {
         outbox.gone(ConnKey(8));
         let mut inbox = Vec::new();
         mesh.take(1, &mut inbox);
-        assert!(inbox.is_empty(), "nothing goes over before the end of the round");
+        assert!(
+            inbox.is_empty(),
+            "nothing goes over before the end of the round"
+        );
         outbox.flush();
         mesh.take(1, &mut inbox);
         let texts: Vec<String> = inbox
             .iter()
             .map(|m| match m {
-                Message::Commands { origin, bytes } => format!("{} {}", origin.conn.0, String::from_utf8_lossy(bytes)),
+                Message::Commands { origin, bytes } => {
+                    format!("{} {}", origin.conn.0, String::from_utf8_lossy(bytes))
+                }
                 Message::Gone(origin) => format!("{} gone", origin.conn.0),
                 other => panic!("{other:?}"),
             })

@@ -26,7 +26,7 @@ use senko_io::trace::Recorder;
 use senko_io::{Backend, FileOptions, FlashFile, Listener, PAGE_SIZE};
 
 use crate::route::Mesh;
-use crate::settings::Settings;
+use crate::settings::{Settings, Transfer};
 use crate::shared::{Shared, Shutdown};
 use crate::worker::{Door, Worker, WorkerConfig};
 use plan::{MemoryPlan, memory_plan};
@@ -61,10 +61,17 @@ impl Server {
     pub fn bind(settings: Settings) -> Result<Bound, ServerError> {
         check(&settings)?;
         // Sizes that are known now are checked before a file of gigabytes is made.
-        let sizes: Vec<u64> = settings.flash.iter().map(|f| if f.bytes == 0 { 1 << 40 } else { f.bytes }).collect();
+        let sizes: Vec<u64> = settings
+            .flash
+            .iter()
+            .map(|f| if f.bytes == 0 { 1 << 40 } else { f.bytes })
+            .collect();
         memory_plan(&settings, &sizes).map_err(ServerError)?;
         let listeners = listen(&settings)?;
-        Ok(Bound { settings, listeners })
+        Ok(Bound {
+            settings,
+            listeners,
+        })
     }
 }
 
@@ -85,7 +92,10 @@ struct Listening {
 
 impl Listening {
     fn door(&self) -> Door {
-        Door { listener: self.listener.clone(), name: Arc::clone(&self.name) }
+        Door {
+            listener: self.listener.clone(),
+            name: Arc::clone(&self.name),
+        }
     }
 }
 
@@ -101,7 +111,10 @@ impl Bound {
     /// One sentence on what was wrong.
     pub fn start(self) -> Result<RunningServer, ServerError> {
         let addresses = self.addresses();
-        let Bound { settings, listeners } = self;
+        let Bound {
+            settings,
+            listeners,
+        } = self;
         let recorder = match &settings.trace {
             Some(path) => Some(Arc::new(Recorder::create(path)?)),
             None => None,
@@ -110,9 +123,16 @@ impl Bound {
         let sizes: Vec<u64> = files.iter().map(|f| f.pages() * PAGE_SIZE as u64).collect();
         let plan = memory_plan(&settings, &sizes).map_err(ServerError)?;
         let slices = slices(&settings, &plan, &sizes);
-        let shared = Arc::new(Shared::new(settings.clone(), settings.threads, unix_now(&settings)));
+        let shared = Arc::new(Shared::new(
+            settings.clone(),
+            settings.threads,
+            unix_now(&settings),
+        ));
         let mesh = Arc::new(Mesh::new(settings.threads, plan.pending / 4));
-        let control = Control { shared: Arc::clone(&shared), mesh: Arc::clone(&mesh) };
+        let control = Control {
+            shared: Arc::clone(&shared),
+            mesh: Arc::clone(&mesh),
+        };
 
         let (ready, reports) = mpsc::channel();
         let mut threads = Vec::new();
@@ -126,7 +146,11 @@ impl Bound {
                 shard: shard_config(&settings, &plan, index, slices),
                 files: files.clone(),
                 // One worker accepts for all: it sees every connection, so the limit and the spreading need no agreement.
-                doors: if index == 0 { listeners.iter().map(Listening::door).collect() } else { Vec::new() },
+                doors: if index == 0 {
+                    listeners.iter().map(Listening::door).collect()
+                } else {
+                    Vec::new()
+                },
                 shared: Arc::clone(&shared),
                 mesh: Arc::clone(&mesh),
             };
@@ -148,7 +172,9 @@ impl Bound {
             loops[index] = Some(report);
         }
         let Some(loops) = loops.into_iter().collect::<Option<Vec<_>>>() else {
-            return Err(ServerError("a worker thread ended before it was ready".into()));
+            return Err(ServerError(
+                "a worker thread ended before it was ready".into(),
+            ));
         };
         for go_on in &go {
             // A worker that is gone shows in `join`.
@@ -165,14 +191,28 @@ impl Bound {
             fallback_reason: loops[0].fallback.clone(),
             memory: plan.total,
             shard_memory: (plan.shard * settings.threads) as u64,
-            region: if files.is_empty() { 0 } else { plan.region as u64 },
+            region: if files.is_empty() {
+                0
+            } else {
+                plan.region as u64
+            },
             max_item: settings.max_item as u64,
             flash: files
                 .iter()
-                .map(|f| FlashReport { path: f.path().to_path_buf(), bytes: f.pages() * PAGE_SIZE as u64, direct: f.direct() })
+                .map(|f| FlashReport {
+                    path: f.path().to_path_buf(),
+                    bytes: f.pages() * PAGE_SIZE as u64,
+                    direct: f.direct(),
+                })
                 .collect(),
         };
-        Ok(RunningServer { control, threads, report, recorder, listeners })
+        Ok(RunningServer {
+            control,
+            threads,
+            report,
+            recorder,
+            listeners,
+        })
     }
 }
 
@@ -242,7 +282,9 @@ impl Control {
 
 impl fmt::Debug for Control {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Control").field("draining", &self.draining()).finish_non_exhaustive()
+        f.debug_struct("Control")
+            .field("draining", &self.draining())
+            .finish_non_exhaustive()
     }
 }
 
@@ -287,13 +329,20 @@ impl RunningServer {
             match thread.join() {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => failed = failed.or(Some(error)),
-                Err(_) => failed = failed.or(Some("a worker thread panicked; its message is above".into())),
+                Err(_) => {
+                    failed = failed.or(Some(
+                        "a worker thread panicked; its message is above".into(),
+                    ))
+                }
             }
         }
         if let Some(recorder) = &self.recorder
             && let Err(error) = recorder.flush()
         {
-            failed = failed.or(Some(format!("the trace {} is incomplete: {error}", recorder.path().display())));
+            failed = failed.or(Some(format!(
+                "the trace {} is incomplete: {error}",
+                recorder.path().display()
+            )));
         }
         failed.map_or(Ok(()), |error| Err(ServerError(error)))
     }
@@ -322,7 +371,11 @@ fn work(
         }
     };
     let fallback = worker.fallback_reason().map(str::to_owned);
-    let report = LoopReport { index, backend: worker.backend(), fallback };
+    let report = LoopReport {
+        index,
+        backend: worker.backend(),
+        fallback,
+    };
     if ready.send(Ok(report)).is_err() || go.recv().is_err() {
         return Ok(()); // another worker could not start
     }
@@ -345,7 +398,9 @@ impl Drop for EndsAll {
 fn unix_now(settings: &Settings) -> u32 {
     let ms = match &settings.clock {
         Some(clock) => clock.load(Ordering::Acquire),
-        None => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64),
+        None => SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |d| d.as_millis() as u64),
     };
     (ms / 1000) as u32
 }
@@ -359,9 +414,20 @@ fn check(settings: &Settings) -> Result<(), ServerError> {
         return wrong("there is nothing to listen on: neither an address nor a Unix socket");
     }
     for (n, spec) in settings.flash.iter().enumerate() {
-        if settings.flash[..n].iter().any(|other| other.path == spec.path) {
-            return Err(ServerError(format!("the flash file {} is named twice", spec.path.display())));
+        if settings.flash[..n]
+            .iter()
+            .any(|other| other.path == spec.path)
+        {
+            return Err(ServerError(format!(
+                "the flash file {} is named twice",
+                spec.path.display()
+            )));
         }
+    }
+    if settings.transfer == Transfer::Sendfile {
+        return wrong(
+            "--transfer sendfile is not supported by this version; leave it out or give --transfer direct",
+        );
     }
     if settings.trace.is_some() && settings.flash.is_empty() {
         return wrong("--trace records what reaches flash devices, and there is none");
@@ -382,11 +448,23 @@ fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
         match Listener::tcp(address, settings.backlog) {
             Ok(listener) => {
                 address.set_port(listener.local_port().unwrap_or(address.port()));
-                let name = if address.is_ipv4() { format!("tcp:{address}") } else { format!("tcp6:{address}") };
-                all.push(Listening { listener, address: Some(address), name: name.into() });
+                let name = if address.is_ipv4() {
+                    format!("tcp:{address}")
+                } else {
+                    format!("tcp6:{address}")
+                };
+                all.push(Listening {
+                    listener,
+                    address: Some(address),
+                    name: name.into(),
+                });
             }
             // "All interfaces" means those that there are: a machine without IPv6 still has the others.
-            Err(error) if address.is_ipv6() && !all.is_empty() && error.kind() != std::io::ErrorKind::AddrInUse => {
+            Err(error)
+                if address.is_ipv6()
+                    && !all.is_empty()
+                    && error.kind() != std::io::ErrorKind::AddrInUse =>
+            {
                 tracing::warn!("{error}");
             }
             Err(error) => return Err(error.into()),
@@ -394,12 +472,19 @@ fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
     }
     if let Some(path) = &settings.unix_socket {
         let listener = Listener::unix(path, settings.unix_mask, settings.backlog)?;
-        all.push(Listening { listener, address: None, name: format!("unix:{}", path.display()).into() });
+        all.push(Listening {
+            listener,
+            address: None,
+            name: format!("unix:{}", path.display()).into(),
+        });
     }
     Ok(all)
 }
 
-fn open_flash(settings: &Settings, recorder: Option<&Arc<Recorder>>) -> Result<Vec<Arc<FlashFile>>, ServerError> {
+fn open_flash(
+    settings: &Settings,
+    recorder: Option<&Arc<Recorder>>,
+) -> Result<Vec<Arc<FlashFile>>, ServerError> {
     let open = |(number, spec): (usize, &crate::settings::FlashSpec)| {
         let options = FileOptions {
             bytes: spec.bytes,
@@ -415,15 +500,31 @@ fn open_flash(settings: &Settings, recorder: Option<&Arc<Recorder>>) -> Result<V
 fn slices(settings: &Settings, plan: &MemoryPlan, sizes: &[u64]) -> Vec<Vec<DeviceSlice>> {
     let region_pages = (plan.region / PAGE_SIZE) as u64;
     let slice = |worker: usize, device: usize, bytes: u64| {
-        let pages = bytes / PAGE_SIZE as u64 / settings.threads as u64 / region_pages * region_pages;
-        DeviceSlice { device: device as u16, first_page: worker as u64 * pages, pages }
+        let pages =
+            bytes / PAGE_SIZE as u64 / settings.threads as u64 / region_pages * region_pages;
+        DeviceSlice {
+            device: device as u16,
+            first_page: worker as u64 * pages,
+            pages,
+        }
     };
     (0..settings.threads)
-        .map(|worker| sizes.iter().enumerate().map(|(device, bytes)| slice(worker, device, *bytes)).collect())
+        .map(|worker| {
+            sizes
+                .iter()
+                .enumerate()
+                .map(|(device, bytes)| slice(worker, device, *bytes))
+                .collect()
+        })
         .collect()
 }
 
-fn shard_config(settings: &Settings, plan: &MemoryPlan, index: usize, flash: Vec<DeviceSlice>) -> ShardConfig {
+fn shard_config(
+    settings: &Settings,
+    plan: &MemoryPlan,
+    index: usize,
+    flash: Vec<DeviceSlice>,
+) -> ShardConfig {
     ShardConfig {
         memory: plan.shard,
         max_item: settings.max_item,

@@ -135,7 +135,10 @@ impl Default for Settings {
             flash: Vec::new(),
             region: None,
             policy: PolicyKind::S3Fifo,
-            admission: Admission { rule: AdmissionRule::All, budget: None },
+            admission: Admission {
+                rule: AdmissionRule::All,
+                budget: None,
+            },
             promote_after: 2,
             reinsert: true,
             transfer: Transfer::Direct,

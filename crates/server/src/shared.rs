@@ -260,6 +260,14 @@ impl Shared {
             *place = published;
         }
     }
+    /// Shows a worker's own counters now, because another worker is about to add them up; the devices' stay as they
+    /// were shown last.
+    pub(crate) fn publish_counters(&self, worker: usize, stats: &ThreadStats, shard: &Shard, reset: u64) {
+        let mut place = lock(&self.published[worker]);
+        if reset >= place.reset {
+            (place.stats, place.cache, place.slabs) = (*stats, shard.stats(), shard.slab_classes());
+        }
+    }
     /// Calls `each` with every worker's counters but `except`'s.
     pub(crate) fn for_others(&self, except: usize, mut each: impl FnMut(&Published)) {
         for (worker, published) in self.published.iter().enumerate() {

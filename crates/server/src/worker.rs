@@ -78,6 +78,8 @@ pub struct Worker {
     blocked: Vec<ConnKey>,
     /// Connections that wait for another worker to catch up.
     paused: Vec<ConnKey>,
+    /// Emptied batches; boxed, because that is how they go into the loop and come back.
+    #[allow(clippy::vec_box)]
     spare: Vec<Box<SendBatch>>,
     unpinned: Vec<u64>,
     mail: Vec<Message>,
@@ -206,7 +208,10 @@ impl Worker {
             } else {
                 Duration::from_millis(TICK_MS)
             };
-            self.core.ev.poll(Some(timeout), &mut events).map_err(|e| format!("the event loop failed: {e}"))?;
+            self.core
+                .ev
+                .poll(Some(timeout), &mut events)
+                .map_err(|e| format!("the event loop failed: {e}"))?;
             self.now_ms = clock(&self.core.shared);
             self.core.shard.set_now(self.now_ms);
             self.news = false;
@@ -225,7 +230,11 @@ impl Worker {
     fn event(&mut self, event: Event) {
         match event {
             Event::Received { conn, data } => self.received(conn, &data),
-            Event::Sent { conn, batch, result } => self.sent(conn, batch, result),
+            Event::Sent {
+                conn,
+                batch,
+                result,
+            } => self.sent(conn, batch, result),
             Event::Disk(completion) => {
                 self.disk_moved = true;
                 self.core.shard.on_disk(&mut self.core.ev, completion);
@@ -279,7 +288,9 @@ impl Worker {
     /// One turn for each connection that has unread input.
     fn run_queue(&mut self) {
         for _ in 0..self.run.len() {
-            let Some(at) = self.run.pop_front() else { return };
+            let Some(at) = self.run.pop_front() else {
+                return;
+            };
             if let Some(conn) = self.conns.get(at) {
                 conn.queued = false;
                 self.feed_again(at);
@@ -296,7 +307,8 @@ impl Worker {
                 self.frames_freed = true;
                 continue;
             };
-            conn.session.done(&mut self.core.ctx(at, conn.entry.as_deref()), done);
+            conn.session
+                .done(&mut self.core.ctx(at, conn.entry.as_deref()), done);
             self.feed_again(at);
         }
     }
@@ -304,7 +316,8 @@ impl Worker {
     /// About ten times a second.
     fn upkeep(&mut self) {
         let core = &mut self.core;
-        core.cursor.catch_up(&core.shared, &mut core.shard, &mut core.stats);
+        core.cursor
+            .catch_up(&core.shared, &mut core.shard, &mut core.stats);
         let published = Published {
             stats: core.stats,
             cache: core.shard.stats(),
@@ -357,7 +370,9 @@ impl Worker {
 fn clock(shared: &Shared) -> u64 {
     match &shared.settings.clock {
         Some(clock) => clock.load(Ordering::Acquire),
-        None => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64),
+        None => SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |d| d.as_millis() as u64),
     }
 }
 

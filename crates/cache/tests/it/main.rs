@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The cache shard against a model, over devices that answer late, out of order, and with errors.
 
+mod corpus; // the seeds of the fuzz target
 mod model; // random commands against a map
 mod page_fill; // how full pages leave
 mod queue; // a queue whose completions the test hands out

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The binary from outside: texts, refusals, `senko serve` from start to SIGTERM, and the drop-in by the name memcached.
 
-mod process; // a server process and a scratch folder, cleaned up
-mod texts; // help, version, refusals
-mod serve; // `senko serve`
+#![allow(clippy::unwrap_used, missing_docs)]
+
 mod dropin; // the name memcached
+mod process; // a server process and a scratch folder, cleaned up
+mod serve; // `senko serve`
+mod texts; // help, version, refusals

@@ -48,12 +48,21 @@ impl Drop for Scratch {
 
 /// `-u root` where memcached insists on a user.
 pub fn user_args() -> &'static [&'static str] {
-    if std::fs::metadata("/proc/self").unwrap().uid() == 0 { &["-u", "root"] } else { &[] }
+    if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
+        &["-u", "root"]
+    } else {
+        &[]
+    }
 }
 
 /// Runs a program to its end, in the folder.
 pub fn run(program: impl AsRef<OsStr>, folder: &Scratch, args: &[&str]) -> Output {
-    Command::new(program).args(args).current_dir(folder.path()).stdin(Stdio::null()).output().unwrap()
+    Command::new(program)
+        .args(args)
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
 }
 
 /// One line on stderr, nothing on stdout, a bad exit; gives the line.
@@ -91,11 +100,21 @@ impl Running {
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
         if line.is_empty() {
-            panic!("no start line: {}", std::fs::read_to_string(folder.join("stderr")).unwrap());
+            panic!(
+                "no start line: {}",
+                std::fs::read_to_string(folder.join("stderr")).unwrap()
+            );
         }
         let start: serde_json::Value = serde_json::from_str(&line).unwrap();
-        let port = start["listen"][0].as_str().map_or(0, |a| a.rsplit(':').next().unwrap().parse().unwrap());
-        Running { child, port, start, out: Some(out) }
+        let port = start["listen"][0]
+            .as_str()
+            .map_or(0, |a| a.rsplit(':').next().unwrap().parse().unwrap());
+        Running {
+            child,
+            port,
+            start,
+            out: Some(out),
+        }
     }
 
     /// The drop-in, on a free port unless a Unix socket is asked for.
@@ -113,12 +132,20 @@ impl Running {
             .unwrap();
         let text = wait_for(|| {
             if child.try_wait().unwrap().is_some() {
-                panic!("it ended: {}", std::fs::read_to_string(folder.join("stderr")).unwrap());
+                panic!(
+                    "it ended: {}",
+                    std::fs::read_to_string(folder.join("stderr")).unwrap()
+                );
             }
             std::fs::read_to_string(&ports).ok()
         });
         let port = port_in(&text);
-        Running { child, port, start: serde_json::Value::Null, out: None }
+        Running {
+            child,
+            port,
+            start: serde_json::Value::Null,
+            out: None,
+        }
     }
 
     pub fn connect(&self) -> TcpStream {
@@ -150,12 +177,16 @@ impl Drop for Running {
 
 /// The port in a file as memcached writes it.
 pub fn port_in(text: &str) -> u16 {
-    text.lines().find_map(|l| l.strip_prefix("TCP INET: ")).map_or(0, |p| p.parse().unwrap())
+    text.lines()
+        .find_map(|l| l.strip_prefix("TCP INET: "))
+        .map_or(0, |p| p.parse().unwrap())
 }
 
 pub fn connect(port: u16) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
     stream
 }
 
@@ -165,14 +196,19 @@ pub fn ask(stream: &mut TcpStream, request: &str, end: &str) -> String {
     let mut got = Vec::new();
     let mut byte = [0];
     while !got.ends_with(end.as_bytes()) {
-        stream.read_exact(&mut byte).unwrap_or_else(|e| panic!("{e} after {:?}", String::from_utf8_lossy(&got)));
+        stream
+            .read_exact(&mut byte)
+            .unwrap_or_else(|e| panic!("{e} after {:?}", String::from_utf8_lossy(&got)));
         got.push(byte[0]);
     }
     String::from_utf8(got).unwrap()
 }
 
 pub fn signal(pid: u32, name: &str) {
-    let done = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
+    let done = Command::new("kill")
+        .args([&format!("-{name}"), &pid.to_string()])
+        .status()
+        .unwrap();
     assert!(done.success());
 }
 
@@ -190,9 +226,13 @@ pub fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
 
 /// Whether a program is there. In CI a missing one is an error.
 pub fn have(program: &str) -> bool {
-    let found = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
-    assert!(found || std::env::var("CI").as_deref() != Ok("true"), "{program} is missing");
+    let found = std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    });
+    assert!(
+        found || std::env::var("CI").as_deref() != Ok("true"),
+        "{program} is missing"
+    );
     if !found {
         println!("skipped: {program} is not installed");
     }

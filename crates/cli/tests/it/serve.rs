@@ -14,13 +14,27 @@ fn with_no_arguments_but_a_port_it_makes_its_flash_file_and_says_so() {
     let server = Running::serve(&folder, &["-p", "0"]);
     let path = server.start["flash"][0]["path"].as_str().unwrap();
     assert_eq!(path, "senko-data/flash.senko");
-    assert_eq!(server.start["listen"][0], format!("127.0.0.1:{}", server.port));
+    assert_eq!(
+        server.start["listen"][0],
+        format!("127.0.0.1:{}", server.port)
+    );
     assert!(folder.join(path).exists());
     let mut client = server.connect();
-    assert_eq!(ask(&mut client, "set a 5 0 3\r\nabc\r\n", "\n"), "STORED\r\n");
-    assert_eq!(ask(&mut client, "get a\r\n", "END\r\n"), "VALUE a 5 3\r\nabc\r\nEND\r\n");
+    assert_eq!(
+        ask(&mut client, "set a 5 0 3\r\nabc\r\n", "\n"),
+        "STORED\r\n"
+    );
+    assert_eq!(
+        ask(&mut client, "get a\r\n", "END\r\n"),
+        "VALUE a 5 3\r\nabc\r\nEND\r\n"
+    );
     let banner = server.stderr(&folder);
-    for word in ["ready", "127.0.0.1:", "senko-data/flash.senko", "values to 1 MiB"] {
+    for word in [
+        "ready",
+        "127.0.0.1:",
+        "senko-data/flash.senko",
+        "values to 1 MiB",
+    ] {
         assert!(banner.contains(word), "{word} is not in\n{banner}");
     }
     let (status, rest) = server.stop();
@@ -33,7 +47,10 @@ fn a_second_server_may_not_take_the_same_flash_file() {
     let folder = Scratch::new();
     let first = Running::serve(&folder, &["-p", "0", "--flash", "f:64m"]);
     let error = refused(SENKO, &folder, &["serve", "-p", "0", "--flash", "f:64m"]);
-    assert!(error.contains('f') && error.contains(&first.child.id().to_string()), "{error}");
+    assert!(
+        error.contains('f') && error.contains(&first.child.id().to_string()),
+        "{error}"
+    );
     let port = first.port.to_string();
     let error = refused(SENKO, &folder, &["serve", "-p", &port, "--no-flash"]);
     assert!(error.contains(&port), "{error}");
@@ -45,7 +62,10 @@ fn a_unix_socket_alone() {
     let server = Running::serve(&folder, &["--no-flash", "-s", "sock", "-a", "700"]);
     assert!(server.start["listen"].as_array().unwrap().is_empty());
     let path = folder.join("sock");
-    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(
+        std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o700
+    );
     let mut client = UnixStream::connect(&path).unwrap();
     client.write_all(b"version\r\nquit\r\n").unwrap();
     let mut text = String::new();
@@ -81,7 +101,9 @@ fn a_second_signal_ends_it_at_once_and_a_hangup_does_nothing() {
     assert_eq!(ask(&mut client, "mn\r\n", "\n"), "MN\r\n");
     signal(server.child.id(), "INT");
     // It may have ended by itself before the second comes.
-    let _ = Command::new("kill").args(["-INT", &server.child.id().to_string()]).status();
+    let _ = Command::new("kill")
+        .args(["-INT", &server.child.id().to_string()])
+        .status();
     wait_for(|| server.child.try_wait().unwrap());
 }
 
@@ -101,12 +123,27 @@ fn memccapable() {
     }
     for (io, threads) in [("auto", "1"), ("posix", "3")] {
         let folder = Scratch::new();
-        let server = Running::serve(&folder, &["-p", "0", "--flash", "f:64m", "-m", "128", "--io", io, "-t", threads]);
+        let server = Running::serve(
+            &folder,
+            &[
+                "-p", "0", "--flash", "f:64m", "-m", "128", "--io", io, "-t", threads,
+            ],
+        );
         let done = Command::new("memccapable")
-            .args(["-h", "127.0.0.1", "-p", &server.port.to_string(), "-t", "20"])
+            .args([
+                "-h",
+                "127.0.0.1",
+                "-p",
+                &server.port.to_string(),
+                "-t",
+                "20",
+            ])
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&done.stdout);
-        assert!(done.status.success() && text.contains("All tests passed"), "{io} {threads}: {text}");
+        assert!(
+            done.status.success() && text.contains("All tests passed"),
+            "{io} {threads}: {text}"
+        );
     }
 }

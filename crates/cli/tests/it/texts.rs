@@ -5,7 +5,11 @@ use crate::process::{SENKO, Scratch, refused, run};
 
 fn stdout(folder: &Scratch, args: &[&str]) -> String {
     let output = run(SENKO, folder, args);
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -26,14 +30,40 @@ fn help_has_examples() {
     }
     for command in ["serve", "load", "lab"] {
         let text = stdout(&folder, &[command, "--help"]);
-        assert!(text.contains("Examples:") && text.contains(&format!("senko {command}")), "{text}");
+        assert!(
+            text.contains("Examples:") && text.contains(&format!("senko {command}")),
+            "{text}"
+        );
     }
     let serve = stdout(&folder, &["serve", "--help"]);
     for option in [
-        "--port", "--listen", "--unix-socket", "--unix-mask", "--memory", "--connections", "--threads", "--max-item-size",
-        "--flash", "--data-dir", "--no-flash", "--region", "--policy", "--admission", "--flash-write-budget",
-        "--promote-after", "--no-reinsert", "--transfer", "--io", "--trace", "--discard", "--idle-timeout", "--config",
-        "--json", "--user", "--pidfile", "--daemon",
+        "--port",
+        "--listen",
+        "--unix-socket",
+        "--unix-mask",
+        "--memory",
+        "--connections",
+        "--threads",
+        "--max-item-size",
+        "--flash",
+        "--data-dir",
+        "--no-flash",
+        "--region",
+        "--policy",
+        "--admission",
+        "--flash-write-budget",
+        "--promote-after",
+        "--no-reinsert",
+        "--transfer",
+        "--io",
+        "--trace",
+        "--discard",
+        "--idle-timeout",
+        "--config",
+        "--json",
+        "--user",
+        "--pidfile",
+        "--daemon",
     ] {
         assert!(serve.contains(option), "{option} is not in the help");
     }
@@ -75,7 +105,10 @@ fn bad_flash_is_refused_in_one_sentence() {
     assert!(serve(&["--flash", "f:16k"]).contains("too small"));
     assert!(serve(&["--flash", "f:32m", "--region", "64m"]).contains("regions"));
     assert!(serve(&["--flash", "f:64m", "--flash", "f:64m"]).contains("twice"));
-    assert!(serve(&["--flash", "f:900000t"]).contains('f'), "no disk has that much");
+    assert!(
+        serve(&["--flash", "f:900000t"]).contains('f'),
+        "no disk has that much"
+    );
     std::fs::write(folder.join("file"), "").unwrap();
     assert!(serve(&["--data-dir", "file/below"]).contains("file/below"));
 }
@@ -83,11 +116,19 @@ fn bad_flash_is_refused_in_one_sentence() {
 #[test]
 fn unknown_words_are_refused() {
     let folder = Scratch::new();
-    for args in [&["serve", "--nonsense"][..], &["nonsense"], &["serve", "--policy", "mru"], &["serve", "-m", "lots"]] {
+    for args in [
+        &["serve", "--nonsense"][..],
+        &["nonsense"],
+        &["serve", "--policy", "mru"],
+        &["serve", "-m", "lots"],
+    ] {
         let output = run(SENKO, &folder, args);
         assert!(!output.status.success() && output.stdout.is_empty());
         let text = String::from_utf8(output.stderr).unwrap();
         assert!(text.starts_with("error: "), "{text}");
     }
-    assert!(!folder.join("senko-data").exists(), "nothing is made before the arguments are understood");
+    assert!(
+        !folder.join("senko-data").exists(),
+        "nothing is made before the arguments are understood"
+    );
 }

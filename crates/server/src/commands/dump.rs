@@ -125,8 +125,11 @@ impl Dump {
     }
 }
 
-/// First byte of the internal command; no line of a client that reaches another shard begins with it.
-const INTERNAL: u8 = 0;
+/// First byte of the commands that workers send each other; no client's command that is forwarded begins with it.
+pub(crate) const INTERNAL: u8 = 0;
+
+/// Asks a worker to show its counters; answered with an empty unit.
+pub(crate) const SHOW_COUNTERS: &[u8] = b"\0show\r\n";
 
 /// The internal command for a part.
 fn part_request(kind: DumpKind, cursor: u64) -> Vec<u8> {

@@ -26,7 +26,7 @@ use senko_cache::{Draft, Fetched, FlashItem, FlashRef, ItemRef, Key, Lookup, Met
 use senko_io::Queue;
 
 pub(crate) use admin::{Asked, admin, flush_all, parse_flush};
-pub(crate) use dump::{Dump, DumpKind, DumpStep, dump_part, parse_part_request};
+pub(crate) use dump::{Dump, DumpKind, DumpStep, INTERNAL, SHOW_COUNTERS, dump_part, parse_part_request};
 pub(crate) use stats::{binary_stats, text_stats};
 pub(crate) use store::bad_chunk;
 
@@ -83,10 +83,18 @@ impl Op {
     pub fn changes(&self) -> bool {
         match self {
             Op::Get { touch, .. } => touch.is_some(),
-            Op::MetaGet(flags) => flags.ttl.is_some() || flags.vivify.is_some(),
+            Op::MetaGet(flags) => {
+                flags.ttl.is_some() || flags.vivify.is_some() || flags.recache.is_some() || flags.history
+            }
             Op::MetaDebug { .. } => false,
             _ => true,
         }
+    }
+
+    /// Whether its reply depends on whether an earlier command for the same key has run: that changes the key, or (`mg`, of
+    /// a stale item) wins the right to recache it.
+    pub fn follows(&self) -> bool {
+        self.changes() || matches!(self, Op::MetaGet(_))
     }
 }
 

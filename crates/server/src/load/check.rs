@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether an answer is the value it should be, and what is wrong with it if not.
 //!
-//! [`super::connection`] hands over each hit, whole. The bytes prove themselves ([`senko_workload::value`]); which versions are right
-//! comes from the [`super::ledger`]. Every value is sent with its version as the item's flags, so that values too short to carry a version are
+//! [`super::connection`] hands over each hit, whole. The bytes prove themselves ([`senko_workload::value`]);
+//! which versions are right
+//! comes from the [`super::ledger`]. Every value is sent with its version as the item's flags, so that values
+//! too short to carry a version are
 //! checked exactly as well, and so that flags of one write with bytes of another are seen.
 
 use std::fmt;
@@ -113,7 +115,8 @@ impl Finding {
 /// # Errors
 /// What is wrong with it.
 pub fn check(value: &[u8], flags: u32, expected: &Expected<'_>) -> Result<(), Finding> {
-    // The flags name the version, so the bytes are checked against that one alone: anything else does not belong to them.
+    // The flags name the version, so the bytes are checked against that one alone: anything else does not
+    // belong to them.
     match check_value_version(value, expected.key_id, flags..=flags) {
         Ok(_) if value.len() == (expected.len_of)(flags) => {}
         Ok(_) => {
@@ -143,7 +146,8 @@ pub fn check(value: &[u8], flags: u32, expected: &Expected<'_>) -> Result<(), Fi
     }
 }
 
-/// The bytes are not those of the version that the flags name: where do they part, and does the rest belong to another version?
+/// The bytes are not those of the version that the flags name: where do they part, and does the rest belong to
+/// another version?
 #[cold]
 fn diagnose(value: &[u8], flags: u32, expected: &Expected<'_>, mismatch: &Mismatch) -> Finding {
     let key_id = expected.key_id;

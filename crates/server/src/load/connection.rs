@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One connection: requests under way in their order, and what their answers turn out to be.
 //!
-//! [`super::engine`] adds requests and feeds received bytes; [`super::reply`] cuts them into answers; here each answer meets the request
+//! [`super::engine`] adds requests and feeds received bytes; [`super::reply`] cuts them into answers; here
+//! each answer meets the request
 //! that it belongs to, is counted, and, with `verify`, is checked byte by byte.
 //!
-//! Invariants: C1. Answers come in the order of the requests (so do memcached's), so the front of `pending` is whose answer comes.
-//! C2. A get of n keys is one entry followed by n entries of [`Kind::Key`]. C3. A quiet set is always followed by a request
-//! with an answer, which settles it. C4. Every set entered in the ledger is ended there exactly once, also when the connection fails.
+//! Invariants: C1. Answers come in the order of the requests (so do memcached's), so the front of `pending` is
+//! whose answer comes.
+//! C2. A get of n keys is one entry followed by n entries of [`Kind::Key`]. C3. A quiet set is always followed
+//! by a request
+//! with an answer, which settles it. C4. Every set entered in the ledger is ended there exactly once, also
+//! when the connection fails.
 
 use std::collections::VecDeque;
 

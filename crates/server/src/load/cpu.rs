@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Processor time: of a thread of this process, and of the server's process.
 //!
-//! [`super::engine`] reads its own before and after a step, [`super::run`] the server's. The sum of both, by request, is what
+//! [`super::engine`] reads its own before and after a step, [`super::run`] the server's. The sum of both, by
+//! request, is what
 //! two programs on one machine are judged by.
 
 #![allow(unsafe_code)]
@@ -132,7 +133,8 @@ impl ProcessCpu {
             .map(|(number, run)| run.saturating_sub(before(*number)));
         let busiest = Duration::from_nanos(ran.clone().max().unwrap_or(0));
         let mut time = self.time.since(&earlier.time);
-        // The threads' own clock counts nanoseconds, the process's counts ticks of 10 ms: keep the ratio, take the finer sum.
+        // The threads' own clock counts nanoseconds, the process's counts ticks of 10 ms: keep the ratio, take
+        // the finer sum.
         let fine = Duration::from_nanos(ran.sum());
         let coarse = time.total();
         if fine > Duration::ZERO && coarse > Duration::ZERO {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One thread of a step: an event loop, its connections, and the rounds that it runs.
 //!
-//! A round: take in every answer that is there, then refill each connection that has room, then enter the kernel once with all sends.
-//! So the cost of entering is shared by as many requests as answers had come. [`super::run`] starts one engine a thread;
+//! A round: take in every answer that is there, then refill each connection that has room, then enter the
+//! kernel once with all sends.
+//! So the cost of entering is shared by as many requests as answers had come. [`super::run`] starts one engine
+//! a thread;
 //! [`super::connection`] makes sense of what comes in.
 //!
 //! Always: nothing allocates per request once buffers have their size; a connection has at most one batch on its way.
@@ -72,8 +74,10 @@ impl Hasher for ConnHasher {
 
 /// Decides, in a closed loop, whether answers gather before the thread is woken.
 ///
-/// Idea: where this thread's processor is the scarce one, a wake-up for every few answers costs it a tenth of its time, so answers
-/// gather; a busy server has other requests to work on meanwhile. Where the thread has time to spare, each answer is taken
+/// Idea: where this thread's processor is the scarce one, a wake-up for every few answers costs it a tenth of
+/// its time, so answers
+/// gather; a busy server has other requests to work on meanwhile. Where the thread has time to spare, each
+/// answer is taken
 /// at once, because a wait would keep requests from a server that answers slowly (from flash) and lower its rate.
 struct Thrift {
     gather: Gather,

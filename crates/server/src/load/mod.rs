@@ -8,9 +8,12 @@
 //!   report <- merged tallies, processor time of both sides
 //! ```
 //!
-//! [`run`] is the whole of it: it makes a plan, runs the steps one after the other (load, read-back, warm-up, mix), and gives a
-//! [`Report`]. Nothing is printed here. What always holds: keys, lengths and bytes follow from the settings alone, so runs in
-//! different processes agree; nothing is allocated per request; every answer is accounted for, as a hit, a miss, a stored set, or a failure.
+//! [`run`] is the whole of it: it makes a plan, runs the steps one after the other (load, read-back, warm-up,
+//! mix), and gives a
+//! [`Report`]. Nothing is printed here. What always holds: keys, lengths and bytes follow from the settings
+//! alone, so runs in
+//! different processes agree; nothing is allocated per request; every answer is accounted for, as a hit, a
+//! miss, a stored set, or a failure.
 
 pub mod check; // is this the value it should be?
 pub mod connection; // requests under way meet their answers
@@ -68,7 +71,8 @@ pub struct Second {
 /// Runs the steps of `settings`; `watch` is called once a second.
 ///
 /// # Errors
-/// If the settings contradict each other, the server cannot be reached, or it goes away for longer than the timeout. Wrong answers are
+/// If the settings contradict each other, the server cannot be reached, or it goes away for longer than the
+/// timeout. Wrong answers are
 /// no error of this function: they are in the report.
 pub fn run(settings: &Settings, watch: &mut dyn FnMut(&Second)) -> Result<Report, LoadError> {
     let plan = Plan::new(settings).map_err(LoadError)?;

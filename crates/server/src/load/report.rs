@@ -144,7 +144,8 @@ impl Report {
         });
     }
 
-    /// What is wrong with the run as a whole, in one sentence: faults, keys that were not found (`expect_found` being the
+    /// What is wrong with the run as a whole, in one sentence: faults, keys that were not found
+    /// (`expect_found` being the
     /// share of the keys read, in 0..=1, that has to be), or no answer at all.
     ///
     /// # Errors

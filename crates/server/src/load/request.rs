@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests to bytes, in the three dialects.
 //!
-//! [`super::engine`] appends to a connection's send batch. Nothing allocates once the batch has its size. Every set carries the
+//! [`super::engine`] appends to a connection's send batch. Nothing allocates once the batch has its size.
+//! Every set carries the
 //! value's version as its flags (see [`super::check`]).
 
 use senko_workload::{KeySpace, fill_value};

@@ -89,7 +89,8 @@ pub enum KeyCount {
     Bytes(u64),
 }
 
-/// The part of the load order that a read-back covers. Places count from 0 in the order in which the load step writes.
+/// The part of the load order that a read-back covers. Places count from 0 in the order in which the load step
+/// writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// All of it.
@@ -216,7 +217,8 @@ pub struct Settings {
     pub part: Part,
     /// The version that the load step writes.
     pub generation: u32,
-    /// The server is known to hold nothing but [`Settings::generation`] before the first step, so that another version is wrong.
+    /// The server is known to hold nothing but [`Settings::generation`] before the first step, so that another
+    /// version is wrong.
     pub generation_known: bool,
     /// Every value is checked.
     pub verify: bool,
@@ -228,7 +230,8 @@ pub struct Settings {
     pub expire: u32,
     /// The longest wait for an answer.
     pub timeout: Duration,
-    /// Letting answers gather; `None`: never in an open loop, and in a closed one while this program is short of processor time.
+    /// Letting answers gather; `None`: never in an open loop, and in a closed one while this program is short
+    /// of processor time.
     pub gather: Option<Gather>,
     /// The server's process, whose CPU time is reported.
     pub server_pid: Option<u32>,

@@ -33,7 +33,8 @@ pub struct Counts {
     pub received: u64,
     /// Bytes sent.
     pub sent: u64,
-    /// Requests that ended in an error, a timeout or with their connection; each text is counted in [`Tally::errors`].
+    /// Requests that ended in an error, a timeout or with their connection; each text is counted in
+    /// [`Tally::errors`].
     pub failed: u64,
     /// Of these, timed out.
     pub timeouts: u64,
@@ -74,7 +75,8 @@ pub struct Stretch {
     pub get: Histogram,
     /// Latencies of sets in nanoseconds.
     pub set: Histogram,
-    /// In an open loop: how long after their due time requests were sent that did not wait for a connection. This is the
+    /// In an open loop: how long after their due time requests were sent that did not wait for a connection.
+    /// This is the
     /// load generator's own error.
     pub late: Histogram,
 }

@@ -56,23 +56,35 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
     // Small buffers for small memories; from 256 MiB a worker on, buffers have the size that speed asks for.
     let share = settings.item_memory.unwrap_or(settings.memory) / threads;
     let recv_buffers = power_of_two_below(share / 64 / RECV_BUFFER_BYTES as u64, 16, 256);
-    let frames = if flash.is_empty() { vec![(1, 4)] } else { frame_classes((share / 32).clamp(512 << 10, MOST_FRAMES)) };
-    let frame_bytes: usize = frames.iter().map(|(pages, count)| pages * count * PAGE_SIZE).sum();
+    let frames = if flash.is_empty() {
+        vec![(1, 4)]
+    } else {
+        frame_classes((share / 32).clamp(512 << 10, MOST_FRAMES))
+    };
+    let frame_bytes: usize = frames
+        .iter()
+        .map(|(pages, count)| pages * count * PAGE_SIZE)
+        .sum();
     let pending = (share / 32).clamp(1 << 20, 64 << 20);
     let worker = WORKER_BYTES + (recv_buffers * RECV_BUFFER_BYTES + frame_bytes) as u64 + pending;
-    let fixed = PROCESS_BYTES + settings.max_connections as u64 * CONNECTION_BYTES + threads * worker;
+    let fixed =
+        PROCESS_BYTES + settings.max_connections as u64 * CONNECTION_BYTES + threads * worker;
 
     let (total, shard) = match settings.item_memory {
         // The index of DRAM items comes on top, and with flash its index (sized for items of about a page, 12 bytes each with room
         // to grow) and write buffers.
         Some(items) => {
             let own = items / threads;
-            let index = own / 32 + (1 << 20) + flash.iter().sum::<u64>() / PAGE_SIZE as u64 * 12 / threads;
+            let index =
+                own / 32 + (1 << 20) + flash.iter().sum::<u64>() / PAGE_SIZE as u64 * 12 / threads;
             let buffers = flash.len() as u64 * (own / 16 + (1 << 20));
             let shard = own + index + buffers;
             (fixed + shard * threads, shard)
         }
-        None => (settings.memory, settings.memory.saturating_sub(fixed) / threads),
+        None => (
+            settings.memory,
+            settings.memory.saturating_sub(fixed) / threads,
+        ),
     };
     if shard < LEAST_SHARD {
         let need = (fixed + threads * LEAST_SHARD).div_ceil(1 << 20);
@@ -97,7 +109,8 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
             max_connections: settings.max_connections + 16, // some are refused with an answer
         },
         pending: pending as usize,
-        shard: usize::try_from(shard).map_err(|_| "memory is larger than this machine can address".to_string())?,
+        shard: usize::try_from(shard)
+            .map_err(|_| "memory is larger than this machine can address".to_string())?,
         region,
     })
 }
@@ -107,7 +120,15 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
 fn frame_classes(bytes: u64) -> Vec<(usize, usize)> {
     // Parts of 64.
     const PARTS: [(usize, u64); 5] = [(1, 24), (2, 12), (4, 10), (8, 9), (FRAME_PAGES, 9)];
-    PARTS.iter().map(|&(pages, part)| (pages, ((bytes * part / 64) as usize / (pages * PAGE_SIZE)).max(2))).collect()
+    PARTS
+        .iter()
+        .map(|&(pages, part)| {
+            (
+                pages,
+                ((bytes * part / 64) as usize / (pages * PAGE_SIZE)).max(2),
+            )
+        })
+        .collect()
 }
 
 /// The region that was asked for, or one of which a sixteenth of the shard's memory holds one, and of which the smallest
@@ -116,7 +137,11 @@ fn region_for(settings: &Settings, shard: u64, flash: &[u64]) -> usize {
     if let Some(region) = settings.region {
         return region;
     }
-    let smallest = flash.iter().map(|bytes| bytes / settings.threads as u64).min().unwrap_or(u64::MAX);
+    let smallest = flash
+        .iter()
+        .map(|bytes| bytes / settings.threads as u64)
+        .min()
+        .unwrap_or(u64::MAX);
     power_of_two_below((shard / 16).min(smallest / 16), LEAST_REGION, MOST_REGION)
 }
 
@@ -141,13 +166,23 @@ fn power_of_two_below(value: u64, least: usize, most: usize) -> usize {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::settings::FlashSpec;
 
     fn settings(memory: u64, threads: usize, connections: usize) -> Settings {
-        let flash = vec![FlashSpec { path: "f".into(), bytes: 4 << 30 }];
-        Settings { memory, threads, max_connections: connections, flash, ..Settings::default() }
+        let flash = vec![FlashSpec {
+            path: "f".into(),
+            bytes: 4 << 30,
+        }];
+        Settings {
+            memory,
+            threads,
+            max_connections: connections,
+            flash,
+            ..Settings::default()
+        }
     }
 
     fn parts(settings: &Settings, plan: &MemoryPlan) -> u64 {
@@ -166,7 +201,10 @@ mod tests {
                 for connections in [1, 1024, 100_000] {
                     let settings = settings(memory << 20, threads, connections);
                     if let Ok(plan) = memory_plan(&settings, &[4 << 30]) {
-                        assert!(parts(&settings, &plan) <= memory << 20, "{memory} {threads} {connections}: {plan:?}");
+                        assert!(
+                            parts(&settings, &plan) <= memory << 20,
+                            "{memory} {threads} {connections}: {plan:?}"
+                        );
                         assert!(plan.loop_config.recv_buffers.is_power_of_two());
                         assert!(plan.loop_config.frames.is_sorted());
                         assert!(plan.region.is_power_of_two());
@@ -188,7 +226,15 @@ mod tests {
         for (threads, connections) in [(1, 1024), (4, 1024), (16, 50_000)] {
             let small = settings(1 << 20, threads, connections);
             let error = memory_plan(&small, &[4 << 30]).unwrap_err();
-            let need: u64 = error.split(": ").nth(1).unwrap().split('m').next().unwrap().parse().unwrap();
+            let need: u64 = error
+                .split(": ")
+                .nth(1)
+                .unwrap()
+                .split('m')
+                .next()
+                .unwrap()
+                .parse()
+                .unwrap();
             // With more memory the buffers grow too, so a little more may be asked for the second time.
             let mut now = need;
             while memory_plan(&settings(now << 20, threads, connections), &[4 << 30]).is_err() {
@@ -211,10 +257,24 @@ mod tests {
     #[test]
     fn small_flash_has_small_regions_or_is_refused() {
         let settings = settings(1 << 30, 2, 64);
-        assert_eq!(memory_plan(&settings, &[4 << 30]).unwrap().region, MOST_REGION);
+        assert_eq!(
+            memory_plan(&settings, &[4 << 30]).unwrap().region,
+            MOST_REGION
+        );
         assert_eq!(memory_plan(&settings, &[64 << 20]).unwrap().region, 2 << 20);
-        assert!(memory_plan(&settings, &[128 << 10]).unwrap_err().contains("too small"));
-        let named = Settings { region: Some(16 << 20), ..settings };
-        assert!(memory_plan(&named, &[32 << 20]).unwrap_err().contains("4 regions of 16777216"));
+        assert!(
+            memory_plan(&settings, &[128 << 10])
+                .unwrap_err()
+                .contains("too small")
+        );
+        let named = Settings {
+            region: Some(16 << 20),
+            ..settings
+        };
+        assert!(
+            memory_plan(&named, &[32 << 20])
+                .unwrap_err()
+                .contains("4 regions of 16777216")
+        );
     }
 }

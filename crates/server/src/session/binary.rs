@@ -104,7 +104,7 @@ impl Session {
                 }
             }
         }
-        if header.kind == Kind::Stat && self.replies.waiting() > 0 {
+        if header.kind == Kind::Stat && !self.counters_ready(ctx) {
             return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
         }
         let place = self.replies.begin();

@@ -196,6 +196,8 @@ enum ForeignKind {
     StripEnd,
     /// It is a part of a walk.
     Dump,
+    /// It says nothing, but that it was done.
+    Silent,
 }
 
 /// One connection.
@@ -211,6 +213,8 @@ pub struct Session {
     ticket: u16,
     foreign: VecDeque<Foreign>,
     foreign_bytes: usize,
+    /// Other workers have shown their counters for the `stats` that comes next.
+    counters_shown: bool,
 }
 
 impl Session {
@@ -227,6 +231,7 @@ impl Session {
             ticket: 0,
             foreign: VecDeque::new(),
             foreign_bytes: 0,
+            counters_shown: false,
         }
     }
     /// A virtual connection: it runs what another worker's session forwarded; answers leave through [`ReplyQueue::next_unit`].
@@ -304,6 +309,9 @@ impl Session {
         if *budget == 0 {
             return Step::Stop(0, FeedState::Blocked(Wait::Turn));
         }
+        if self.remote && input[0] == commands::INTERNAL {
+            return self.step_internal(ctx, input);
+        }
         let dialect = *self.dialect.get_or_insert_with(|| {
             if input[0] == crate::protocol::binary::REQUEST { Dialect::Binary } else { Dialect::Ascii }
         });
@@ -327,7 +335,7 @@ impl Session {
 
     /// S2: a command that changes this key must wait for a parked one that reads it.
     fn hazard(&self, op: &Op, hash: u64) -> bool {
-        !self.units.is_empty() && op.changes() && self.units.iter().any(|unit| unit.hash == hash)
+        !self.units.is_empty() && op.follows() && self.units.iter().any(|unit| unit.hash == hash)
     }
 
     /// Runs a command: answers it, or parks it.

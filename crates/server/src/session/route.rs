@@ -12,7 +12,7 @@ use senko_io::Queue;
 use super::{Ctx, FeedState, Foreign, ForeignKind, Session, State, Step, Wait};
 use crate::commands::{self, DumpStep};
 use crate::protocol::number::push_u64;
-use crate::settings::Dialect;
+use crate::protocol::split_line;
 
 impl Session {
     /// The shard that owns the key, if it is not this worker's.
@@ -100,6 +100,7 @@ impl Session {
             ForeignKind::Plain => out.extend_from_slice(bytes),
             // What is not an answer with values is an error: it goes on as it is.
             ForeignKind::StripEnd => out.extend_from_slice(bytes.strip_suffix(b"END\r\n").unwrap_or(bytes)),
+            ForeignKind::Silent => {}
             ForeignKind::Dump => {
                 if let State::Dump(dump) = &mut self.state {
                     dump.waiting = false;
@@ -142,8 +143,6 @@ impl Session {
                 if let State::Dump(dump) = &mut self.state {
                     dump.waiting = true;
                 }
-                // A virtual connection speaks one dialect; walks are asked for in text only.
-                debug_assert_eq!(self.dialect, Some(Dialect::Ascii));
                 ctx.router.forward(shard, ctx.conn, &request);
                 self.expect(shard, request.len(), ForeignKind::Dump);
             }
@@ -152,12 +151,33 @@ impl Session {
         Step::Took(0)
     }
 
-    /// Answers the internal command for a part of a walk (virtual connections only).
-    pub(super) fn answer_part<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, line: &[u8]) {
+    /// Whether `stats` can be answered: nothing sent before it is under way, and the other workers have shown their
+    /// counters since. Asks them otherwise.
+    pub(super) fn counters_ready<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) -> bool {
+        if self.replies.waiting() > 0 {
+            return false;
+        }
+        if ctx.shared.shards == 1 || self.remote || std::mem::take(&mut self.counters_shown) {
+            return true;
+        }
+        for shard in (0..ctx.shared.shards).filter(|&shard| shard != ctx.me) {
+            ctx.router.forward(shard, ctx.conn, commands::SHOW_COUNTERS);
+            self.expect(shard, 0, ForeignKind::Silent);
+        }
+        self.counters_shown = true;
+        false
+    }
+
+    /// An internal command (virtual connections only): a part of a walk, or to show this worker's counters.
+    pub(super) fn step_internal<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
+        let Some((line, used)) = split_line(input) else { return Step::Stop(0, FeedState::NeedMore) };
         let place = self.replies.begin();
         if let Some((kind, cursor)) = commands::parse_part_request(line) {
-            let part = commands::dump_part(ctx, kind, cursor);
-            self.replies.at(place).bytes = part;
+            self.replies.at(place).bytes = commands::dump_part(ctx, kind, cursor);
+        } else {
+            ctx.cursor.catch_up(ctx.shared, ctx.shard, ctx.stats);
+            ctx.shared.publish_counters(ctx.me, ctx.stats, ctx.shard, ctx.cursor.reset_seen());
         }
+        Step::Took(used)
     }
 }

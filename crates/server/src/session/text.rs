@@ -33,10 +33,6 @@ impl Session {
     /// One line.
     pub(super) fn step_line<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
         let Some((line, used)) = split_line(input) else { return self.unended_line(input) };
-        if self.remote && line.first() == Some(&0) {
-            self.answer_part(ctx, line);
-            return Step::Took(used);
-        }
         match classic::parse(line) {
             Ok(Line::Get { cas, touch, keys }) => self.get_line(ctx, input, used, cas, touch, keys),
             Ok(Line::Store { mode, key, flags, exptime, len, unique, noreply }) => {
@@ -58,9 +54,10 @@ impl Session {
             }
             Ok(Line::Meta { which, rest }) => self.meta_line(ctx, input, used, which, rest),
             // What looks at, or stops, all shards sees what was sent before it.
-            Ok(Line::Stats(_) | Line::LruCrawler(_) | Line::Shutdown(_)) if self.replies.waiting() > 0 => {
+            Ok(Line::LruCrawler(_) | Line::Shutdown(_)) if self.replies.waiting() > 0 => {
                 Step::Stop(0, FeedState::Blocked(Wait::Fetch))
             }
+            Ok(Line::Stats(_)) if !self.counters_ready(ctx) => Step::Stop(0, FeedState::Blocked(Wait::Fetch)),
             Ok(Line::FlushAll { delay, noreply }) => self.flush_line(ctx, used, delay, noreply),
             Ok(Line::Stats(rest)) => {
                 let place = self.replies.begin();

@@ -40,7 +40,11 @@ impl Worker {
     /// Starts accepting.
     pub(super) fn open_doors(&mut self) -> Result<(), String> {
         for door in &self.doors {
-            let id = self.core.ev.listen(&door.listener).map_err(|e| format!("cannot accept on {}: {e}", door.name))?;
+            let id = self
+                .core
+                .ev
+                .listen(&door.listener)
+                .map_err(|e| format!("cannot accept on {}: {e}", door.name))?;
             self.door_names.push((id, Arc::clone(&door.name)));
         }
         Ok(())
@@ -48,7 +52,11 @@ impl Worker {
 
     /// A connection was accepted.
     pub(super) fn accepted(&mut self, listener: ListenerId, stream: OwnedFd) {
-        let door = self.door_names.iter().find(|(id, _)| *id == listener).map_or_else(|| "".into(), |(_, name)| Arc::clone(name));
+        let door = self
+            .door_names
+            .iter()
+            .find(|(id, _)| *id == listener)
+            .map_or_else(|| "".into(), |(_, name)| Arc::clone(name));
         let newcomer = Newcomer { stream, door };
         if self.draining() {
             return;
@@ -63,7 +71,9 @@ impl Worker {
         } else {
             self.waiting.push_back(newcomer);
         }
-        if !shared.settings.refuse_fast && shared.conn_counts.current.load(Ordering::Relaxed) >= shared.settings.max_connections {
+        if !shared.settings.refuse_fast
+            && shared.conn_counts.current.load(Ordering::Relaxed) >= shared.settings.max_connections
+        {
             self.stop_accepting();
         }
     }
@@ -95,7 +105,11 @@ impl Worker {
             Ok(id) => id,
             Err(error) => {
                 tracing::warn!("a connection could not be taken over: {error}");
-                self.core.shared.conn_counts.current.fetch_sub(1, Ordering::Relaxed);
+                self.core
+                    .shared
+                    .conn_counts
+                    .current
+                    .fetch_sub(1, Ordering::Relaxed);
                 self.core.outbox.mesh().goodbye(self.index);
                 return;
             }
@@ -114,7 +128,9 @@ impl Worker {
 
     /// Says that there is no room, and closes.
     fn refuse(&mut self, stream: OwnedFd) {
-        let Ok(id) = self.core.ev.adopt(stream) else { return };
+        let Ok(id) = self.core.ev.adopt(stream) else {
+            return;
+        };
         let mut batch = self.spare.pop().unwrap_or_default();
         batch.bytes.extend_from_slice(TOO_MANY);
         self.core.ev.send(id, batch, SendMode::Try);
@@ -125,7 +141,11 @@ impl Worker {
     /// A socket of this worker was closed.
     pub(super) fn left(&mut self, fd: u64) {
         self.core.shared.unregister(fd);
-        self.core.shared.conn_counts.current.fetch_sub(1, Ordering::Relaxed);
+        self.core
+            .shared
+            .conn_counts
+            .current
+            .fetch_sub(1, Ordering::Relaxed);
         self.core.outbox.mesh().goodbye(self.index);
     }
 
@@ -142,7 +162,8 @@ impl Worker {
     pub(super) fn reopen_doors(&mut self) {
         let shared = Arc::clone(&self.core.shared);
         let counts = &shared.conn_counts;
-        if self.doors.is_empty() || counts.accepting.load(Ordering::Relaxed) != 0 || self.draining() {
+        if self.doors.is_empty() || counts.accepting.load(Ordering::Relaxed) != 0 || self.draining()
+        {
             return;
         }
         while counts.current.load(Ordering::Relaxed) < shared.settings.max_connections {
@@ -150,7 +171,9 @@ impl Worker {
                 Some(newcomer) => self.admit(newcomer),
                 None => {
                     let stopped = self.now_ms.saturating_sub(self.stopped_accepting_ms) * 1000;
-                    counts.listen_disabled_us.fetch_add(stopped, Ordering::Relaxed);
+                    counts
+                        .listen_disabled_us
+                        .fetch_add(stopped, Ordering::Relaxed);
                     counts.accepting.store(1, Ordering::Relaxed);
                     self.core.ev.set_accepting(true);
                     return;
@@ -167,9 +190,12 @@ fn peer_name(stream: OwnedFd, door: &str) -> (OwnedFd, String) {
     }
     // The standard library asks for the peer on its own types only; the descriptor passes through unchanged.
     let stream = TcpStream::from(stream);
-    let name = stream.peer_addr().map_or_else(|_| "<gone>".to_string(), |addr| match addr {
-        std::net::SocketAddr::V4(v4) => format!("tcp:{v4}"),
-        std::net::SocketAddr::V6(v6) => format!("tcp6:{v6}"),
-    });
+    let name = stream.peer_addr().map_or_else(
+        |_| "<gone>".to_string(),
+        |addr| match addr {
+            std::net::SocketAddr::V4(v4) => format!("tcp:{v4}"),
+            std::net::SocketAddr::V6(v6) => format!("tcp6:{v6}"),
+        },
+    );
     (OwnedFd::from(stream), name)
 }

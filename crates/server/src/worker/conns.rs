@@ -169,7 +169,10 @@ impl Conns {
     /// Takes a connection in.
     pub fn insert(&mut self, conn: Conn) -> ConnKey {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { generation: 0, conn: None });
+            self.slots.push(Slot {
+                generation: 0,
+                conn: None,
+            });
             self.slots.len() - 1
         });
         debug_assert!(slot as u64 <= SLOT_MASK);
@@ -240,14 +243,18 @@ impl Conns {
 
     /// All connections.
     pub fn iter(&mut self) -> impl Iterator<Item = (ConnKey, &mut Conn)> {
-        self.slots.iter_mut().enumerate().filter_map(|(index, slot)| {
-            let at = ConnKey::new(slot.generation, index);
-            slot.conn.as_deref_mut().map(|conn| (at, conn))
-        })
+        self.slots
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(index, slot)| {
+                let at = ConnKey::new(slot.generation, index);
+                slot.conn.as_deref_mut().map(|conn| (at, conn))
+            })
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -272,7 +279,10 @@ mod tests {
     #[test]
     fn virtual_connections_are_found_by_who_asks() {
         let mut conns = Conns::default();
-        let origin = Origin { worker: 1, conn: ConnKey(9) };
+        let origin = Origin {
+            worker: 1,
+            conn: ConnKey(9),
+        };
         let at = conns.insert(conn(Link::Virtual(origin)));
         assert_eq!(conns.of_origin(origin), Some(at));
         assert_eq!(conns.open_sockets(), 0);
@@ -287,7 +297,10 @@ mod tests {
         conn.consume(3);
         assert_eq!(&conn.tail[conn.tail_start..], b"defgh");
         conn.consume(2);
-        assert_eq!((conn.unread(), &conn.tail[conn.tail_start..]), (3, b"fgh".as_slice()));
+        assert_eq!(
+            (conn.unread(), &conn.tail[conn.tail_start..]),
+            (3, b"fgh".as_slice())
+        );
         conn.consume(3);
         assert!(conn.tail.is_empty() && conn.tail_start == 0);
     }

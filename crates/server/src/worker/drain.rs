@@ -37,20 +37,31 @@ impl Worker {
             return false;
         }
         if self.drain.is_none() {
-            tracing::debug!("worker {} drains {} connections", self.index, self.conns.open_sockets());
-            self.drain = Some(Drain { until: Instant::now() + PATIENCE, quiet: 0 });
+            tracing::debug!(
+                "worker {} drains {} connections",
+                self.index,
+                self.conns.open_sockets()
+            );
+            self.drain = Some(Drain {
+                until: Instant::now() + PATIENCE,
+                quiet: 0,
+            });
             self.core.ev.set_accepting(false);
             self.waiting.clear();
             self.core.outbox.mesh().wake_all(); // a `shutdown` command reached only this worker
         }
-        let Some(drain) = &mut self.drain else { return false };
+        let Some(drain) = &mut self.drain else {
+            return false;
+        };
         drain.quiet = if self.news { 0 } else { drain.quiet + 1 };
         let out_of_time = how == Shutdown::Now || Instant::now() >= drain.until;
         if out_of_time || drain.quiet >= QUIET_ROUNDS {
             let idle: Vec<_> = self
                 .conns
                 .iter()
-                .filter_map(|(at, conn)| (conn.is_socket() && (out_of_time || conn.is_idle())).then_some(at))
+                .filter_map(|(at, conn)| {
+                    (conn.is_socket() && (out_of_time || conn.is_idle())).then_some(at)
+                })
                 .collect();
             for at in idle {
                 self.close(at);
@@ -64,7 +75,10 @@ impl Worker {
         let until = Instant::now() + PATIENCE;
         let mut events = Vec::new();
         while self.core.ev.disk_in_flight() > 0 && Instant::now() < until {
-            self.core.ev.poll(Some(STEP), &mut events).map_err(|e| format!("the event loop failed: {e}"))?;
+            self.core
+                .ev
+                .poll(Some(STEP), &mut events)
+                .map_err(|e| format!("the event loop failed: {e}"))?;
             for event in events.drain(..) {
                 if let senko_io::Event::Disk(completion) = event {
                     self.core.shard.on_disk(&mut self.core.ev, completion);

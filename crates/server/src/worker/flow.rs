@@ -29,7 +29,9 @@ const SPARE_BATCHES: usize = 64;
 impl Worker {
     /// Bytes came from a socket.
     pub(super) fn received(&mut self, id: ConnId, data: &RecvBuf) {
-        let Some(at) = self.conns.of_socket(id) else { return };
+        let Some(at) = self.conns.of_socket(id) else {
+            return;
+        };
         self.core.stats.bytes_read += data.len() as u64;
         self.news = true;
         self.input(at, data);
@@ -37,7 +39,9 @@ impl Worker {
 
     /// Takes input in: in place where nothing stands before it, else behind what does.
     pub(super) fn input(&mut self, at: ConnKey, data: &[u8]) {
-        let Some(conn) = self.conns.get(at) else { return };
+        let Some(conn) = self.conns.get(at) else {
+            return;
+        };
         if conn.closing {
             self.dropped(at, data.len());
             return;
@@ -64,7 +68,9 @@ impl Worker {
 
     /// Something that the session may have waited for has happened.
     pub(super) fn feed_again(&mut self, at: ConnKey) {
-        let Some(conn) = self.conns.get(at) else { return };
+        let Some(conn) = self.conns.get(at) else {
+            return;
+        };
         if !conn.queued && !conn.paused && !conn.closing {
             self.feed_tail(at);
         } else {
@@ -75,12 +81,16 @@ impl Worker {
 
     /// Feeds what lies in the tail.
     fn feed_tail(&mut self, at: ConnKey) {
-        let Some(conn) = self.conns.get(at) else { return };
+        let Some(conn) = self.conns.get(at) else {
+            return;
+        };
         // The tail is taken out while the session reads it; nothing else touches it meanwhile.
         let tail = std::mem::take(&mut conn.tail);
         let start = conn.tail_start;
         let consumed = self.feed(at, &tail[start..]);
-        let Some(conn) = self.conns.get(at) else { return };
+        let Some(conn) = self.conns.get(at) else {
+            return;
+        };
         if conn.closing {
             conn.tail_start = 0;
             self.dropped(at, tail.len() - start - consumed);
@@ -93,12 +103,20 @@ impl Worker {
     /// Gives the session bytes for one turn; the bytes consumed.
     fn feed(&mut self, at: ConnKey, data: &[u8]) -> usize {
         let mut budget = self.core.shared.settings.requests_per_turn;
-        let Some(conn) = self.conns.get(at) else { return data.len() };
-        let fed = conn.session.feed(&mut self.core.ctx(at, conn.entry.as_deref()), data, &mut budget);
+        let Some(conn) = self.conns.get(at) else {
+            return data.len();
+        };
+        let fed = conn.session.feed(
+            &mut self.core.ctx(at, conn.entry.as_deref()),
+            data,
+            &mut budget,
+        );
         let before = conn.wait.take();
         match fed.state {
             // What a session leaves unread is the start of a line or header; more than that never becomes a request.
-            FeedState::NeedMore => conn.closing |= conn.ended || data.len() - fed.consumed > MOST_TAIL,
+            FeedState::NeedMore => {
+                conn.closing |= conn.ended || data.len() - fed.consumed > MOST_TAIL
+            }
             FeedState::Close => conn.closing = true,
             FeedState::Blocked(wait) => {
                 conn.wait = Some(wait);
@@ -156,7 +174,9 @@ impl Worker {
     }
 
     fn flush(&mut self, at: ConnKey) {
-        let Some(conn) = self.conns.get(at) else { return };
+        let Some(conn) = self.conns.get(at) else {
+            return;
+        };
         conn.dirty = false;
         match conn.link {
             Link::Virtual(origin) => {
@@ -192,7 +212,12 @@ impl Worker {
     }
 
     /// A send ended.
-    pub(super) fn sent(&mut self, id: ConnId, batch: Box<SendBatch>, result: std::io::Result<usize>) {
+    pub(super) fn sent(
+        &mut self,
+        id: ConnId,
+        batch: Box<SendBatch>,
+        result: std::io::Result<usize>,
+    ) {
         let Some(at) = self.conns.of_socket(id) else {
             self.recycle(batch); // the connection was closed meanwhile
             return;
@@ -228,7 +253,10 @@ impl Worker {
         let left = batch.len() - sent;
         let has_pages = has_pages(&batch);
         // Item memory may be lent for a while, to a bound; frames may not, since others wait for them.
-        let has_pins = batch.pieces.iter().any(|piece| matches!(piece, Piece::Pinned { .. }));
+        let has_pins = batch
+            .pieces
+            .iter()
+            .any(|piece| matches!(piece, Piece::Pinned { .. }));
         let keep = has_pins && !has_pages && self.slow_pinned + left <= self.most_pinned;
         if keep {
             drop_sent(&mut batch, sent, &mut self.unpinned);
@@ -268,7 +296,9 @@ impl Worker {
 
     /// Looks at a connection after something happened to it: is it finished, should it be received from?
     pub(super) fn settle(&mut self, at: ConnKey) {
-        let Some(conn) = self.conns.get(at) else { return };
+        let Some(conn) = self.conns.get(at) else {
+            return;
+        };
         let unread = conn.unread();
         if conn.closing && !conn.sending && conn.session.replies().is_empty() {
             if conn.is_socket() {
@@ -277,7 +307,9 @@ impl Worker {
             return;
         }
         if let Link::Socket(id) = conn.link {
-            let full = conn.wait == Some(Wait::Window) || unread > MOST_TAIL;
+            // Who waits for memory is not received from, so that the kernel holds the sender back and not this worker
+            // the bytes.
+            let full = matches!(conn.wait, Some(Wait::Window | Wait::Memory)) || unread > MOST_TAIL;
             let receive = !conn.closing && !conn.ended && !conn.paused && !full;
             if receive != conn.receiving {
                 conn.receiving = receive;
@@ -285,34 +317,50 @@ impl Worker {
             }
         }
         // Frames and pinned memory are counted where they belong; only what is copied for this connection counts here.
-        let queued = if conn.slow_since != 0 { conn.session.replies().queued_bytes() } else { 0 };
+        let queued = if conn.slow_since != 0 {
+            conn.session.replies().queued_bytes()
+        } else {
+            0
+        };
         let held = unread + conn.copied + queued;
         let before = std::mem::replace(&mut conn.held, held);
         self.held = self.held + held - before;
     }
 
-    /// W2: closes connections until what is held is within its bound again.
+    /// W2: closes slow readers until what is held is within its bound again. Unread requests alone may take as much once
+    /// more: their senders are held back already, and mean no harm.
     pub(super) fn enforce_bound(&mut self) {
         while self.held > self.pending {
-            let longest = self.conns.iter().filter(|(_, c)| c.held > 0).min_by_key(|(_, c)| match c.slow_since {
-                0 => (true, c.last_active),
-                since => (false, since),
-            });
+            let beyond = self.held > 2 * self.pending;
+            let longest = self
+                .conns
+                .iter()
+                .filter(|(_, c)| c.held > 0 && (c.slow_since != 0 || beyond))
+                .min_by_key(|(_, c)| match c.slow_since {
+                    0 => (true, c.last_active),
+                    since => (false, since),
+                });
             let Some((at, _)) = longest else { return };
-            tracing::warn!("a connection was closed: unsent answers took the memory that there is for them");
+            tracing::warn!(
+                "a connection was closed: unsent answers took the memory that there is for them"
+            );
             self.close(at);
         }
     }
 
     /// The peer will send no more, or is gone.
     pub(super) fn ended(&mut self, id: ConnId, error: Option<std::io::Error>) {
-        let Some(at) = self.conns.of_socket(id) else { return };
+        let Some(at) = self.conns.of_socket(id) else {
+            return;
+        };
         if let Some(error) = error {
             tracing::debug!("receiving failed: {error}");
             self.close(at);
             return;
         }
-        let Some(conn) = self.conns.get(at) else { return };
+        let Some(conn) = self.conns.get(at) else {
+            return;
+        };
         conn.ended = true;
         // What came before is still answered: a session that has work goes on, one that waits for more never gets it.
         conn.closing |= conn.takes_input();
@@ -321,7 +369,9 @@ impl Worker {
 
     /// Closes a connection at once; what it had under way ends unseen.
     pub(super) fn close(&mut self, at: ConnKey) {
-        let Some(mut conn) = self.conns.remove(at) else { return };
+        let Some(mut conn) = self.conns.remove(at) else {
+            return;
+        };
         conn.session.cancel(&mut self.core.ctx(at, None));
         self.held -= conn.held;
         self.slow_pinned -= conn.pinned;
@@ -341,7 +391,10 @@ impl Worker {
 }
 
 fn has_pages(batch: &SendBatch) -> bool {
-    batch.pieces.iter().any(|piece| matches!(piece, Piece::Page(..)))
+    batch
+        .pieces
+        .iter()
+        .any(|piece| matches!(piece, Piece::Page(..)))
 }
 
 /// Drops the first `sent` bytes of a batch without copying the rest; pins that were sent whole go to `unpinned`.

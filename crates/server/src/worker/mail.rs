@@ -17,7 +17,11 @@ impl Worker {
             match message {
                 Message::Newcomer(newcomer) => self.adopt(newcomer),
                 Message::Commands { origin, bytes } => self.commands(origin, &bytes),
-                Message::Answer { conn: at, shard, bytes } => {
+                Message::Answer {
+                    conn: at,
+                    shard,
+                    bytes,
+                } => {
                     if let Some(conn) = self.conns.get(at) {
                         conn.session.remote_reply(shard, &bytes);
                         self.feed_again(at);
@@ -37,8 +41,16 @@ impl Worker {
     fn commands(&mut self, origin: Origin, bytes: &[u8]) {
         let at = self.conns.of_origin(origin).unwrap_or_else(|| {
             // The first bytes are the start of a command, so they tell the dialect.
-            let dialect = if bytes.first() == Some(&binary::REQUEST) { Dialect::Binary } else { Dialect::Ascii };
-            self.conns.insert(Conn::new(Link::Virtual(origin), Session::remote(dialect), self.now_ms))
+            let dialect = if bytes.first() == Some(&binary::REQUEST) {
+                Dialect::Binary
+            } else {
+                Dialect::Ascii
+            };
+            self.conns.insert(Conn::new(
+                Link::Virtual(origin),
+                Session::remote(dialect),
+                self.now_ms,
+            ))
         });
         self.news = true;
         self.input(at, bytes);
@@ -46,7 +58,9 @@ impl Worker {
 
     /// Lets connections go on that waited for a worker to catch up.
     pub(super) fn resume_paused(&mut self) {
-        if self.paused.is_empty() || (0..self.core.shared.shards).any(|w| self.core.outbox.mesh().congested(w)) {
+        if self.paused.is_empty()
+            || (0..self.core.shared.shards).any(|w| self.core.outbox.mesh().congested(w))
+        {
             return;
         }
         let mut paused = std::mem::take(&mut self.paused);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The load generator against Debian's memcached, and against a small server that misbehaves on purpose: everything is found where
+//! The load generator against Debian's memcached, and against a small server that misbehaves on purpose:
+//! everything is found where
 //! nothing is wrong, and what is wrong is found, named and made the run's verdict.
 
 mod fake; // a server with one fault
@@ -463,7 +464,8 @@ fn a_silent_server_times_out_and_a_missing_one_is_an_error() {
     assert!(error.contains("/nonexistent/senko.sock"), "{error}");
 }
 
-/// A stall delays every request that falls due in it, and an open loop charges all of them: with 1000 requests a second and a stall of
+/// A stall delays every request that falls due in it, and an open loop charges all of them: with 1000 requests
+/// a second and a stall of
 /// 400 ms at least 250 answers are 100 ms late. A closed loop with one connection would have noticed one.
 #[test]
 fn an_open_loop_charges_a_stall_to_every_request_that_it_delays() {

@@ -15,7 +15,9 @@ use senko_server::settings::{FlashSpec, Settings};
 
 /// A value that tells its key and place, so that a wrong byte shows.
 fn value(key: usize, len: usize) -> Vec<u8> {
-    (0..len).map(|at| b'a' + ((key * 31 + at * 7 + at / 251) % 26) as u8).collect()
+    (0..len)
+        .map(|at| b'a' + ((key * 31 + at * 7 + at / 251) % 26) as u8)
+        .collect()
 }
 
 #[test]
@@ -25,9 +27,13 @@ fn pipelined_requests_are_answered_in_order() {
         let mut request = Vec::new();
         let mut wanted = Vec::new();
         for n in 0..5000 {
-            request.extend_from_slice(format!("set k{n} {n} 0 5\r\n{n:05}\r\nget k{n} nothing\r\nmg k{n} v k\r\n").as_bytes());
+            request.extend_from_slice(
+                format!("set k{n} {n} 0 5\r\n{n:05}\r\nget k{n} nothing\r\nmg k{n} v k\r\n")
+                    .as_bytes(),
+            );
             wanted.extend_from_slice(
-                format!("STORED\r\nVALUE k{n} {n} 5\r\n{n:05}\r\nEND\r\nVA 5 kk{n}\r\n{n:05}\r\n").as_bytes(),
+                format!("STORED\r\nVALUE k{n} {n} 5\r\n{n:05}\r\nEND\r\nVA 5 kk{n}\r\n{n:05}\r\n")
+                    .as_bytes(),
             );
         }
         client.send_while_reading(&request, &wanted);
@@ -46,7 +52,12 @@ fn a_request_may_come_in_any_pieces() {
             }
             client.expect(b"STORED\r\nVALUE key 7 10\r\n0123456789\r\nEND\r\n");
             let rest = client.until(b"MN\r\n");
-            assert_eq!(rest.iter().filter(|&&b| b == b'\n').count(), 6, "{}", String::from_utf8_lossy(&rest));
+            assert_eq!(
+                rest.iter().filter(|&&b| b == b'\n').count(),
+                6,
+                "{}",
+                String::from_utf8_lossy(&rest)
+            );
         }
     });
 }
@@ -65,7 +76,10 @@ fn half_sent_requests_hold_up_nobody() {
         let mut client = place.connect();
         for n in 0..200 {
             client.ask(&format!("set a{n} 0 0 1\r\nx\r\n"), "STORED\r\n");
-            client.ask(&format!("get a{n}\r\n"), &format!("VALUE a{n} 0 1\r\nx\r\nEND\r\n"));
+            client.ask(
+                &format!("get a{n}\r\n"),
+                &format!("VALUE a{n} 0 1\r\nx\r\nEND\r\n"),
+            );
         }
         for half in halves.iter_mut().step_by(3) {
             half.send(b"thing\r\n");
@@ -105,12 +119,16 @@ fn a_slow_reader_gets_everything_and_harms_nobody() {
             client.store(&format!("big{n}"), &value(n, len));
         }
         let mut slow = place.connect();
-        slow.stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        slow.stream
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
         let asked = 400;
         let mut sender = slow.second_handle();
         let writer = thread::spawn(move || {
             for n in 0..asked {
-                sender.write_all(format!("get big{}\r\n", n % 20).as_bytes()).unwrap();
+                sender
+                    .write_all(format!("get big{}\r\n", n % 20).as_bytes())
+                    .unwrap();
             }
         });
         // 40 MB of answers wait for somebody who does not read; others are served as before.
@@ -139,7 +157,8 @@ fn readers_of_flash_that_stop_reading_are_closed_before_they_hold_all_memory() {
         for (c, slow) in stuck.iter_mut().enumerate() {
             let mut request = Vec::new();
             for n in 0..200 {
-                request.extend_from_slice(format!("get f{}\r\n", (c * 37 + n * 11) % keys).as_bytes());
+                request
+                    .extend_from_slice(format!("get f{}\r\n", (c * 37 + n * 11) % keys).as_bytes());
             }
             slow.send(&request);
         }
@@ -229,7 +248,10 @@ fn a_unix_socket_and_tcp_side_by_side() {
         let mut other = place.connect();
         other.ask("get a\r\n", "VALUE a 0 1\r\nb\r\nEND\r\n");
         let conns = other.text("stats conns\r\n", "END\r\n");
-        assert!(conns.contains("unix:") && conns.contains("tcp:127.0.0.1:"), "{conns}");
+        assert!(
+            conns.contains("unix:") && conns.contains("tcp:127.0.0.1:"),
+            "{conns}"
+        );
         place.end();
         assert!(!path.exists());
     });
@@ -280,7 +302,10 @@ fn several_workers_answer_as_one() {
         let mut clients: Vec<Client> = (0..7).map(|_| place.connect()).collect();
         for n in 0..300 {
             let client = &mut clients[n % 7];
-            client.ask(&format!("set s{n} {n} 0 {}\r\n{n}\r\n", n.to_string().len()), "STORED\r\n");
+            client.ask(
+                &format!("set s{n} {n} 0 {}\r\n{n}\r\n", n.to_string().len()),
+                "STORED\r\n",
+            );
         }
         // Every connection sees every key, whoever stored it; keys of all shards in one line, missing ones among them.
         for client in &mut clients {
@@ -304,9 +329,20 @@ fn several_workers_answer_as_one() {
             client.ask(&format!("incr {k} 10\r\n"), "177\r\n");
             client.ask(&format!("decr {k} 7\r\n"), "170\r\n");
             client.ask(&format!("touch {k} 100\r\n"), "TOUCHED\r\n");
-            client.ask(&format!("gat 0 {k}\r\n"), &format!("VALUE {k} 1 3\r\n170\r\nEND\r\n"));
+            client.ask(
+                &format!("gat 0 {k}\r\n"),
+                &format!("VALUE {k} 1 3\r\n170\r\nEND\r\n"),
+            );
             let gets = client.text(&format!("gets {k}\r\n"), "END\r\n");
-            let cas: u64 = gets.lines().next().unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+            let cas: u64 = gets
+                .lines()
+                .next()
+                .unwrap()
+                .rsplit(' ')
+                .next()
+                .unwrap()
+                .parse()
+                .unwrap();
             client.ask(&format!("cas {k} 0 0 1 {cas}\r\nx\r\n"), "STORED\r\n");
             client.ask(&format!("cas {k} 0 0 1 {cas}\r\ny\r\n"), "EXISTS\r\n");
             client.ask(&format!("mg {k} v\r\n"), "VA 1\r\nx\r\n");
@@ -314,7 +350,10 @@ fn several_workers_answer_as_one() {
             client.ask(&format!("ma n{k} N0 J5 v\r\n"), "VA 1\r\n5\r\n");
             client.ask(&format!("md {k} q\r\nmg {k} v\r\nmn\r\n"), "EN\r\nMN\r\n");
             client.ask(&format!("delete m{k}\r\n"), "DELETED\r\n");
-            client.ask(&format!("set {k} 0 0 2 noreply\r\nzz\r\nget {k}\r\n"), &format!("VALUE {k} 0 2\r\nzz\r\nEND\r\n"));
+            client.ask(
+                &format!("set {k} 0 0 2 noreply\r\nzz\r\nget {k}\r\n"),
+                &format!("VALUE {k} 0 2\r\nzz\r\nEND\r\n"),
+            );
         }
         let stats = clients[0].text("stats\r\n", "END\r\n");
         assert!(stats.contains("STAT threads 3\r\n"), "{stats}");
@@ -356,9 +395,13 @@ fn many_connections_come_and_go_across_workers() {
                     for round in 0..100 {
                         let mut client = Client::connect(port);
                         let key = format!("t{t}r{}", round % 10);
-                        client.send(format!("set {key} 0 0 4\r\nabcd\r\nget {key} x y z\r\n").as_bytes());
+                        client.send(
+                            format!("set {key} 0 0 4\r\nabcd\r\nget {key} x y z\r\n").as_bytes(),
+                        );
                         if round % 5 != 0 {
-                            client.expect(format!("STORED\r\nVALUE {key} 0 4\r\nabcd\r\nEND\r\n").as_bytes());
+                            client.expect(
+                                format!("STORED\r\nVALUE {key} 0 4\r\nabcd\r\nEND\r\n").as_bytes(),
+                            );
                         }
                     }
                 })
@@ -374,22 +417,62 @@ fn many_connections_come_and_go_across_workers() {
 #[test]
 fn what_cannot_start_says_why() {
     let folder = client::Scratch::new();
-    let base = || Settings { listen: vec!["127.0.0.1:0".parse().unwrap()], memory: 64 << 20, ..Settings::default() };
+    let base = || Settings {
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        memory: 64 << 20,
+        ..Settings::default()
+    };
     let refused = |settings: Settings| Server::start(settings).map(drop).unwrap_err().to_string();
     let first = Server::start(Settings {
-        flash: vec![FlashSpec { path: folder.join("f"), bytes: 64 << 20 }],
+        flash: vec![FlashSpec {
+            path: folder.join("f"),
+            bytes: 64 << 20,
+        }],
         ..base()
     })
     .unwrap();
     let taken = first.report().addresses[0];
-    assert!(refused(Settings { listen: vec![taken], ..base() }).contains(&taken.to_string()));
-    let held = refused(Settings { flash: vec![FlashSpec { path: folder.join("f"), bytes: 64 << 20 }], ..base() });
+    assert!(
+        refused(Settings {
+            listen: vec![taken],
+            ..base()
+        })
+        .contains(&taken.to_string())
+    );
+    let held = refused(Settings {
+        flash: vec![FlashSpec {
+            path: folder.join("f"),
+            bytes: 64 << 20,
+        }],
+        ..base()
+    });
     assert!(held.contains("/f"), "{held}");
-    assert!(refused(Settings { memory: 1 << 20, ..base() }).contains("too small"));
-    assert!(refused(Settings { listen: Vec::new(), ..base() }).contains("nothing to listen on"));
-    let small = refused(Settings { flash: vec![FlashSpec { path: folder.join("g"), bytes: 8 << 10 }], ..base() });
+    assert!(
+        refused(Settings {
+            memory: 1 << 20,
+            ..base()
+        })
+        .contains("too small")
+    );
+    assert!(
+        refused(Settings {
+            listen: Vec::new(),
+            ..base()
+        })
+        .contains("nothing to listen on")
+    );
+    let small = refused(Settings {
+        flash: vec![FlashSpec {
+            path: folder.join("g"),
+            bytes: 8 << 10,
+        }],
+        ..base()
+    });
     assert!(small.contains("too small"), "{small}");
-    let trace = refused(Settings { trace: Some(folder.join("t")), ..base() });
+    let trace = refused(Settings {
+        trace: Some(folder.join("t")),
+        ..base()
+    });
     assert!(trace.contains("trace"), "{trace}");
     first.shutdown();
     first.join().unwrap();

@@ -534,6 +534,26 @@ fn statistics_count() {
     assert!(text.contains("STAT cmd_get 0\r\n") && text.contains("STAT curr_items 1\r\n"), "{text}");
 }
 
+/// With several workers, `stats` counts what was sent before it, whichever worker did it.
+#[test]
+fn statistics_of_all_shards_are_up_to_date() {
+    let mut rig = Rig::new(&drop_in(Plan { shards: 4, memory: 32 << 20, ..Plan::default() }));
+    let id = rig.connect_to(2);
+    let mut commands = String::new();
+    for n in 0..100 {
+        commands += &format!("set k{n} 0 0 1 noreply\r\nx\r\nget k{n}\r\n");
+    }
+    let text = String::from_utf8(rig.ask(id, (commands + "stats\r\n").as_bytes())).unwrap();
+    for line in ["STAT curr_items 100\r\n", "STAT cmd_set 100\r\n", "STAT get_hits 100\r\n"] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    let binary = rig.connect_to(1);
+    let answer = replies(&rig.ask(binary, &packet(0x10, b"", &[], b"", 0)));
+    assert!(answer.iter().any(|(_, _, body)| body == b"curr_items100"), "{answer:?}");
+    let text = String::from_utf8(rig.ask(id, b"stats reset\r\nstats\r\nstats items\r\n")).unwrap();
+    assert!(text.contains("STAT cmd_set 0\r\n") && text.contains("STAT curr_items 100\r\n"), "{text}");
+}
+
 /// Clients that vanish at any point leave nothing behind: memory, pins and frames come back.
 #[test]
 fn vanished_clients_leave_nothing() {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The sending half of an engine: which connection takes the next request, and the bytes of it.
 //!
-//! Once a round, [`super::Engine::run`] calls `send_requests`, which fills the batches of all connections that have room.
+//! Once a round, [`super::Engine::run`] calls `send_requests`, which fills the batches of all connections that
+//! have room.
 
 use senko_io::SendMode;
 
@@ -123,7 +124,8 @@ impl Engine<'_> {
         Some(due)
     }
 
-    /// Requests that were due before the end and that the server left no room for, even after a timeout: they are counted, with
+    /// Requests that were due before the end and that the server left no room for, even after a timeout: they
+    /// are counted, with
     /// the latency that they had already reached, so that an overloaded server does not look good by answering less.
     #[cold]
     fn give_up_on_schedule(&mut self, now: u64, deadline: u64) {

@@ -18,7 +18,8 @@ impl Scratch {
     pub fn new() -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("senko-serve-{}-{number}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("senko-serve-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Scratch(path)
     }
@@ -58,19 +59,30 @@ pub fn on_both(threads: usize, test: impl Fn(Place)) {
 impl Place {
     fn start(io: BackendChoice, threads: usize) -> Place {
         let folder = Scratch::new();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_millis() as u64;
         let clock = Arc::new(AtomicU64::new(now));
         let settings = Settings {
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             memory: 64 << 20,
             threads,
             io,
-            flash: vec![FlashSpec { path: folder.join("flash"), bytes: 256 << 20 }],
+            flash: vec![FlashSpec {
+                path: folder.join("flash"),
+                bytes: 256 << 20,
+            }],
             clock: Some(Arc::clone(&clock)),
             ..Settings::default()
         };
         let server = Some(Server::start(settings.clone()).unwrap());
-        Place { folder, clock, settings, server }
+        Place {
+            folder,
+            clock,
+            settings,
+            server,
+        }
     }
 
     /// The same with other settings.
@@ -102,7 +114,11 @@ impl Place {
             client.send(b"stats\r\n");
             let stats = String::from_utf8(client.until(b"\r\n")).unwrap();
             // At the limit the one who asks is not let in.
-            let stats = if stats.starts_with("ERROR") { stats } else { stats + &client.text("", "END\r\n") };
+            let stats = if stats.starts_with("ERROR") {
+                stats
+            } else {
+                stats + &client.text("", "END\r\n")
+            };
             if stats.contains(&wanted) {
                 return;
             }
@@ -147,8 +163,13 @@ impl Client {
     pub fn connect(port: u16) -> Client {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        Client { stream, ahead: Vec::new() }
+        stream
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
+        Client {
+            stream,
+            ahead: Vec::new(),
+        }
     }
 
     pub fn second_handle(&self) -> TcpStream {
@@ -162,7 +183,10 @@ impl Client {
     fn read_more(&mut self) -> usize {
         let mut buf = [0; 64 << 10];
         let n = self.stream.read(&mut buf).unwrap_or_else(|e| {
-            panic!("{e}, after {:?}", String::from_utf8_lossy(&self.ahead[..self.ahead.len().min(300)]))
+            panic!(
+                "{e}, after {:?}",
+                String::from_utf8_lossy(&self.ahead[..self.ahead.len().min(300)])
+            )
         });
         self.ahead.extend_from_slice(&buf[..n]);
         n
@@ -171,12 +195,28 @@ impl Client {
     /// Reads exactly these bytes.
     pub fn expect(&mut self, wanted: &[u8]) {
         while self.ahead.len() < wanted.len() {
-            assert!(self.read_more() > 0, "the connection ended before {:?}", String::from_utf8_lossy(&wanted[..wanted.len().min(60)]));
+            assert!(
+                self.read_more() > 0,
+                "the connection ended before {:?}",
+                String::from_utf8_lossy(&wanted[..wanted.len().min(60)])
+            );
         }
         if &self.ahead[..wanted.len()] != wanted {
-            let at = self.ahead.iter().zip(wanted).position(|(a, b)| a != b).unwrap();
-            let show = |bytes: &[u8]| String::from_utf8_lossy(&bytes[at.saturating_sub(40)..bytes.len().min(at + 60)]).into_owned();
-            panic!("at byte {at}: {:?} instead of {:?}", show(&self.ahead), show(wanted));
+            let at = self
+                .ahead
+                .iter()
+                .zip(wanted)
+                .position(|(a, b)| a != b)
+                .unwrap();
+            let show = |bytes: &[u8]| {
+                String::from_utf8_lossy(&bytes[at.saturating_sub(40)..bytes.len().min(at + 60)])
+                    .into_owned()
+            };
+            panic!(
+                "at byte {at}: {:?} instead of {:?}",
+                show(&self.ahead),
+                show(wanted)
+            );
         }
         self.ahead.drain(..wanted.len());
     }
@@ -189,7 +229,11 @@ impl Client {
                 return self.ahead.drain(..from + at + end.len()).collect();
             }
             from = self.ahead.len().saturating_sub(end.len() - 1);
-            assert!(self.read_more() > 0, "the connection ended: {:?}", String::from_utf8_lossy(&self.ahead));
+            assert!(
+                self.read_more() > 0,
+                "the connection ended: {:?}",
+                String::from_utf8_lossy(&self.ahead)
+            );
         }
     }
 

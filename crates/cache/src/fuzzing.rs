@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the fuzz target of the flash format calls: the readers of pages, on arbitrary bytes.
+
+use senko_io::PAGE_SIZE;
+
+use crate::fetch::{Found, find_record};
+use crate::record::{self, At, Header, RECORD_HEADER};
+
+/// Reads a run of one to four pages as a lookup and as reclaim do. An odd first byte asks for the checksums of everything that looks like a record to
+/// be made right first, so that what lies behind them is reached.
+///
+/// # Panics
+/// When a reader accepts something that is not a record within the run.
+pub fn flash_pages(data: &[u8]) {
+    let Some((&first, data)) = data.split_first() else {
+        return;
+    };
+    let pages = data.len().div_ceil(PAGE_SIZE).clamp(1, 4);
+    let mut run = vec![0; pages * PAGE_SIZE];
+    let len = data.len().min(run.len());
+    run[..len].copy_from_slice(&data[..len]);
+    let generation = u32::from(first >> 1);
+    let mut keys = Vec::new();
+    for page in 0..pages {
+        walk(
+            &mut run[page * PAGE_SIZE..],
+            generation,
+            first & 1 == 1,
+            &mut keys,
+        );
+    }
+    for key in &keys {
+        for small in [true, false] {
+            if let Found::At(at, header) = find_record(&run, key, small, generation) {
+                assert!(
+                    at + header.prefix_len() <= run.len(),
+                    "a prefix within the run"
+                );
+                assert_eq!(record::key_at(&run, at, &header), key.as_slice());
+                if let Some(bytes) = run.get(at..at + header.record_len())
+                    && record::intact(bytes)
+                {
+                    let value =
+                        header.prefix_len()..header.prefix_len() + header.value_len as usize;
+                    assert!(
+                        bytes[RECORD_HEADER..].starts_with(b"VALUE ") && value.end <= bytes.len()
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Visits the records of a page as reclaim does, notes their keys, and mends their checksums where asked.
+fn walk(run: &mut [u8], generation: u32, mend: bool, keys: &mut Vec<Vec<u8>>) {
+    let mut at = 0;
+    while at < PAGE_SIZE {
+        let At::Record(header) = record::peek(run, at, PAGE_SIZE) else {
+            return;
+        };
+        let len = header.record_len();
+        if mend && at + len <= run.len() {
+            let text = run[at + RECORD_HEADER..at + header.prefix_len()].to_vec();
+            let head: [u8; RECORD_HEADER] = record::flash_head(&header, generation, &text);
+            run[at..at + RECORD_HEADER].copy_from_slice(&head);
+            let crc = crc32c::crc32c(&run[at + 4..at + len]);
+            run[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+            let again = Header::read(&run[at..]);
+            assert!(
+                record::head_intact(&run[at..], &again, generation)
+                    && record::intact(&run[at..at + len])
+            );
+        }
+        let key = record::key_at(run, at, &header).to_vec();
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+        if len > PAGE_SIZE {
+            return;
+        }
+        at = record::next_offset(at, len);
+    }
+}
