@@ -40,7 +40,11 @@ enum Part {
     /// A range of a frame.
     Page(PageBuf, Range<usize>),
     /// Memory kept in place by a pin.
-    Pinned { ptr: *const u8, len: usize, pin: u64 },
+    Pinned {
+        ptr: *const u8,
+        len: usize,
+        pin: u64,
+    },
 }
 
 /// One answer, or a run of answers that need not wait.
@@ -71,7 +75,11 @@ impl Reply {
     /// Appends memory that stays as it is until `pin` is given back.
     pub fn pinned(&mut self, memory: &[u8], pin: u64) {
         self.cover();
-        self.parts.push_back(Part::Pinned { ptr: memory.as_ptr(), len: memory.len(), pin });
+        self.parts.push_back(Part::Pinned {
+            ptr: memory.as_ptr(),
+            len: memory.len(),
+            pin,
+        });
     }
     /// Puts the bytes appended since the last part into the order.
     fn cover(&mut self) {
@@ -134,7 +142,10 @@ pub struct ReplyQueue {
 impl ReplyQueue {
     /// An empty queue; with `units`, one in which each command has a reply of its own.
     pub fn new(units: bool) -> ReplyQueue {
-        ReplyQueue { units, ..ReplyQueue::default() }
+        ReplyQueue {
+            units,
+            ..ReplyQueue::default()
+        }
     }
     /// Replies that wait for flash or another shard.
     pub fn waiting(&self) -> usize {
@@ -142,11 +153,16 @@ impl ReplyQueue {
     }
     /// Nothing to send, and nothing to wait for.
     pub fn is_empty(&self) -> bool {
-        self.replies.iter().all(|reply| !reply.waiting && reply.is_empty())
+        self.replies
+            .iter()
+            .all(|reply| !reply.waiting && reply.is_empty())
     }
     /// Something can be sent now.
     pub fn sendable(&self) -> bool {
-        self.replies.iter().take_while(|reply| !reply.waiting).any(|reply| !reply.is_empty())
+        self.replies
+            .iter()
+            .take_while(|reply| !reply.waiting)
+            .any(|reply| !reply.is_empty())
     }
     /// Bytes that lie here, pages and pinned memory included.
     pub fn queued_bytes(&self) -> usize {
@@ -154,7 +170,11 @@ impl ReplyQueue {
     }
     /// Frames held by replies that are not in a batch yet.
     pub fn pages(&self) -> usize {
-        self.replies.iter().flat_map(|reply| &reply.parts).filter(|part| matches!(part, Part::Page(..))).count()
+        self.replies
+            .iter()
+            .flat_map(|reply| &reply.parts)
+            .filter(|part| matches!(part, Part::Page(..)))
+            .count()
     }
     /// Parts (pages, pins, runs of bytes) that lie here.
     pub fn parts(&self) -> usize {
@@ -217,7 +237,11 @@ impl ReplyQueue {
             if reply.waiting {
                 break;
             }
-            if batch.bytes.is_empty() && batch.pieces.is_empty() && reply.parts.is_empty() && reply.taken == 0 {
+            if batch.bytes.is_empty()
+                && batch.pieces.is_empty()
+                && reply.parts.is_empty()
+                && reply.taken == 0
+            {
                 // The usual case: one run of bytes changes hands whole.
                 std::mem::swap(&mut batch.bytes, &mut reply.bytes);
                 total = batch.bytes.len();
@@ -234,7 +258,11 @@ impl ReplyQueue {
 
     /// Copies the frames held here into bytes, so that they are free for other connections.
     pub fn spill(&mut self) {
-        for reply in self.replies.iter_mut().filter(|reply| !reply.parts.is_empty()) {
+        for reply in self
+            .replies
+            .iter_mut()
+            .filter(|reply| !reply.parts.is_empty())
+        {
             reply.cover();
             let mut bytes = Vec::with_capacity(reply.len());
             let mut parts = VecDeque::new();
@@ -293,7 +321,9 @@ fn take(reply: &mut Reply, batch: &mut SendBatch, total: &mut usize) -> bool {
         match part {
             Part::Bytes(len) => {
                 let start = batch.bytes.len();
-                batch.bytes.extend_from_slice(&reply.bytes[reply.taken..reply.taken + len]);
+                batch
+                    .bytes
+                    .extend_from_slice(&reply.bytes[reply.taken..reply.taken + len]);
                 reply.taken += len;
                 *total += len;
                 match batch.pieces.last_mut() {

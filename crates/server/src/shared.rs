@@ -172,7 +172,10 @@ impl Shared {
         Shared {
             shards,
             started,
-            conn_counts: ConnCounts { accepting: AtomicU8::new(1), ..ConnCounts::default() },
+            conn_counts: ConnCounts {
+                accepting: AtomicU8::new(1),
+                ..ConnCounts::default()
+            },
             flush_generation: AtomicU64::new(0),
             flush_due: AtomicU32::new(0),
             flushes: AtomicU64::new(0),
@@ -262,7 +265,13 @@ impl Shared {
     }
     /// Shows a worker's own counters now, because another worker is about to add them up; the devices' stay as they
     /// were shown last.
-    pub(crate) fn publish_counters(&self, worker: usize, stats: &ThreadStats, shard: &Shard, reset: u64) {
+    pub(crate) fn publish_counters(
+        &self,
+        worker: usize,
+        stats: &ThreadStats,
+        shard: &Shard,
+        reset: u64,
+    ) {
         let mut place = lock(&self.published[worker]);
         if reset >= place.reset {
             (place.stats, place.cache, place.slabs) = (*stats, shard.stats(), shard.slab_classes());
@@ -294,7 +303,9 @@ impl Shared {
         self.conn_counts.total.store(0, Ordering::Relaxed);
         self.conn_counts.rejected.store(0, Ordering::Relaxed);
         self.conn_counts.listen_disabled.store(0, Ordering::Relaxed);
-        self.conn_counts.listen_disabled_us.store(0, Ordering::Relaxed);
+        self.conn_counts
+            .listen_disabled_us
+            .store(0, Ordering::Relaxed);
         lock(&self.prefixes.table).clear();
     }
 
@@ -310,7 +321,10 @@ impl Shared {
         lock(&self.conns).remove(&id);
     }
     pub(crate) fn connections(&self) -> Vec<(u64, Arc<ConnEntry>)> {
-        lock(&self.conns).iter().map(|(id, entry)| (*id, Arc::clone(entry))).collect()
+        lock(&self.conns)
+            .iter()
+            .map(|(id, entry)| (*id, Arc::clone(entry)))
+            .collect()
     }
 }
 
@@ -341,7 +355,10 @@ impl Cursor {
         let due = shared.flush_due.load(Ordering::Acquire);
         if due != 0 && shard.now() >= due {
             // Whoever comes first raises the generation for all.
-            let taken = shared.flush_due.compare_exchange(due, 0, Ordering::AcqRel, Ordering::Relaxed);
+            let taken =
+                shared
+                    .flush_due
+                    .compare_exchange(due, 0, Ordering::AcqRel, Ordering::Relaxed);
             if taken.is_ok() {
                 shared.flush_generation.fetch_add(1, Ordering::AcqRel);
             }
@@ -389,7 +406,9 @@ impl PrefixStats {
     }
     /// Counts a command by its key's prefix. Keys without the delimiter are not counted, as in memcached.
     pub(crate) fn record(&self, key: &[u8], touched: Touched) {
-        let Some(end) = memchr::memchr(self.delimiter, key) else { return };
+        let Some(end) = memchr::memchr(self.delimiter, key) else {
+            return;
+        };
         let mut table = lock(&self.table);
         if table.len() >= MAX_PREFIXES && !table.contains_key(&key[..end]) {
             return;
@@ -406,13 +425,22 @@ impl PrefixStats {
     }
     /// The answer of `stats detail dump`.
     pub(crate) fn dump(&self) -> Vec<u8> {
-        let mut rows: Vec<(Vec<u8>, Prefix)> = lock(&self.table).iter().map(|(k, v)| (k.clone(), *v)).collect();
+        let mut rows: Vec<(Vec<u8>, Prefix)> = lock(&self.table)
+            .iter()
+            .map(|(k, v)| (k.clone(), *v))
+            .collect();
         rows.sort_by(|a, b| a.0.cmp(&b.0));
         let mut out = Vec::new();
         for (name, p) in rows {
             out.extend_from_slice(b"PREFIX ");
             out.extend_from_slice(&name);
-            out.extend_from_slice(format!(" get {} hit {} set {} del {}\r\n", p.get, p.hit, p.set, p.del).as_bytes());
+            out.extend_from_slice(
+                format!(
+                    " get {} hit {} set {} del {}\r\n",
+                    p.get, p.hit, p.set, p.del
+                )
+                .as_bytes(),
+            );
         }
         out.extend_from_slice(b"END\r\n");
         out

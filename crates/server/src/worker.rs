@@ -22,7 +22,7 @@ mod mail; // messages from other workers
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use senko_cache::{Shard, ShardConfig};
 use senko_io::{Backend, Event, EventLoop, FlashFile, ListenerId, LoopConfig, SendBatch};
@@ -35,9 +35,9 @@ pub use conns::ConnKey;
 use conns::Conns;
 
 /// Longest wait for events: how late a tick, a delayed flush or another worker's counters may be.
-const TICK_MS: u64 = 100;
+const TICK: Duration = Duration::from_millis(100);
 /// How often connections are looked over for idle ones.
-const SWEEP_MS: u64 = 1000;
+const SWEEP: Duration = Duration::from_secs(1);
 
 /// What a worker is made from.
 #[derive(Debug)]
@@ -91,8 +91,9 @@ pub struct Worker {
     news: bool,
     /// Clock: Unix milliseconds, read once a round.
     now_ms: u64,
-    next_tick_ms: u64,
-    next_sweep_ms: u64,
+    /// Upkeep goes by the machine's own time: a driven clock may stand still.
+    next_tick: Instant,
+    next_sweep: Instant,
     /// Bytes held for connections, and how many may be.
     held: usize,
     pending: usize,
@@ -173,8 +174,8 @@ impl Worker {
             disk_moved: false,
             news: false,
             now_ms,
-            next_tick_ms: 0,
-            next_sweep_ms: 0,
+            next_tick: Instant::now(),
+            next_sweep: Instant::now(),
             held: 0,
             pending: config.pending,
             slow_pinned: 0,
@@ -206,7 +207,7 @@ impl Worker {
             } else if self.draining() {
                 drain::STEP
             } else {
-                Duration::from_millis(TICK_MS)
+                TICK
             };
             self.core
                 .ev
@@ -249,9 +250,10 @@ impl Worker {
     /// What follows the events of a round.
     fn round(&mut self) {
         self.run_queue();
-        let tick = self.now_ms >= self.next_tick_ms || self.now_ms + TICK_MS < self.next_tick_ms;
+        let now = Instant::now();
+        let tick = now >= self.next_tick;
         if tick {
-            self.next_tick_ms = self.now_ms + TICK_MS;
+            self.next_tick = now + TICK;
         }
         if tick || self.disk_moved {
             self.core.shard.tick(&mut self.core.ev);
@@ -280,7 +282,7 @@ impl Worker {
         self.enforce_bound();
         self.reopen_doors();
         if tick {
-            self.upkeep();
+            self.upkeep(now);
         }
         self.core.outbox.flush();
     }
@@ -314,7 +316,7 @@ impl Worker {
     }
 
     /// About ten times a second.
-    fn upkeep(&mut self) {
+    fn upkeep(&mut self, now: Instant) {
         let core = &mut self.core;
         core.cursor
             .catch_up(&core.shared, &mut core.shard, &mut core.stats);
@@ -327,8 +329,8 @@ impl Worker {
         };
         core.shared.publish(self.index, published);
         self.free_stuck_frames();
-        if self.now_ms >= self.next_sweep_ms || self.now_ms + SWEEP_MS < self.next_sweep_ms {
-            self.next_sweep_ms = self.now_ms + SWEEP_MS;
+        if now >= self.next_sweep {
+            self.next_sweep = now + SWEEP;
             self.kick_idle();
         }
     }

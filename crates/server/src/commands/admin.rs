@@ -96,7 +96,10 @@ fn memory_limit<Q: Queue>(ctx: &mut Ctx<'_, Q>, mib: Option<u32>) -> &'static st
         Some(1_000_000_001..) => "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes",
         Some(mib) => {
             let bytes = u64::from(mib) << 20;
-            if ctx.shard.set_dram_limit((bytes / ctx.shared.shards as u64) as usize) {
+            if ctx
+                .shard
+                .set_dram_limit((bytes / ctx.shared.shards as u64) as usize)
+            {
                 ctx.shared.set_dram_limit(bytes);
                 "OK"
             } else {
@@ -123,8 +126,15 @@ fn crawler<Q: Queue>(ctx: &mut Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Aske
             }
         }
         (b"crawl", Some(class), None) => {
-            let valid = class == b"all" || class.split(|&b| b == b',').all(|class| read_class(class).is_some());
-            if valid { "OK" } else { "BADCLASS invalid class id" }
+            let valid = class == b"all"
+                || class
+                    .split(|&b| b == b',')
+                    .all(|class| read_class(class).is_some());
+            if valid {
+                "OK"
+            } else {
+                "BADCLASS invalid class id"
+            }
         }
         (b"sleep" | b"tocrawl", Some(n), None) if read_u32(n).is_none() => BAD_FORMAT,
         (b"sleep" | b"tocrawl", Some(_), None) | (b"disable", None, None) => {
@@ -143,7 +153,10 @@ fn read_class(text: &[u8]) -> Option<u32> {
 }
 
 /// When a flush is due: `Ok(0)` now, else Unix seconds.
-pub(crate) fn parse_flush<Q: Queue>(ctx: &Ctx<'_, Q>, delay: Option<i64>) -> Result<u32, &'static str> {
+pub(crate) fn parse_flush<Q: Queue>(
+    ctx: &Ctx<'_, Q>,
+    delay: Option<i64>,
+) -> Result<u32, &'static str> {
     if ctx.shared.settings.no_flush_all {
         return Err("CLIENT_ERROR flush_all not allowed");
     }

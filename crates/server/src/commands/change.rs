@@ -43,7 +43,11 @@ pub(super) fn delete<Q: Queue>(
             status => head.error(&mut out.bytes, status, status.text()),
         },
         Form::Text { noreply: true } => {}
-        _ => out.line(if status == Status::Success { "DELETED" } else { "NOT_FOUND" }),
+        _ => out.line(if status == Status::Success {
+            "DELETED"
+        } else {
+            "NOT_FOUND"
+        }),
     }
     Outcome::Done
 }
@@ -129,7 +133,11 @@ pub(super) struct Delta {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Counted {
     /// The new value, and the item that holds it.
-    Now { value: u64, item: ItemRef, created: bool },
+    Now {
+        value: u64,
+        item: ItemRef,
+        created: bool,
+    },
     NotFound,
     NotNumeric,
     Exists,
@@ -185,22 +193,35 @@ fn add<Q: Queue>(ctx: &mut Ctx<'_, Q>, item: ItemRef, by: &Delta) -> Result<Coun
         text[at..at + take].copy_from_slice(&piece[..take]);
         at += take;
     });
-    let Some(old) = read_u64(&text[..len]) else { return Ok(Counted::NotNumeric) };
-    let value = if by.incr { old.wrapping_add(by.delta) } else { old.saturating_sub(by.delta) };
+    let Some(old) = read_u64(&text[..len]) else {
+        return Ok(Counted::NotNumeric);
+    };
+    let value = if by.incr {
+        old.wrapping_add(by.delta)
+    } else {
+        old.saturating_sub(by.delta)
+    };
     // A shorter number keeps the value's length, padded with spaces: memcached rewrites in place.
     let mut digits = [0; 20];
     let digits = decimal(value, &mut digits);
     let new_len = digits.len().max(len);
     text[..digits.len()].copy_from_slice(digits);
     text[digits.len()..new_len].fill(b' ');
-    match ctx.shard.rewrite(ctx.queue, item, &text[..new_len], by.unique) {
+    match ctx
+        .shard
+        .rewrite(ctx.queue, item, &text[..new_len], by.unique)
+    {
         Ok(item) => {
             if by.incr {
                 ctx.stats.incr_hits += 1;
             } else {
                 ctx.stats.decr_hits += 1;
             }
-            Ok(Counted::Now { value, item, created: false })
+            Ok(Counted::Now {
+                value,
+                item,
+                created: false,
+            })
         }
         Err(AllocError::Busy) => Err(Outcome::Busy),
         Err(_) => Ok(Counted::OutOfMemory),
@@ -216,11 +237,18 @@ fn create<Q: Queue>(
 ) -> Result<Counted, Outcome> {
     let mut room = [0; 20];
     let digits = decimal(value, &mut room);
-    match ctx.shard.alloc(ctx.queue, &req.key, 0, expiry, digits.len()) {
+    match ctx
+        .shard
+        .alloc(ctx.queue, &req.key, 0, expiry, digits.len())
+    {
         Ok(mut draft) => {
             ctx.shard.fill(&mut draft, digits);
             let item = ctx.shard.link(draft, unique);
-            Ok(Counted::Now { value, item, created: true })
+            Ok(Counted::Now {
+                value,
+                item,
+                created: true,
+            })
         }
         Err(AllocError::Busy) => Err(Outcome::Busy),
         Err(_) => Ok(Counted::OutOfMemory),
@@ -248,7 +276,9 @@ pub(super) fn arith<Q: Queue>(
                 out.bytes.extend_from_slice(b"\r\n");
             }
             Counted::NotFound => out.line("NOT_FOUND"),
-            Counted::NotNumeric => out.line("CLIENT_ERROR cannot increment or decrement non-numeric value"),
+            Counted::NotNumeric => {
+                out.line("CLIENT_ERROR cannot increment or decrement non-numeric value")
+            }
             // Only a unique that was given can differ, and the text commands take none.
             Counted::Exists | Counted::OutOfMemory => out.line("SERVER_ERROR out of memory"),
         },

@@ -18,7 +18,7 @@ pub(super) const MAX_CLASSES: u32 = 64;
 /// A part ends once its text is this long.
 const PART_BYTES: usize = 64 << 10;
 /// Index segments looked at between two looks at the part's length, and most of such steps a part.
-const SEGMENTS: usize = 256;
+const SEGMENTS: usize = 1;
 const STEPS: usize = 64;
 /// `stats cachedump` answers no more than this, as memcached.
 const CACHEDUMP_BYTES: usize = 2 << 20;
@@ -62,7 +62,15 @@ pub(crate) enum DumpStep {
 
 impl Dump {
     pub fn new(kind: DumpKind) -> Dump {
-        Dump { kind, shard: 0, cursor: 0, items: 0, bytes: 0, sizes: BTreeMap::new(), waiting: false }
+        Dump {
+            kind,
+            shard: 0,
+            cursor: 0,
+            items: 0,
+            bytes: 0,
+            sizes: BTreeMap::new(),
+            waiting: false,
+        }
     }
 
     /// What comes next; `me` is this worker's shard.
@@ -97,7 +105,9 @@ impl Dump {
             DumpKind::Metadump { .. } => out.extend_from_slice(body),
             DumpKind::Cachedump { limit, .. } => {
                 for line in body.split_inclusive(|&b| b == b'\n') {
-                    if (limit != 0 && self.items >= limit) || self.bytes + line.len() > CACHEDUMP_BYTES {
+                    if (limit != 0 && self.items >= limit)
+                        || self.bytes + line.len() > CACHEDUMP_BYTES
+                    {
                         self.bytes = CACHEDUMP_BYTES;
                         break;
                     }
@@ -149,7 +159,9 @@ fn part_request(kind: DumpKind, cursor: u64) -> Vec<u8> {
 /// Reads the internal command, without its line end.
 pub(crate) fn parse_part_request(line: &[u8]) -> Option<(DumpKind, u64)> {
     use crate::protocol::number::{read_u32, read_u64};
-    let [INTERNAL, code, rest @ ..] = line else { return None };
+    let [INTERNAL, code, rest @ ..] = line else {
+        return None;
+    };
     let mut tokens = crate::protocol::Tokens::new(rest);
     let class = read_u32(tokens.next()?)?;
     let cursor = read_u64(tokens.next()?)?;
@@ -181,7 +193,11 @@ pub(crate) fn dump_part<Q: Queue>(ctx: &mut Ctx<'_, Q>, kind: DumpKind, from: u6
                 DumpKind::Metadump { class } if wanted(class) => {
                     part.extend_from_slice(b"key=");
                     push_uri(&mut part, shard.key(item));
-                    let expiry = if meta.expiry == 0 { -1 } else { i64::from(meta.expiry) };
+                    let expiry = if meta.expiry == 0 {
+                        -1
+                    } else {
+                        i64::from(meta.expiry)
+                    };
                     let line = format!(
                         " exp={expiry} la={} cas={} fetch={} cls={} size={size}\n",
                         meta.last_access,
@@ -194,9 +210,15 @@ pub(crate) fn dump_part<Q: Queue>(ctx: &mut Ctx<'_, Q>, kind: DumpKind, from: u6
                 DumpKind::Cachedump { class, .. } if wanted(class) => {
                     part.extend_from_slice(b"ITEM ");
                     part.extend_from_slice(shard.key(item));
-                    part.extend_from_slice(format!(" [{} b; {} s]\r\n", meta.value_len, meta.expiry).as_bytes());
+                    part.extend_from_slice(
+                        format!(" [{} b; {} s]\r\n", meta.value_len, meta.expiry).as_bytes(),
+                    );
                 }
-                DumpKind::Sizes => *sizes.entry(size.next_multiple_of(32) as u32).or_insert(0u64) += 1,
+                DumpKind::Sizes => {
+                    *sizes
+                        .entry(size.next_multiple_of(32) as u32)
+                        .or_insert(0u64) += 1
+                }
                 _ => {}
             }
         });
@@ -214,8 +236,12 @@ pub(crate) fn dump_part<Q: Queue>(ctx: &mut Ctx<'_, Q>, kind: DumpKind, from: u6
 
 /// The number of the class whose chunks hold an item of `size` bytes; the largest for what is chained.
 pub(super) fn class_of(classes: &[SlabClassStats], size: usize) -> u32 {
-    let fits = classes.iter().filter(|class| class.chunk_size as usize >= size).min_by_key(|class| class.chunk_size);
-    fits.or(classes.iter().max_by_key(|class| class.chunk_size)).map_or(1, |class| class.id)
+    let fits = classes
+        .iter()
+        .filter(|class| class.chunk_size as usize >= size)
+        .min_by_key(|class| class.chunk_size);
+    fits.or(classes.iter().max_by_key(|class| class.chunk_size))
+        .map_or(1, |class| class.id)
 }
 
 /// Appends a key URI-encoded.
@@ -235,7 +261,11 @@ mod tests {
 
     #[test]
     fn part_requests_round_trip() {
-        for kind in [DumpKind::Metadump { class: 3 }, DumpKind::Cachedump { class: 9, limit: 0 }, DumpKind::Sizes] {
+        for kind in [
+            DumpKind::Metadump { class: 3 },
+            DumpKind::Cachedump { class: 9, limit: 0 },
+            DumpKind::Sizes,
+        ] {
             let request = part_request(kind, u64::MAX - 1);
             let line = request.strip_suffix(b"\r\n").expect("a whole line");
             assert_eq!(parse_part_request(line), Some((kind, u64::MAX - 1)));

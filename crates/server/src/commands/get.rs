@@ -49,7 +49,14 @@ pub(super) fn text<Q: Queue>(
     let counted = hint.is_some() && touch.is_none();
     match find(ctx, &req.key, hint) {
         Found::Flash(at) | Found::Header(_, at) => {
-            return Outcome::Fetch(at, if touch.is_some() { Want::Resident } else { Want::Answer });
+            return Outcome::Fetch(
+                at,
+                if touch.is_some() {
+                    Want::Resident
+                } else {
+                    Want::Answer
+                },
+            );
         }
         Found::Dram(item) => {
             if !counted {
@@ -74,7 +81,12 @@ pub(super) fn text<Q: Queue>(
         }
         Found::Answer(found) => {
             if cas {
-                value_line(&mut out.bytes, req.key.bytes, &found.meta, ctx.unique(found.meta.cas));
+                value_line(
+                    &mut out.bytes,
+                    req.key.bytes,
+                    &found.meta,
+                    ctx.unique(found.meta.cas),
+                );
                 push_flash_value(found, true, req.remote, out);
                 if last {
                     out.bytes.extend_from_slice(END);
@@ -121,7 +133,14 @@ fn value_line(out: &mut Vec<u8>, key: &[u8], meta: &Meta, unique: u64) {
 }
 
 /// Appends an item's value, with its line end if `crlf`.
-pub(super) fn push_value(shard: &mut Shard, item: ItemRef, meta: &Meta, crlf: bool, remote: bool, out: &mut Reply) {
+pub(super) fn push_value(
+    shard: &mut Shard,
+    item: ItemRef,
+    meta: &Meta,
+    crlf: bool,
+    remote: bool,
+    out: &mut Reply,
+) {
     if meta.value_len <= COPY_LIMIT || remote {
         shard.copy_value(item, &mut out.bytes);
         if crlf {
@@ -161,7 +180,9 @@ fn pin_answer(shard: &mut Shard, item: ItemRef, end: bool, out: &mut Reply) {
         return shard.copy_answer(item, end, &mut out.bytes);
     };
     let mut pins = pins.into_iter();
-    shard.answer_pieces(item, end, |piece| out.pinned(piece, pins.next().expect("one pin a piece")));
+    shard.answer_pieces(item, end, |piece| {
+        out.pinned(piece, pins.next().expect("one pin a piece"))
+    });
 }
 
 /// Pins an item once for each piece; `None` if it has as many pins as it can have.
@@ -209,7 +230,14 @@ pub(super) fn binary<Q: Queue>(
     let key: &[u8] = if with_key { req.key.bytes } else { &[] };
     match find(ctx, &req.key, hint) {
         Found::Flash(at) | Found::Header(_, at) => {
-            return Outcome::Fetch(at, if touch.is_some() { Want::Resident } else { Want::Answer });
+            return Outcome::Fetch(
+                at,
+                if touch.is_some() {
+                    Want::Resident
+                } else {
+                    Want::Answer
+                },
+            );
         }
         Found::Dram(item) => {
             if !counted {
@@ -219,20 +247,38 @@ pub(super) fn binary<Q: Queue>(
                 ctx.shard.set_expiry(item, expiry);
             }
             let meta = ctx.shard.meta(item);
-            binary_hit(&mut out.bytes, head, &meta, key, with_value, ctx.unique(meta.cas));
+            binary_hit(
+                &mut out.bytes,
+                head,
+                &meta,
+                key,
+                with_value,
+                ctx.unique(meta.cas),
+            );
             if with_value {
                 push_value(ctx.shard, item, &meta, false, req.remote, out);
             }
             count(ctx, req.key.bytes, touch.is_some(), true);
         }
         Found::Answer(found) => {
-            binary_hit(&mut out.bytes, head, &found.meta, key, with_value, ctx.unique(found.meta.cas));
+            binary_hit(
+                &mut out.bytes,
+                head,
+                &found.meta,
+                key,
+                with_value,
+                ctx.unique(found.meta.cas),
+            );
             push_flash_value(found, false, req.remote, out);
             count(ctx, req.key.bytes, false, true);
         }
         Found::OutOfMemory if touch.is_some() => {
             count(ctx, req.key.bytes, true, false);
-            head.error(&mut out.bytes, Status::OutOfMemory, Status::OutOfMemory.text());
+            head.error(
+                &mut out.bytes,
+                Status::OutOfMemory,
+                Status::OutOfMemory.text(),
+            );
         }
         Found::Absent | Found::OutOfMemory => {
             count(ctx, req.key.bytes, touch.is_some(), false);
@@ -248,9 +294,27 @@ pub(super) fn binary<Q: Queue>(
     Outcome::Done
 }
 
-fn binary_hit(out: &mut Vec<u8>, head: Head, meta: &Meta, key: &[u8], with_value: bool, unique: u64) {
-    let value = if with_value { meta.value_len as usize } else { 0 };
-    head.push(out, Status::Success, 4, key.len(), 4 + key.len() + value, unique);
+fn binary_hit(
+    out: &mut Vec<u8>,
+    head: Head,
+    meta: &Meta,
+    key: &[u8],
+    with_value: bool,
+    unique: u64,
+) {
+    let value = if with_value {
+        meta.value_len as usize
+    } else {
+        0
+    };
+    head.push(
+        out,
+        Status::Success,
+        4,
+        key.len(),
+        4 + key.len() + value,
+        unique,
+    );
     out.extend_from_slice(&meta.flags.to_be_bytes());
     out.extend_from_slice(key);
 }

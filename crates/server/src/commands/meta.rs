@@ -71,7 +71,13 @@ struct Line {
 
 impl Line {
     /// Writes the first line; what the flags change is in `self` afterwards.
-    fn write<Q: Queue>(&mut self, ctx: &Ctx<'_, Q>, req: &Request<'_>, flags: &Flags, out: &mut Vec<u8>) {
+    fn write<Q: Queue>(
+        &mut self,
+        ctx: &Ctx<'_, Q>,
+        req: &Request<'_>,
+        flags: &Flags,
+        out: &mut Vec<u8>,
+    ) {
         if flags.value {
             out.extend_from_slice(b"VA ");
             push_u64(out, u64::from(self.meta.value_len));
@@ -86,14 +92,20 @@ impl Line {
                 self.won = true;
             }
             b'R' => {
-                let soon = flags.recache.is_some_and(|recache| meta.expiry != 0 && meta.expiry < recache);
+                let soon = flags
+                    .recache
+                    .is_some_and(|recache| meta.expiry != 0 && meta.expiry < recache);
                 self.won |= soon && !meta.won && !self.created;
             }
             b's' => push_number(out, b's', u64::from(meta.value_len)),
             b't' => push_ttl(out, meta.expiry, self.now),
             b'c' => push_number(out, b'c', ctx.unique(meta.cas)),
             b'f' => push_number(out, b'f', u64::from(meta.flags)),
-            b'l' => push_number(out, b'l', u64::from(self.now.saturating_sub(meta.last_access))),
+            b'l' => push_number(
+                out,
+                b'l',
+                u64::from(self.now.saturating_sub(meta.last_access)),
+            ),
             b'h' => out.extend_from_slice(if meta.fetched { b" h1" } else { b" h0" }),
             _ => push_echo(out, flag, token, req.key.bytes, meta.binary_key),
         });
@@ -113,7 +125,9 @@ impl Line {
 
 /// Whether the reply of `mg` for this item would mark it, so that it has to be in DRAM.
 fn would_win(meta: &Meta, flags: &Flags) -> bool {
-    let soon = flags.recache.is_some_and(|recache| meta.expiry != 0 && meta.expiry < recache);
+    let soon = flags
+        .recache
+        .is_some_and(|recache| meta.expiry != 0 && meta.expiry < recache);
     !meta.won && (meta.stale || soon)
 }
 
@@ -140,9 +154,21 @@ pub(super) fn get<Q: Queue>(
         Found::Flash(at) => return Outcome::Fetch(at, want),
         Found::Header(meta, at) => {
             if want != Want::Header || would_win(&meta, flags) {
-                return Outcome::Fetch(at, if want == Want::Header { Want::Resident } else { want });
+                return Outcome::Fetch(
+                    at,
+                    if want == Want::Header {
+                        Want::Resident
+                    } else {
+                        want
+                    },
+                );
             }
-            let mut line = Line { meta, now: ctx.shard.now(), created: false, won: false };
+            let mut line = Line {
+                meta,
+                now: ctx.shard.now(),
+                created: false,
+                won: false,
+            };
             line.write(ctx, req, flags, &mut out.bytes);
             value::count(ctx, req.key.bytes, false, true);
         }
@@ -176,7 +202,9 @@ fn miss<Q: Queue>(ctx: &mut Ctx<'_, Q>, req: &Request<'_>, flags: &Flags, out: &
         return;
     }
     out.bytes.extend_from_slice(b"EN");
-    each_flag(req.text, |flag, token| push_echo(&mut out.bytes, flag, token, req.key.bytes, flags.base64));
+    each_flag(req.text, |flag, token| {
+        push_echo(&mut out.bytes, flag, token, req.key.bytes, flags.base64)
+    });
     out.bytes.extend_from_slice(b"\r\n");
 }
 
@@ -202,7 +230,12 @@ fn dram_hit<Q: Queue>(
     out: &mut Reply,
 ) {
     let old = ctx.shard.meta(item);
-    let mut line = Line { meta: old, now: ctx.shard.now(), created, won: false };
+    let mut line = Line {
+        meta: old,
+        now: ctx.shard.now(),
+        created,
+        won: false,
+    };
     line.write(ctx, req, flags, &mut out.bytes);
     let new = line.meta;
     if flags.value {
@@ -234,7 +267,12 @@ fn flash_hit<Q: Queue>(
             _ => Outcome::Busy,
         };
     }
-    let mut line = Line { meta: found.meta, now: ctx.shard.now(), created: false, won: false };
+    let mut line = Line {
+        meta: found.meta,
+        now: ctx.shard.now(),
+        created: false,
+        won: false,
+    };
     line.write(ctx, req, flags, &mut out.bytes);
     if flags.value {
         value::push_flash_value(found, true, req.remote, out);
@@ -289,7 +327,9 @@ pub(super) fn delete<Q: Queue>(
         return Outcome::Done;
     }
     out.bytes.extend_from_slice(code.as_bytes());
-    each_flag(req.text, |flag, token| push_echo(&mut out.bytes, flag, token, req.key.bytes, flags.base64));
+    each_flag(req.text, |flag, token| {
+        push_echo(&mut out.bytes, flag, token, req.key.bytes, flags.base64)
+    });
     out.bytes.extend_from_slice(b"\r\n");
     Outcome::Done
 }
@@ -322,13 +362,19 @@ fn mark<Q: Queue>(
         Found::Absent => return Ok(Status::NotFound),
     };
     let old = ctx.shard.meta(item);
-    if flags.compare.is_some_and(|unique| unique != ctx.unique(old.cas)) {
+    if flags
+        .compare
+        .is_some_and(|unique| unique != ctx.unique(old.cas))
+    {
         return Ok(Status::Exists);
     }
     if flags.remove_value {
         // A tombstone takes the item's place: no value, and only the flags and expiry that the command gives.
         let expiry = flags.ttl.unwrap_or(0);
-        let mut draft = match ctx.shard.alloc(ctx.queue, &req.key, flags.client_flags, expiry, 0) {
+        let mut draft = match ctx
+            .shard
+            .alloc(ctx.queue, &req.key, flags.client_flags, expiry, 0)
+        {
             Ok(draft) => draft,
             Err(AllocError::Busy) => return Err(Outcome::Busy),
             Err(_) => return Ok(Status::OutOfMemory),
@@ -369,7 +415,11 @@ pub(super) fn arith<Q: Queue>(
         Err(outcome) => return outcome,
     };
     let code = match counted {
-        Counted::Now { value, item, created } => {
+        Counted::Now {
+            value,
+            item,
+            created,
+        } => {
             counted_line(ctx, req, flags, value, item, created, out);
             return Outcome::Done;
         }
@@ -385,7 +435,9 @@ pub(super) fn arith<Q: Queue>(
         Counted::Exists => "EX",
     };
     out.bytes.extend_from_slice(code.as_bytes());
-    each_flag(req.text, |flag, token| push_echo(&mut out.bytes, flag, token, req.key.bytes, flags.base64));
+    each_flag(req.text, |flag, token| {
+        push_echo(&mut out.bytes, flag, token, req.key.bytes, flags.base64)
+    });
     out.bytes.extend_from_slice(b"\r\n");
     Outcome::Done
 }
@@ -460,7 +512,11 @@ pub(super) fn debug<Q: Queue>(
     } else {
         out.bytes.extend_from_slice(req.key.bytes);
     }
-    let expiry = if meta.expiry == 0 { -1 } else { i64::from(now) - i64::from(meta.expiry) };
+    let expiry = if meta.expiry == 0 {
+        -1
+    } else {
+        i64::from(now) - i64::from(meta.expiry)
+    };
     let size = ctx.shard.footprint(item);
     let class = super::dump::class_of(&ctx.shard.slab_classes(), size);
     let line = format!(

@@ -26,7 +26,9 @@ use senko_cache::{Draft, Fetched, FlashItem, FlashRef, ItemRef, Key, Lookup, Met
 use senko_io::Queue;
 
 pub(crate) use admin::{Asked, admin, flush_all, parse_flush};
-pub(crate) use dump::{Dump, DumpKind, DumpStep, INTERNAL, SHOW_COUNTERS, dump_part, parse_part_request};
+pub(crate) use dump::{
+    Dump, DumpKind, DumpStep, INTERNAL, SHOW_COUNTERS, dump_part, parse_part_request,
+};
 pub(crate) use stats::{binary_stats, text_stats};
 pub(crate) use store::bad_chunk;
 
@@ -63,7 +65,12 @@ pub(crate) enum Op {
     /// Its new value was refused: remove the key (if `forget`), then say why.
     Refuse { large: bool, forget: bool },
     /// Count up or down.
-    Arith { incr: bool, delta: u64, compare: u64, initial: Option<(u64, u32)> },
+    Arith {
+        incr: bool,
+        delta: u64,
+        compare: u64,
+        initial: Option<(u64, u32)>,
+    },
     /// A new expiry.
     Touch { expiry: u32 },
     /// `mg`.
@@ -84,7 +91,10 @@ impl Op {
         match self {
             Op::Get { touch, .. } => touch.is_some(),
             Op::MetaGet(flags) => {
-                flags.ttl.is_some() || flags.vivify.is_some() || flags.recache.is_some() || flags.history
+                flags.ttl.is_some()
+                    || flags.vivify.is_some()
+                    || flags.recache.is_some()
+                    || flags.history
             }
             Op::MetaDebug { .. } => false,
             _ => true,
@@ -173,16 +183,35 @@ pub(crate) fn run<Q: Queue>(
     out: &mut Reply,
 ) -> Outcome {
     match req.op {
-        Op::Get { touch, extended, last } => match req.form {
+        Op::Get {
+            touch,
+            extended,
+            last,
+        } => match req.form {
             Form::Binary(head) => get::binary(ctx, req, head, touch, extended, last, hint, out),
             _ => get::text(ctx, req, touch, extended, last, hint, out),
         },
         Op::Store { .. } | Op::MetaStore { .. } => store::run(ctx, req, draft, hint, out),
         Op::Delete { compare } => change::delete(ctx, req, compare, hint, out),
         Op::Refuse { large, forget } => store::refuse(ctx, req, large, forget, hint, out),
-        Op::Arith { incr, delta, compare, initial } => {
-            change::arith(ctx, req, change::Delta { incr, delta, compare, initial, unique: None }, hint, out)
-        }
+        Op::Arith {
+            incr,
+            delta,
+            compare,
+            initial,
+        } => change::arith(
+            ctx,
+            req,
+            change::Delta {
+                incr,
+                delta,
+                compare,
+                initial,
+                unique: None,
+            },
+            hint,
+            out,
+        ),
         Op::Touch { expiry } => change::touch(ctx, req, expiry, hint, out),
         Op::MetaGet(flags) => meta::get(ctx, req, &flags, hint, out),
         Op::MetaDelete(flags) => meta::delete(ctx, req, &flags, hint, out),

@@ -34,7 +34,14 @@ impl Sink<'_> {
             Sink::Text(out) => out.extend_from_slice(format!("STAT {name} {value}\r\n").as_bytes()),
             Sink::Binary(out, head) => {
                 let value = value.to_string();
-                head.push(out, Status::Success, 0, name.len(), name.len() + value.len(), 0);
+                head.push(
+                    out,
+                    Status::Success,
+                    0,
+                    name.len(),
+                    name.len() + value.len(),
+                    0,
+                );
                 out.extend_from_slice(name.as_bytes());
                 out.extend_from_slice(value.as_bytes());
             }
@@ -49,7 +56,11 @@ impl Sink<'_> {
 }
 
 /// Runs the text command; a section that has to walk over all items is returned.
-pub(crate) fn text_stats<Q: Queue>(ctx: &mut Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Option<DumpKind> {
+pub(crate) fn text_stats<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    rest: &[u8],
+    out: &mut Reply,
+) -> Option<DumpKind> {
     let mut tokens = Tokens::new(rest);
     let section = tokens.next().unwrap_or(&[]);
     let mut sink = Sink::Text(&mut out.bytes);
@@ -76,13 +87,21 @@ pub(crate) fn text_stats<Q: Queue>(ctx: &mut Ctx<'_, Q>, rest: &[u8], out: &mut 
 }
 
 /// Runs the binary command.
-pub(crate) fn binary_stats<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &[u8], head: Head, out: &mut Vec<u8>) {
+pub(crate) fn binary_stats<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    key: &[u8],
+    head: Head,
+    out: &mut Vec<u8>,
+) {
     let mut sink = Sink::Binary(out, head);
     match key {
         b"reset" => reset(ctx),
         b"detail on" => ctx.shared.prefixes.set(true),
         b"detail off" => ctx.shared.prefixes.set(false),
-        b"detail dump" => sink.stat("detailed", String::from_utf8_lossy(&ctx.shared.prefixes.dump())),
+        b"detail dump" => sink.stat(
+            "detailed",
+            String::from_utf8_lossy(&ctx.shared.prefixes.dump()),
+        ),
         // A histogram of all items is served in text only.
         b"sizes" => sink.stat("sizes_status", "disabled"),
         _ => {
@@ -96,7 +115,12 @@ pub(crate) fn binary_stats<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &[u8], head: Hea
 }
 
 /// Writes a section; false if there is none of that name.
-fn section_of<Q: Queue>(ctx: &mut Ctx<'_, Q>, name: &[u8], text: bool, sink: &mut Sink<'_>) -> bool {
+fn section_of<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    name: &[u8],
+    text: bool,
+    sink: &mut Sink<'_>,
+) -> bool {
     match name {
         b"" => general(ctx, sink),
         b"settings" => settings(ctx, sink),
@@ -124,7 +148,11 @@ fn detail<Q: Queue>(ctx: &mut Ctx<'_, Q>, what: &[u8], out: &mut Reply) {
     }
 }
 
-fn cachedump<Q: Queue>(ctx: &mut Ctx<'_, Q>, mut tokens: Tokens<'_>, out: &mut Reply) -> Option<DumpKind> {
+fn cachedump<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    mut tokens: Tokens<'_>,
+    out: &mut Reply,
+) -> Option<DumpKind> {
     if ctx.shared.settings.no_dump {
         out.line("CLIENT_ERROR stats cachedump not allowed");
         return None;
@@ -171,14 +199,28 @@ struct Totals {
 }
 
 fn totals<Q: Queue>(ctx: &Ctx<'_, Q>) -> Totals {
-    let mut sum = Totals { stats: *ctx.stats, cache: ctx.shard.stats(), disk: DiskStats::default() };
+    let mut sum = Totals {
+        stats: *ctx.stats,
+        cache: ctx.shard.stats(),
+        disk: DiskStats::default(),
+    };
     ctx.shared.for_others(ctx.me, |other| {
         sum.stats.add(&other.stats);
         add_cache(&mut sum.cache, &other.cache);
     });
     // The devices' counters are the event loop's: this worker's own are as old as its last publication, too.
-    ctx.shared.for_others(usize::MAX, |any| sum.disk.merge(&any.disk));
+    ctx.shared
+        .for_others(usize::MAX, |any| sum.disk.merge(&any.disk));
     sum
+}
+
+/// Bytes for items, as they were asked for: by `cache_memlimit`, by `-m`, or what `--memory` leaves for them.
+fn memory_limit<Q: Queue>(ctx: &Ctx<'_, Q>, cache: &CacheStats) -> u64 {
+    match (ctx.shared.dram_limit(), ctx.shared.settings.item_memory) {
+        (0, Some(bytes)) => bytes,
+        (0, None) => cache.dram_limit,
+        (bytes, _) => bytes,
+    }
 }
 
 /// User and system time of the process, in seconds with six decimals.
@@ -187,9 +229,17 @@ fn cpu_times() -> (String, String) {
     const TICKS: u64 = 100;
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The second field is the program's name in parentheses, which may hold spaces.
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or("")
+        .split_whitespace()
+        .collect();
     let seconds = |field: usize| {
-        let ticks: u64 = fields.get(field).and_then(|text| text.parse().ok()).unwrap_or(0);
+        let ticks: u64 = fields
+            .get(field)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0);
         format!("{}.{:02}0000", ticks / TICKS, ticks % TICKS)
     };
     (seconds(11), seconds(12))
@@ -241,10 +291,13 @@ fn general<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("idle_kicks", stats.idle_kicks);
     sink.stat("bytes_read", stats.bytes_read);
     sink.stat("bytes_written", stats.bytes_written);
-    sink.stat("limit_maxbytes", cache.dram_limit);
+    sink.stat("limit_maxbytes", memory_limit(ctx, &cache));
     sink.stat("accepting_conns", counts.accepting.load(Relaxed));
     sink.stat("listen_disabled_num", counts.listen_disabled.load(Relaxed));
-    sink.stat("time_in_listen_disabled_us", counts.listen_disabled_us.load(Relaxed));
+    sink.stat(
+        "time_in_listen_disabled_us",
+        counts.listen_disabled_us.load(Relaxed),
+    );
     sink.stat("threads", shared.shards);
     sink.stat("conn_yields", stats.conn_yields);
     sink.stat("hash_bytes", cache.index_bytes);
@@ -309,18 +362,27 @@ fn flash(stats: &ThreadStats, cache: &CacheStats, disk: &DiskStats, sink: &mut S
     sink.stat("flash_written_bytes", cache.device_write_bytes);
     // Bytes that reached the device for each byte that was worth keeping.
     let amplification = cache.device_write_bytes as f64 / cache.admitted_bytes.max(1) as f64;
-    sink.stat("flash_write_amplification", format_args!("{amplification:.3}"));
+    sink.stat(
+        "flash_write_amplification",
+        format_args!("{amplification:.3}"),
+    );
     for (op, word) in [(Op::Read, "reads"), (Op::Write, "writes")] {
         for (purpose, name) in PURPOSES {
             let count = disk.get(purpose, op);
             if count.ops > 0 {
                 sink.stat(&format!("flash_device_{word}_{name}"), count.ops);
-                sink.stat(&format!("flash_device_{word}_{name}_bytes"), count.pages * PAGE_SIZE as u64);
+                sink.stat(
+                    &format!("flash_device_{word}_{name}_bytes"),
+                    count.pages * PAGE_SIZE as u64,
+                );
             }
         }
         let total = disk.total(op);
         sink.stat(&format!("flash_device_{word}"), total.ops);
-        sink.stat(&format!("flash_device_{word}_bytes"), total.pages * PAGE_SIZE as u64);
+        sink.stat(
+            &format!("flash_device_{word}_bytes"),
+            total.pages * PAGE_SIZE as u64,
+        );
         sink.stat(&format!("flash_device_{word}_errors"), total.errors);
     }
     sink.stat("flash_device_flushes", disk.total(Op::Flush).ops);
@@ -333,14 +395,17 @@ fn yes(on: bool) -> &'static str {
 fn settings<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     let shared = ctx.shared;
     let set = &shared.settings;
-    let limit = totals(ctx).cache.dram_limit;
+    let limit = memory_limit(ctx, &totals(ctx).cache);
     let interface = match set.listen.first() {
         Some(address) if !address.ip().is_unspecified() => address.ip().to_string(),
         _ => "NULL".to_owned(),
     };
     sink.stat("maxbytes", limit);
     sink.stat("maxconns", set.max_connections);
-    sink.stat("tcpport", set.listen.first().map_or(0, std::net::SocketAddr::port));
+    sink.stat(
+        "tcpport",
+        set.listen.first().map_or(0, std::net::SocketAddr::port),
+    );
     sink.stat("udpport", 0);
     sink.stat("inter", interface);
     sink.stat("verbosity", shared.verbosity());
@@ -353,7 +418,10 @@ fn settings<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("umask", format_args!("{:o}", set.unix_mask));
     sink.stat("shutdown_command", yes(set.allow_shutdown));
     sink.stat("num_threads", set.threads);
-    sink.stat("stat_key_prefix", char::from(set.prefix_delimiter.unwrap_or(b':')));
+    sink.stat(
+        "stat_key_prefix",
+        char::from(set.prefix_delimiter.unwrap_or(b':')),
+    );
     sink.stat("detail_enabled", yes(shared.prefixes.is_on()));
     sink.stat("reqs_per_event", set.requests_per_turn);
     sink.stat("cas_enabled", yes(!set.no_cas));
@@ -377,26 +445,40 @@ fn settings<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("track_sizes", "yes");
     sink.stat("ssl_enabled", "no");
     sink.stat("senko_memory", set.memory);
-    sink.stat("senko_policy", match set.policy {
-        PolicyKind::Lru => "lru",
-        PolicyKind::S3Fifo => "s3-fifo",
-    });
+    sink.stat(
+        "senko_policy",
+        match set.policy {
+            PolicyKind::Lru => "lru",
+            PolicyKind::S3Fifo => "s3-fifo",
+        },
+    );
     for flash in &set.flash {
-        sink.stat("senko_flash", format_args!("{}:{}", flash.path.display(), flash.bytes));
+        sink.stat(
+            "senko_flash",
+            format_args!("{}:{}", flash.path.display(), flash.bytes),
+        );
     }
     match set.admission.rule {
         AdmissionRule::All => sink.stat("senko_admission", "all"),
         AdmissionRule::Fetched => sink.stat("senko_admission", "fetched"),
-        AdmissionRule::Random(percent) => sink.stat("senko_admission", format_args!("random {percent}%")),
+        AdmissionRule::Random(percent) => {
+            sink.stat("senko_admission", format_args!("random {percent}%"))
+        }
     }
-    let budget = set.admission.budget.map_or(0, |budget| budget.bytes_per_second);
+    let budget = set
+        .admission
+        .budget
+        .map_or(0, |budget| budget.bytes_per_second);
     sink.stat("senko_flash_write_budget", budget);
     sink.stat("senko_promote_after", set.promote_after);
     sink.stat("senko_reinsert", yes(set.reinsert));
-    sink.stat("senko_transfer", match set.transfer {
-        Transfer::Direct => "direct",
-        Transfer::Sendfile => "sendfile",
-    });
+    sink.stat(
+        "senko_transfer",
+        match set.transfer {
+            Transfer::Direct => "direct",
+            Transfer::Sendfile => "sendfile",
+        },
+    );
 }
 
 /// The classes of all shards, by number.
@@ -418,7 +500,8 @@ fn classes<Q: Queue>(ctx: &Ctx<'_, Q>) -> BTreeMap<u32, SlabClassStats> {
         place.out_of_memory += class.out_of_memory;
     };
     ctx.shard.slab_classes().iter().for_each(&mut add);
-    ctx.shared.for_others(ctx.me, |other| other.slabs.iter().for_each(&mut add));
+    ctx.shared
+        .for_others(ctx.me, |other| other.slabs.iter().for_each(&mut add));
     sum
 }
 
@@ -429,7 +512,10 @@ fn items<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
         }
         sink.stat(&format!("items:{id}:number"), class.items);
         sink.stat(&format!("items:{id}:age"), class.age);
-        sink.stat(&format!("items:{id}:mem_requested"), u64::from(class.used_chunks) * u64::from(class.chunk_size));
+        sink.stat(
+            &format!("items:{id}:mem_requested"),
+            u64::from(class.used_chunks) * u64::from(class.chunk_size),
+        );
         sink.stat(&format!("items:{id}:evicted"), class.evicted);
         sink.stat(&format!("items:{id}:outofmemory"), class.out_of_memory);
     }
@@ -473,6 +559,9 @@ fn conns<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
             "conn_read"
         };
         sink.stat(&format!("{id}:state"), state);
-        sink.stat(&format!("{id}:secs_since_last_cmd"), now.saturating_sub(entry.last_command.load(Relaxed)));
+        sink.stat(
+            &format!("{id}:secs_since_last_cmd"),
+            now.saturating_sub(entry.last_command.load(Relaxed)),
+        );
     }
 }

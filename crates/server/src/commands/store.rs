@@ -56,12 +56,21 @@ pub(super) fn run<Q: Queue>(
             };
             (rules, Some(flags))
         }
-        Op::Store { mode, compare } => {
-            (Rules { mode, compare, accept_older: false, unique: None, vivify: false }, None)
-        }
+        Op::Store { mode, compare } => (
+            Rules {
+                mode,
+                compare,
+                accept_older: false,
+                unique: None,
+                vivify: false,
+            },
+            None,
+        ),
         _ => unreachable!("only storage commands come here"),
     };
-    let len = draft.as_ref().map_or(0, |draft| ctx.shard.draft_meta(draft).value_len);
+    let len = draft
+        .as_ref()
+        .map_or(0, |draft| ctx.shard.draft_meta(draft).value_len);
     let stored = match apply(ctx, req, &rules, draft, hint) {
         Ok(stored) => stored,
         Err(outcome) => return outcome,
@@ -107,11 +116,22 @@ fn apply<Q: Queue>(
     }
     let joins = matches!(rules.mode, StoreMode::Append | StoreMode::Prepend);
     let old = match find(ctx, &req.key, hint) {
-        Found::Flash(at) => return Err(Outcome::Fetch(at, if joins { Want::Resident } else { Want::Header })),
+        Found::Flash(at) => {
+            return Err(Outcome::Fetch(
+                at,
+                if joins { Want::Resident } else { Want::Header },
+            ));
+        }
         Found::Header(_, at) if joins => return Err(Outcome::Fetch(at, Want::Resident)),
         Found::Header(meta, _) => Some(Old { meta, item: None }),
-        Found::Answer(found) => Some(Old { meta: found.meta, item: None }),
-        Found::Dram(item) => Some(Old { meta: ctx.shard.meta(item), item: Some(item) }),
+        Found::Answer(found) => Some(Old {
+            meta: found.meta,
+            item: None,
+        }),
+        Found::Dram(item) => Some(Old {
+            meta: ctx.shard.meta(item),
+            item: Some(item),
+        }),
         Found::OutOfMemory => return Ok(Ended::Refused),
         Found::Absent => None,
     };
@@ -127,7 +147,9 @@ fn apply<Q: Queue>(
     };
     let cas = ctx.unique(old.meta.cas);
     let matches = compare.map(|unique| unique == cas);
-    let older = rules.accept_older && rules.mode == StoreMode::Cas && compare.is_some_and(|unique| unique < cas);
+    let older = rules.accept_older
+        && rules.mode == StoreMode::Cas
+        && compare.is_some_and(|unique| unique < cas);
     match matches {
         Some(true) => ctx.stats.cas_hits += 1,
         Some(false) if !older => ctx.stats.cas_badval += 1,
@@ -158,7 +180,10 @@ fn link<Q: Queue>(ctx: &mut Ctx<'_, Q>, rules: &Rules, draft: &mut Option<Draft>
     let draft = draft.take().expect("a storage command brings its draft");
     let item = ctx.shard.link(draft, rules.unique);
     let meta = ctx.shard.meta(item);
-    Ended::Well { cas: ctx.unique(meta.cas), len: meta.value_len }
+    Ended::Well {
+        cas: ctx.unique(meta.cas),
+        len: meta.value_len,
+    }
 }
 
 fn join<Q: Queue>(
@@ -168,14 +193,21 @@ fn join<Q: Queue>(
     draft: &mut Option<Draft>,
 ) -> Result<Ended, Outcome> {
     let part = draft.take().expect("a storage command brings its draft");
-    match ctx.shard.concat(ctx.queue, old, part, rules.mode == StoreMode::Append) {
+    match ctx
+        .shard
+        .concat(ctx.queue, old, part, rules.mode == StoreMode::Append)
+    {
         Ok(whole) => {
             *draft = Some(whole);
             Ok(link(ctx, rules, draft))
         }
         Err((error, part)) => {
             *draft = part;
-            if error == AllocError::Busy { Err(Outcome::Busy) } else { Ok(Ended::Refused) }
+            if error == AllocError::Busy {
+                Err(Outcome::Busy)
+            } else {
+                Ok(Ended::Refused)
+            }
         }
     }
 }
@@ -234,8 +266,14 @@ pub(super) fn refuse<Q: Queue>(
         ctx.stats.store_no_memory += 1;
     }
     match req.form {
-        Form::Binary(head) if large => head.error(&mut out.bytes, Status::TooLarge, Status::TooLarge.text()),
-        Form::Binary(head) => head.error(&mut out.bytes, Status::OutOfMemory, "Out of memory allocating item"),
+        Form::Binary(head) if large => {
+            head.error(&mut out.bytes, Status::TooLarge, Status::TooLarge.text())
+        }
+        Form::Binary(head) => head.error(
+            &mut out.bytes,
+            Status::OutOfMemory,
+            "Out of memory allocating item",
+        ),
         Form::Text { noreply: true } => {}
         _ if large => out.line("SERVER_ERROR object too large for cache"),
         _ => out.line("SERVER_ERROR out of memory storing object"),

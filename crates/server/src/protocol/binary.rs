@@ -194,7 +194,11 @@ impl Header {
             Kind::Verbosity => !key && extras == 4 && !value,
             Kind::Touch | Kind::GetTouch { .. } => key && extras == 4 && !value,
             // Listing the mechanisms takes nothing; the other two take a mechanism's name.
-            Kind::Sasl => extras == 0 && (self.opcode != 0x20 || (!key && !value)) && (self.opcode == 0x20 || key),
+            Kind::Sasl => {
+                extras == 0
+                    && (self.opcode != 0x20 || (!key && !value))
+                    && (self.opcode == 0x20 || key)
+            }
             Kind::Unknown => true,
         }
     }
@@ -223,7 +227,15 @@ pub struct Head {
 
 impl Head {
     /// Appends a reply header.
-    pub fn push(&self, out: &mut Vec<u8>, status: Status, extras: usize, key: usize, body: usize, cas: u64) {
+    pub fn push(
+        &self,
+        out: &mut Vec<u8>,
+        status: Status,
+        extras: usize,
+        key: usize,
+        body: usize,
+        cas: u64,
+    ) {
         let mut b = [0u8; HEADER];
         b[0] = REPLY;
         b[1] = self.opcode;
@@ -259,14 +271,29 @@ mod tests {
     #[test]
     fn lengths() {
         assert_eq!(header(0, 3, 0, 3).map(|h| h.value_len), Ok(0));
-        assert!(matches!(header(0, 4, 0, 2), Err(Broken::Answer(_, Status::UnknownCommand))));
-        assert!(matches!(header(0, 0, 0, 0), Err(Broken::Answer(_, Status::Invalid))));
-        assert!(matches!(header(0, 251, 0, 251), Err(Broken::Answer(_, Status::Invalid))));
+        assert!(matches!(
+            header(0, 4, 0, 2),
+            Err(Broken::Answer(_, Status::UnknownCommand))
+        ));
+        assert!(matches!(
+            header(0, 0, 0, 0),
+            Err(Broken::Answer(_, Status::Invalid))
+        ));
+        assert!(matches!(
+            header(0, 251, 0, 251),
+            Err(Broken::Answer(_, Status::Invalid))
+        ));
         assert_eq!(header(1, 3, 8, 20).map(|h| h.value_len), Ok(9));
-        assert!(matches!(header(1, 3, 0, 20), Err(Broken::Answer(_, Status::Invalid))));
+        assert!(matches!(
+            header(1, 3, 0, 20),
+            Err(Broken::Answer(_, Status::Invalid))
+        ));
         assert_eq!(header(0x60, 1, 0, 2).map(|h| h.kind), Ok(Kind::Unknown));
         assert_eq!(header(0x20, 0, 0, 0).map(|h| h.kind), Ok(Kind::Sasl));
-        assert!(matches!(header(0x21, 0, 0, 0), Err(Broken::Answer(_, Status::Invalid))));
+        assert!(matches!(
+            header(0x21, 0, 0, 0),
+            Err(Broken::Answer(_, Status::Invalid))
+        ));
         assert_eq!(Header::read(&[0; HEADER]), Err(Broken::Magic));
     }
 }

@@ -35,7 +35,10 @@ pub struct Refusal {
 
 impl Refusal {
     const fn loud(text: &'static str) -> Refusal {
-        Refusal { text, silent: false }
+        Refusal {
+            text,
+            silent: false,
+        }
     }
 }
 
@@ -152,7 +155,10 @@ struct Args<'a> {
 
 impl<'a> Args<'a> {
     fn new(rest: &'a [u8]) -> Args<'a> {
-        let mut args = Args { list: [&[]; MAX_ARGS], count: 0 };
+        let mut args = Args {
+            list: [&[]; MAX_ARGS],
+            count: 0,
+        };
         for token in Tokens::new(rest).take(MAX_ARGS + 1) {
             if let Some(place) = args.list.get_mut(args.count) {
                 *place = token;
@@ -163,7 +169,11 @@ impl<'a> Args<'a> {
     }
     /// The count must lie between these.
     fn want(self, least: usize, most: usize) -> Result<Args<'a>, Refusal> {
-        if (least..=most).contains(&self.count) { Ok(self) } else { Err(Refusal::loud(ERROR)) }
+        if (least..=most).contains(&self.count) {
+            Ok(self)
+        } else {
+            Err(Refusal::loud(ERROR))
+        }
     }
     /// Whether the last argument is `noreply`.
     fn noreply(&self) -> bool {
@@ -181,7 +191,10 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
         b"gets" => get(rest, true, false),
         b"set" => store(StoreMode::Set, rest),
         [b'm', which] => match which {
-            b'g' | b's' | b'd' | b'a' | b'e' | b'n' => Ok(Line::Meta { which: *which, rest }),
+            b'g' | b's' | b'd' | b'a' | b'e' | b'n' => Ok(Line::Meta {
+                which: *which,
+                rest,
+            }),
             _ => Err(Refusal::loud(ERROR)),
         },
         b"gat" => get(rest, false, true),
@@ -215,20 +228,28 @@ fn get(rest: &[u8], cas: bool, touch: bool) -> Result<Line<'_>, Refusal> {
     let mut exptime = None;
     if touch {
         let first = tokens.next().ok_or(Refusal::loud(ERROR))?;
-        exptime = Some(read_i32(first).ok_or(Refusal::loud("CLIENT_ERROR invalid exptime argument"))?);
+        exptime =
+            Some(read_i32(first).ok_or(Refusal::loud("CLIENT_ERROR invalid exptime argument"))?);
     }
     let keys = tokens.rest();
     if exptime.is_none() && tokens.next().is_none() {
         return Err(Refusal::loud(ERROR));
     }
-    Ok(Line::Get { cas, touch: exptime, keys })
+    Ok(Line::Get {
+        cas,
+        touch: exptime,
+        keys,
+    })
 }
 
 fn store(mode: StoreMode, rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let fixed = if mode == StoreMode::Cas { 5 } else { 4 };
     let args = Args::new(rest).want(fixed, fixed + 1)?;
     let noreply = args.noreply();
-    let bad = Refusal { text: BAD_FORMAT, silent: noreply };
+    let bad = Refusal {
+        text: BAD_FORMAT,
+        silent: noreply,
+    };
     let key = args.list[0];
     if key.len() > MAX_KEY {
         return Err(bad);
@@ -236,8 +257,20 @@ fn store(mode: StoreMode, rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let flags = read_u32(args.list[1]).ok_or(bad)?;
     let exptime = read_i32(args.list[2]).ok_or(bad)?;
     let len = read_length(args.list[3]).ok_or(bad)?;
-    let unique = if mode == StoreMode::Cas { read_u64(args.list[4]).ok_or(bad)? } else { 0 };
-    Ok(Line::Store { mode, key, flags, exptime, len, unique, noreply })
+    let unique = if mode == StoreMode::Cas {
+        read_u64(args.list[4]).ok_or(bad)?
+    } else {
+        0
+    };
+    Ok(Line::Store {
+        mode,
+        key,
+        flags,
+        exptime,
+        len,
+        unique,
+        noreply,
+    })
 }
 
 fn arith(incr: bool, rest: &[u8]) -> Result<Line<'_>, Refusal> {
@@ -245,11 +278,21 @@ fn arith(incr: bool, rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let noreply = args.noreply();
     let key = args.list[0];
     if key.len() > MAX_KEY {
-        return Err(Refusal { text: BAD_FORMAT, silent: noreply });
+        return Err(Refusal {
+            text: BAD_FORMAT,
+            silent: noreply,
+        });
     }
-    let delta = read_u64(args.list[1])
-        .ok_or(Refusal { text: "CLIENT_ERROR invalid numeric delta argument", silent: noreply })?;
-    Ok(Line::Arith { key, incr, delta, noreply })
+    let delta = read_u64(args.list[1]).ok_or(Refusal {
+        text: "CLIENT_ERROR invalid numeric delta argument",
+        silent: noreply,
+    })?;
+    Ok(Line::Arith {
+        key,
+        incr,
+        delta,
+        noreply,
+    })
 }
 
 fn touch(rest: &[u8]) -> Result<Line<'_>, Refusal> {
@@ -257,11 +300,20 @@ fn touch(rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let noreply = args.noreply();
     let key = args.list[0];
     if key.len() > MAX_KEY {
-        return Err(Refusal { text: BAD_FORMAT, silent: noreply });
+        return Err(Refusal {
+            text: BAD_FORMAT,
+            silent: noreply,
+        });
     }
-    let exptime =
-        read_i32(args.list[1]).ok_or(Refusal { text: "CLIENT_ERROR invalid exptime argument", silent: noreply })?;
-    Ok(Line::Touch { key, exptime, noreply })
+    let exptime = read_i32(args.list[1]).ok_or(Refusal {
+        text: "CLIENT_ERROR invalid exptime argument",
+        silent: noreply,
+    })?;
+    Ok(Line::Touch {
+        key,
+        exptime,
+        noreply,
+    })
 }
 
 fn delete(rest: &[u8]) -> Result<Line<'_>, Refusal> {
@@ -271,15 +323,25 @@ fn delete(rest: &[u8]) -> Result<Line<'_>, Refusal> {
         // Old clients send a time of 0; anything else but `noreply` is refused.
         let zero = args.list[1] == b"0";
         noreply = args.noreply();
-        let valid = if args.count == 2 { zero || noreply } else { zero && noreply };
+        let valid = if args.count == 2 {
+            zero || noreply
+        } else {
+            zero && noreply
+        };
         if !valid {
             let text = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
-            return Err(Refusal { text, silent: noreply });
+            return Err(Refusal {
+                text,
+                silent: noreply,
+            });
         }
     }
     let key = args.list[0];
     if key.len() > MAX_KEY {
-        return Err(Refusal { text: BAD_FORMAT, silent: noreply });
+        return Err(Refusal {
+            text: BAD_FORMAT,
+            silent: noreply,
+        });
     }
     Ok(Line::Delete { key, noreply })
 }
@@ -287,20 +349,30 @@ fn delete(rest: &[u8]) -> Result<Line<'_>, Refusal> {
 fn flush_all(rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let args = Args::new(rest).want(0, 2)?;
     let noreply = args.noreply();
-    let delay = if args.count == usize::from(noreply) { Some(0) } else { read_i32(args.list[0]) };
+    let delay = if args.count == usize::from(noreply) {
+        Some(0)
+    } else {
+        read_i32(args.list[0])
+    };
     Ok(Line::FlushAll { delay, noreply })
 }
 
 fn verbosity(rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let args = Args::new(rest).want(1, 2)?;
     let noreply = args.noreply();
-    let level = read_u32(args.list[0]).ok_or(Refusal { text: BAD_FORMAT, silent: noreply })?;
+    let level = read_u32(args.list[0]).ok_or(Refusal {
+        text: BAD_FORMAT,
+        silent: noreply,
+    })?;
     Ok(Line::Verbosity { level, noreply })
 }
 
 fn memlimit(rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let args = Args::new(rest).want(1, 2)?;
-    Ok(Line::MemLimit { mib: read_u32(args.list[0]), noreply: args.noreply() })
+    Ok(Line::MemLimit {
+        mib: read_u32(args.list[0]),
+        noreply: args.noreply(),
+    })
 }
 
 #[cfg(test)]
@@ -310,32 +382,96 @@ mod tests {
     #[test]
     fn refusals_and_noreply() {
         let silent = |line: &str| parse(line.as_bytes()).expect_err("a refusal");
-        assert_eq!(silent("set a 0 0 -1 noreply"), Refusal { text: BAD_FORMAT, silent: true });
+        assert_eq!(
+            silent("set a 0 0 -1 noreply"),
+            Refusal {
+                text: BAD_FORMAT,
+                silent: true
+            }
+        );
         assert_eq!(silent("set a 0 0 1 noreply foo"), Refusal::loud(ERROR));
         assert_eq!(silent("set a 0 0 x"), Refusal::loud(BAD_FORMAT));
-        assert_eq!(silent("delete a b noreply"), Refusal {
-            text: "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]",
-            silent: true
-        });
-        assert_eq!(silent("verbosity noreply"), Refusal { text: BAD_FORMAT, silent: true });
+        assert_eq!(
+            silent("delete a b noreply"),
+            Refusal {
+                text: "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]",
+                silent: true
+            }
+        );
+        assert_eq!(
+            silent("verbosity noreply"),
+            Refusal {
+                text: BAD_FORMAT,
+                silent: true
+            }
+        );
         assert_eq!(silent(""), Refusal::loud(ERROR));
         assert_eq!(silent("   "), Refusal::loud(ERROR));
         assert_eq!(silent("mx a"), Refusal::loud(ERROR));
         assert_eq!(silent("get\ta"), Refusal::loud(ERROR));
-        assert_eq!(silent("gat x a"), Refusal::loud("CLIENT_ERROR invalid exptime argument"));
+        assert_eq!(
+            silent("gat x a"),
+            Refusal::loud("CLIENT_ERROR invalid exptime argument")
+        );
     }
 
     #[test]
     fn arguments() {
-        assert_eq!(parse(b"  delete a 0"), Ok(Line::Delete { key: b"a", noreply: false }));
-        assert_eq!(parse(b"flush_all noreply"), Ok(Line::FlushAll { delay: Some(0), noreply: true }));
-        assert_eq!(parse(b"flush_all noreply 0"), Ok(Line::FlushAll { delay: None, noreply: false }));
-        assert_eq!(parse(b"flush_all 5 noreply"), Ok(Line::FlushAll { delay: Some(5), noreply: true }));
-        assert_eq!(parse(b"gat 10"), Ok(Line::Get { cas: false, touch: Some(10), keys: b"" }));
-        assert_eq!(parse(b"touch a 5 foo"), Ok(Line::Touch { key: b"a", exptime: 5, noreply: false }));
+        assert_eq!(
+            parse(b"  delete a 0"),
+            Ok(Line::Delete {
+                key: b"a",
+                noreply: false
+            })
+        );
+        assert_eq!(
+            parse(b"flush_all noreply"),
+            Ok(Line::FlushAll {
+                delay: Some(0),
+                noreply: true
+            })
+        );
+        assert_eq!(
+            parse(b"flush_all noreply 0"),
+            Ok(Line::FlushAll {
+                delay: None,
+                noreply: false
+            })
+        );
+        assert_eq!(
+            parse(b"flush_all 5 noreply"),
+            Ok(Line::FlushAll {
+                delay: Some(5),
+                noreply: true
+            })
+        );
+        assert_eq!(
+            parse(b"gat 10"),
+            Ok(Line::Get {
+                cas: false,
+                touch: Some(10),
+                keys: b""
+            })
+        );
+        assert_eq!(
+            parse(b"touch a 5 foo"),
+            Ok(Line::Touch {
+                key: b"a",
+                exptime: 5,
+                noreply: false
+            })
+        );
         assert_eq!(
             parse(b"cas k 1 2 3 4 noreply"),
-            Ok(Line::Store { mode: StoreMode::Cas, key: b"k", flags: 1, exptime: 2, len: 3, unique: 4, noreply: true })
+            Ok(Line::Store {
+                mode: StoreMode::Cas,
+                key: b"k",
+                flags: 1,
+                exptime: 2,
+                len: 3,
+                unique: 4,
+                noreply: true
+            })
         );
     }
 }

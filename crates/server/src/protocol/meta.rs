@@ -89,7 +89,10 @@ fn refuse<T>(text: &'static str) -> Result<T, Refusal> {
 
 /// Reads flags; the text of the first error. Later errors of well-known flags win over earlier ones, as in memcached.
 fn read_flags(text: &[u8], clock: Clock) -> Result<Flags, &'static str> {
-    let mut flags = Flags { delta: 1, ..Flags::default() };
+    let mut flags = Flags {
+        delta: 1,
+        ..Flags::default()
+    };
     let mut seen = 0u128;
     let mut error = None;
     let bad_token = "CLIENT_ERROR bad token in command line format";
@@ -160,7 +163,9 @@ fn decode<'a>(key: &'a [u8], base64: bool, room: &'a mut KeyBuf) -> Option<&'a [
 /// Key and flag text of a command; `least` is the least number of tokens behind the name.
 fn split(rest: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
     let mut tokens = Tokens::new(rest);
-    let Some(key) = tokens.next() else { return refuse(ERROR) };
+    let Some(key) = tokens.next() else {
+        return refuse(ERROR);
+    };
     if key.len() > MAX_KEY {
         return refuse(BAD_FORMAT);
     }
@@ -174,7 +179,9 @@ pub fn get<'a>(rest: &'a [u8], clock: Clock, room: &'a mut KeyBuf) -> Result<Com
         return refuse("CLIENT_ERROR options flags are too long");
     }
     let flags = read_flags(text, clock).or_else(refuse)?;
-    let Some(key) = decode(key, flags.base64, room) else { return refuse("CLIENT_ERROR error decoding key") };
+    let Some(key) = decode(key, flags.base64, room) else {
+        return refuse("CLIENT_ERROR error decoding key");
+    };
     if opaque_too_long(text) {
         return refuse(OPAQUE_TOO_LONG);
     }
@@ -182,14 +189,20 @@ pub fn get<'a>(rest: &'a [u8], clock: Clock, room: &'a mut KeyBuf) -> Result<Com
 }
 
 /// `md` and `ma`, which do not say which flag was wrong.
-pub fn change<'a>(rest: &'a [u8], clock: Clock, room: &'a mut KeyBuf) -> Result<Command<'a>, Refusal> {
+pub fn change<'a>(
+    rest: &'a [u8],
+    clock: Clock,
+    room: &'a mut KeyBuf,
+) -> Result<Command<'a>, Refusal> {
     let (key, text) = split(rest)?;
     if Tokens::new(rest).count() + 1 > MAX_TOKENS {
         return refuse("CLIENT_ERROR options flags too long");
     }
     let bad = "CLIENT_ERROR invalid or duplicate flag";
     let flags = read_flags(text, clock).or_else(|_| refuse(bad))?;
-    let Some(key) = decode(key, flags.base64, room) else { return refuse(bad) };
+    let Some(key) = decode(key, flags.base64, room) else {
+        return refuse(bad);
+    };
     if opaque_too_long(text) {
         return refuse(OPAQUE_TOO_LONG);
     }
@@ -213,11 +226,15 @@ pub fn store<'a>(
 ) -> Result<(Command<'a>, StoreMode, usize), Refusal> {
     let (key, text) = split(rest)?;
     let mut tokens = Tokens::new(text);
-    let Some(len) = tokens.next() else { return refuse(BAD_FORMAT) };
+    let Some(len) = tokens.next() else {
+        return refuse(BAD_FORMAT);
+    };
     if Tokens::new(rest).count() + 1 > MAX_TOKENS {
         return refuse("CLIENT_ERROR options flags too long");
     }
-    let Some(len) = read_length(len) else { return refuse(BAD_FORMAT) };
+    let Some(len) = read_length(len) else {
+        return refuse(BAD_FORMAT);
+    };
     // From here on the value's length is known, so that an error costs the value and not the connection's order.
     let skip = len + 2;
     let refuse = |text| Err(Refusal { text, skip });
@@ -226,7 +243,9 @@ pub fn store<'a>(
         Ok(flags) => flags,
         Err(text) => return refuse(text),
     };
-    let Some(key) = decode(key, flags.base64, room) else { return refuse("CLIENT_ERROR error decoding key") };
+    let Some(key) = decode(key, flags.base64, room) else {
+        return refuse("CLIENT_ERROR error decoding key");
+    };
     let mode = match flags.mode {
         0 | b'S' => StoreMode::Set,
         b'E' => StoreMode::Add,
@@ -248,20 +267,36 @@ pub fn store<'a>(
 /// `me`: the key, decoded. (The base64 flag counts only in the first place.)
 pub fn debug<'a>(rest: &'a [u8], room: &'a mut KeyBuf) -> Result<Command<'a>, Refusal> {
     let mut tokens = Tokens::new(rest);
-    let Some(key) = tokens.next().filter(|key| key.len() <= MAX_KEY) else { return refuse(BAD_FORMAT) };
+    let Some(key) = tokens.next().filter(|key| key.len() <= MAX_KEY) else {
+        return refuse(BAD_FORMAT);
+    };
     let base64 = tokens.next() == Some(b"b");
-    let Some(key) = decode(key, base64, room) else { return refuse(BAD_FORMAT) };
-    Ok(Command { key, flags: Flags { base64, ..Flags::default() }, text: &[] })
+    let Some(key) = decode(key, base64, room) else {
+        return refuse(BAD_FORMAT);
+    };
+    Ok(Command {
+        key,
+        flags: Flags {
+            base64,
+            ..Flags::default()
+        },
+        text: &[],
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CLOCK: Clock = Clock { now: 1_000_000_000, started: 999_999_990 };
+    const CLOCK: Clock = Clock {
+        now: 1_000_000_000,
+        started: 999_999_990,
+    };
 
     fn mg(line: &str) -> Result<Flags, &'static str> {
-        get(line.as_bytes(), CLOCK, &mut [0; MAX_KEY]).map(|c| c.flags).map_err(|e| e.text)
+        get(line.as_bytes(), CLOCK, &mut [0; MAX_KEY])
+            .map(|c| c.flags)
+            .map_err(|e| e.text)
     }
 
     #[test]
@@ -269,7 +304,10 @@ mod tests {
         assert_eq!(mg(""), Err(ERROR));
         assert_eq!(mg("a v v"), Err("CLIENT_ERROR duplicate flag"));
         assert_eq!(mg("a !"), Err("CLIENT_ERROR invalid flag"));
-        assert_eq!(mg("a T"), Err("CLIENT_ERROR bad token in command line format"));
+        assert_eq!(
+            mg("a T"),
+            Err("CLIENT_ERROR bad token in command line format")
+        );
         assert_eq!(mg("YW b v"), Err("CLIENT_ERROR error decoding key"));
         assert_eq!(mg(&format!("a O{}", "1".repeat(32))), Err(OPAQUE_TOO_LONG));
         assert!(mg(&format!("a O{}", "1".repeat(31))).is_ok());
@@ -281,12 +319,46 @@ mod tests {
 
     #[test]
     fn values_are_skipped_once_their_length_is_known() {
-        let ms = |line: &str| store(line.as_bytes(), CLOCK, &mut [0; MAX_KEY]).map(|_| ()).expect_err("a refusal");
-        assert_eq!(ms("a"), Refusal { text: BAD_FORMAT, skip: 0 });
-        assert_eq!(ms("a S2"), Refusal { text: BAD_FORMAT, skip: 0 });
-        assert_eq!(ms("a 2 S2"), Refusal { text: "CLIENT_ERROR invalid flag", skip: 4 });
-        assert_eq!(ms("a 2 MX"), Refusal { text: "CLIENT_ERROR invalid mode for ms M token", skip: 4 });
-        assert_eq!(ms("a 2 Fx"), Refusal { text: BAD_FORMAT, skip: 4 });
+        let ms = |line: &str| {
+            store(line.as_bytes(), CLOCK, &mut [0; MAX_KEY])
+                .map(|_| ())
+                .expect_err("a refusal")
+        };
+        assert_eq!(
+            ms("a"),
+            Refusal {
+                text: BAD_FORMAT,
+                skip: 0
+            }
+        );
+        assert_eq!(
+            ms("a S2"),
+            Refusal {
+                text: BAD_FORMAT,
+                skip: 0
+            }
+        );
+        assert_eq!(
+            ms("a 2 S2"),
+            Refusal {
+                text: "CLIENT_ERROR invalid flag",
+                skip: 4
+            }
+        );
+        assert_eq!(
+            ms("a 2 MX"),
+            Refusal {
+                text: "CLIENT_ERROR invalid mode for ms M token",
+                skip: 4
+            }
+        );
+        assert_eq!(
+            ms("a 2 Fx"),
+            Refusal {
+                text: BAD_FORMAT,
+                skip: 4
+            }
+        );
     }
 
     #[test]

@@ -57,6 +57,10 @@ pub fn split_line(input: &[u8]) -> Option<(&[u8], usize)> {
     let line = &input[..end];
     // As memcached does it: a carriage return is stripped only behind at least one byte, so that "\r\n" alone stays
     // a (bad) command.
-    let line = if line.len() > 1 && line[line.len() - 1] == b'\r' { &line[..line.len() - 1] } else { line };
+    let line = if line.len() > 1 && line[line.len() - 1] == b'\r' {
+        &line[..line.len() - 1]
+    } else {
+        line
+    };
     Some((line, end + 1))
 }

@@ -26,7 +26,9 @@ fn magnitude(text: &[u8]) -> Option<(bool, u64)> {
     let first = i;
     let mut value = 0u64;
     while let Some(digit) = text.get(i).filter(|b| b.is_ascii_digit()) {
-        value = value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
+        value = value
+            .checked_mul(10)?
+            .checked_add(u64::from(digit - b'0'))?;
         i += 1;
     }
     if i == first || text.get(i).is_some_and(|&b| !is_space(b)) {
@@ -109,7 +111,11 @@ pub fn push_base64(out: &mut Vec<u8>, bytes: &[u8]) {
             | u32::from(chunk.get(1).copied().unwrap_or(0)) << 8
             | u32::from(chunk.get(2).copied().unwrap_or(0));
         for i in 0..4 {
-            out.push(if i <= chunk.len() { ALPHABET[(n >> (18 - 6 * i) & 63) as usize] } else { b'=' });
+            out.push(if i <= chunk.len() {
+                ALPHABET[(n >> (18 - 6 * i) & 63) as usize]
+            } else {
+                b'='
+            });
         }
     }
 }
@@ -185,7 +191,10 @@ mod tests {
         assert_eq!(expiry(-1, 1000, 900), 1);
         assert_eq!(expiry(5, 1000, 900), 1005);
         let now = 1_700_000_000;
-        assert_eq!(expiry(MAX_RELATIVE, now, now - 5), now + MAX_RELATIVE as u32);
+        assert_eq!(
+            expiry(MAX_RELATIVE, now, now - 5),
+            now + MAX_RELATIVE as u32
+        );
         assert_eq!(expiry(MAX_RELATIVE + 1, now, now - 5), 1);
         assert_eq!(expiry(i64::from(now) + 7, now, now - 5), now + 7);
         assert_eq!(expiry(0xffff_ffff, now, now), u32::MAX);

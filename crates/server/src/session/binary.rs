@@ -35,15 +35,29 @@ impl Session {
         }
         let extras = &input[HEADER..HEADER + header.extras_len];
         let key = &input[HEADER + header.extras_len..used];
-        let head = Head { opcode: header.opcode, opaque: header.opaque, quiet: header.quiet };
+        let head = Head {
+            opcode: header.opcode,
+            opaque: header.opaque,
+            quiet: header.quiet,
+        };
         let form = Form::Binary(head);
         let time = |at: usize, ctx: &Ctx<'_, Q>| {
-            expiry(i64::from(extra_u32(extras, at)), ctx.shard.now(), ctx.shared.started)
+            expiry(
+                i64::from(extra_u32(extras, at)),
+                ctx.shard.now(),
+                ctx.shared.started,
+            )
         };
         let op = match header.kind {
             Kind::Set | Kind::Add | Kind::Replace | Kind::Append | Kind::Prepend => {
                 let fixed = header.extras_len == 8;
-                let req = Request { op: store_op(&header), form, key: Key::new(key), text: &[], remote: self.remote };
+                let req = Request {
+                    op: store_op(&header),
+                    form,
+                    key: Key::new(key),
+                    text: &[],
+                    remote: self.remote,
+                };
                 let item = NewItem {
                     req,
                     flags: if fixed { extra_u32(extras, 0) } else { 0 },
@@ -54,19 +68,40 @@ impl Session {
                 };
                 return self.begin_store(ctx, input, item);
             }
-            Kind::Get { key } => Op::Get { touch: None, extended: key, last: true },
-            Kind::GetTouch { key } => Op::Get { touch: Some(time(0, ctx)), extended: key, last: true },
-            Kind::Touch => Op::Get { touch: Some(time(0, ctx)), extended: false, last: false },
-            Kind::Delete => Op::Delete { compare: header.cas },
+            Kind::Get { key } => Op::Get {
+                touch: None,
+                extended: key,
+                last: true,
+            },
+            Kind::GetTouch { key } => Op::Get {
+                touch: Some(time(0, ctx)),
+                extended: key,
+                last: true,
+            },
+            Kind::Touch => Op::Get {
+                touch: Some(time(0, ctx)),
+                extended: false,
+                last: false,
+            },
+            Kind::Delete => Op::Delete {
+                compare: header.cas,
+            },
             Kind::Increment | Kind::Decrement => Op::Arith {
                 incr: header.kind == Kind::Increment,
                 delta: extra_u64(extras, 0),
                 compare: header.cas,
-                initial: (extra_u32(extras, 16) != u32::MAX).then(|| (extra_u64(extras, 8), time(16, ctx))),
+                initial: (extra_u32(extras, 16) != u32::MAX)
+                    .then(|| (extra_u64(extras, 8), time(16, ctx))),
             },
             _ => return self.keyless(ctx, &header, head, extras, key, used),
         };
-        let req = Request { op, form, key: Key::new(key), text: &[], remote: self.remote };
+        let req = Request {
+            op,
+            form,
+            key: Key::new(key),
+            text: &[],
+            remote: self.remote,
+        };
         if let Some(shard) = self.other_shard(ctx, &req.key) {
             self.forward(ctx, shard, &input[..used], 0);
         } else if self.hazard(&req.op, req.key.hash) {
@@ -78,7 +113,11 @@ impl Session {
     }
 
     fn error(&mut self, header: &Header, status: Status) {
-        let head = Head { opcode: header.opcode, opaque: header.opaque, quiet: false };
+        let head = Head {
+            opcode: header.opcode,
+            opaque: header.opaque,
+            quiet: false,
+        };
         let place = self.replies.begin();
         head.error(&mut self.replies.at(place).bytes, status, status.text());
     }
@@ -94,9 +133,15 @@ impl Session {
         used: usize,
     ) -> Step {
         if header.kind == Kind::Flush {
-            let delay = if extras.len() == 4 { i64::from(extra_u32(extras, 0)) } else { 0 };
+            let delay = if extras.len() == 4 {
+                i64::from(extra_u32(extras, 0))
+            } else {
+                0
+            };
             match commands::parse_flush(ctx, Some(delay)) {
-                Ok(_) if self.replies.waiting() > 0 => return Step::Stop(0, FeedState::Blocked(Wait::Fetch)),
+                Ok(_) if self.replies.waiting() > 0 => {
+                    return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
+                }
                 Ok(due) => commands::flush_all(ctx, due),
                 Err(_) => {
                     self.error(header, Status::AuthError);

@@ -130,7 +130,11 @@ enum State {
     /// A command.
     Command,
     /// The rest of a `get` line: keys. `checked`: the line is complete, and its keys are no longer than allowed.
-    Keys { cas: bool, touch: Option<i32>, checked: bool },
+    Keys {
+        cas: bool,
+        touch: Option<i32>,
+        checked: bool,
+    },
     /// The value of a storage command.
     Storing(Storing),
     /// The value of a command that was refused.
@@ -174,7 +178,16 @@ struct Unit {
 impl Unit {
     fn request(&self, remote: bool) -> Request<'_> {
         let (key, text) = self.buf.split_at(self.key_len);
-        Request { op: self.op, form: self.form, key: Key { bytes: key, hash: self.hash }, text, remote }
+        Request {
+            op: self.op,
+            form: self.form,
+            key: Key {
+                bytes: key,
+                hash: self.hash,
+            },
+            text,
+            remote,
+        }
     }
 }
 
@@ -236,7 +249,11 @@ impl Session {
     }
     /// A virtual connection: it runs what another worker's session forwarded; answers leave through [`ReplyQueue::next_unit`].
     pub fn remote(dialect: Dialect) -> Session {
-        Session { remote: true, replies: ReplyQueue::new(true), ..Session::new(Some(dialect)) }
+        Session {
+            remote: true,
+            replies: ReplyQueue::new(true),
+            ..Session::new(Some(dialect))
+        }
     }
     /// The dialect, once the first byte has decided.
     pub fn dialect(&self) -> Option<Dialect> {
@@ -252,7 +269,12 @@ impl Session {
     }
 
     /// Runs the commands in `input`, up to `budget` of them (it is lowered by each).
-    pub fn feed<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8], budget: &mut usize) -> Fed {
+    pub fn feed<Q: Queue>(
+        &mut self,
+        ctx: &mut Ctx<'_, Q>,
+        input: &[u8],
+        budget: &mut usize,
+    ) -> Fed {
         let mut consumed = 0;
         let state = loop {
             match self.step(ctx, &input[consumed..], budget) {
@@ -264,7 +286,9 @@ impl Session {
             }
         };
         if let (Some(entry), true) = (ctx.entry, consumed > 0) {
-            entry.last_command.store(ctx.shard.now(), std::sync::atomic::Ordering::Relaxed);
+            entry
+                .last_command
+                .store(ctx.shard.now(), std::sync::atomic::Ordering::Relaxed);
         }
         Fed { consumed, state }
     }
@@ -303,7 +327,12 @@ impl Session {
         if self.window_full() {
             return Step::Stop(0, FeedState::Blocked(Wait::Window));
         }
-        if let State::Keys { cas, touch, checked } = self.state {
+        if let State::Keys {
+            cas,
+            touch,
+            checked,
+        } = self.state
+        {
             return self.step_keys(ctx, input, cas, touch, checked);
         }
         if *budget == 0 {
@@ -313,7 +342,11 @@ impl Session {
             return self.step_internal(ctx, input);
         }
         let dialect = *self.dialect.get_or_insert_with(|| {
-            if input[0] == crate::protocol::binary::REQUEST { Dialect::Binary } else { Dialect::Ascii }
+            if input[0] == crate::protocol::binary::REQUEST {
+                Dialect::Binary
+            } else {
+                Dialect::Ascii
+            }
         });
         let step = match dialect {
             Dialect::Ascii => self.step_line(ctx, input),
@@ -406,12 +439,22 @@ impl Session {
     /// A fetch of this session ended: `done.user` is one of its user numbers. Feed again afterwards.
     pub fn done<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, done: Done) {
         let ticket = done.user as u16;
-        let Some(index) = self.units.iter().position(|unit| unit.ticket == Some(ticket)) else { return };
+        let Some(index) = self
+            .units
+            .iter()
+            .position(|unit| unit.ticket == Some(ticket))
+        else {
+            return;
+        };
         let unit = self.units.swap_remove(index);
         self.blocking -= usize::from(unit.blocking);
         // A flush since the fetch began makes what it brought unusable.
         let flushed = ctx.cursor.flush(ctx.shared, ctx.shard);
-        let hint = if flushed { Fetched::Changed } else { done.fetched };
+        let hint = if flushed {
+            Fetched::Changed
+        } else {
+            done.fetched
+        };
         self.rerun(ctx, unit, Some(hint));
     }
 
@@ -428,9 +471,20 @@ impl Session {
     }
 
     /// False if it has to wait for memory still.
-    fn rerun<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, mut unit: Unit, hint: Option<Fetched>) -> bool {
+    fn rerun<Q: Queue>(
+        &mut self,
+        ctx: &mut Ctx<'_, Q>,
+        mut unit: Unit,
+        hint: Option<Fetched>,
+    ) -> bool {
         let mut draft = unit.draft.take();
-        let waits = self.drive(ctx, &unit.request(self.remote), &mut draft, hint, unit.place);
+        let waits = self.drive(
+            ctx,
+            &unit.request(self.remote),
+            &mut draft,
+            hint,
+            unit.place,
+        );
         match waits {
             None => {
                 self.replies.ready(unit.place);

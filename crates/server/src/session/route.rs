@@ -28,12 +28,23 @@ impl Session {
     fn expect(&mut self, shard: usize, bytes: usize, kind: ForeignKind) {
         let place = self.replies.begin();
         let place = self.replies.wait(place);
-        self.foreign.push_back(Foreign { shard, place, bytes, kind });
+        self.foreign.push_back(Foreign {
+            shard,
+            place,
+            bytes,
+            kind,
+        });
         self.foreign_bytes += bytes;
     }
 
     /// Sends a command on; `value` bytes of it are still to come.
-    pub(super) fn forward<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, shard: usize, command: &[u8], value: u64) {
+    pub(super) fn forward<Q: Queue>(
+        &mut self,
+        ctx: &mut Ctx<'_, Q>,
+        shard: usize,
+        command: &[u8],
+        value: u64,
+    ) {
         ctx.stats.forwarded += 1;
         ctx.router.forward(shard, ctx.conn, command);
         self.expect(shard, command.len() + value as usize, ForeignKind::Plain);
@@ -70,14 +81,20 @@ impl Session {
         command.extend_from_slice(b"\r\n");
         ctx.stats.forwarded += 1;
         ctx.router.forward(shard, ctx.conn, &command);
-        let kind = if last { ForeignKind::Plain } else { ForeignKind::StripEnd };
+        let kind = if last {
+            ForeignKind::Plain
+        } else {
+            ForeignKind::StripEnd
+        };
         self.expect(shard, command.len(), kind);
         self.recycle(command);
     }
 
     /// More of a value for another shard.
     pub(super) fn step_forward<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
-        let State::Forward { shard, left } = &mut self.state else { unreachable!("the caller has looked") };
+        let State::Forward { shard, left } = &mut self.state else {
+            unreachable!("the caller has looked")
+        };
         let take = (*left).min(input.len() as u64) as usize;
         if take > 0 {
             ctx.router.forward(*shard, ctx.conn, &input[..take]);
@@ -92,14 +109,25 @@ impl Session {
 
     /// Another shard answered its oldest unanswered command of this session. Feed again afterwards.
     pub fn remote_reply(&mut self, shard: usize, bytes: &[u8]) {
-        let Some(index) = self.foreign.iter().position(|foreign| foreign.shard == shard) else { return };
-        let foreign = self.foreign.remove(index).expect("the position was just found");
+        let Some(index) = self
+            .foreign
+            .iter()
+            .position(|foreign| foreign.shard == shard)
+        else {
+            return;
+        };
+        let foreign = self
+            .foreign
+            .remove(index)
+            .expect("the position was just found");
         self.foreign_bytes -= foreign.bytes;
         let out = &mut self.replies.at(foreign.place).bytes;
         match foreign.kind {
             ForeignKind::Plain => out.extend_from_slice(bytes),
             // What is not an answer with values is an error: it goes on as it is.
-            ForeignKind::StripEnd => out.extend_from_slice(bytes.strip_suffix(b"END\r\n").unwrap_or(bytes)),
+            ForeignKind::StripEnd => {
+                out.extend_from_slice(bytes.strip_suffix(b"END\r\n").unwrap_or(bytes))
+            }
             ForeignKind::Silent => {}
             ForeignKind::Dump => {
                 if let State::Dump(dump) = &mut self.state {
@@ -113,7 +141,9 @@ impl Session {
 
     /// The next part of a walk over all items.
     pub(super) fn step_dump<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, budget: &mut usize) -> Step {
-        let State::Dump(dump) = &mut self.state else { unreachable!("the caller has looked") };
+        let State::Dump(dump) = &mut self.state else {
+            unreachable!("the caller has looked")
+        };
         if dump.waiting {
             return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
         }
@@ -170,13 +200,16 @@ impl Session {
 
     /// An internal command (virtual connections only): a part of a walk, or to show this worker's counters.
     pub(super) fn step_internal<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
-        let Some((line, used)) = split_line(input) else { return Step::Stop(0, FeedState::NeedMore) };
+        let Some((line, used)) = split_line(input) else {
+            return Step::Stop(0, FeedState::NeedMore);
+        };
         let place = self.replies.begin();
         if let Some((kind, cursor)) = commands::parse_part_request(line) {
             self.replies.at(place).bytes = commands::dump_part(ctx, kind, cursor);
         } else {
             ctx.cursor.catch_up(ctx.shared, ctx.shard, ctx.stats);
-            ctx.shared.publish_counters(ctx.me, ctx.stats, ctx.shard, ctx.cursor.reset_seen());
+            ctx.shared
+                .publish_counters(ctx.me, ctx.stats, ctx.shard, ctx.cursor.reset_seen());
         }
         Step::Took(used)
     }

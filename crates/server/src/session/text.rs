@@ -32,32 +32,88 @@ pub(super) struct NewItem<'a> {
 impl Session {
     /// One line.
     pub(super) fn step_line<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
-        let Some((line, used)) = split_line(input) else { return self.unended_line(input) };
+        let Some((line, used)) = split_line(input) else {
+            return self.unended_line(input);
+        };
         match classic::parse(line) {
             Ok(Line::Get { cas, touch, keys }) => self.get_line(ctx, input, used, cas, touch, keys),
-            Ok(Line::Store { mode, key, flags, exptime, len, unique, noreply }) => {
+            Ok(Line::Store {
+                mode,
+                key,
+                flags,
+                exptime,
+                len,
+                unique,
+                noreply,
+            }) => {
                 let compare = (mode == StoreMode::Cas).then_some(unique);
-                let req = self.request(Op::Store { mode, compare }, Form::Text { noreply }, key, &[]);
+                let req = self.request(
+                    Op::Store { mode, compare },
+                    Form::Text { noreply },
+                    key,
+                    &[],
+                );
                 let expiry = self.expiry(ctx, exptime);
-                self.begin_store(ctx, input, NewItem { req, flags, expiry, len, base64: false, used })
+                self.begin_store(
+                    ctx,
+                    input,
+                    NewItem {
+                        req,
+                        flags,
+                        expiry,
+                        len,
+                        base64: false,
+                        used,
+                    },
+                )
             }
-            Ok(Line::Delete { key, noreply }) => {
-                self.keyed(ctx, input, used, Op::Delete { compare: 0 }, Form::Text { noreply }, key, &[])
-            }
-            Ok(Line::Arith { key, incr, delta, noreply }) => {
-                let op = Op::Arith { incr, delta, compare: 0, initial: None };
+            Ok(Line::Delete { key, noreply }) => self.keyed(
+                ctx,
+                input,
+                used,
+                Op::Delete { compare: 0 },
+                Form::Text { noreply },
+                key,
+                &[],
+            ),
+            Ok(Line::Arith {
+                key,
+                incr,
+                delta,
+                noreply,
+            }) => {
+                let op = Op::Arith {
+                    incr,
+                    delta,
+                    compare: 0,
+                    initial: None,
+                };
                 self.keyed(ctx, input, used, op, Form::Text { noreply }, key, &[])
             }
-            Ok(Line::Touch { key, exptime, noreply }) => {
+            Ok(Line::Touch {
+                key,
+                exptime,
+                noreply,
+            }) => {
                 let expiry = self.expiry(ctx, exptime);
-                self.keyed(ctx, input, used, Op::Touch { expiry }, Form::Text { noreply }, key, &[])
+                self.keyed(
+                    ctx,
+                    input,
+                    used,
+                    Op::Touch { expiry },
+                    Form::Text { noreply },
+                    key,
+                    &[],
+                )
             }
             Ok(Line::Meta { which, rest }) => self.meta_line(ctx, input, used, which, rest),
             // What looks at, or stops, all shards sees what was sent before it.
             Ok(Line::LruCrawler(_) | Line::Shutdown(_)) if self.replies.waiting() > 0 => {
                 Step::Stop(0, FeedState::Blocked(Wait::Fetch))
             }
-            Ok(Line::Stats(_)) if !self.counters_ready(ctx) => Step::Stop(0, FeedState::Blocked(Wait::Fetch)),
+            Ok(Line::Stats(_)) if !self.counters_ready(ctx) => {
+                Step::Stop(0, FeedState::Blocked(Wait::Fetch))
+            }
             Ok(Line::FlushAll { delay, noreply }) => self.flush_line(ctx, used, delay, noreply),
             Ok(Line::Stats(rest)) => {
                 let place = self.replies.begin();
@@ -99,8 +155,20 @@ impl Session {
         Step::Took(used)
     }
 
-    pub(super) fn request<'a>(&self, op: Op, form: Form, key: &'a [u8], text: &'a [u8]) -> Request<'a> {
-        Request { op, form, key: Key::new(key), text, remote: self.remote }
+    pub(super) fn request<'a>(
+        &self,
+        op: Op,
+        form: Form,
+        key: &'a [u8],
+        text: &'a [u8],
+    ) -> Request<'a> {
+        Request {
+            op,
+            form,
+            key: Key::new(key),
+            text,
+            remote: self.remote,
+        }
     }
 
     fn expiry<Q: Queue>(&self, ctx: &Ctx<'_, Q>, exptime: i32) -> u32 {
@@ -122,7 +190,11 @@ impl Session {
         if indent > MAX_INDENT {
             return self.close(input.len());
         }
-        self.state = State::Keys { cas, touch: None, checked: false };
+        self.state = State::Keys {
+            cas,
+            touch: None,
+            checked: false,
+        };
         Step::Took(indent + name)
     }
 
@@ -168,10 +240,26 @@ impl Session {
         }
         if !first.is_empty() && tokens.next().is_none() {
             // The usual case: one key.
-            let op = Op::Get { touch: touch.map(|t| self.expiry(ctx, t)), extended: cas, last: true };
-            return self.keyed(ctx, input, used, op, Form::Text { noreply: false }, first, &[]);
+            let op = Op::Get {
+                touch: touch.map(|t| self.expiry(ctx, t)),
+                extended: cas,
+                last: true,
+            };
+            return self.keyed(
+                ctx,
+                input,
+                used,
+                op,
+                Form::Text { noreply: false },
+                first,
+                &[],
+            );
         }
-        self.state = State::Keys { cas, touch, checked: true };
+        self.state = State::Keys {
+            cas,
+            touch,
+            checked: true,
+        };
         // The keys are taken one by one, up to the line's end.
         Step::Took(keys.as_ptr() as usize - input.as_ptr() as usize)
     }
@@ -211,7 +299,11 @@ impl Session {
             self.say(BAD_FORMAT);
             return self.close(input.len());
         }
-        let op = Op::Get { touch: touch.map(|t| self.expiry(ctx, t)), extended: cas, last: ends };
+        let op = Op::Get {
+            touch: touch.map(|t| self.expiry(ctx, t)),
+            extended: cas,
+            last: ends,
+        };
         let req = self.request(op, Form::Text { noreply: false }, key, &[]);
         if let Some(shard) = self.other_shard(ctx, &req.key) {
             self.forward_key(ctx, shard, key, cas, touch, ends);
@@ -235,7 +327,9 @@ impl Session {
     ) -> Step {
         let text = match commands::parse_flush(ctx, delay.map(i64::from)) {
             Err(text) => text,
-            Ok(_) if self.replies.waiting() > 0 => return Step::Stop(0, FeedState::Blocked(Wait::Fetch)),
+            Ok(_) if self.replies.waiting() > 0 => {
+                return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
+            }
             Ok(due) => {
                 commands::flush_all(ctx, due);
                 "OK"
@@ -255,7 +349,10 @@ impl Session {
         which: u8,
         rest: &[u8],
     ) -> Step {
-        let clock = Clock { now: ctx.shard.now(), started: ctx.shared.started };
+        let clock = Clock {
+            now: ctx.shard.now(),
+            started: ctx.shared.started,
+        };
         let mut room: KeyBuf = [0; MAX_KEY];
         let parsed = match which {
             b'n' => {
@@ -266,9 +363,22 @@ impl Session {
             b'd' => meta::change(rest, clock, &mut room).map(|c| (Op::MetaDelete(c.flags), c)),
             b'a' => meta::change(rest, clock, &mut room).and_then(|c| {
                 let incr = meta::arith_mode(&c.flags)?;
-                Ok((Op::MetaArith { incr, flags: c.flags }, c))
+                Ok((
+                    Op::MetaArith {
+                        incr,
+                        flags: c.flags,
+                    },
+                    c,
+                ))
             }),
-            b'e' => meta::debug(rest, &mut room).map(|c| (Op::MetaDebug { base64: c.flags.base64 }, c)),
+            b'e' => meta::debug(rest, &mut room).map(|c| {
+                (
+                    Op::MetaDebug {
+                        base64: c.flags.base64,
+                    },
+                    c,
+                )
+            }),
             _ => match meta::store(rest, clock, &mut room) {
                 Ok((command, mode, len)) => {
                     let flags = command.flags;
@@ -277,7 +387,12 @@ impl Session {
                         Some(expiry) if joins => expiry,
                         _ => flags.ttl.unwrap_or(0),
                     };
-                    let req = self.request(Op::MetaStore { mode, flags }, Form::Meta, command.key, command.text);
+                    let req = self.request(
+                        Op::MetaStore { mode, flags },
+                        Form::Meta,
+                        command.key,
+                        command.text,
+                    );
                     let item = NewItem {
                         req,
                         flags: flags.client_flags,
@@ -292,7 +407,9 @@ impl Session {
             },
         };
         match parsed {
-            Ok((op, command)) => self.keyed(ctx, input, used, op, Form::Meta, command.key, command.text),
+            Ok((op, command)) => {
+                self.keyed(ctx, input, used, op, Form::Meta, command.key, command.text)
+            }
             Err(refusal) => {
                 self.say(refusal.text);
                 if refusal.skip > 0 {
@@ -304,9 +421,18 @@ impl Session {
     }
 
     /// A storage command: memory for its value, and as much of it as has come.
-    pub(super) fn begin_store<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8], item: NewItem<'_>) -> Step {
+    pub(super) fn begin_store<Q: Queue>(
+        &mut self,
+        ctx: &mut Ctx<'_, Q>,
+        input: &[u8],
+        item: NewItem<'_>,
+    ) -> Step {
         let NewItem { req, len, used, .. } = item;
-        let end = if matches!(req.form, Form::Binary(_)) { 0 } else { 2 };
+        let end = if matches!(req.form, Form::Binary(_)) {
+            0
+        } else {
+            2
+        };
         if let Some(shard) = self.other_shard(ctx, &req.key) {
             self.forward(ctx, shard, &input[..used], (len + end) as u64);
             return Step::Took(used);
@@ -314,12 +440,18 @@ impl Session {
         if self.hazard(&req.op, req.key.hash) {
             return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
         }
-        let mut draft = match ctx.shard.alloc(ctx.queue, &req.key, item.flags, item.expiry, len) {
+        let mut draft = match ctx
+            .shard
+            .alloc(ctx.queue, &req.key, item.flags, item.expiry, len)
+        {
             Ok(draft) => draft,
             Err(AllocError::Busy) => return Step::Stop(0, FeedState::Blocked(Wait::Memory)),
             Err(error) => {
                 let large = error == AllocError::TooLarge;
-                let op = Op::Refuse { large, forget: sets(&req) };
+                let op = Op::Refuse {
+                    large,
+                    forget: sets(&req),
+                };
                 self.execute(ctx, &Request { op, ..req }, None);
                 self.state = State::Skip((len + end) as u64);
                 return Step::Took(used);
@@ -349,7 +481,13 @@ impl Session {
                 ticket: None,
                 blocking: false,
             };
-            self.state = State::Storing(Storing { unit, draft, end: [0; 2], got: 0, want: end });
+            self.state = State::Storing(Storing {
+                unit,
+                draft,
+                end: [0; 2],
+                got: 0,
+                want: end,
+            });
             return Step::Took(used + take);
         }
         if end > 0 && &data[len..len + end] != b"\r\n" {
@@ -363,7 +501,9 @@ impl Session {
 
     /// More of a value.
     pub(super) fn step_storing<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
-        let State::Storing(storing) = &mut self.state else { unreachable!("the caller has looked") };
+        let State::Storing(storing) = &mut self.state else {
+            unreachable!("the caller has looked")
+        };
         let take = ctx.shard.unfilled(&storing.draft).min(input.len());
         ctx.shard.fill(&mut storing.draft, &input[..take]);
         let mut used = take;
@@ -378,7 +518,13 @@ impl Session {
         let State::Storing(storing) = std::mem::replace(&mut self.state, State::Command) else {
             unreachable!("the state was looked at above")
         };
-        let Storing { unit, draft, end, want, .. } = storing;
+        let Storing {
+            unit,
+            draft,
+            end,
+            want,
+            ..
+        } = storing;
         if want > 0 && &end != b"\r\n" {
             ctx.shard.abort(draft);
             self.refuse_chunk(ctx, unit.form);

@@ -49,7 +49,9 @@ struct Client {
 
 impl Client {
     fn live(&mut self, key: &str, now: u32) -> Option<&mut Entry> {
-        self.map.get_mut(key).filter(|entry| entry.expiry == 0 || entry.expiry > now)
+        self.map
+            .get_mut(key)
+            .filter(|entry| entry.expiry == 0 || entry.expiry > now)
     }
     fn say(&mut self, bytes: impl AsRef<[u8]>) {
         self.expected.extend_from_slice(bytes.as_ref());
@@ -64,7 +66,9 @@ fn value(rng: &mut Rng) -> Vec<u8> {
         _ => 60_000 + rng.below(30_000),
     };
     let seed = rng.next();
-    (0..len).map(|i| b'a' + ((seed >> (i % 50)) as u8 ^ i as u8) % 26).collect()
+    (0..len)
+        .map(|i| b'a' + ((seed >> (i % 50)) as u8 ^ i as u8) % 26)
+        .collect()
 }
 
 /// Expiry arguments and what they mean.
@@ -85,7 +89,13 @@ fn exptime(rng: &mut Rng, now: u32) -> (i64, u32) {
 
 /// A number as memcached reads it: white space ends it.
 fn number(value: &[u8]) -> Option<u64> {
-    std::str::from_utf8(value).ok()?.trim_start_matches(' ').split(' ').next()?.parse().ok()
+    std::str::from_utf8(value)
+        .ok()?
+        .trim_start_matches(' ')
+        .split(' ')
+        .next()?
+        .parse()
+        .ok()
 }
 
 /// A number in the place of a value of `width` bytes.
@@ -111,14 +121,30 @@ fn text_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Vec<
             }
             let (exptime, expiry) = exptime(rng, now);
             let name = ["set", "add", "replace", "append", "prepend"][mode as usize];
-            command.extend_from_slice(format!("{name} {key} {flags} {exptime} {}{noreply}\r\n", value.len()).as_bytes());
+            command.extend_from_slice(
+                format!(
+                    "{name} {key} {flags} {exptime} {}{noreply}\r\n",
+                    value.len()
+                )
+                .as_bytes(),
+            );
             command.extend_from_slice(&value);
             command.extend_from_slice(b"\r\n");
             let old = client.live(key, now).cloned();
             let new = match (name, old) {
-                ("set", _) | ("add", None) | ("replace", Some(_)) => Some(Entry { value, flags, expiry }),
-                ("append", Some(old)) => Some(Entry { value: [&old.value[..], &value].concat(), ..old }),
-                ("prepend", Some(old)) => Some(Entry { value: [&value[..], &old.value].concat(), ..old }),
+                ("set", _) | ("add", None) | ("replace", Some(_)) => Some(Entry {
+                    value,
+                    flags,
+                    expiry,
+                }),
+                ("append", Some(old)) => Some(Entry {
+                    value: [&old.value[..], &value].concat(),
+                    ..old
+                }),
+                ("prepend", Some(old)) => Some(Entry {
+                    value: [&value[..], &old.value].concat(),
+                    ..old
+                }),
                 _ => None,
             };
             match new {
@@ -132,18 +158,37 @@ fn text_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Vec<
         }
         3 => {
             let n = rng.below(1000);
-            command.extend_from_slice(format!("set {key} 0 0 {}{noreply}\r\n{n}\r\n", n.to_string().len()).as_bytes());
-            client.map.insert(key.to_owned(), Entry { value: n.to_string().into_bytes(), flags: 0, expiry: 0 });
+            command.extend_from_slice(
+                format!("set {key} 0 0 {}{noreply}\r\n{n}\r\n", n.to_string().len()).as_bytes(),
+            );
+            client.map.insert(
+                key.to_owned(),
+                Entry {
+                    value: n.to_string().into_bytes(),
+                    flags: 0,
+                    expiry: 0,
+                },
+            );
             reply += "STORED\r\n";
         }
         4 => {
             let unique = u64::MAX - 5;
-            command.extend_from_slice(format!("cas {key} 0 0 1 {unique}{noreply}\r\nx\r\n").as_bytes());
-            reply += if client.live(key, now).is_some() { "EXISTS\r\n" } else { "NOT_FOUND\r\n" };
+            command.extend_from_slice(
+                format!("cas {key} 0 0 1 {unique}{noreply}\r\nx\r\n").as_bytes(),
+            );
+            reply += if client.live(key, now).is_some() {
+                "EXISTS\r\n"
+            } else {
+                "NOT_FOUND\r\n"
+            };
         }
         5 => {
             command.extend_from_slice(format!("delete {key}{noreply}\r\n").as_bytes());
-            reply += if client.live(key, now).is_some() { "DELETED\r\n" } else { "NOT_FOUND\r\n" };
+            reply += if client.live(key, now).is_some() {
+                "DELETED\r\n"
+            } else {
+                "NOT_FOUND\r\n"
+            };
             client.map.remove(key);
         }
         6 => {
@@ -153,9 +198,15 @@ fn text_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Vec<
             match client.live(key, now) {
                 None => reply += "NOT_FOUND\r\n",
                 Some(entry) => match number(&entry.value) {
-                    None => reply += "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
+                    None => {
+                        reply += "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"
+                    }
                     Some(old) => {
-                        let new = if incr { old.wrapping_add(delta) } else { old.saturating_sub(delta) };
+                        let new = if incr {
+                            old.wrapping_add(delta)
+                        } else {
+                            old.saturating_sub(delta)
+                        };
                         entry.value = padded(new, entry.value.len());
                         reply += &format!("{new}\r\n");
                     }
@@ -200,7 +251,11 @@ fn get_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Vec<u
                 entry.expiry = expiry;
             }
             let entry = entry.clone();
-            client.say(format!("VALUE {key} {} {}\r\n", entry.flags, entry.value.len()));
+            client.say(format!(
+                "VALUE {key} {} {}\r\n",
+                entry.flags,
+                entry.value.len()
+            ));
             client.say(&entry.value);
             client.say("\r\n");
         }
@@ -210,7 +265,11 @@ fn get_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Vec<u
 }
 
 fn meta_get(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Vec<u8> {
-    let (value, ttl, quiet) = (rng.chance(70), rng.chance(20).then(|| rng.below(20) as u32), rng.chance(20));
+    let (value, ttl, quiet) = (
+        rng.chance(70),
+        rng.chance(20).then(|| rng.below(20) as u32),
+        rng.chance(20),
+    );
     let mut line = format!("mg {key} t f s O77");
     line += if value { " v" } else { "" };
     line += if quiet { " q" } else { "" };
@@ -221,9 +280,17 @@ fn meta_get(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Vec<u8> 
         None if quiet => Vec::new(),
         None => b"EN O77\r\n".to_vec(),
         Some(entry) => {
-            let left = if entry.expiry == 0 { "-1".to_owned() } else { (entry.expiry - now).to_string() };
+            let left = if entry.expiry == 0 {
+                "-1".to_owned()
+            } else {
+                (entry.expiry - now).to_string()
+            };
             let len = entry.value.len();
-            let head = if value { format!("VA {len}") } else { "HD".to_owned() };
+            let head = if value {
+                format!("VA {len}")
+            } else {
+                "HD".to_owned()
+            };
             let mut reply = format!("{head} t{left} f{} s{len} O77\r\n", entry.flags).into_bytes();
             if value {
                 reply.extend_from_slice(&entry.value);
@@ -246,7 +313,14 @@ fn meta_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Vec<
             let mut command = format!("ms {key} {} F{flags} T0 k O1\r\n", value.len()).into_bytes();
             command.extend_from_slice(&value);
             command.extend_from_slice(b"\r\n");
-            client.map.insert(key.to_owned(), Entry { value, flags, expiry: 0 });
+            client.map.insert(
+                key.to_owned(),
+                Entry {
+                    value,
+                    flags,
+                    expiry: 0,
+                },
+            );
             client.say(format!("HD k{key} O1\r\n"));
             command
         }
@@ -259,11 +333,19 @@ fn meta_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Vec<
         _ => {
             let reply = match client.live(key, now) {
                 None => {
-                    client.map.insert(key.to_owned(), Entry { value: b"7".to_vec(), flags: 0, expiry: 0 });
+                    client.map.insert(
+                        key.to_owned(),
+                        Entry {
+                            value: b"7".to_vec(),
+                            flags: 0,
+                            expiry: 0,
+                        },
+                    );
                     "VA 1\r\n7\r\n".to_owned()
                 }
                 Some(entry) => match number(&entry.value) {
-                    None => "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n".to_owned(),
+                    None => "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"
+                        .to_owned(),
                     Some(old) => {
                         let new = old.wrapping_add(3);
                         entry.value = padded(new, entry.value.len());
@@ -290,7 +372,14 @@ fn binary_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Ve
             let (new, flags) = (value(rng), rng.below(1 << 20) as u32);
             (opcode, quiet_opcode) = (0x01, 0x11);
             extras = [flags.to_be_bytes(), [0; 4]].concat();
-            client.map.insert(key.to_owned(), Entry { value: new.clone(), flags, expiry: 0 });
+            client.map.insert(
+                key.to_owned(),
+                Entry {
+                    value: new.clone(),
+                    flags,
+                    expiry: 0,
+                },
+            );
             body = new;
             reply = (0, Vec::new());
         }
@@ -299,19 +388,38 @@ fn binary_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Ve
             (extras, body) = (Vec::new(), Vec::new());
             let there = client.live(key, now).is_some();
             client.map.remove(key);
-            reply = if there { (0, Vec::new()) } else { (1, b"Not found".to_vec()) };
+            reply = if there {
+                (0, Vec::new())
+            } else {
+                (1, b"Not found".to_vec())
+            };
         }
         4 => {
             (opcode, quiet_opcode) = (0x05, 0x15);
-            extras = [&3u64.to_be_bytes()[..], &9u64.to_be_bytes(), &0u32.to_be_bytes()].concat();
+            extras = [
+                &3u64.to_be_bytes()[..],
+                &9u64.to_be_bytes(),
+                &0u32.to_be_bytes(),
+            ]
+            .concat();
             body = Vec::new();
             reply = match client.live(key, now) {
                 None => {
-                    client.map.insert(key.to_owned(), Entry { value: b"9".to_vec(), flags: 0, expiry: 0 });
+                    client.map.insert(
+                        key.to_owned(),
+                        Entry {
+                            value: b"9".to_vec(),
+                            flags: 0,
+                            expiry: 0,
+                        },
+                    );
                     (0, 9u64.to_be_bytes().to_vec())
                 }
                 Some(entry) => match number(&entry.value) {
-                    None => (6, b"Non-numeric server-side value for incr or decr".to_vec()),
+                    None => (
+                        6,
+                        b"Non-numeric server-side value for incr or decr".to_vec(),
+                    ),
                     Some(old) => {
                         let new = old.wrapping_add(3);
                         entry.value = padded(new, entry.value.len());
@@ -324,7 +432,10 @@ fn binary_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Ve
             (opcode, quiet_opcode) = (0x0e, 0x19);
             (extras, body) = (Vec::new(), vec![b'z'; rng.below(50) as usize]);
             // Not so near to the limit that headers decide.
-            if client.live(key, now).is_some_and(|old| old.value.len() > BIGGEST - 500) {
+            if client
+                .live(key, now)
+                .is_some_and(|old| old.value.len() > BIGGEST - 500)
+            {
                 return Vec::new();
             }
             reply = match client.live(key, now) {
@@ -353,7 +464,10 @@ fn binary_command(client: &mut Client, rng: &mut Rng, now: u32, key: &str) -> Ve
             (extras, body) = (Vec::new(), Vec::new());
             get = true;
             reply = match client.live(key, now) {
-                Some(entry) => (0, [&entry.flags.to_be_bytes()[..], key_bytes, &entry.value].concat()),
+                Some(entry) => (
+                    0,
+                    [&entry.flags.to_be_bytes()[..], key_bytes, &entry.value].concat(),
+                ),
                 None => (1, key_bytes.to_vec()),
             };
         }
@@ -381,29 +495,68 @@ fn check(rig: &mut Rig, client: &mut Client, seed: u64) {
     if client.binary {
         let mut rest = &answer[..];
         for expected in std::mem::take(&mut client.packets) {
-            assert!(rest.len() >= 24, "seed {seed}: {} bytes where {:?} was expected", rest.len(), (expected.0, expected.1));
+            assert!(
+                rest.len() >= 24,
+                "seed {seed}: {} bytes where {:?} was expected",
+                rest.len(),
+                (expected.0, expected.1)
+            );
             let body = u32::from_be_bytes(rest[8..12].try_into().unwrap()) as usize;
-            let got = (rest[1], u16::from_be_bytes([rest[6], rest[7]]), rest[24..24 + body].to_vec());
-            assert!(got == expected, "seed {seed}: {:?} {} where {:?} {}", (got.0, got.1), got.2.len(), (expected.0, expected.1), expected.2.len());
+            let got = (
+                rest[1],
+                u16::from_be_bytes([rest[6], rest[7]]),
+                rest[24..24 + body].to_vec(),
+            );
+            assert!(
+                got == expected,
+                "seed {seed}: {:?} {} where {:?} {}",
+                (got.0, got.1),
+                got.2.len(),
+                (expected.0, expected.1),
+                expected.2.len()
+            );
             rest = &rest[24 + body..];
         }
-        assert!(rest.is_empty(), "seed {seed}: {} bytes too many", rest.len());
+        assert!(
+            rest.is_empty(),
+            "seed {seed}: {} bytes too many",
+            rest.len()
+        );
         return;
     }
     let expected = std::mem::take(&mut client.expected);
     if answer != expected {
-        let at = answer.iter().zip(&expected).take_while(|(a, b)| a == b).count();
-        let show = |bytes: &[u8]| String::from_utf8_lossy(&bytes[at.saturating_sub(80).min(bytes.len())..(at + 80).min(bytes.len())]).into_owned();
+        let at = answer
+            .iter()
+            .zip(&expected)
+            .take_while(|(a, b)| a == b)
+            .count();
+        let show = |bytes: &[u8]| {
+            String::from_utf8_lossy(
+                &bytes[at.saturating_sub(80).min(bytes.len())..(at + 80).min(bytes.len())],
+            )
+            .into_owned()
+        };
         for line in &client.log {
             eprintln!("{line}");
         }
-        panic!("seed {seed}: at byte {at}\n got {:?}\n not {:?}", show(&answer), show(&expected));
+        panic!(
+            "seed {seed}: at byte {at}\n got {:?}\n not {:?}",
+            show(&answer),
+            show(&expected)
+        );
     }
     client.log.clear();
 }
 
 fn run(shards: usize, seed: u64, rounds: usize) -> u64 {
-    let mut plan = Plan { shards, memory: 3 << 20, flash_pages: 64 << 10, seed, ..Plan::default() };
+    let mut plan = Plan {
+        shards,
+        memory: 3 << 20,
+        flash_pages: 64 << 10,
+        seed,
+        ..Plan::default()
+    };
     plan.settings.max_item = BIGGEST + 200;
     let mut rig = Rig::new(&plan);
     let mut rng = Rng(seed | 1);
@@ -429,7 +582,9 @@ fn run(shards: usize, seed: u64, rounds: usize) -> u64 {
                 } else {
                     text_command(client, &mut rng, now, &key)
                 };
-                client.log.push(String::from_utf8_lossy(&command[..command.len().min(60)]).into_owned());
+                client
+                    .log
+                    .push(String::from_utf8_lossy(&command[..command.len().min(60)]).into_owned());
                 bytes.extend_from_slice(&command);
             }
             // In pieces, with other things happening in between.
@@ -465,8 +620,15 @@ fn run(shards: usize, seed: u64, rounds: usize) -> u64 {
     let mut waits = 0;
     for node in &rig.nodes {
         let stats = node.shard.stats();
-        let dropped = stats.drops_busy + stats.drops_index + stats.reclaim_drops + stats.drops_size + stats.evictions;
-        assert_eq!(dropped, 0, "seed {seed}: the plan was to drop nothing: {stats:?}");
+        let dropped = stats.drops_busy
+            + stats.drops_index
+            + stats.reclaim_drops
+            + stats.drops_size
+            + stats.evictions;
+        assert_eq!(
+            dropped, 0,
+            "seed {seed}: the plan was to drop nothing: {stats:?}"
+        );
         waits += stats.flash_hits + stats.promotions;
     }
     waits
@@ -476,7 +638,10 @@ fn run(shards: usize, seed: u64, rounds: usize) -> u64 {
 fn pipelines_see_what_the_map_says() {
     let mut from_flash = 0;
     // SENKO_MODEL_SEEDS=500 for a long run.
-    let seeds = std::env::var("SENKO_MODEL_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
+    let seeds = std::env::var("SENKO_MODEL_SEEDS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(8);
     for seed in 1..=seeds {
         for shards in [1, 2, 3] {
             from_flash += run(shards, seed * 1000 + shards as u64, 150);

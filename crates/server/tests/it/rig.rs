@@ -4,7 +4,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use senko_cache::{Admission, AdmissionRule, DeviceSlice, Key, Lookup, PolicyKind, Shard, ShardConfig};
+use senko_cache::{
+    Admission, AdmissionRule, DeviceSlice, Key, Lookup, PolicyKind, Shard, ShardConfig,
+};
 use senko_io::SendBatch;
 use senko_io::faulty::{FaultyDevice, FaultyQueue};
 use senko_server::session::{Ctx, FeedState, Router, Session, Wait};
@@ -27,7 +29,13 @@ pub struct Plan {
 
 impl Default for Plan {
     fn default() -> Plan {
-        Plan { shards: 1, memory: 8 << 20, flash_pages: 0, settings: Settings::default(), seed: 1 }
+        Plan {
+            shards: 1,
+            memory: 8 << 20,
+            flash_pages: 0,
+            settings: Settings::default(),
+            seed: 1,
+        }
     }
 }
 
@@ -93,7 +101,14 @@ impl Rig {
     fn add(&mut self, node: usize, session: Session, origin: Option<u64>) -> u64 {
         let id = self.next;
         self.next += 1;
-        let conn = Conn { node, session, origin, tail: Vec::new(), state: FeedState::NeedMore, sent: Vec::new() };
+        let conn = Conn {
+            node,
+            session,
+            origin,
+            tail: Vec::new(),
+            state: FeedState::NeedMore,
+            sent: Vec::new(),
+        };
         self.conns.insert(id, conn);
         id
     }
@@ -109,12 +124,18 @@ impl Rig {
 
     /// Bytes from the client; nothing else happens.
     pub fn send(&mut self, id: u64, bytes: &[u8]) {
-        self.conns.get_mut(&id).expect("the connection is open").tail.extend_from_slice(bytes);
+        self.conns
+            .get_mut(&id)
+            .expect("the connection is open")
+            .tail
+            .extend_from_slice(bytes);
         self.feed(id);
     }
 
     fn feed(&mut self, id: u64) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(conn) = self.conns.get_mut(&id) else {
+            return;
+        };
         let node = &mut self.nodes[conn.node];
         let mut ctx = Ctx {
             shard: &mut node.shard,
@@ -132,14 +153,19 @@ impl Rig {
         conn.tail.drain(..fed.consumed);
         conn.state = fed.state;
         if fed.state == FeedState::NeedMore {
-            assert!(conn.tail.len() <= 2048 + 400, "an incomplete command is short");
+            assert!(
+                conn.tail.len() <= 2048 + 400,
+                "an incomplete command is short"
+            );
         }
         self.drain(id);
     }
 
     /// Takes what can be sent.
     fn drain(&mut self, id: u64) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(conn) = self.conns.get_mut(&id) else {
+            return;
+        };
         let node = &mut self.nodes[conn.node];
         if let Some(origin) = conn.origin {
             let shard = conn.node;
@@ -175,7 +201,10 @@ impl Rig {
             let id = match self.virtuals.get(&(shard, origin)) {
                 Some(&id) => id,
                 None => {
-                    let Some(dialect) = self.conns.get(&origin).and_then(|c| c.session.dialect()) else { return true };
+                    let Some(dialect) = self.conns.get(&origin).and_then(|c| c.session.dialect())
+                    else {
+                        return true;
+                    };
                     let id = self.add(shard, Session::remote(dialect), Some(origin));
                     self.virtuals.insert((shard, origin), id);
                     id
@@ -186,7 +215,9 @@ impl Rig {
         }
         for n in 0..self.nodes.len() {
             let node = &mut self.nodes[n];
-            let Some(completion) = node.queue.complete_one() else { continue };
+            let Some(completion) = node.queue.complete_one() else {
+                continue;
+            };
             node.shard.on_disk(&mut node.queue, completion);
             self.dones(n);
             self.stuck();
@@ -203,10 +234,14 @@ impl Rig {
         let mut any = false;
         loop {
             let node = &mut self.nodes[n];
-            let Some(done) = node.shard.next_done(&mut node.queue) else { return any };
+            let Some(done) = node.shard.next_done(&mut node.queue) else {
+                return any;
+            };
             any = true;
             let id = done.user >> 16;
-            let Some(conn) = self.conns.get_mut(&id) else { continue };
+            let Some(conn) = self.conns.get_mut(&id) else {
+                continue;
+            };
             let mut ctx = Ctx {
                 shard: &mut node.shard,
                 queue: &mut node.queue,
@@ -231,7 +266,10 @@ impl Rig {
         for id in ids {
             let conn = &self.conns[&id];
             let before = conn.tail.len();
-            if matches!(conn.state, FeedState::Blocked(Wait::Memory | Wait::Window | Wait::Turn)) {
+            if matches!(
+                conn.state,
+                FeedState::Blocked(Wait::Memory | Wait::Window | Wait::Turn)
+            ) {
                 self.feed(id);
                 let conn = &self.conns[&id];
                 moved |= conn.tail.len() != before || !matches!(conn.state, FeedState::Blocked(_));
@@ -247,7 +285,10 @@ impl Rig {
                 continue;
             }
             // Waiting for memory may end with a tick.
-            let waits = self.conns.values().any(|c| matches!(c.state, FeedState::Blocked(_)));
+            let waits = self
+                .conns
+                .values()
+                .any(|c| matches!(c.state, FeedState::Blocked(_)));
             if !waits {
                 return;
             }
@@ -262,7 +303,13 @@ impl Rig {
 
     /// What was answered since the last call.
     pub fn answers(&mut self, id: u64) -> Vec<u8> {
-        std::mem::take(&mut self.conns.get_mut(&id).expect("the connection is open").sent)
+        std::mem::take(
+            &mut self
+                .conns
+                .get_mut(&id)
+                .expect("the connection is open")
+                .sent,
+        )
     }
     pub fn closed(&self, id: u64) -> bool {
         self.conns[&id].state == FeedState::Close
@@ -281,7 +328,12 @@ impl Rig {
     /// The client vanishes.
     pub fn vanish(&mut self, id: u64) {
         let mut gone = vec![id];
-        gone.extend(self.virtuals.iter().filter(|((_, origin), _)| *origin == id).map(|(_, v)| *v));
+        gone.extend(
+            self.virtuals
+                .iter()
+                .filter(|((_, origin), _)| *origin == id)
+                .map(|(_, v)| *v),
+        );
         self.virtuals.retain(|(_, origin), _| *origin != id);
         self.mail.0.retain(|(_, origin, _)| *origin != id);
         for id in gone {
@@ -323,7 +375,8 @@ impl Rig {
             }
             let mut commands = Vec::new();
             while commands.len() < 1 << 20 {
-                commands.extend_from_slice(format!("set filler{n} 0 0 {len} noreply\r\n").as_bytes());
+                commands
+                    .extend_from_slice(format!("set filler{n} 0 0 {len} noreply\r\n").as_bytes());
                 commands.resize(commands.len() + len, b'.');
                 commands.extend_from_slice(b"\r\n");
                 n += 1;
@@ -340,7 +393,11 @@ impl Node {
         let flash = if plan.flash_pages == 0 {
             Vec::new()
         } else {
-            vec![DeviceSlice { device: 0, first_page: 0, pages: plan.flash_pages }]
+            vec![DeviceSlice {
+                device: 0,
+                first_page: 0,
+                pages: plan.flash_pages,
+            }]
         };
         let config = ShardConfig {
             memory: plan.memory,
@@ -348,7 +405,10 @@ impl Node {
             flash,
             region: 256 << 10,
             policy: PolicyKind::Lru,
-            admission: Admission { rule: AdmissionRule::All, budget: None },
+            admission: Admission {
+                rule: AdmissionRule::All,
+                budget: None,
+            },
             promote_after: 3,
             reinsert: true,
             no_evict: plan.settings.no_evict,
@@ -359,7 +419,16 @@ impl Node {
         let mut shard = Shard::new(config).expect("the plan is valid");
         shard.set_now(u64::from(START) * 1000);
         let device = FaultyDevice::new(plan.flash_pages.max(1), plan.seed);
-        let queue = FaultyQueue::new(vec![device], &[(1, 32), (4, 8), (16, 8)], plan.seed + n as u64);
-        Node { shard, queue, stats: ThreadStats::default(), cursor: Cursor::default() }
+        let queue = FaultyQueue::new(
+            vec![device],
+            &[(1, 32), (4, 8), (16, 8)],
+            plan.seed + n as u64,
+        );
+        Node {
+            shard,
+            queue,
+            stats: ThreadStats::default(),
+            cursor: Cursor::default(),
+        }
     }
 }

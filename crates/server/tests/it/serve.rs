@@ -2,7 +2,7 @@
 //! The server over real sockets: many connections, bad ones among them, limits, several workers, the end. Each test runs on both
 //! I/O backends.
 
-mod client; // a server in this process, and connections to it
+pub(crate) mod client; // a server in this process, and connections to it
 
 use std::io::{Read, Write};
 use std::sync::atomic::Ordering;
@@ -360,6 +360,24 @@ fn several_workers_answer_as_one() {
         clients[1].ask("flush_all\r\n", "OK\r\n");
         for client in &mut clients {
             client.ask("get s1 s2 s3 s4 s5 s6 s7 s8 s9\r\n", "END\r\n");
+        }
+    });
+}
+
+/// A worker that had not yet heard of a `flush_all` took memory for a value, heard of it when the value was complete, and
+/// stored the item as one from before the flush: acknowledged, and gone at once.
+#[test]
+fn what_is_stored_after_a_flush_stays() {
+    on_both(3, |place| {
+        let mut clients: Vec<Client> = (0..3).map(|_| place.connect()).collect();
+        for n in 0..200 {
+            clients[n % 3].ask("flush_all\r\n", "OK\r\n");
+            let client = &mut clients[(n + 1) % 3];
+            client.ask(&format!("set w{n} 0 0 2\r\nhi\r\n"), "STORED\r\n");
+            client.ask(
+                &format!("get w{n}\r\n"),
+                &format!("VALUE w{n} 0 2\r\nhi\r\nEND\r\n"),
+            );
         }
     });
 }

@@ -57,7 +57,7 @@ pub fn on_both(threads: usize, test: impl Fn(Place)) {
 }
 
 impl Place {
-    fn start(io: BackendChoice, threads: usize) -> Place {
+    pub fn start(io: BackendChoice, threads: usize) -> Place {
         let folder = Scratch::new();
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)

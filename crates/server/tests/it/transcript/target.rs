@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use senko_server::server::{RunningServer, Server};
-use senko_server::settings::{Admission, AdmissionRule, BackendChoice, FlashSpec, Settings};
+use senko_server::settings::{
+    Admission, AdmissionRule, BackendChoice, FlashSpec, PolicyKind, Settings,
+};
 
 /// Memory and flash of a senko that keeps items on flash: small enough that a few megabytes of other items push them out of DRAM.
 const FLASH_MEMORY: u64 = 24 << 20;
@@ -104,29 +106,46 @@ impl Target {
         let mut stream = self.connect().map_err(|e| e.to_string())?;
         let until = Instant::now() + Duration::from_secs(20);
         loop {
-            let sizes = resident(&mut stream)?;
-            if sizes.is_empty() {
+            let lines = resident(&mut stream)?;
+            if lines.is_empty() {
                 return Ok(());
             }
             if Instant::now() > until {
-                return Err(format!("items of these sizes stayed in DRAM: {sizes:?}"));
+                return Err(format!("these items stayed in DRAM: {lines:?}"));
             }
+            let mut sizes: Vec<usize> = lines
+                .iter()
+                .filter_map(|l| l.rsplit_once("size=")?.1.trim().parse().ok())
+                .collect();
+            sizes.sort_unstable();
+            sizes.dedup();
             for size in sizes {
                 self.fill(&mut stream, size)?;
             }
+            // The server's own work is due every 100 ms of its clock.
+            self.sleep(0.11);
         }
     }
 
-    /// Stores items of `size` bytes each, a few megabytes in all. Their keys are short, so that small items have their like too.
+    /// Stores items of about `size` bytes each, a few megabytes in all. Their keys are short, so that small items have their like too;
+    /// their sizes vary a little, since `size` may be the last of its class.
     fn fill(&mut self, stream: &mut TcpStream, size: usize) -> Result<(), String> {
-        let Target::Senko { filler, .. } = self else { return Ok(()) };
-        let value = vec![b'.'; size.saturating_sub(FILLER_OVERHEAD)];
+        let Target::Senko { filler, .. } = self else {
+            return Ok(());
+        };
+        let value = vec![b'.'; size.saturating_sub(FILLER_OVERHEAD) + 8];
         let count = ((8 << 20) / (size + 1)).clamp(4, 20_000);
         let mut batch = Vec::new();
         for _ in 0..count {
             *filler += 1;
-            let _ = write!(batch, "set ~{:05x} 0 0 {} noreply\r\n", *filler % 0x10_0000, value.len());
-            batch.extend_from_slice(&value);
+            let value = &value[(*filler % 3 * 4) as usize..];
+            let _ = write!(
+                batch,
+                "set ~{:05x} 0 0 {} noreply\r\n",
+                *filler % 0x10_0000,
+                value.len()
+            );
+            batch.extend_from_slice(value);
             batch.extend_from_slice(b"\r\n");
             if batch.len() > 1 << 20 {
                 stream.write_all(&batch).map_err(|e| e.to_string())?;
@@ -138,8 +157,8 @@ impl Target {
     }
 }
 
-/// What an item of the filler takes beyond its value: key, header and line end.
-const FILLER_OVERHEAD: usize = 89;
+/// What an item of the filler takes beyond its value (key, header and line end), and a little more, so that the variants lie around the size.
+const FILLER_OVERHEAD: usize = 97;
 
 impl Drop for Target {
     fn drop(&mut self) {
@@ -165,24 +184,13 @@ impl Drop for Target {
     }
 }
 
-/// The sizes of the items in DRAM that are not the filler's, each once.
-fn resident(stream: &mut TcpStream) -> Result<Vec<usize>, String> {
+/// What the server tells of the items in DRAM that are not the filler's, a line each.
+fn resident(stream: &mut TcpStream) -> Result<Vec<String>, String> {
     let dump = ask(stream, b"lru_crawler metadump all\r\n", b"END\r\n")?;
     let dump = String::from_utf8_lossy(&dump);
-    let mut sizes = Vec::new();
-    for line in dump
-        .lines()
-        .filter(|l| l.starts_with("key=") && !l.starts_with("key=%7E") && !l.starts_with("key=~"))
-    {
-        let size = line
-            .split(' ')
-            .find_map(|w| w.strip_prefix("size="))
-            .and_then(|n| n.parse().ok());
-        sizes.push(size.ok_or_else(|| format!("no size in {line:?}"))?);
-    }
-    sizes.sort_unstable();
-    sizes.dedup();
-    Ok(sizes)
+    let other =
+        |l: &&str| l.starts_with("key=") && !l.starts_with("key=%7E") && !l.starts_with("key=~");
+    Ok(dump.lines().filter(other).map(str::to_owned).collect())
 }
 
 /// Sends, and reads until the answer ends with `end`.
@@ -272,6 +280,8 @@ fn start_senko(io: BackendChoice, flash: bool, options: &[String]) -> Result<Tar
             rule: AdmissionRule::All,
             budget: None,
         },
+        // The other policy keeps what was read, however much else is stored: `demote` would have to read that, too.
+        policy: PolicyKind::Lru,
         io,
         clock: Some(Arc::clone(&clock)),
         ..Settings::default()

@@ -1,0 +1,620 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The model of a key that one connection alone changes: what each reply must be, and what the key holds then.
+//!
+//! A key has *candidates*: states that agree with all replies so far. Where nothing may be lost and nobody flushes there is one.
+//! Where flash is too small an item may go at any time, so that every command may also find nothing; a reply tells which it was, and a
+//! silent command leaves both. Each candidate counts the losses that it needs.
+
+use std::sync::Arc;
+
+use super::wire::{Act, Bytes, Command, Form, Mode, Reply, head_of, said, show};
+
+/// The server's limit on the record of an item, and the space around it in which the model leaves open what happens.
+pub const MAX_ITEM: usize = 300_000;
+const UNSURE: usize = 600;
+
+/// What a key holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub value: Bytes,
+    pub flags: u32,
+    pub expiry: u32,
+    /// 0: not yet seen, and other than all that were.
+    pub unique: u64,
+    pub stale: bool,
+    pub won: bool,
+    pub base64: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Candidate {
+    state: Option<Entry>,
+    losses: u64,
+}
+
+/// One key.
+#[derive(Clone, Debug)]
+pub struct OwnKey {
+    candidates: Vec<Candidate>,
+    /// The newest unique that was seen.
+    pub seen: u64,
+    /// When the newest command for it was sent, and answered.
+    pub last: (u64, u64),
+}
+
+/// What else may have happened to a key before a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flushed {
+    No,
+    Perhaps,
+    Surely,
+}
+
+impl OwnKey {
+    pub fn new() -> OwnKey {
+        OwnKey {
+            candidates: vec![Candidate {
+                state: None,
+                losses: 0,
+            }],
+            seen: 0,
+            last: (0, 0),
+        }
+    }
+
+    /// Everything is gone, as the connection itself asked.
+    pub fn flush(&mut self) {
+        let losses = self.losses();
+        self.candidates = vec![Candidate {
+            state: None,
+            losses,
+        }];
+    }
+
+    /// Everything may be gone.
+    pub fn perhaps_flush(&mut self) {
+        if self.candidates.iter().all(|c| c.state.is_some()) {
+            let losses = self.losses();
+            self.candidates.push(Candidate {
+                state: None,
+                losses,
+            });
+        }
+    }
+
+    /// How often at least the key was lost.
+    pub fn losses(&self) -> u64 {
+        self.candidates.iter().map(|c| c.losses).min().unwrap_or(0)
+    }
+
+    /// Takes a reply, or says what it should have been.
+    pub fn check(
+        &mut self,
+        at: &Context<'_>,
+        act: &Act,
+        reply: &Reply,
+        flushed: Flushed,
+    ) -> Result<(), String> {
+        let mut next: Vec<Candidate> = Vec::new();
+        let mut wanted = Vec::new();
+        let unique = match reply {
+            Reply::Said { unique, .. } => *unique,
+            Reply::Silent => 0,
+        };
+        for candidate in &self.candidates {
+            let alive = |e: &Entry| e.expiry == 0 || e.expiry > at.now;
+            let state = candidate.state.clone().filter(alive);
+            let gone = state.is_some();
+            let mut branches = Vec::new();
+            if flushed != Flushed::Surely {
+                branches.push((state, candidate.losses));
+            } else if !gone {
+                branches.push((None, candidate.losses));
+            }
+            if gone && flushed != Flushed::No {
+                branches.push((None, candidate.losses));
+            } else if gone && at.lossy {
+                branches.push((None, candidate.losses + 1));
+            }
+            for (state, losses) in branches {
+                // A unique that is not known yet is learnt, if it can be new.
+                for (expected, state) in effects(at, act, state, unique) {
+                    let learnt = state.as_ref().map_or(0, |e| e.unique);
+                    if expected != *reply || (unique != 0 && learnt == unique && unique < self.seen)
+                    {
+                        wanted.push(head_of(&expected));
+                        continue;
+                    }
+                    match next.iter_mut().find(|c| c.state == state) {
+                        Some(same) => same.losses = same.losses.min(losses),
+                        None => next.push(Candidate { state, losses }),
+                    }
+                }
+            }
+        }
+        if next.is_empty() {
+            let states: Vec<String> = self.candidates.iter().map(describe).collect();
+            return Err(format!(
+                "got {}\n wanted {}\n as the key held {}",
+                head_of(reply),
+                wanted.join("\n     or "),
+                states.join("\n     or ")
+            ));
+        }
+        assert!(next.len() < 200, "too many states are possible");
+        self.candidates = next;
+        self.seen = self.seen.max(unique);
+        Ok(())
+    }
+}
+
+fn describe(candidate: &Candidate) -> String {
+    match &candidate.state {
+        None => "nothing".to_owned(),
+        Some(e) => format!(
+            "{} bytes {:?}, flags {}, expiry {}, unique {}, stale {}, won {}, {} losses",
+            e.value.len(),
+            show(&e.value),
+            e.flags,
+            e.expiry,
+            e.unique,
+            e.stale,
+            e.won,
+            candidate.losses
+        ),
+    }
+}
+
+/// What a command sees besides the key's state.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    pub command: &'a Command,
+    pub key: &'a [u8],
+    pub now: u32,
+    pub lossy: bool,
+}
+
+/// How a command ended.
+enum End {
+    Hit,
+    Missing,
+    Stored,
+    NotStored,
+    Exists,
+    Deleted,
+    /// Counted; whether the item was made.
+    Number(u64, bool),
+    NotNumeric,
+    Touched,
+    TooLarge,
+}
+
+/// Replies and new states that a command may lead to: one, but near to the limit of an item's size.
+fn effects(
+    at: &Context<'_>,
+    act: &Act,
+    old: Option<Entry>,
+    unique: u64,
+) -> Vec<(Reply, Option<Entry>)> {
+    let mut all = Vec::new();
+    let mut end = |end: End, state: Option<Entry>| {
+        let mut state = state;
+        if let Some(e) = &mut state
+            && e.unique == 0
+        {
+            e.unique = unique;
+        }
+        all.push((reply(at, act, end, state.as_ref()), state));
+    };
+    match act {
+        Act::Get { touch } => match old {
+            Some(mut e) => {
+                e.expiry = touch.unwrap_or(e.expiry);
+                end(End::Hit, Some(e));
+            }
+            None => end(End::Missing, None),
+        },
+        Act::Touch { expiry } => match old {
+            Some(e) => end(
+                End::Touched,
+                Some(Entry {
+                    expiry: *expiry,
+                    ..e
+                }),
+            ),
+            None => end(End::Missing, None),
+        },
+        Act::Delete { compare } => match old {
+            Some(e) if *compare != 0 && e.unique != *compare => end(End::Exists, Some(e)),
+            Some(_) => end(End::Deleted, None),
+            None => end(End::Missing, None),
+        },
+        Act::Invalidate { expiry } => match old {
+            Some(e) => end(
+                End::Deleted,
+                Some(Entry {
+                    expiry: expiry.unwrap_or(e.expiry),
+                    unique: 0,
+                    stale: true,
+                    won: false,
+                    ..e
+                }),
+            ),
+            None => end(End::Missing, None),
+        },
+        Act::Arith {
+            incr,
+            delta,
+            initial,
+        } => match (old, initial) {
+            (None, None) => end(End::Missing, None),
+            (None, Some((n, expiry))) => {
+                let value = Arc::new(n.to_string().into_bytes());
+                let made = Entry {
+                    expiry: *expiry,
+                    ..plain(value)
+                };
+                end(End::Number(*n, true), Some(made));
+            }
+            (Some(e), _) => match number(&e.value) {
+                None => end(End::NotNumeric, Some(e)),
+                Some(n) => {
+                    let n = if *incr {
+                        n.wrapping_add(*delta)
+                    } else {
+                        n.saturating_sub(*delta)
+                    };
+                    let mut text = n.to_string().into_bytes();
+                    text.resize(text.len().max(e.value.len()), b' ');
+                    let new = Entry {
+                        value: Arc::new(text),
+                        unique: 0,
+                        ..e
+                    };
+                    end(End::Number(n, false), Some(new));
+                }
+            },
+        },
+        Act::Store { .. } => store(at, act, old, &mut end),
+        Act::MetaGet => return vec![meta_get(at, old, unique)],
+        Act::Flush | Act::Mark => unreachable!("these have no key"),
+    }
+    all
+}
+
+fn plain(value: Bytes) -> Entry {
+    Entry {
+        value,
+        flags: 0,
+        expiry: 0,
+        unique: 0,
+        stale: false,
+        won: false,
+        base64: false,
+    }
+}
+
+fn store(
+    at: &Context<'_>,
+    act: &Act,
+    old: Option<Entry>,
+    end: &mut dyn FnMut(End, Option<Entry>),
+) {
+    let Act::Store {
+        mode,
+        value,
+        flags,
+        expiry,
+        compare,
+        vivify,
+    } = act
+    else {
+        unreachable!("the caller has looked")
+    };
+    if value.len() > MAX_ITEM {
+        // No old value outlives a set that failed. (A compare-and-set is a set here only in the binary and meta dialects.)
+        let sets = match at.command.form {
+            Form::Text { .. } => *mode == Mode::Set,
+            Form::Binary { opcode, .. } => opcode & 0x0f == 1,
+            Form::Meta { .. } => true,
+        };
+        return end(End::TooLarge, if sets { None } else { old });
+    }
+    let new = Entry {
+        flags: *flags,
+        expiry: *expiry,
+        base64: at.command.form.flag(b'b').is_some(),
+        ..plain(Arc::clone(value))
+    };
+    match (mode, old) {
+        (Mode::Set, _) | (Mode::Add, None) | (Mode::Replace, Some(_)) => {
+            end(End::Stored, Some(new))
+        }
+        (Mode::Add, old @ Some(_)) => end(End::NotStored, old),
+        (Mode::Append | Mode::Prepend, None) if *vivify => end(End::Stored, Some(new)),
+        (Mode::Replace | Mode::Append | Mode::Prepend, None) => end(End::NotStored, None),
+        (Mode::Cas, None) => end(End::Missing, None),
+        (Mode::Cas, Some(e)) if e.unique == *compare => end(End::Stored, Some(new)),
+        (Mode::Cas, Some(e)) => end(End::Exists, Some(e)),
+        (Mode::Append | Mode::Prepend, Some(e)) => {
+            let whole = if *mode == Mode::Append {
+                [&e.value[..], value].concat()
+            } else {
+                [&value[..], &e.value].concat()
+            };
+            let len = whole.len();
+            if len > MAX_ITEM - UNSURE {
+                end(End::NotStored, Some(e.clone()));
+            }
+            if len < MAX_ITEM {
+                let joined = Entry {
+                    value: Arc::new(whole),
+                    unique: 0,
+                    ..e
+                };
+                end(End::Stored, Some(joined));
+            }
+        }
+    }
+}
+
+/// A number as memcached reads it: white space may stand before it and ends it.
+fn number(value: &[u8]) -> Option<u64> {
+    let space = |b: &u8| matches!(b, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r');
+    let start = value.iter().position(|b| !space(b))?;
+    let digits = value[start..].split(space).next()?;
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// The reply to anything but `mg`. `state` is what the key holds now.
+fn reply(at: &Context<'_>, act: &Act, end: End, state: Option<&Entry>) -> Reply {
+    match &at.command.form {
+        Form::Text { noreply: true, .. } => Reply::Silent,
+        Form::Text { cas, .. } => text_reply(at, act, &end, state, *cas),
+        Form::Meta { flags } => meta_reply(at, act, &end, state, flags),
+        Form::Binary { opcode, quiet, .. } => {
+            binary_reply(at, act, &end, state, *opcode, *quiet)
+        }
+    }
+}
+
+fn text_reply(
+    at: &Context<'_>,
+    act: &Act,
+    end: &End,
+    state: Option<&Entry>,
+    cas: bool,
+) -> Reply {
+    let line = match end {
+        End::Hit => {
+            let e = state.expect("a hit has an entry");
+            let mut head = b"VALUE ".to_vec();
+            head.extend_from_slice(at.key);
+            head.extend_from_slice(format!(" {} {}", e.flags, e.value.len()).as_bytes());
+            if cas {
+                head.extend_from_slice(format!(" {}", e.unique).as_bytes());
+            }
+            let unique = if cas { e.unique } else { 0 };
+            return said(head, Some(Arc::clone(&e.value)), unique);
+        }
+        End::Missing if matches!(act, Act::Get { .. }) => String::new(),
+        End::Missing => "NOT_FOUND".into(),
+        End::Stored => "STORED".into(),
+        End::NotStored => "NOT_STORED".into(),
+        End::Exists => "EXISTS".into(),
+        End::Deleted => "DELETED".into(),
+        End::Number(n, _) => n.to_string(),
+        End::NotNumeric => {
+            "CLIENT_ERROR cannot increment or decrement non-numeric value".into()
+        }
+        End::Touched => "TOUCHED".into(),
+        End::TooLarge => "SERVER_ERROR object too large for cache".into(),
+    };
+    said(line.into_bytes(), None, 0)
+}
+
+/// The flags that are returned whatever happened.
+fn echo(head: &mut Vec<u8>, flag: (u8, u64), key: &[u8], base64: bool) {
+    match flag.0 {
+        b'O' => head.extend_from_slice(format!(" O{}", flag.1).as_bytes()),
+        b'k' if base64 => {
+            head.extend_from_slice(format!(" k{} b", super::commands::base64(key)).as_bytes());
+        }
+        b'k' => {
+            head.extend_from_slice(b" k");
+            head.extend_from_slice(key);
+        }
+        _ => {}
+    }
+}
+
+fn left(expiry: u32, now: u32) -> String {
+    if expiry == 0 {
+        " t-1".to_owned()
+    } else {
+        format!(" t{}", expiry.saturating_sub(now))
+    }
+}
+
+fn meta_reply(
+    at: &Context<'_>,
+    act: &Act,
+    end: &End,
+    state: Option<&Entry>,
+    flags: &[(u8, u64)],
+) -> Reply {
+    let quiet = at.command.form.flag(b'q').is_some();
+    let base64 = at.command.form.flag(b'b').is_some();
+    let draft = match act {
+        Act::Store { value, .. } => value.len(),
+        _ => 0,
+    };
+    let mut value = None;
+    let (code, well) = match end {
+        End::Stored | End::Deleted if quiet => return Reply::Silent,
+        End::Stored | End::Deleted => ("HD".to_owned(), true),
+        End::Missing => ("NF".to_owned(), false),
+        End::Exists => ("EX".to_owned(), false),
+        End::NotStored => ("NS".to_owned(), false),
+        End::Number(n, _) => {
+            if at.command.form.flag(b'v').is_some() {
+                let text = n.to_string().into_bytes();
+                let code = format!("VA {}", text.len());
+                value = Some(Arc::new(text));
+                (code, true)
+            } else {
+                ("HD".to_owned(), true)
+            }
+        }
+        End::Hit | End::Touched | End::NotNumeric | End::TooLarge => {
+            return text_reply(at, act, end, state, false);
+        }
+    };
+    let mut head = code.into_bytes();
+    let mut unique = 0;
+    // A counter that was made has no expiry before `N` has taken effect.
+    let mut expiry = match end {
+        End::Number(_, true) => 0,
+        _ => state.map_or(0, |e| e.expiry),
+    };
+    for &flag in flags {
+        match (flag.0, act) {
+            (b'c', Act::Store { .. }) | (b'c', Act::Arith { .. }) => {
+                let n = state.filter(|_| well).map_or(0, |e| e.unique);
+                unique = n;
+                if well || matches!(act, Act::Store { .. }) {
+                    head.extend_from_slice(format!(" c{n}").as_bytes());
+                }
+            }
+            (b's', Act::Store { .. }) => {
+                let n = state.filter(|_| well).map_or(draft, |e| e.value.len());
+                head.extend_from_slice(format!(" s{n}").as_bytes());
+            }
+            (b'N', Act::Arith { .. }) => expiry = state.map_or(0, |e| e.expiry),
+            (b't', Act::Arith { .. }) if well => {
+                head.extend_from_slice(left(expiry, at.now).as_bytes());
+            }
+            _ => echo(&mut head, flag, at.key, base64),
+        }
+    }
+    said(head, value, unique)
+}
+
+/// `mg`: flags take effect in the order in which they stand.
+fn meta_get(at: &Context<'_>, old: Option<Entry>, unique: u64) -> (Reply, Option<Entry>) {
+    let Form::Meta { flags } = &at.command.form else {
+        unreachable!("mg is a meta command")
+    };
+    let asked = |letter: u8| at.command.form.flag(letter);
+    let base64 = asked(b'b').is_some();
+    let created = old.is_none() && asked(b'N').is_some();
+    let Some(mut e) = old.or_else(|| {
+        let expiry = asked(b'N')? as u32;
+        Some(Entry {
+            expiry,
+            base64,
+            ..plain(Bytes::default())
+        })
+    }) else {
+        if asked(b'q').is_some() {
+            return (Reply::Silent, None);
+        }
+        let mut head = b"EN".to_vec();
+        flags.iter().for_each(|&flag| echo(&mut head, flag, at.key, base64));
+        return (said(head, None, 0), None);
+    };
+    if e.unique == 0 {
+        e.unique = unique;
+    }
+    let with_value = asked(b'v').is_some();
+    let mut head = if with_value {
+        format!("VA {}", e.value.len()).into_bytes()
+    } else {
+        b"HD".to_vec()
+    };
+    let (mut wins, was_won) = (false, e.won);
+    for &(letter, n) in flags {
+        match letter {
+            b'T' => e.expiry = n as u32,
+            b'N' if created => (e.expiry, wins) = (n as u32, true),
+            b'N' => {}
+            b'R' => wins |= e.expiry != 0 && e.expiry < n as u32 && !was_won && !created,
+            b's' => head.extend_from_slice(format!(" s{}", e.value.len()).as_bytes()),
+            b't' => head.extend_from_slice(left(e.expiry, at.now).as_bytes()),
+            b'c' => head.extend_from_slice(format!(" c{}", e.unique).as_bytes()),
+            b'f' => head.extend_from_slice(format!(" f{}", e.flags).as_bytes()),
+            _ => echo(&mut head, (letter, n), at.key, e.base64),
+        }
+    }
+    if was_won {
+        head.extend_from_slice(b" Z");
+    }
+    if e.stale {
+        head.extend_from_slice(b" X");
+        wins |= !was_won;
+    }
+    if wins {
+        head.extend_from_slice(b" W");
+        e.won = true;
+    }
+    let unique = if asked(b'c').is_some() { e.unique } else { 0 };
+    let value = with_value.then(|| Arc::clone(&e.value));
+    (said(head, value, unique), Some(e))
+}
+
+fn binary_reply(
+    at: &Context<'_>,
+    act: &Act,
+    end: &End,
+    state: Option<&Entry>,
+    opcode: u8,
+    quiet: bool,
+) -> Reply {
+    let packet = |status: u16, body: &[u8], value: &[u8], unique: u64| {
+        let mut head = status.to_be_bytes().to_vec();
+        head.extend_from_slice(body);
+        said(head, Some(Arc::new(value.to_vec())), unique)
+    };
+    let get = matches!(act, Act::Get { .. });
+    let with_key = matches!(opcode, 0x0c | 0x0d | 0x23 | 0x24);
+    let unique = state.map_or(0, |e| e.unique);
+    match end {
+        End::Hit | End::Touched => {
+            let e = state.expect("a hit has an entry");
+            let mut body = e.flags.to_be_bytes().to_vec();
+            if with_key {
+                body.extend_from_slice(at.key);
+            }
+            let value: &[u8] = if get { &e.value } else { &[] };
+            packet(0, &body, value, unique)
+        }
+        End::Missing if get && quiet => Reply::Silent,
+        End::Missing if with_key => packet(1, at.key, &[], 0),
+        End::Missing => packet(1, &[], b"Not found", 0),
+        End::Stored | End::Deleted | End::Number(..) if quiet => Reply::Silent,
+        End::Stored => packet(0, &[], &[], unique),
+        End::Deleted => packet(0, &[], &[], 0),
+        End::Number(n, _) => packet(0, &[], &n.to_be_bytes(), unique),
+        End::Exists => packet(2, &[], b"Data exists for key.", 0),
+        End::NotStored => match act {
+            Act::Store {
+                mode: Mode::Add, ..
+            } => packet(2, &[], b"Data exists for key.", 0),
+            Act::Store {
+                mode: Mode::Replace,
+                ..
+            } => packet(1, &[], b"Not found", 0),
+            _ => packet(5, &[], b"Not stored.", 0),
+        },
+        End::NotNumeric => packet(
+            6,
+            &[],
+            b"Non-numeric server-side value for incr or decr",
+            0,
+        ),
+        End::TooLarge => packet(3, &[], b"Too large.", 0),
+    }
+}

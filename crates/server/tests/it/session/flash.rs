@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Commands on items that lie on flash only: the answers are the same, and they come from flash.
+
+use super::{flash_plan, packet};
+use crate::rig::Rig;
+
+/// Each command on an item that lies on flash only.
+#[test]
+fn commands_on_flash_items() {
+    let big = "B".repeat(40_000);
+    let cases: Vec<(&str, String, String)> = vec![
+        (
+            "x",
+            "get k\r\n".into(),
+            "VALUE k 7 1\r\nx\r\nEND\r\n".into(),
+        ),
+        (
+            "x",
+            "get k nope k\r\n".into(),
+            "VALUE k 7 1\r\nx\r\nVALUE k 7 1\r\nx\r\nEND\r\n".into(),
+        ),
+        (
+            "",
+            "get k\r\nmg k v s\r\n".into(),
+            "VALUE k 7 0\r\n\r\nEND\r\nVA 0 s0\r\n\r\n".into(),
+        ),
+        (
+            &big,
+            "get k\r\n".into(),
+            format!("VALUE k 7 40000\r\n{big}\r\nEND\r\n"),
+        ),
+        (
+            &big,
+            "mg k v f t\r\n".into(),
+            format!("VA 40000 f7 t-1\r\n{big}\r\n"),
+        ),
+        (
+            "x",
+            "mg k v f t s k O9\r\n".into(),
+            "VA 1 f7 t-1 s1 kk O9\r\nx\r\n".into(),
+        ),
+        ("x", "mg k f u\r\n".into(), "HD f7\r\n".into()),
+        (
+            "x",
+            "mg k h\r\nmg k h\r\n".into(),
+            "HD h0\r\nHD h1\r\n".into(),
+        ),
+        (
+            "x",
+            "mg k T30 t\r\nmg k t\r\n".into(),
+            "HD t30\r\nHD t30\r\n".into(),
+        ),
+        (
+            "x",
+            "delete k\r\nget k\r\n".into(),
+            "DELETED\r\nEND\r\n".into(),
+        ),
+        ("x", "md k\r\nmg k\r\n".into(), "HD\r\nEN\r\n".into()),
+        (
+            "x",
+            "md k C99999\r\nmd k C0\r\nmg k v\r\n".into(),
+            "EX\r\nEX\r\nVA 1\r\nx\r\n".into(),
+        ),
+        (
+            "x",
+            "md k I T30\r\nmg k v t\r\nmg k v\r\n".into(),
+            "HD\r\nVA 1 t30 X W\r\nx\r\nVA 1 Z X\r\nx\r\n".into(),
+        ),
+        (
+            "x",
+            "md k x F3\r\nmg k v f\r\n".into(),
+            "HD\r\nVA 0 f3\r\n\r\n".into(),
+        ),
+        (
+            "x",
+            "add k 0 0 1\r\ny\r\nget k\r\n".into(),
+            "NOT_STORED\r\nVALUE k 7 1\r\nx\r\nEND\r\n".into(),
+        ),
+        (
+            "x",
+            "replace k 0 0 1\r\ny\r\nget k\r\n".into(),
+            "STORED\r\nVALUE k 0 1\r\ny\r\nEND\r\n".into(),
+        ),
+        (
+            "x",
+            "set k 0 0 1\r\ny\r\nget k\r\n".into(),
+            "STORED\r\nVALUE k 0 1\r\ny\r\nEND\r\n".into(),
+        ),
+        (
+            "x",
+            "append k 0 0 1\r\ny\r\nget k\r\n".into(),
+            "STORED\r\nVALUE k 7 2\r\nxy\r\nEND\r\n".into(),
+        ),
+        (
+            "x",
+            "prepend k 0 0 1\r\ny\r\nget k\r\n".into(),
+            "STORED\r\nVALUE k 7 2\r\nyx\r\nEND\r\n".into(),
+        ),
+        (
+            &big,
+            "append k 0 0 1\r\ny\r\nmg k s\r\n".into(),
+            "STORED\r\nHD s40001\r\n".into(),
+        ),
+        (
+            "x",
+            "cas k 0 0 1 99999\r\ny\r\nget k\r\n".into(),
+            "EXISTS\r\nVALUE k 7 1\r\nx\r\nEND\r\n".into(),
+        ),
+        (
+            "41",
+            "incr k 1\r\nget k\r\n".into(),
+            "42\r\nVALUE k 7 2\r\n42\r\nEND\r\n".into(),
+        ),
+        (
+            "10",
+            "decr k 1\r\nget k\r\n".into(),
+            "9\r\nVALUE k 7 2\r\n9 \r\nEND\r\n".into(),
+        ),
+        ("10", "ma k D5 v\r\n".into(), "VA 2\r\n15\r\n".into()),
+        (
+            "x",
+            "incr k 1\r\n".into(),
+            "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n".into(),
+        ),
+        (
+            "x",
+            "touch k 30\r\nmg k t\r\n".into(),
+            "TOUCHED\r\nHD t30\r\n".into(),
+        ),
+        (
+            "x",
+            "gat 30 k\r\nmg k t\r\n".into(),
+            "VALUE k 7 1\r\nx\r\nEND\r\nHD t30\r\n".into(),
+        ),
+        ("x", "mg k N30 v\r\n".into(), "VA 1\r\nx\r\n".into()),
+        ("x", "mg k R30 v\r\n".into(), "VA 1\r\nx\r\n".into()),
+        ("x", "flush_all\r\nget k\r\n".into(), "OK\r\nEND\r\n".into()),
+        // Later commands see what earlier ones did, though those wait.
+        (
+            "x",
+            "get k\r\nset k 0 0 1\r\ny\r\nget k\r\n".into(),
+            "VALUE k 7 1\r\nx\r\nEND\r\nSTORED\r\nVALUE k 0 1\r\ny\r\nEND\r\n".into(),
+        ),
+        (
+            "x",
+            "get k\r\ndelete k\r\nget k\r\n".into(),
+            "VALUE k 7 1\r\nx\r\nEND\r\nDELETED\r\nEND\r\n".into(),
+        ),
+        (
+            "x",
+            "get k\r\nflush_all\r\nget k\r\nversion\r\n".into(),
+            "VALUE k 7 1\r\nx\r\nEND\r\nOK\r\nEND\r\nVERSION 1.6.18\r\n".into(),
+        ),
+        (
+            "1",
+            "incr k 1\r\nincr k 1\r\nincr k 1 noreply\r\nget k\r\n".into(),
+            "2\r\n3\r\nVALUE k 7 1\r\n4\r\nEND\r\n".into(),
+        ),
+    ];
+    let mut waited = 0;
+    for (value, input, expected) in &cases {
+        let mut rig = Rig::new(&flash_plan());
+        let id = rig.connect();
+        let store = format!("set k 7 0 {}\r\n{value}\r\n", value.len());
+        assert_eq!(rig.ask(id, store.as_bytes()), b"STORED\r\n");
+        rig.press(id, &[b"k"], value.len());
+        rig.send(id, input.as_bytes());
+        waited += usize::from(!rig.idle(id));
+        rig.settle();
+        let answer = String::from_utf8(rig.answers(id)).expect("text");
+        assert_eq!(answer, *expected, "{input:?}");
+    }
+    // `set`, `flush_all` alone do not wait; nearly all others must have come from flash.
+    assert!(
+        waited + 4 >= cases.len(),
+        "only {waited} of {} waited for flash",
+        cases.len()
+    );
+}
+
+/// The binary protocol on an item that lies on flash only.
+#[test]
+fn binary_commands_on_flash_items() {
+    let mut rig = Rig::new(&flash_plan());
+    let text = rig.connect();
+    assert_eq!(rig.ask(text, b"set k 7 0 2\r\n40\r\n"), b"STORED\r\n");
+    rig.press(text, &[b"k"], 2);
+    let id = rig.connect();
+    let get = packet(0x0c, b"k", &[], b"", 0);
+    let answer = rig.ask(id, &get);
+    assert_eq!(&answer[..8], &[0x81, 0x0c, 0, 1, 4, 0, 0, 0]);
+    assert_eq!(&answer[24..], b"\0\0\0\x07k40");
+    let incr: Vec<u8> = [2u64.to_be_bytes(), 0u64.to_be_bytes()]
+        .concat()
+        .into_iter()
+        .chain([0; 4])
+        .collect();
+    let answer = rig.ask(id, &packet(0x05, b"k", &incr, b"", 0));
+    assert_eq!(&answer[24..], &42u64.to_be_bytes());
+    let answer = rig.ask(id, &packet(0x0e, b"k", &[], b"!", 0));
+    assert_eq!(answer[6..8], [0, 0]);
+    let answer = rig.ask(id, &packet(0x1d, b"k", &5u32.to_be_bytes(), b"", 0));
+    assert_eq!(&answer[24..], b"\0\0\0\x0742!");
+    rig.advance(6);
+    let answer = rig.ask(id, &packet(0x00, b"k", &[], b"", 0));
+    assert_eq!(answer[6..8], [0, 1]);
+}
