@@ -73,8 +73,8 @@ class Server:
             if not sizes:
                 return
             assert time.monotonic() < end, "items of these sizes stayed in DRAM: %r" % sizes
-            for size in sizes:
-                self.fill(max(size - FILLER_OVERHEAD, 0))
+            # One size at a time: memory moves between classes, so that others leave meanwhile.
+            self.fill(max(min(sizes) - FILLER_OVERHEAD, 0))
 
     def fill(self, length):
         """Stores values of about this length: the size to match may be the last of its class, so they vary a little."""

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! DRAM of one shard: pages cut into chunks of a size class, for items and for the segments of the index.
+//! DRAM of one shard: pages cut into chunks of a size class. One arena holds items, another the segments of the index.
 //!
-//! One mapping, sized at start, whose pages move between classes, so that one limit covers items and index and
-//! nothing is ever asked of the general allocator. A chunk is named by a [`Handle`], 32 bits in units of 16 bytes: 64 GiB a
-//! shard. Everything is reached by bounds-checked slices of the one mapping; there is no `unsafe` here.
+//! One mapping, reserved at start, whose pages move between classes, so that nothing is ever asked of the general
+//! allocator; a limit says how many pages may be in use, and what is above it goes back to the system. A chunk is named by a
+//! [`Handle`], 32 bits in units of 16 bytes: 64 GiB a shard. Everything is reached by bounds-checked slices of the mapping; there is no `unsafe` here.
 //!
 //! ```text
 //! page (64 KiB to 1 MiB):  | chunk | chunk | chunk | ... | rest |
@@ -59,7 +59,7 @@ impl Class {
     }
 }
 
-/// The arena. Classes `0..items` are for items, the rest for index segments of 64-byte lines.
+/// An arena.
 #[derive(Debug)]
 pub(crate) struct Arena {
     mem: AlignedBuf,
@@ -68,8 +68,9 @@ pub(crate) struct Arena {
     free_pages: Vec<u32>,
     fresh: usize,
     limit: usize,
+    /// Free a page as soon as nothing in it is in use (else a class keeps a page or two for what comes).
+    eager: bool,
     classes: Vec<Class>,
-    items: usize,
 }
 
 /// Steps of segment sizes: 1 to 16 lines, then sixteen to each doubling, up to 128 KiB (or a page, if that is less).
@@ -92,25 +93,44 @@ const fn segment_lines() -> [u16; SEGMENT_STEPS] {
     lines
 }
 
+/// Chunk sizes for items: steps of a twelfth where most items are, of a sixth from 2 KiB on, where a class of its own
+/// would hold a page for few items.
 fn item_sizes() -> Vec<usize> {
     let mut sizes = Vec::new();
     let mut size = 96_usize;
     while size < MAX_CHUNK {
         sizes.push(size);
-        size = (size + (size / 12).max(UNIT)).next_multiple_of(UNIT);
+        let part = if size < 2048 { 12 } else { 6 };
+        size = (size + (size / part).max(UNIT)).next_multiple_of(UNIT);
     }
     sizes.push(MAX_CHUNK);
     sizes
 }
 
 impl Arena {
-    /// An arena of `bytes`, all untouched.
-    pub fn new(bytes: usize) -> Arena {
+    /// An arena for items.
+    pub fn for_items(bytes: usize) -> Arena {
+        let page_bytes = (bytes / 2048).next_power_of_two().clamp(64 << 10, 1 << 20);
+        Arena::new(bytes, page_bytes, &item_sizes())
+    }
+
+    /// An arena for segments of the index; a class a step of [`SEGMENT_LINES`], as far as they fit a page.
+    pub fn for_segments(bytes: usize) -> Arena {
         let page_bytes = (bytes / 256).next_power_of_two().clamp(64 << 10, 1 << 20);
+        let sizes: Vec<usize> = SEGMENT_LINES
+            .iter()
+            .map(|&lines| lines as usize * 64)
+            .filter(|&size| size <= page_bytes)
+            .collect();
+        Arena {
+            eager: true,
+            ..Arena::new(bytes, page_bytes, &sizes)
+        }
+    }
+
+    fn new(bytes: usize, page_bytes: usize, sizes: &[usize]) -> Arena {
         let pages = (bytes / page_bytes).max(1);
-        let sizes = item_sizes();
-        let items = sizes.len();
-        let class = |size| Class {
+        let class = |&size: &usize| Class {
             size,
             per_page: page_bytes / size,
             used: 0,
@@ -118,12 +138,7 @@ impl Arena {
             free_head: 0,
             pages: Vec::new(),
         };
-        let classes: Vec<Class> = sizes
-            .into_iter()
-            .map(class)
-            .chain(SEGMENT_LINES.iter().map(|&n| class(n as usize * 64)))
-            .collect();
-        assert!(classes.len() < NO_CLASS as usize);
+        assert!(sizes.len() < NO_CLASS as usize);
         Arena {
             mem: AlignedBuf::new(pages * page_bytes / PAGE_SIZE),
             page_bytes,
@@ -138,14 +153,9 @@ impl Arena {
             free_pages: Vec::new(),
             fresh: 0,
             limit: pages,
-            classes,
-            items,
+            eager: false,
+            classes: sizes.iter().map(class).collect(),
         }
-    }
-
-    /// How many item classes every arena has.
-    pub fn item_class_count() -> usize {
-        item_sizes().len()
     }
 
     /// Pages reserved, pages that may be used, pages in use.
@@ -171,35 +181,23 @@ impl Arena {
     pub fn has_free_page(&self) -> bool {
         self.fresh - self.free_pages.len() < self.limit
     }
-    pub fn item_classes(&self) -> &[Class] {
-        &self.classes[..self.items]
+    pub fn classes(&self) -> &[Class] {
+        &self.classes
     }
     pub fn class(&self, class: usize) -> &Class {
         &self.classes[class]
     }
-    /// Bytes in pages of index classes.
-    pub fn index_bytes(&self) -> usize {
-        self.classes[self.items..]
-            .iter()
-            .map(|c| c.pages.len() * self.page_bytes)
-            .sum()
+    /// Bytes in pages that belong to a class.
+    pub fn bytes_in_use(&self) -> usize {
+        (self.fresh - self.free_pages.len()) * self.page_bytes
     }
 
-    /// The smallest item class whose chunks hold `len` bytes.
+    /// The smallest class whose chunks hold `len` bytes.
     #[inline]
     pub fn class_for(&self, len: usize) -> usize {
         debug_assert!(len <= MAX_CHUNK);
-        self.classes[..self.items].partition_point(|c| c.size < len)
+        self.classes.partition_point(|c| c.size < len)
     }
-    /// Steps of segment sizes that fit a page.
-    pub fn segment_steps(&self) -> usize {
-        SEGMENT_LINES.partition_point(|&lines| lines as usize * 64 <= self.page_bytes)
-    }
-    /// The class of index segments of `SEGMENT_LINES[step]` lines.
-    pub fn segment_class(&self, step: usize) -> usize {
-        self.items + step
-    }
-
     /// A chunk of a class: a free one, or the first of a free page; `None` if neither is to be had.
     pub fn alloc(&mut self, class: usize) -> Option<Handle> {
         if self.classes[class].free_head == 0 {
@@ -221,9 +219,8 @@ impl Arena {
         self.list(class, chunk);
         self.classes[class].used -= 1;
         self.pages[page].used -= 1;
-        if self.pages[page].used == 0
-            && (class >= self.items || self.classes[class].free >= 2 * self.classes[class].per_page)
-        {
+        let spare = self.classes[class].free >= 2 * self.classes[class].per_page;
+        if self.pages[page].used == 0 && (self.eager || spare || self.over_limit()) {
             self.release(page);
         }
     }
@@ -243,6 +240,10 @@ impl Arena {
         self.classes[class].pages.swap_remove(place);
         if let Some(&moved) = self.classes[class].pages.get(place) {
             self.pages[moved as usize].place = place as u32;
+        }
+        if self.over_limit() {
+            let pages = self.page_bytes / PAGE_SIZE;
+            self.mem.release(page * pages, pages);
         }
         self.pages[page].class = NO_CLASS;
         self.free_pages.push(page as u32);
@@ -386,7 +387,7 @@ mod tests {
 
     #[test]
     fn pages_move_between_classes_and_no_chunk_is_given_twice() {
-        let mut a = Arena::new(1 << 20);
+        let mut a = Arena::for_items(1 << 20);
         let mut rng = 1_u64;
         let mut live: Vec<(Handle, usize, u8)> = Vec::new();
         for step in 0..200_000_u32 {
@@ -423,7 +424,7 @@ mod tests {
 
     #[test]
     fn classes_hold_what_they_say() {
-        let a = Arena::new(64 << 20);
+        let a = Arena::for_items(64 << 20);
         for len in 1..=MAX_CHUNK {
             let c = a.class_for(len);
             assert!(a.class(c).size >= len && (c == 0 || a.class(c - 1).size < len));

@@ -128,20 +128,20 @@ impl Shard {
 
     /// Removes the key's DRAM item, if any, and every flash slot that matches its tag.
     fn remove_others(&mut self, item: Handle, hash: u64) {
-        let found = self.index.find(&self.arena, hash, |slot| {
+        let found = self.index.find(hash, |slot| {
             slot.is_dram()
                 && self.arena.item_key(self.index.handle(slot)) == self.arena.item_key(item)
         });
         if let Some((pos, slot)) = found {
             let old = self.index.handle(slot);
-            self.index.remove(&mut self.arena, pos);
+            self.index.remove(pos);
             self.release_item(old);
             // S1: the key had its one slot; a flash slot with this tag is another key's, and stays.
             return;
         }
-        if let Some((pos, _)) = self.index.find(&self.arena, hash, Slot::is_flash) {
+        if let Some((pos, _)) = self.index.find(hash, Slot::is_flash) {
             // Without a read nobody knows whether this is the key's own old copy or an innocent one. It goes either way, counted.
-            self.index.remove(&mut self.arena, pos);
+            self.index.remove(pos);
             self.flash_items -= 1;
             self.stats.flash_overwrites += 1;
         }
@@ -150,10 +150,10 @@ impl Shard {
     /// Makes an item visible; its key has no slot.
     pub(crate) fn enter(&mut self, item: Handle, hash: u64, known: bool) {
         let slot = self.index.dram_slot(hash, item);
-        if self.index.insert(&mut self.arena, hash, slot).is_err() {
+        if self.index.insert(hash, slot).is_err() {
             self.make_slot(hash);
             self.index
-                .insert(&mut self.arena, hash, slot)
+                .insert(hash, slot)
                 .expect("a slot was just removed from this segment");
         }
         self.enter_policy(item, hash, known);
@@ -174,7 +174,7 @@ impl Shard {
         self.stats.drops_index += 1;
         let segment = self.index.segment_of(hash);
         let mut victim: Option<Slot> = None;
-        self.index.each(&self.arena, segment, |slot| {
+        self.index.each(segment, |slot| {
             let colder = |v: Slot| slot.is_flash() && (!v.is_flash() || slot.hot() < v.hot());
             let free = slot.is_flash() || self.arena.pins(self.index.handle(slot)) == 0;
             if free && victim.is_none_or(colder) {
@@ -185,7 +185,7 @@ impl Shard {
         if victim.is_dram() {
             self.unlink_item(self.index.handle(victim));
         } else {
-            self.index.remove_slot(&mut self.arena, segment, victim);
+            self.index.remove_slot(segment, victim);
             self.flash_items -= 1;
         }
     }
@@ -315,9 +315,9 @@ impl Shard {
         let slot = self.index.dram_slot(hash, item);
         let (pos, _) = self
             .index
-            .find(&self.arena, hash, |s| s == slot)
+            .find(hash, |s| s == slot)
             .expect("a linked item has a slot (S1)");
-        self.index.remove(&mut self.arena, pos);
+        self.index.remove(pos);
         self.release_item(item);
     }
 

@@ -191,17 +191,17 @@ impl Shard {
 
     /// Replaces an item's slot by a flash slot and frees its memory. Another flash slot with the same tag goes (I1).
     fn turn_to_flash(&mut self, item: Handle, hash: u64, slot: Slot) {
-        if let Some((pos, _)) = self.index.find(&self.arena, hash, Slot::is_flash) {
-            self.index.remove(&mut self.arena, pos);
+        if let Some((pos, _)) = self.index.find(hash, Slot::is_flash) {
+            self.index.remove(pos);
             self.flash_items -= 1;
             self.stats.tag_drops += 1;
         }
         let dram = self.index.dram_slot(hash, item);
         let (pos, _) = self
             .index
-            .find(&self.arena, hash, |s| s == dram)
+            .find(hash, |s| s == dram)
             .expect("a linked item has a slot (S1)");
-        self.index.set(&mut self.arena, pos, slot);
+        self.index.set(pos, slot);
         self.flash_items += 1;
         self.release_item(item);
     }

@@ -14,6 +14,8 @@ use crate::shard::{AllocError, Shard};
 /// pages move seldom against what turns over anyway.
 const TURNOVER: u64 = 8;
 const REBALANCE_EVERY: u64 = 256;
+/// Pages that items keep, however much the index wants.
+pub(crate) const LEAST_PAGES: usize = 4;
 /// Most victims for one chunk: a bound, far above what is ever needed.
 const MOST_VICTIMS: usize = 4096;
 
@@ -72,26 +74,37 @@ impl Shard {
                 return Ok(());
             }
         }
-        if class < self.arena.item_classes().len()
-            && let Some(victim) = self
-                .policy
-                .victim(&mut self.arena, class, &|arena, item| arena.pins(item) > 0)
+        if let Some(victim) = self
+            .policy
+            .victim(&mut self.arena, class, &|arena, item| arena.pins(item) > 0)
         {
             return self.evict(queue, victim);
         }
         self.shed_page(queue)
     }
 
-    /// Makes segments of the index grow that are about to be full. Called where eviction is allowed.
+    /// Makes segments of the index grow that are about to be full, at the cost of items. Called where eviction is allowed.
     pub(crate) fn grow_index<Q: Queue>(&mut self, queue: &mut Q, hash: u64) {
         while let Some(segment) = self.index.wants_growth(hash) {
-            if self.index.grow(&mut self.arena, segment) {
-                continue;
+            self.share_memory(self.index.growth_bytes());
+            while self.arena.over_limit() {
+                if self.config.no_evict || self.shed_page(queue).is_err() {
+                    return;
+                }
             }
-            if self.config.no_evict || self.shed_page(queue).is_err() {
+            let grown = self.index.grow(segment);
+            self.share_memory(0);
+            if !grown {
                 return;
             }
         }
+    }
+
+    /// Limits items to the memory that the index leaves, less `extra` bytes.
+    pub(crate) fn share_memory(&mut self, extra: usize) {
+        let items = self.memory.saturating_sub(self.index.bytes() + extra);
+        self.arena
+            .set_limit((items / self.arena.page_bytes()).max(LEAST_PAGES));
     }
 
     /// Moves a page from the class whose items stay longest to the one whose items go soonest; whether a page became free.

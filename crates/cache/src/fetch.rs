@@ -51,12 +51,11 @@ impl Shard {
         want: Want,
         user: u64,
     ) -> Fetch {
-        let Some((pos, slot)) = self.index.find_same(&self.arena, key.hash, Slot(at.0)) else {
+        let Some((pos, slot)) = self.index.find_same(key.hash, Slot(at.0)) else {
             return Fetch::Now(Fetched::Changed);
         };
         if want == Want::Answer && slot.hot() < 3 {
-            self.index
-                .set(&mut self.arena, pos, slot.with_hot(slot.hot() + 1));
+            self.index.set(pos, slot.with_hot(slot.hot() + 1));
         }
         let Some((log, position)) = self.place(slot) else {
             return Fetch::Now(Fetched::Changed);
@@ -288,7 +287,7 @@ impl Shard {
         match want {
             // A flush_all meanwhile leaves the slot, but it leads nowhere.
             Want::Header if self.place(slot).is_none() => Step::Ended(Fetched::Changed),
-            Want::Header => Step::Ended(match self.index.find_same(&self.arena, hash, slot) {
+            Want::Header => Step::Ended(match self.index.find_same(hash, slot) {
                 Some((_, now)) => Fetched::Header(self.flash_meta(&header, slot), FlashRef(now.0)),
                 None => Fetched::Changed,
             }),
@@ -331,7 +330,7 @@ impl Shard {
     ) -> Result<Option<Handle>, AllocError> {
         let op = self.reads.op(n);
         let (hash, slot) = (op.hash, op.slot);
-        if self.index.find_same(&self.arena, hash, slot).is_none() {
+        if self.index.find_same(hash, slot).is_none() {
             return Ok(None);
         }
         let item = self.take_item(queue, bytes.len())?;
@@ -346,14 +345,14 @@ impl Shard {
         // Making room may have moved or dropped the very slot.
         let Some((pos, _)) = self
             .index
-            .find_same(&self.arena, hash, slot)
+            .find_same(hash, slot)
             .filter(|_| self.place(slot).is_some())
         else {
             self.arena.free_item(item);
             return None;
         };
         let dram = self.index.dram_slot(hash, item);
-        self.index.set(&mut self.arena, pos, dram);
+        self.index.set(pos, dram);
         self.flash_items -= 1;
         self.arena.set_flash_copy(item, slot.with_hot(0));
         let coarse = self.arena.header(item).access;

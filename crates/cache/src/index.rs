@@ -119,6 +119,7 @@ struct Segment {
 /// The index of one shard.
 #[derive(Debug)]
 pub(crate) struct Index {
+    lines: Arena,
     segments: Vec<Segment>,
     segment_bits: u32,
     tag_bits: u32,
@@ -135,45 +136,54 @@ pub(crate) struct Index {
 pub(crate) struct Full;
 
 impl Index {
-    /// An index for a shard with `flash_pages` pages of flash and an arena of `dram` bytes; `None` if the arena can't hold even its
-    /// smallest form.
-    pub fn new(arena: &mut Arena, flash_pages: u64, dram: u64) -> Option<Index> {
-        let items = (flash_pages * 4096 + dram) / PLANNED_RECORD;
-        let slots = PLANNED_SLOTS.min(arena.page_bytes() as u64 / 32);
+    /// An index for a shard with `flash_pages` pages of flash and `dram` bytes of memory; `None` if that can't hold even its smallest form.
+    pub fn new(flash_pages: u64, dram: usize) -> Option<Index> {
+        let mut lines = Arena::for_segments(dram);
+        let items = (flash_pages * 4096 + dram as u64) / PLANNED_RECORD;
+        let slots = PLANNED_SLOTS.min(lines.page_bytes() as u64 / 32);
         let segment_bits = (items / slots).max(1).next_power_of_two().ilog2().min(26);
-        let steps = arena.segment_steps();
         let page_bits = flash_pages
             .max(1)
             .next_power_of_two()
             .ilog2()
             .max(PLACE_BITS - MAX_TAG_BITS);
         let tag_bits = PLACE_BITS - page_bits;
-        let class = arena.segment_class(0);
         let segments = (0..1_u32 << segment_bits)
             .map(|_| {
-                arena.alloc(class).map(|chunk| Segment {
+                lines.alloc(0).map(|chunk| Segment {
                     chunk,
                     count: 0,
                     step: 0,
                 })
             })
             .collect::<Option<Vec<_>>>()?;
-        let index = Index {
+        let steps = lines.classes().len();
+        let tag_mask = (1 << tag_bits) - 1;
+        let mut index = Index {
+            lines,
             segments,
             segment_bits,
             tag_bits,
-            tag_mask: (1 << tag_bits) - 1,
+            tag_mask,
             slots: 0,
             wave: 0,
             step: 0,
             steps,
         };
         for n in 0..index.segments.len() {
-            index.wipe(arena, n);
+            index.wipe(n);
         }
         Some(index)
     }
 
+    /// Bytes of memory that the index takes.
+    pub fn bytes(&self) -> usize {
+        self.lines.bytes_in_use() + self.segments.len() * size_of::<Segment>()
+    }
+    /// Most bytes that growing a segment adds.
+    pub fn growth_bytes(&self) -> usize {
+        self.lines.page_bytes()
+    }
     /// Slots in use.
     #[cfg(test)]
     pub fn slots(&self) -> u64 {
@@ -181,10 +191,6 @@ impl Index {
     }
     pub fn segments(&self) -> usize {
         self.segments.len()
-    }
-    /// Bytes of the segment table itself (the lines are in the arena).
-    pub fn table_bytes(&self) -> usize {
-        self.segments.len() * size_of::<Segment>()
     }
     #[inline]
     pub fn tag(&self, hash: u64) -> u64 {
@@ -238,19 +244,15 @@ impl Index {
 
     /// Visits the slots that have the hash's tag, in probe order, until `hit` says true; that slot and its position.
     #[inline]
-    pub fn find(
-        &self,
-        arena: &Arena,
-        hash: u64,
-        mut hit: impl FnMut(Slot) -> bool,
-    ) -> Option<(Pos, Slot)> {
+    pub fn find(&self, hash: u64, mut hit: impl FnMut(Slot) -> bool) -> Option<(Pos, Slot)> {
         let n = self.segment_of(hash);
         let segment = self.segments[n];
         let lines = SEGMENT_LINES[segment.step as usize] as usize;
         let tag = self.tag(hash);
         let mut line = self.home(tag, lines);
         for _ in 0..lines {
-            let bytes: &[u8; 64] = arena
+            let bytes: &[u8; 64] = self
+                .lines
                 .bytes(segment.chunk, line * 64, 64)
                 .try_into()
                 .expect("a line of 64 bytes");
@@ -279,8 +281,8 @@ impl Index {
     }
 
     /// The slot that equals `slot` (its hotness aside).
-    pub fn find_same(&self, arena: &Arena, hash: u64, slot: Slot) -> Option<(Pos, Slot)> {
-        self.find(arena, hash, |s| s.with_hot(0) == slot.with_hot(0))
+    pub fn find_same(&self, hash: u64, slot: Slot) -> Option<(Pos, Slot)> {
+        self.find(hash, |s| s.with_hot(0) == slot.with_hot(0))
     }
 
     /// A segment that should grow before the next insertion: that of `hash` when it is about to be full, else the next of the wave if
@@ -299,9 +301,9 @@ impl Index {
         full.then_some(self.wave)
     }
 
-    /// Rebuilds a segment that [`Index::wants_growth`] named one step larger (if it did not run ahead of the wave); false if the arena
-    /// has no chunk for it.
-    pub fn grow(&mut self, arena: &mut Arena, n: usize) -> bool {
+    /// Rebuilds a segment that [`Index::wants_growth`] named one step larger (if it did not run ahead of the wave); false if its memory
+    /// is all in use.
+    pub fn grow(&mut self, n: usize) -> bool {
         let of_wave = n == self.wave;
         if !of_wave || self.segments[n].step == self.step {
             let old = self.segments[n];
@@ -309,7 +311,7 @@ impl Index {
             if step >= self.steps {
                 return false;
             }
-            let Some(chunk) = arena.alloc(arena.segment_class(step)) else {
+            let Some(chunk) = self.lines.alloc(step) else {
                 return false;
             };
             self.segments[n] = Segment {
@@ -317,16 +319,16 @@ impl Index {
                 count: 0,
                 step: step as u8,
             };
-            self.wipe(arena, n);
+            self.wipe(n);
             for at in 0..SEGMENT_LINES[old.step as usize] as usize * LINE {
-                let slot = Slot(arena.u64(old.chunk, at * 8));
+                let slot = Slot(self.lines.u64(old.chunk, at * 8));
                 if slot != Slot::EMPTY {
-                    self.insert_in(arena, n, slot)
+                    self.insert_in(n, slot)
                         .expect("a larger segment holds what a smaller one held");
                     self.slots -= 1;
                 }
             }
-            arena.free(old.chunk);
+            self.lines.free(old.chunk);
         }
         if of_wave {
             self.wave += 1;
@@ -339,18 +341,18 @@ impl Index {
     }
 
     /// Adds a slot.
-    pub fn insert(&mut self, arena: &mut Arena, hash: u64, slot: Slot) -> Result<(), Full> {
+    pub fn insert(&mut self, hash: u64, slot: Slot) -> Result<(), Full> {
         debug_assert_eq!(self.tag_of(slot), self.tag(hash));
-        self.insert_in(arena, self.segment_of(hash), slot)
+        self.insert_in(self.segment_of(hash), slot)
     }
 
-    fn insert_in(&mut self, arena: &mut Arena, n: usize, slot: Slot) -> Result<(), Full> {
+    fn insert_in(&mut self, n: usize, slot: Slot) -> Result<(), Full> {
         let Segment { chunk, step, .. } = self.segments[n];
         let slots = SEGMENT_LINES[step as usize] as usize * LINE;
         let mut at = self.home(self.tag_of(slot), slots / LINE) * LINE;
         for _ in 0..slots {
-            if arena.u64(chunk, at * 8) == 0 {
-                arena.set_u64(chunk, at * 8, slot.0);
+            if self.lines.u64(chunk, at * 8) == 0 {
+                self.lines.set_u64(chunk, at * 8, slot.0);
                 self.segments[n].count += 1;
                 self.slots += 1;
                 return Ok(());
@@ -361,17 +363,17 @@ impl Index {
     }
 
     /// Replaces the slot at a position by one with the same tag.
-    pub fn set(&mut self, arena: &mut Arena, pos: Pos, slot: Slot) {
+    pub fn set(&mut self, pos: Pos, slot: Slot) {
         let chunk = self.segments[pos.segment as usize].chunk;
         debug_assert_eq!(
-            self.tag_of(Slot(arena.u64(chunk, pos.at as usize * 8))),
+            self.tag_of(Slot(self.lines.u64(chunk, pos.at as usize * 8))),
             self.tag_of(slot)
         );
-        arena.set_u64(chunk, pos.at as usize * 8, slot.0);
+        self.lines.set_u64(chunk, pos.at as usize * 8, slot.0);
     }
 
     /// Removes the slot at a position, and moves later ones back so that I2 holds.
-    pub fn remove(&mut self, arena: &mut Arena, pos: Pos) {
+    pub fn remove(&mut self, pos: Pos) {
         let n = pos.segment as usize;
         let Segment { chunk, step, .. } = self.segments[n];
         let lines = SEGMENT_LINES[step as usize] as usize;
@@ -380,8 +382,9 @@ impl Index {
         let mut hole = pos.at as usize;
         'holes: loop {
             let hole_line = hole / LINE;
-            let was_full = (0..LINE).all(|i| arena.u64(chunk, (hole_line * LINE + i) * 8) != 0);
-            arena.set_u64(chunk, hole * 8, 0);
+            let was_full =
+                (0..LINE).all(|i| self.lines.u64(chunk, (hole_line * LINE + i) * 8) != 0);
+            self.lines.set_u64(chunk, hole * 8, 0);
             if !was_full {
                 return;
             }
@@ -391,7 +394,7 @@ impl Index {
                 let mut full = true;
                 for i in 0..LINE {
                     let at = line * LINE + i;
-                    let slot = Slot(arena.u64(chunk, at * 8));
+                    let slot = Slot(self.lines.u64(chunk, at * 8));
                     if slot == Slot::EMPTY {
                         full = false;
                         continue;
@@ -399,7 +402,7 @@ impl Index {
                     let home = self.home(self.tag_of(slot), lines);
                     // The way from home to here leads through the hole's line.
                     if (line + lines - home) % lines >= ahead {
-                        arena.set_u64(chunk, hole * 8, slot.0);
+                        self.lines.set_u64(chunk, hole * 8, slot.0);
                         hole = at;
                         continue 'holes;
                     }
@@ -413,25 +416,22 @@ impl Index {
     }
 
     /// Removes a slot of a segment by its value.
-    pub fn remove_slot(&mut self, arena: &mut Arena, segment: usize, slot: Slot) {
+    pub fn remove_slot(&mut self, segment: usize, slot: Slot) {
         let Segment { chunk, step, .. } = self.segments[segment];
         let at = (0..SEGMENT_LINES[step as usize] as usize * LINE)
-            .find(|at| arena.u64(chunk, at * 8) == slot.0);
+            .find(|at| self.lines.u64(chunk, at * 8) == slot.0);
         let at = at.expect("the caller has just seen it");
-        self.remove(
-            arena,
-            Pos {
-                segment: segment as u32,
-                at: at as u16,
-            },
-        );
+        self.remove(Pos {
+            segment: segment as u32,
+            at: at as u16,
+        });
     }
 
     /// Reads every slot of a segment.
-    pub fn each(&self, arena: &Arena, n: usize, mut visit: impl FnMut(Slot)) {
+    pub fn each(&self, n: usize, mut visit: impl FnMut(Slot)) {
         let Segment { chunk, step, .. } = self.segments[n];
         for at in 0..SEGMENT_LINES[step as usize] as usize * LINE {
-            let slot = Slot(arena.u64(chunk, at * 8));
+            let slot = Slot(self.lines.u64(chunk, at * 8));
             if slot != Slot::EMPTY {
                 visit(slot);
             }
@@ -443,9 +443,9 @@ impl Index {
         ((tag * lines as u64) >> self.tag_bits) as usize
     }
 
-    fn wipe(&self, arena: &mut Arena, n: usize) {
+    fn wipe(&mut self, n: usize) {
         let s = self.segments[n];
-        arena
+        self.lines
             .bytes_mut(s.chunk, 0, SEGMENT_LINES[s.step as usize] as usize * 64)
             .fill(0);
     }
@@ -460,8 +460,7 @@ mod tests {
     #[test]
     fn model() {
         for seed in 1..20_u64 {
-            let mut arena = Arena::new(4 << 20);
-            let mut index = Index::new(&mut arena, 1 << (seed % 12), 1 << 18).expect("room");
+            let mut index = Index::new(1 << (seed % 12), 4 << 20).expect("room");
             let mut model: BTreeMap<u32, u64> = BTreeMap::new();
             let mut x = seed;
             for step in 1..30_000_u32 {
@@ -473,17 +472,17 @@ mod tests {
                 let hash = hash & !0xff_ffff | (hash % 4096) << 12;
                 if x >> 40 & 3 != 0 {
                     while let Some(n) = index.wants_growth(hash)
-                        && index.grow(&mut arena, n)
+                        && index.grow(n)
                     {}
                     let slot = index.dram_slot(hash, step);
-                    if index.insert(&mut arena, hash, slot).is_ok() {
+                    if index.insert(hash, slot).is_ok() {
                         model.insert(step, hash);
                     }
                 } else if let Some((&item, &hash)) = model.range((x >> 33) as u32 % step..).next() {
                     let (pos, _) = index
-                        .find(&arena, hash, |s| index.handle(s) == item)
+                        .find(hash, |s| index.handle(s) == item)
                         .expect("a slot that was inserted");
-                    index.remove(&mut arena, pos);
+                    index.remove(pos);
                     model.remove(&item);
                 }
                 if step % 5000 == 0 {
@@ -491,7 +490,7 @@ mod tests {
                     for (&item, &hash) in &model {
                         assert!(
                             index
-                                .find(&arena, hash, |s| s.is_dram() && index.handle(s) == item)
+                                .find(hash, |s| s.is_dram() && index.handle(s) == item)
                                 .is_some(),
                             "seed {seed} step {step}"
                         );
@@ -504,20 +503,19 @@ mod tests {
     /// What the index is for: at any size from half of the plan on, an item takes less than ten bytes.
     #[test]
     fn a_slot_takes_less_than_ten_bytes_at_any_size() {
-        let mut arena = Arena::new(128 << 20);
-        let mut index = Index::new(&mut arena, 1 << 18, 1 << 20).expect("room");
+        let mut index = Index::new(1 << 18, 128 << 20).expect("room");
         let mut x = 1_u64;
         for n in 1..=4_000_000_u64 {
             x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let hash = (x ^ x >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             let hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
             while let Some(n) = index.wants_growth(hash) {
-                assert!(index.grow(&mut arena, n));
+                assert!(index.grow(n));
             }
             let slot = index.dram_slot(hash, n as u32);
-            index.insert(&mut arena, hash, slot).expect("room");
+            index.insert(hash, slot).expect("room");
             if n % 50_000 == 0 && n > 2_000_000 {
-                let bytes = arena.index_bytes() as f64 / n as f64;
+                let bytes = index.bytes() as f64 / n as f64;
                 assert!(bytes < 10.0, "{n} slots, {bytes:.2} bytes each");
             }
         }
@@ -525,8 +523,7 @@ mod tests {
 
     #[test]
     fn coarse_expiry_never_errs_towards_gone() {
-        let mut arena = Arena::new(1 << 20);
-        let index = Index::new(&mut arena, 1000, 1 << 20).expect("room");
+        let index = Index::new(1000, 1 << 20).expect("room");
         let base = 1_700_000_000_u32;
         for life in [
             1, 60, 4095, 4096, 10_000, 400_000, 519_000, 521_000, 1_000_000, 30_000_000,
@@ -546,15 +543,8 @@ mod tests {
 
     #[test]
     fn fields_stay_apart() {
-        let mut arena = Arena::new(1 << 20);
         for pages in [1, 1 << 18, 1 << 20, 1 << 28] {
-            let mut small = Arena::new(64 << 20);
-            let index = if pages < 1 << 28 {
-                Index::new(&mut arena, pages, 0)
-            } else {
-                Index::new(&mut small, pages, 0)
-            };
-            let Some(index) = index else { continue };
+            let index = Index::new(pages, 256 << 20).expect("room");
             let slot = index
                 .flash_slot(u64::MAX, (pages - 1, 2), 15, 0, 0)
                 .with_hot(3);

@@ -12,6 +12,7 @@
 use senko_io::{DeviceId, PAGE_SIZE, PageBuf};
 
 use crate::arena::{Arena, Handle, LINKED, MAX_CHUNK};
+use crate::dram::LEAST_PAGES;
 use crate::flash::admission::Admitter;
 use crate::flash::log::Log;
 use crate::flash::read::Reads;
@@ -225,6 +226,10 @@ pub struct Shard {
     pub(crate) reads: Reads,
     pub(crate) admitter: Admitter,
     pub(crate) stats: CacheStats,
+    /// Bytes for items and index together.
+    pub(crate) memory: usize,
+    /// The same, as it was at start.
+    pub(crate) reserved: usize,
     pub(crate) config: ShardConfig,
     pub(crate) now_ms: u64,
     pub(crate) now: u32,
@@ -292,32 +297,38 @@ impl Shard {
             ));
         }
         let buffers = logs.len() * chunks * chunk;
-        let arena_bytes = config.memory.saturating_sub(buffers);
-        let too_small = |need: u64| {
+        // Full of 4 KB items, the index takes nine bytes of each; that must leave room for items.
+        let least = buffers as u64 + base * 12 + SMALLEST_MEMORY as u64 / 2;
+        let too_small = || {
             OpenError(format!(
-                "{} bytes of memory for each shard are too small for the index and write buffers of {} bytes of flash: at least {need} are needed",
+                "{} bytes of memory for each shard are too small for the index and write buffers of {} bytes of flash: at least {least} are needed",
                 config.memory,
                 base * PAGE_SIZE as u64
             ))
         };
-        // Full of 4 KB items, the index alone takes 9 bytes of each: that must leave room for items.
-        let least = buffers as u64 + base * 12 + SMALLEST_MEMORY as u64 / 2;
+        let memory = config.memory.saturating_sub(buffers);
         if (config.memory as u64) < least {
-            return Err(too_small(least));
+            return Err(too_small());
         }
-        let classes = Arena::item_class_count();
-        let probe = policy::make(config.policy, classes, arena_bytes);
-        let mut arena = Arena::new(arena_bytes.saturating_sub(probe.bytes()));
-        let index =
-            Index::new(&mut arena, base, arena_bytes as u64).ok_or_else(|| too_small(2 * least))?;
-        if config.max_item + ITEM_HEADER > arena_bytes / 2 && config.max_item > MAX_CHUNK {
+        let mut arena = Arena::for_items(memory);
+        let classes = arena.classes().len();
+        let policy = policy::make(config.policy, classes, memory);
+        let memory = memory.saturating_sub(policy.bytes());
+        let index = Index::new(base, memory).ok_or_else(too_small)?;
+        if memory < index.bytes() + 2 * LEAST_PAGES * arena.page_bytes() {
+            return Err(too_small());
+        }
+        arena.set_limit((memory - index.bytes()) / arena.page_bytes());
+        if config.max_item + ITEM_HEADER > memory / 2 && config.max_item > MAX_CHUNK {
             return Err(OpenError(format!(
-                "an item of {} bytes is more than half of the {arena_bytes} bytes that a shard has for items: give more memory or a smaller largest item",
+                "an item of {} bytes is more than half of the {memory} bytes that a shard has for items: give more memory or a smaller largest item",
                 config.max_item
             )));
         }
         Ok(Shard {
-            policy: probe,
+            policy,
+            memory,
+            reserved: memory,
             reclaims: logs.iter().map(|_| Reclaim::default()).collect(),
             logs,
             reads: Reads::default(),
@@ -364,7 +375,7 @@ impl Shard {
     #[inline]
     pub fn lookup(&mut self, key: &Key<'_>) -> Lookup {
         let mut flash = Slot::EMPTY;
-        let found = self.index.find(&self.arena, key.hash, |slot| {
+        let found = self.index.find(key.hash, |slot| {
             if slot.is_dram() {
                 self.arena.item_key(self.index.handle(slot)) == key.bytes
             } else {
@@ -419,10 +430,10 @@ impl Shard {
 
     /// Removes a flash slot if it is still there.
     pub(crate) fn drop_flash_slot(&mut self, hash: u64, slot: Slot) -> bool {
-        let Some((pos, _)) = self.index.find_same(&self.arena, hash, slot) else {
+        let Some((pos, _)) = self.index.find_same(hash, slot) else {
             return false;
         };
-        self.index.remove(&mut self.arena, pos);
+        self.index.remove(pos);
         self.flash_items -= 1;
         true
     }
@@ -514,7 +525,7 @@ impl Shard {
         s.dram_items = self.dram_items;
         s.dram_bytes = self.dram_item_bytes;
         s.dram_limit = (limit * self.arena.page_bytes()) as u64;
-        s.index_bytes = (self.arena.index_bytes() + self.index.table_bytes()) as u64;
+        s.index_bytes = self.index.bytes() as u64;
         s.flash_items = self.flash_items;
         s.flash_capacity = self.logs.iter().map(|l| l.pages() * PAGE_SIZE as u64).sum();
         s.flash_bytes = self

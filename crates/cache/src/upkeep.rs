@@ -4,6 +4,7 @@
 use senko_io::Queue;
 
 use crate::arena::LINKED;
+use crate::dram::LEAST_PAGES;
 use crate::index::Slot;
 use crate::shard::{ItemRef, Shard};
 use crate::stats::SlabClassStats;
@@ -44,7 +45,7 @@ impl Shard {
         let mut dead_items = Vec::new();
         let mut dead_slots = Vec::new();
         let mut lost_copies = Vec::new();
-        self.index.each(&self.arena, n, |slot| {
+        self.index.each(n, |slot| {
             if slot.is_dram() {
                 let item = self.index.handle(slot);
                 let copy = self.arena.flash_copy(item);
@@ -65,7 +66,7 @@ impl Shard {
             self.unlink_dead(item);
         }
         for slot in dead_slots {
-            self.index.remove_slot(&mut self.arena, n, slot);
+            self.index.remove_slot(n, slot);
             self.flash_items -= 1;
         }
     }
@@ -75,7 +76,7 @@ impl Shard {
     pub fn scan(&self, cursor: u64, limit: usize, mut each: impl FnMut(ItemRef)) -> Option<u64> {
         let end = (cursor as usize + limit).min(self.index.segments());
         for n in cursor as usize..end {
-            self.index.each(&self.arena, n, |slot: Slot| {
+            self.index.each(n, |slot: Slot| {
                 if slot.is_dram() && !self.is_dead(self.index.handle(slot)) {
                     each(ItemRef(self.index.handle(slot)));
                 }
@@ -86,7 +87,7 @@ impl Shard {
 
     /// The slab classes in use.
     pub fn slab_classes(&self) -> Vec<SlabClassStats> {
-        let classes = self.arena.item_classes();
+        let classes = self.arena.classes();
         (0..classes.len())
             .filter(|&n| classes[n].pages() > 0)
             .map(|n| {
@@ -111,14 +112,15 @@ impl Shard {
             .collect()
     }
 
-    /// Changes the DRAM limit within what was reserved at start (`cache_memlimit`); false if it is above that or too small.
+    /// Changes the memory for items and index within what was reserved at start (`cache_memlimit`); false if it is above that or too small.
     pub fn set_dram_limit(&mut self, bytes: usize) -> bool {
-        let pages = bytes / self.arena.page_bytes();
-        let (reserved, _, _) = self.arena.page_counts();
-        if pages > reserved || pages < 4 {
+        if bytes > self.reserved
+            || bytes < self.index.bytes() + LEAST_PAGES * self.arena.page_bytes()
+        {
             return false;
         }
-        self.arena.set_limit(pages);
+        self.memory = bytes;
+        self.share_memory(0);
         true
     }
 }

@@ -82,6 +82,23 @@ impl AlignedBuf {
         self.bytes / PAGE_SIZE
     }
 
+    /// Gives the memory of pages `first..first + count` back to the system; they read as zeroes from now on and become resident
+    /// again when they are touched.
+    ///
+    /// # Panics
+    /// When the buffer has no such pages.
+    pub fn release(&mut self, first: usize, count: usize) {
+        assert!(first + count <= self.pages(), "the pages are the buffer's own");
+        // SAFETY: the range lies within this mapping, which is private and anonymous; `&mut self` says that nothing borrows from it.
+        unsafe {
+            libc::madvise(
+                self.start.as_ptr().add(first * PAGE_SIZE).cast(),
+                count * PAGE_SIZE,
+                libc::MADV_DONTNEED,
+            );
+        }
+    }
+
     /// Where the memory starts.
     pub(crate) fn start(&self) -> *mut u8 {
         self.start.as_ptr()

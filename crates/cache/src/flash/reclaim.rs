@@ -215,7 +215,7 @@ impl Shard {
         let here = |index: &Index, slot: Slot| index.page(slot) == page && slot.lap() == lap & 3;
         // A promoted item loses its clean copy.
         let mut promoted = 0;
-        let found = self.index.find(&self.arena, key.hash, |slot| {
+        let found = self.index.find(key.hash, |slot| {
             if slot.is_flash() {
                 return here(&self.index, slot);
             }
@@ -241,7 +241,7 @@ impl Shard {
         if live && slot.hot() > 0 && self.config.reinsert && room {
             return Fate::Reinsert(slot, key.hash);
         }
-        self.index.remove(&mut self.arena, pos);
+        self.index.remove(pos);
         self.flash_items -= 1;
         if live {
             self.stats.reclaim_drops += 1;
@@ -304,9 +304,9 @@ impl Shard {
             .flash_slot(hash, page, pages as usize, header.expiry, self.now);
         let (pos, _) = self
             .index
-            .find_same(&self.arena, hash, slot)
+            .find_same(hash, slot)
             .expect("the slot was just found");
-        self.index.set(&mut self.arena, pos, moved);
+        self.index.set(pos, moved);
         self.reclaims[n].reinserted += len;
         self.stats.reinsertions += 1;
         self.stats.reinserted_bytes += len as u64;

@@ -297,6 +297,17 @@ impl Peer {
         reply: &Reply,
         span: Span,
     ) {
+        if world.trace == Some(key) {
+            eprintln!(
+                "round {} connection {} now {} {span:?}: {} {:?}\n   {}",
+                round.number,
+                self.number,
+                round.now,
+                short(act),
+                command.form,
+                wire::head_of(reply)
+            );
+        }
         match world.layout.what(key) {
             Use::Register => self.seen.register(key, command, act, reply, span),
             Use::Ledger => self.seen.ledger(key, act, reply),
@@ -311,16 +322,6 @@ impl Peer {
                     lossy: world.plan.lossy,
                 };
                 let own = &mut self.own[n];
-                if world.trace == Some(key) {
-                    eprintln!(
-                        "round {} now {} {span:?}: {} {:?}\n   {} {flushed:?}",
-                        round.number,
-                        round.now,
-                        short(act),
-                        command.form,
-                        wire::head_of(reply)
-                    );
-                }
                 if let Err(why) = own.check(&at, act, reply, flushed) {
                     panic!(
                         "{:?} round {} connection {} now {}: key {:?}: {} {:?}\n {why}",

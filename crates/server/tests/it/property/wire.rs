@@ -203,7 +203,11 @@ impl Reader {
     ) -> Vec<Reply> {
         match &command.form {
             Form::Binary { quiet, opaque, .. } => vec![self.packet(*quiet, *opaque, time)],
-            Form::Text { noreply: true, .. } => vec![Reply::Silent],
+            Form::Text { noreply: true, .. } => {
+                // It has been sent when something comes that was sent behind it; a batch ends with what is answered.
+                self.need(1, time);
+                vec![Reply::Silent]
+            }
             Form::Text { .. } => match command.parts[0].1 {
                 Act::Get { .. } => self.values(command, names, time),
                 _ => vec![said(self.line(time), None, 0)],
