@@ -1,17 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the end-to-end tests share: the binary under test, and how a missing program counts."""
+"""What the end-to-end tests share: the binary under test, and the system's programs."""
 
 import os
 import shutil
 
 import pytest
 
-
-def missing(why):
-    """A skip, or a failure where CI runs."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(why)
-    pytest.skip(why)
+from missing import missing
 
 
 @pytest.fixture
