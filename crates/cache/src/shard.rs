@@ -247,6 +247,7 @@ pub struct Shard {
     pub(crate) oom_by_class: Vec<u64>,
     /// The segment that the expiry crawler visits next.
     pub(crate) crawler: usize,
+    pub(crate) next_crawl_ms: u64,
     pub(crate) dram_items: u64,
     pub(crate) dram_item_bytes: u64,
     pub(crate) flash_items: u64,
@@ -345,6 +346,7 @@ impl Shard {
             evicted_by_class: vec![0; classes],
             oom_by_class: vec![0; classes],
             crawler: 0,
+            next_crawl_ms: 0,
             dram_items: 0,
             dram_item_bytes: 0,
             flash_items: 0,

@@ -9,11 +9,13 @@ use crate::index::Slot;
 use crate::shard::{ItemRef, Shard};
 use crate::stats::SlabClassStats;
 
-/// Segments that the crawler visits a call: at 10 calls a second, an index of 30,000 segments is seen within minutes.
-const SEGMENTS_A_TICK: usize = 16;
+/// The crawler goes a step so often, and has seen the whole index after this many steps (five minutes).
+const CRAWL_MS: u64 = 100;
+const CRAWL_STEPS: usize = 3000;
 
 impl Shard {
-    /// Work that is due without a command: reclaim, expiry crawling, write budget. Call at least every 100 ms.
+    /// Work that is due without a command: reclaim, expiry crawling, write budget. Call at least every 100 ms, and
+    /// after disk completions.
     pub fn tick<Q: Queue>(&mut self, queue: &mut Q) {
         for n in 0..self.logs.len() {
             self.reclaim(queue, n);
@@ -21,8 +23,11 @@ impl Shard {
         self.pump_stream(queue);
         self.retry_parked();
         self.frames_freed(queue);
-        for _ in 0..SEGMENTS_A_TICK.min(self.index.segments()) {
-            self.crawl();
+        if self.now_ms >= self.next_crawl_ms {
+            self.next_crawl_ms = self.now_ms + CRAWL_MS;
+            for _ in 0..self.index.segments().div_ceil(CRAWL_STEPS) {
+                self.crawl();
+            }
         }
     }
 

@@ -91,6 +91,9 @@ pub(crate) struct Log {
     region_pages: u64,
     regions: Vec<Region>,
     head: u64,
+    /// The head's place in the slice, and its lap.
+    head_at: u64,
+    lap: u64,
     tail: u64,
     chunk_pages: u64,
     /// Chunks being filled, oldest first.
@@ -132,6 +135,8 @@ impl Log {
             region_pages,
             regions: vec![Region::default(); regions as usize],
             head: 0,
+            head_at: 0,
+            lap: 0,
             tail: 0,
             chunk_pages,
             open: Vec::new(),
@@ -191,16 +196,18 @@ impl Log {
     pub fn device_page(&self, position: u64) -> u64 {
         self.first_page + position % self.pages
     }
-    /// The position that a slot's page and lap (modulo 4) name, if what was written there is still there.
+    /// The position that a slot's page and lap (modulo 4) name, if what was written there is still there. No division: every slot that is
+    /// met goes through here.
+    #[inline]
     pub fn position_of(&self, page: u64, lap: u64) -> Option<u64> {
-        let (at, head_at) = (page - self.base, self.head % self.pages);
-        let newest = self.head - head_at + at;
-        let position = if at < head_at {
-            newest
+        let at = page - self.base;
+        let newest = if at < self.head_at {
+            self.lap
         } else {
-            newest.checked_sub(self.pages)?
+            self.lap.checked_sub(1)?
         };
-        (position >= self.tail && (position / self.pages) & 3 == lap).then_some(position)
+        let position = newest * self.pages + at;
+        (newest & 3 == lap && position >= self.tail).then_some(position)
     }
     pub fn is_flushed(&self, position: u64) -> bool {
         position < self.flushed
@@ -434,6 +441,7 @@ impl Log {
             chunk.used += take as usize;
             self.head += take;
         }
+        (self.lap, self.head_at) = (self.head / self.pages, self.head % self.pages);
     }
 
     /// Submits what the two newest chunks are not: nothing more is put there. Call after each record is put.
