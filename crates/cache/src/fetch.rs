@@ -9,7 +9,11 @@
 //!
 //! Every record that leaves here passed three checks: key (all of it), header checksum (which is seeded with the
 //! generation: it is of this lap of the log), checksum.
-//! The region that a read starts in is pinned until the read ends, so the pages can't be reused under it.
+//! The region that a read starts in is pinned from when the read has its frame until it ends, so the pages can't be reused under it.
+//!
+//! **Nothing waits in a circle.** Memory waits for the log (eviction writes there), the log for reclaim, and reclaim for pins. So a read
+//! that waits for a frame pins nothing (should its region go meanwhile, it ends as changed); one that waits for
+//! memory ends once reclaim has walked its region, since its slot is gone then; and reclaim has frames of its own.
 
 use senko_io::{Completion, PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
 
@@ -68,7 +72,6 @@ impl Shard {
             (_, 0) => FRAME_PAGES as u64,
             (_, pages) => pages as u64,
         };
-        self.logs[log].pin(position, true);
         if !self.begin(queue, n) {
             return Fetch::Queued;
         }
@@ -101,6 +104,10 @@ impl Shard {
     /// Reads the op's current piece into a frame; true if all its pages were in write buffers.
     fn read_piece<Q: Queue>(&mut self, queue: &mut Q, n: u32, mut frame: PageBuf) -> bool {
         let op = self.reads.op(n);
+        if !op.pinned {
+            op.pinned = true;
+            self.logs[op.log].pin(op.position, true);
+        }
         let (log, first) = (&self.logs[op.log], op.position + op.piece);
         // What is still in write buffers is the end of the run (L2).
         let mut from_device = op.pages;
@@ -179,6 +186,13 @@ impl Shard {
     /// Frames were returned (answers were sent): lets waiting reads start.
     pub fn frames_freed<Q: Queue>(&mut self, queue: &mut Q) {
         while let Some(&n) = self.reads.waiting.front() {
+            let op = self.reads.op(n);
+            if op.position < self.logs[op.log].tail() {
+                op.stage = Stage::Gone;
+                self.reads.waiting.pop_front();
+                self.reads.ready.push_back(n);
+                continue;
+            }
             let Some(frame) = queue.frame(self.reads.op(n).pages as usize) else {
                 return;
             };
@@ -195,6 +209,7 @@ impl Shard {
             let Some(n) = self.reads.ready.pop_front() else {
                 self.frames_freed(queue);
                 if self.reads.ready.is_empty() {
+                    self.reclaim_unpinned(queue);
                     return None;
                 }
                 continue;
@@ -205,27 +220,42 @@ impl Shard {
         }
     }
 
+    /// Reads have ended that a reclaim may have waited for. (Not as each ends: what it found must stay as it is until the caller has
+    /// looked at it.)
+    fn reclaim_unpinned<Q: Queue>(&mut self, queue: &mut Q) {
+        if std::mem::take(&mut self.reads.unpinned) {
+            for log in 0..self.logs.len() {
+                self.reclaim(queue, log);
+            }
+        }
+    }
+
     /// Looks at a read whose pages are here.
     fn finish<Q: Queue>(&mut self, queue: &mut Q, n: u32) -> Option<Done> {
         loop {
             let op = self.reads.op(n);
-            let Stage::Here(result) = std::mem::replace(&mut op.stage, Stage::Idle) else {
-                unreachable!("only reads that are here are ready")
-            };
-            let step = match result {
-                Ok(frame) if op.large.is_some() => self.next_piece(queue, n, frame),
-                Ok(frame) => self.look(queue, n, frame),
-                Err(()) => {
+            let step = match std::mem::replace(&mut op.stage, Stage::Idle) {
+                Stage::Here(Ok(frame)) if op.large.is_some() => self.next_piece(queue, n, frame),
+                Stage::Here(Ok(frame)) => self.look(queue, n, frame),
+                Stage::Here(Err(())) => {
                     self.stats.flash_read_errors += 1;
                     Step::Ended(self.lost(n))
+                }
+                Stage::Gone => Step::Ended(Fetched::Changed),
+                Stage::Idle | Stage::Waiting | Stage::Reading => {
+                    unreachable!("only reads that are here are ready")
                 }
             };
             match step {
                 Step::Ended(fetched) => {
                     let op = self.reads.op(n);
                     let (user, log, position) = (op.user, op.log, op.position);
-                    self.logs[log].pin(position, false);
+                    let pinned = op.pinned;
                     self.reads.end(n);
+                    if pinned {
+                        self.logs[log].pin(position, false);
+                        self.reads.unpinned |= self.reclaims[log].is_active();
+                    }
                     return Some(Done { user, fetched });
                 }
                 Step::Parked(frame) => {
@@ -378,6 +408,12 @@ impl Shard {
         frame: PageBuf,
         total: usize,
     ) -> Step {
+        let op = self.reads.op(n);
+        let (hash, slot) = (op.hash, op.slot);
+        if self.index.find_same(hash, slot).is_none() {
+            // It must not wait for memory: reclaim, which frees it, may be waiting for this read.
+            return Step::Ended(Fetched::Changed);
+        }
         let item = match self.take_item(queue, total) {
             Ok(item) => item,
             Err(AllocError::Busy) => return Step::Parked(frame),

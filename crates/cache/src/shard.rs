@@ -9,7 +9,7 @@
 //! - S2: a slot of kind flash whose place was reclaimed or flushed is never followed.
 //! - S3: an item's `flash` copy is identical to it in key, value, flags, expiry, marks and unique.
 
-use senko_io::{DeviceId, PAGE_SIZE, PageBuf};
+use senko_io::{DeviceId, FramePool, PAGE_SIZE, PageBuf};
 
 use crate::arena::{Arena, Handle, LINKED, MAX_CHUNK};
 use crate::dram::LEAST_PAGES;
@@ -223,6 +223,8 @@ pub struct Shard {
     pub(crate) policy: Box<dyn Policy>,
     pub(crate) logs: Vec<Log>,
     pub(crate) reclaims: Vec<Reclaim>,
+    /// A frame for the reclaim of each log, for when reads hold all of the loop's: those may be waiting for what reclaim frees.
+    pub(crate) reclaim_frames: FramePool,
     pub(crate) reads: Reads,
     pub(crate) admitter: Admitter,
     pub(crate) stats: CacheStats,
@@ -297,7 +299,7 @@ impl Shard {
                 "a shard takes at most 4 TiB of flash: use more threads".to_owned(),
             ));
         }
-        let buffers = logs.len() * chunks * chunk;
+        let buffers = logs.len() * (chunks * chunk + FRAME_PAGES * PAGE_SIZE);
         // Full of 4 KB items, the index takes nine bytes of each; that must leave room for items.
         let least = buffers as u64 + base * 12 + SMALLEST_MEMORY as u64 / 2;
         let too_small = || {
@@ -326,11 +328,14 @@ impl Shard {
                 config.max_item
             )));
         }
+        let reclaim_frames = FramePool::try_new(&[(FRAME_PAGES, logs.len())])
+            .map_err(|e| OpenError(format!("cannot map the frames of reclaim: {e}")))?;
         Ok(Shard {
             policy,
             memory,
             reserved: memory,
             reclaims: logs.iter().map(|_| Reclaim::default()).collect(),
+            reclaim_frames,
             logs,
             reads: Reads::default(),
             admitter: Admitter::new(config.admission, config.seed),

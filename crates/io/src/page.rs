@@ -88,7 +88,10 @@ impl AlignedBuf {
     /// # Panics
     /// When the buffer has no such pages.
     pub fn release(&mut self, first: usize, count: usize) {
-        assert!(first + count <= self.pages(), "the pages are the buffer's own");
+        assert!(
+            first + count <= self.pages(),
+            "the pages are the buffer's own"
+        );
         // SAFETY: the range lies within this mapping, which is private and anonymous; `&mut self` says that nothing borrows from it.
         unsafe {
             libc::madvise(

@@ -21,6 +21,8 @@ pub(crate) enum Stage {
     Reading,
     /// The frame is here; to be looked at by `next_done`. Also: waits for memory to promote into.
     Here(Result<PageBuf, ()>),
+    /// Its region was reclaimed while it waited for a frame.
+    Gone,
 }
 
 /// A record larger than a frame, on its way into DRAM piece by piece.
@@ -47,6 +49,8 @@ pub(crate) struct ReadOp {
     pub log: usize,
     pub position: u64,
     pub pages: u64,
+    /// It keeps its region from being reclaimed: since it has a frame.
+    pub pinned: bool,
     /// First page of the current piece, counted from the item's first page.
     pub piece: u64,
     pub large: Option<Large>,
@@ -75,6 +79,8 @@ pub(crate) struct Reads {
     /// Reads whose item waits for memory.
     pub parked: Vec<u32>,
     pub in_flight: usize,
+    /// A read ended that kept a region from being reclaimed, while a reclaim was under way.
+    pub unpinned: bool,
 }
 
 impl Reads {
@@ -90,6 +96,7 @@ impl Reads {
                 log: 0,
                 position: 0,
                 pages: 0,
+                pinned: false,
                 piece: 0,
                 large: None,
                 key_len: 0,
@@ -101,6 +108,7 @@ impl Reads {
         debug_assert!(matches!(op.stage, Stage::Idle));
         (op.user, op.want, op.hash, op.slot) = (user, want, key.hash, slot);
         op.piece = 0;
+        op.pinned = false;
         op.large = None;
         op.key_len = key.bytes.len() as u8;
         op.key[..key.bytes.len()].copy_from_slice(key.bytes);

@@ -45,6 +45,10 @@ pub(crate) struct Reclaim {
 }
 
 impl Reclaim {
+    /// Whether a region is on its way out.
+    pub fn is_active(&self) -> bool {
+        self.active
+    }
     /// Whether nothing has moved for so long that the device must be stalled.
     pub fn stalled(&self, now_ms: u64, limit_ms: u64) -> bool {
         self.active && now_ms.saturating_sub(self.progress_ms) > limit_ms
@@ -107,7 +111,8 @@ impl Shard {
                 continue;
             }
             let pages = (end - r.next).min(FRAME_PAGES as u64);
-            let Some(frame) = queue.frame(pages as usize) else {
+            let frame = queue.frame(pages as usize);
+            let Some(frame) = frame.or_else(|| self.reclaim_frames.take(pages as usize)) else {
                 return;
             };
             r.reading = true;

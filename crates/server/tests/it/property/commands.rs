@@ -116,7 +116,8 @@ fn block() -> &'static [u8] {
 /// A value that no other `id` has (where it is long enough to tell): a head with the number, then bytes of the block.
 pub fn value_of(id: u64, len: usize) -> Vec<u8> {
     let block = block();
-    let from = (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize % (block.len() - MAX_ITEM - 4096);
+    let from =
+        (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize % (block.len() - MAX_ITEM - 4096);
     let mut value = block[from..from + len].to_vec();
     let head = format!("v{id:016x}.");
     let n = head.len().min(len);
@@ -178,7 +179,10 @@ impl Maker<'_> {
         let n = if self.rng.chance(50) {
             self.rng.below(own)
         } else {
-            self.rng.below(own).min(self.rng.below(own)).min(self.rng.below(own))
+            self.rng
+                .below(own)
+                .min(self.rng.below(own))
+                .min(self.rng.below(own))
         };
         self.connection * self.layout.own + n as usize
     }
@@ -190,10 +194,10 @@ impl Maker<'_> {
     fn len(&mut self) -> usize {
         (match self.rng.below(200) {
             0..4 => 0,
-            4..110 => self.rng.below(200),
-            110..160 => self.rng.below(4000),
-            160..190 => 3000 + self.rng.below(12_000),
-            190..198 => 10_000 + self.rng.below(50_000),
+            4..90 => self.rng.below(200),
+            90..145 => self.rng.below(4000),
+            145..185 => 3000 + self.rng.below(12_000),
+            185..197 => 10_000 + self.rng.below(50_000),
             _ => 50_000 + self.rng.below(150_000),
         }) as usize
     }
@@ -274,6 +278,16 @@ impl Maker<'_> {
         }
     }
 
+    /// Stores one of the connection's own keys, whatever it holds.
+    pub fn fill(&mut self, out: &mut Vec<u8>, n: usize) -> Command {
+        let key = self.connection * self.layout.own + n;
+        let (value, flags) = (self.value(), self.flags());
+        if self.binary {
+            return self.binary_store(out, key, Mode::Set, value, flags, (0, 0), false);
+        }
+        self.store(out, key, Mode::Set, value, flags, (0, 0), false)
+    }
+
     /// The last command of a batch.
     pub fn mark(&mut self, out: &mut Vec<u8>) -> Command {
         if self.binary {
@@ -312,7 +326,11 @@ impl Maker<'_> {
         time: Time,
         noreply: bool,
     ) -> Command {
-        let compare = if mode == Mode::Cas { self.unique(key) } else { 0 };
+        let compare = if mode == Mode::Cas {
+            self.unique(key)
+        } else {
+            0
+        };
         let name = ["set", "add", "replace", "append", "prepend", "cas"][mode as usize];
         let mut rest = format!(" {flags} {} {}", time.0, value.len());
         if mode == Mode::Cas {
@@ -335,11 +353,20 @@ impl Maker<'_> {
 
     fn get(&mut self, out: &mut Vec<u8>, first: usize, touch: Option<Time>) -> Command {
         let mut keys = vec![first];
-        let most = if self.rng.chance(5) { 120 } else { 12 };
+        // Only get and gets lines may be longer than 2048 bytes before their end is there.
+        let most = match touch {
+            Some(_) => 6,
+            None if self.rng.chance(5) => 120,
+            None => 12,
+        };
         while keys.len() < most && self.rng.chance(if most > 12 { 97 } else { 35 }) {
             // A touch of a shared key by a passing time would be seen by all.
             let shared = touch.is_none() && self.rng.chance(10);
-            keys.push(if shared { self.register() } else { self.own_key() });
+            keys.push(if shared {
+                self.register()
+            } else {
+                self.own_key()
+            });
         }
         let cas = self.rng.chance(40);
         out.extend_from_slice(match (touch.is_some(), cas) {
@@ -410,7 +437,12 @@ impl Maker<'_> {
             }
             _ => {
                 let time = self.time();
-                self.line(out, "touch", key, &format!(" {}{}", time.0, silence(noreply)));
+                self.line(
+                    out,
+                    "touch",
+                    key,
+                    &format!(" {}{}", time.0, silence(noreply)),
+                );
                 one(text(noreply), key, Act::Touch { expiry: time.1 })
             }
         }
@@ -469,7 +501,10 @@ impl Maker<'_> {
             out.extend_from_slice(value);
             out.extend_from_slice(b"\r\n");
         }
-        let flags = flags.into_iter().map(|(letter, _, n)| (letter, n)).collect();
+        let flags = flags
+            .into_iter()
+            .map(|(letter, _, n)| (letter, n))
+            .collect();
         one(Form::Meta { flags }, key, act)
     }
 
@@ -498,8 +533,13 @@ impl Maker<'_> {
             0..48 => self.meta_get(out, key),
             48..76 => {
                 let mut flags = self.some(b"csq", 25);
-                let mode = [Mode::Set, Mode::Add, Mode::Replace, Mode::Append, Mode::Prepend]
-                    [self.rng.below(9).saturating_sub(4) as usize];
+                let mode = [
+                    Mode::Set,
+                    Mode::Add,
+                    Mode::Replace,
+                    Mode::Append,
+                    Mode::Prepend,
+                ][self.rng.below(9).saturating_sub(4) as usize];
                 let joins = matches!(mode, Mode::Append | Mode::Prepend);
                 let value = if joins { self.part() } else { self.value() };
                 if value.len() > MAX_ITEM {
@@ -539,7 +579,9 @@ impl Maker<'_> {
                         (*mode, *compare) = (Mode::Cas, unique);
                     }
                 }
-                let Act::Store { value, .. } = &act else { unreachable!() };
+                let Act::Store { value, .. } = &act else {
+                    unreachable!()
+                };
                 let len = value.len();
                 self.meta(out, "ms", key, Some(len), flags, act)
             }
@@ -646,7 +688,11 @@ impl Maker<'_> {
         } else {
             [flags.to_be_bytes(), (time.0 as u32).to_be_bytes()].concat()
         };
-        let compare = if mode == Mode::Cas { self.unique(key) } else { 0 };
+        let compare = if mode == Mode::Cas {
+            self.unique(key)
+        } else {
+            0
+        };
         let body = Arc::clone(&value);
         let act = Act::Store {
             mode,
@@ -699,14 +745,21 @@ impl Maker<'_> {
                 self.binary_store(out, key, mode, value, flags, time, quiet)
             }
             78..86 => {
-                let compare = if self.rng.chance(20) { self.unique(key) } else { 0 };
+                let compare = if self.rng.chance(20) {
+                    self.unique(key)
+                } else {
+                    0
+                };
                 let opcode = if quiet { 0x14 } else { 0x04 };
                 let act = Act::Delete { compare };
                 self.packet(out, opcode, quiet, key, act, &[], &[], compare)
             }
             86..96 => {
                 let (incr, delta) = (self.rng.chance(50), self.rng.below(1000));
-                let initial = self.rng.chance(60).then(|| (self.rng.below(100), self.time()));
+                let initial = self
+                    .rng
+                    .chance(60)
+                    .then(|| (self.rng.below(100), self.time()));
                 let (n, raw) = initial.map_or((0, u32::MAX), |(n, time)| (n, time.0 as u32));
                 let mut extras = [delta.to_be_bytes(), n.to_be_bytes()].concat();
                 extras.extend_from_slice(&raw.to_be_bytes());
@@ -750,7 +803,14 @@ impl Maker<'_> {
                     let raw = touch.map_or(0, |t| t.0);
                     self.line(out, &format!("gats {raw}"), key, "");
                     let act = Act::Get { touch: Some(0) };
-                    return one(Form::Text { noreply: false, cas: true }, key, act);
+                    return one(
+                        Form::Text {
+                            noreply: false,
+                            cas: true,
+                        },
+                        key,
+                        act,
+                    );
                 }
                 self.get(out, key, None)
             }
@@ -774,7 +834,16 @@ impl Maker<'_> {
             }
             _ if self.binary => {
                 let opcode = if noreply { 0x14 } else { 0x04 };
-                self.packet(out, opcode, noreply, key, Act::Delete { compare: 0 }, &[], &[], 0)
+                self.packet(
+                    out,
+                    opcode,
+                    noreply,
+                    key,
+                    Act::Delete { compare: 0 },
+                    &[],
+                    &[],
+                    0,
+                )
             }
             _ => {
                 self.line(out, "delete", key, silence(noreply));
@@ -787,7 +856,8 @@ impl Maker<'_> {
     fn on_joint(&mut self, out: &mut Vec<u8>) -> Command {
         let silent = self.rng.chance(20);
         if self.rng.chance(40) {
-            let key = self.layout.first_counter() + self.rng.below(self.layout.counters as u64) as usize;
+            let key =
+                self.layout.first_counter() + self.rng.below(self.layout.counters as u64) as usize;
             let act = Act::Arith {
                 incr: true,
                 delta: 1,

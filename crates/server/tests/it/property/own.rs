@@ -294,12 +294,7 @@ fn plain(value: Bytes) -> Entry {
     }
 }
 
-fn store(
-    at: &Context<'_>,
-    act: &Act,
-    old: Option<Entry>,
-    end: &mut dyn FnMut(End, Option<Entry>),
-) {
+fn store(at: &Context<'_>, act: &Act, old: Option<Entry>, end: &mut dyn FnMut(End, Option<Entry>)) {
     let Act::Store {
         mode,
         value,
@@ -375,19 +370,11 @@ fn reply(at: &Context<'_>, act: &Act, end: End, state: Option<&Entry>) -> Reply 
         Form::Text { noreply: true, .. } => Reply::Silent,
         Form::Text { cas, .. } => text_reply(at, act, &end, state, *cas),
         Form::Meta { flags } => meta_reply(at, act, &end, state, flags),
-        Form::Binary { opcode, quiet, .. } => {
-            binary_reply(at, act, &end, state, *opcode, *quiet)
-        }
+        Form::Binary { opcode, quiet, .. } => binary_reply(at, act, &end, state, *opcode, *quiet),
     }
 }
 
-fn text_reply(
-    at: &Context<'_>,
-    act: &Act,
-    end: &End,
-    state: Option<&Entry>,
-    cas: bool,
-) -> Reply {
+fn text_reply(at: &Context<'_>, act: &Act, end: &End, state: Option<&Entry>, cas: bool) -> Reply {
     let line = match end {
         End::Hit => {
             let e = state.expect("a hit has an entry");
@@ -407,9 +394,7 @@ fn text_reply(
         End::Exists => "EXISTS".into(),
         End::Deleted => "DELETED".into(),
         End::Number(n, _) => n.to_string(),
-        End::NotNumeric => {
-            "CLIENT_ERROR cannot increment or decrement non-numeric value".into()
-        }
+        End::NotNumeric => "CLIENT_ERROR cannot increment or decrement non-numeric value".into(),
         End::Touched => "TOUCHED".into(),
         End::TooLarge => "SERVER_ERROR object too large for cache".into(),
     };
@@ -523,7 +508,9 @@ fn meta_get(at: &Context<'_>, old: Option<Entry>, unique: u64) -> (Reply, Option
             return (Reply::Silent, None);
         }
         let mut head = b"EN".to_vec();
-        flags.iter().for_each(|&flag| echo(&mut head, flag, at.key, base64));
+        flags
+            .iter()
+            .for_each(|&flag| echo(&mut head, flag, at.key, base64));
         return (said(head, None, 0), None);
     };
     if e.unique == 0 {
@@ -609,12 +596,7 @@ fn binary_reply(
             } => packet(1, &[], b"Not found", 0),
             _ => packet(5, &[], b"Not stored.", 0),
         },
-        End::NotNumeric => packet(
-            6,
-            &[],
-            b"Non-numeric server-side value for incr or decr",
-            0,
-        ),
+        End::NotNumeric => packet(6, &[], b"Non-numeric server-side value for incr or decr", 0),
         End::TooLarge => packet(3, &[], b"Too large.", 0),
     }
 }

@@ -52,7 +52,14 @@ pub struct Seen {
 
 impl Seen {
     /// A command for a register and its reply.
-    pub fn register(&mut self, key: usize, command: &Command, act: &Act, reply: &Reply, span: Span) {
+    pub fn register(
+        &mut self,
+        key: usize,
+        command: &Command,
+        act: &Act,
+        reply: &Reply,
+        span: Span,
+    ) {
         let mut event = |event| self.events.push((key, event, span));
         let said = |wanted: [&[u8]; 3]| match (reply, &command.form) {
             (Reply::Silent, _) => true,
@@ -61,14 +68,21 @@ impl Seen {
             (Reply::Said { head, .. }, Form::Binary { .. }) => head.starts_with(wanted[2]),
         };
         match act {
-            Act::Store { mode, value, compare, .. } => {
+            Act::Store {
+                mode,
+                value,
+                compare,
+                ..
+            } => {
                 let id = id_of(value).expect("a register's value has its number");
                 if said([b"STORED", b"HD", &[0, 0]]) {
                     match mode {
                         Mode::Add => event(Event::Read(None)),
                         Mode::Cas => {
                             // Only what was read with that unique can have been there.
-                            let was = *self.uniques.get(compare).unwrap_or_else(|| panic!("stored for a unique that was never seen: {compare}"));
+                            let was = *self.uniques.get(compare).unwrap_or_else(|| {
+                                panic!("stored for a unique that was never seen: {compare}")
+                            });
                             self.events.push((key, Event::Read(Some(was)), span));
                         }
                         _ => {}
@@ -77,7 +91,10 @@ impl Seen {
                 } else {
                     let fine = match mode {
                         Mode::Add => said([b"NOT_STORED", b"NS", &[0, 2]]),
-                        Mode::Cas => said([b"EXISTS", b"EX", &[0, 2]]) || said([b"NOT_FOUND", b"NF", &[0, 1]]),
+                        Mode::Cas => {
+                            said([b"EXISTS", b"EX", &[0, 2]])
+                                || said([b"NOT_FOUND", b"NF", &[0, 1]])
+                        }
                         _ => false,
                     };
                     assert!(fine, "{command:?}: {reply:?}");
@@ -93,7 +110,12 @@ impl Seen {
             }
             Act::Get { .. } | Act::MetaGet => {
                 // A quiet get says nothing of what is not there.
-                let Reply::Said { head, value, unique } = reply else {
+                let Reply::Said {
+                    head,
+                    value,
+                    unique,
+                } = reply
+                else {
                     return event(Event::Read(None));
                 };
                 let miss = head.is_empty() || head.starts_with(b"EN") || head.starts_with(&[0, 1]);
@@ -101,12 +123,20 @@ impl Seen {
                     return event(Event::Read(None));
                 }
                 let value = value.as_ref().expect("a hit has a value");
-                let id = id_of(value)
-                    .unwrap_or_else(|| panic!("no value that was ever written, or a torn one: {} bytes {:?}", value.len(), show(value)));
+                let id = id_of(value).unwrap_or_else(|| {
+                    panic!(
+                        "no value that was ever written, or a torn one: {} bytes {:?}",
+                        value.len(),
+                        show(value)
+                    )
+                });
                 event(Event::Read(Some(id)));
                 if *unique != 0 {
                     let before = self.uniques.insert(*unique, id);
-                    assert!(before.is_none_or(|b| b == id), "two values with the unique {unique}");
+                    assert!(
+                        before.is_none_or(|b| b == id),
+                        "two values with the unique {unique}"
+                    );
                 }
             }
             _ => unreachable!("a register is stored, deleted and read"),
@@ -124,7 +154,14 @@ impl Seen {
                 assert!(fine, "a ledger could not be appended to: {reply:?}");
                 self.tokens.push((key, value.to_vec()));
             }
-            (_, Reply::Said { head, value: Some(value), .. }) if !head.starts_with(&[0, 1]) => {
+            (
+                _,
+                Reply::Said {
+                    head,
+                    value: Some(value),
+                    ..
+                },
+            ) if !head.starts_with(&[0, 1]) => {
                 check_ledger(value);
             }
             _ => panic!("a ledger is gone: {reply:?}"),
@@ -136,8 +173,18 @@ impl Seen {
         *self.counted.entry(key).or_default() += 1;
         let number = match (reply, &command.form) {
             (Reply::Silent, _) => return,
-            (Reply::Said { value: Some(value), .. }, Form::Binary { .. }) => value[..].try_into().ok().map(u64::from_be_bytes),
-            (Reply::Said { value: Some(text), .. }, _) => parse(text),
+            (
+                Reply::Said {
+                    value: Some(value), ..
+                },
+                Form::Binary { .. },
+            ) => value[..].try_into().ok().map(u64::from_be_bytes),
+            (
+                Reply::Said {
+                    value: Some(text), ..
+                },
+                _,
+            ) => parse(text),
             (Reply::Said { head, .. }, _) => parse(head),
         };
         let number = number.unwrap_or_else(|| panic!("a counter answered {reply:?}"));
@@ -155,9 +202,18 @@ fn check_ledger(value: &[u8]) -> Vec<&[u8]> {
     let tokens: Vec<&[u8]> = value.chunks(TOKEN).collect();
     let mut last: HashMap<u8, &[u8]> = HashMap::new();
     for token in &tokens {
-        assert!(token[0] == b'<' && token[11] == b'>', "{:?} in a ledger", show(token));
+        assert!(
+            token[0] == b'<' && token[11] == b'>',
+            "{:?} in a ledger",
+            show(token)
+        );
         let before = last.insert(token[1], token);
-        assert!(before.is_none_or(|b| b < token), "{:?} behind {:?} in a ledger", show(token), before.map(show));
+        assert!(
+            before.is_none_or(|b| b < token),
+            "{:?} behind {:?} in a ledger",
+            show(token),
+            before.map(show)
+        );
     }
     tokens
 }
@@ -170,16 +226,32 @@ pub fn settle_ledger(value: &[u8], sent: &[Vec<u8>]) {
     sent.sort_unstable();
     if held != sent {
         let lost = sent.iter().find(|t| held.binary_search(t).is_err());
-        panic!("a ledger holds {} tokens of {}; lost is {:?}", held.len(), sent.len(), lost.map(|t| show(t)));
+        panic!(
+            "a ledger holds {} tokens of {}; lost is {:?}",
+            held.len(),
+            sent.len(),
+            lost.map(|t| show(t))
+        );
     }
 }
 
 /// At a round's end: no number was answered twice.
 pub fn settle_counter(numbers: &[u64], value: u64, before: u64, counted: u64) {
-    assert_eq!(value, before + counted, "a counter that was {before} and counted {counted} times");
+    assert_eq!(
+        value,
+        before + counted,
+        "a counter that was {before} and counted {counted} times"
+    );
     let different: HashSet<u64> = numbers.iter().copied().collect();
-    assert_eq!(different.len(), numbers.len(), "a counter answered a number twice");
-    assert!(numbers.iter().all(|&n| n > before && n <= value), "a counter answered a number out of its range");
+    assert_eq!(
+        different.len(),
+        numbers.len(),
+        "a counter answered a number twice"
+    );
+    assert!(
+        numbers.iter().all(|&n| n > before && n <= value),
+        "a counter answered a number out of its range"
+    );
 }
 
 /// One register, from round to round.
@@ -213,12 +285,19 @@ impl Register {
             }
         }
         // What was seen has happened.
-        let place: HashMap<u64, usize> = self.writes.iter().enumerate().map(|(n, w)| (w.0, n)).collect();
+        let place: HashMap<u64, usize> = self
+            .writes
+            .iter()
+            .enumerate()
+            .map(|(n, w)| (w.0, n))
+            .collect();
         let mut absent = self.deletes.clone();
         for &(event, span) in events {
             match event {
                 Event::Read(Some(id)) => {
-                    let &n = place.get(&id).ok_or_else(|| format!("a value came back that was overwritten, or of another key: {id:x}"))?;
+                    let &n = place.get(&id).ok_or_else(|| {
+                        format!("a value came back that was overwritten, or of another key: {id:x}")
+                    })?;
                     let end = &mut self.writes[n].1.end;
                     *end = (*end).min(span.end);
                 }
@@ -235,10 +314,14 @@ impl Register {
                     }
                     let between = |x: Span| write.before(x) && x.before(span);
                     if let Some((newer, x)) = self.writes.iter().find(|w| between(w.1)) {
-                        return Err(format!("stale: {id:x} (written {write:?}) was read {span:?}, after {newer:x} was written {x:?}"));
+                        return Err(format!(
+                            "stale: {id:x} (written {write:?}) was read {span:?}, after {newer:x} was written {x:?}"
+                        ));
                     }
                     if let Some(x) = absent.iter().find(|x| between(**x)) {
-                        return Err(format!("back from the dead: {id:x} (written {write:?}) was read {span:?}, after it was gone {x:?}"));
+                        return Err(format!(
+                            "back from the dead: {id:x} (written {write:?}) was read {span:?}, after it was gone {x:?}"
+                        ));
                     }
                 }
                 Event::Read(None) => self.miss(span, lossy)?,
@@ -250,16 +333,27 @@ impl Register {
     }
 
     fn miss(&mut self, span: Span, lossy: bool) -> Result<(), String> {
-        let undone = |d: Span| self.writes.iter().any(|w| d.before(w.1) && w.1.before(span));
+        let undone = |d: Span| {
+            self.writes
+                .iter()
+                .any(|w| d.before(w.1) && w.1.before(span))
+        };
         if self.deletes.iter().any(|&d| !span.before(d) && !undone(d)) {
             return Ok(());
         }
         if !lossy {
-            return Err(format!("a miss {span:?} that no delete explains; written {:x?}, deleted {:?}", self.writes, self.deletes));
+            return Err(format!(
+                "a miss {span:?} that no delete explains; written {:x?}, deleted {:?}",
+                self.writes, self.deletes
+            ));
         }
         // It was lost once more only if it was stored since it was found lost before.
         let lost = self.lost;
-        if self.writes.iter().any(|w| w.1.start > lost && w.1.before(span)) {
+        if self
+            .writes
+            .iter()
+            .any(|w| w.1.start > lost && w.1.before(span))
+        {
             self.losses += 1;
             self.lost = span.end;
         }

@@ -117,7 +117,7 @@ pub struct Reader {
 impl Reader {
     pub fn new(stream: TcpStream) -> Reader {
         stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
+            .set_read_timeout(Some(Duration::from_secs(15)))
             .unwrap();
         Reader {
             stream,
@@ -189,7 +189,11 @@ impl Reader {
     /// A value of so many bytes, and its line end.
     fn value(&mut self, len: usize, time: &AtomicU64) -> Bytes {
         let mut value = self.take(len + 2, time);
-        assert_eq!(&value[len..], b"\r\n", "what follows a value of {len} bytes");
+        assert_eq!(
+            &value[len..],
+            b"\r\n",
+            "what follows a value of {len} bytes"
+        );
         value.truncate(len);
         Arc::new(value)
     }
@@ -232,7 +236,11 @@ impl Reader {
                 .map(|t| std::str::from_utf8(t).unwrap().parse().unwrap())
                 .collect();
             let value = self.value(numbers[1] as usize, time);
-            all.push(said(head, Some(value), numbers.get(2).copied().unwrap_or(0)));
+            all.push(said(
+                head,
+                Some(value),
+                numbers.get(2).copied().unwrap_or(0),
+            ));
         }
         let end = self.line(time);
         assert!(
@@ -309,7 +317,11 @@ pub fn head_of(reply: &Reply) -> String {
             let value = value
                 .as_ref()
                 .map(|v| format!(" + {} bytes {:?}", v.len(), show(v)));
-            format!("{:?}{} unique {unique}", show(head), value.unwrap_or_default())
+            format!(
+                "{:?}{} unique {unique}",
+                show(head),
+                value.unwrap_or_default()
+            )
         }
     }
 }

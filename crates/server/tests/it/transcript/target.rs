@@ -43,7 +43,7 @@ pub enum Target {
         port: u16,
     },
     Senko {
-        server: Option<RunningServer>,
+        server: Option<Box<RunningServer>>,
         port: u16,
         clock: Arc<AtomicU64>,
         flash: Option<PathBuf>,
@@ -295,7 +295,7 @@ fn start_senko(io: BackendChoice, flash: bool, options: &[String]) -> Result<Tar
         .local_port()
         .ok_or_else(|| NoTarget::Failed("the server has no port".to_owned()))?;
     Ok(Target::Senko {
-        server: Some(server),
+        server: Some(Box::new(server)),
         port,
         clock,
         flash: path,
