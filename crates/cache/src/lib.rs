@@ -23,6 +23,7 @@ mod policy; // which items leave DRAM first
 mod record; // the one format of an item, in DRAM and on flash: header, then the complete answer
 mod shard; // the shard: lookups, reading an item in DRAM
 mod stats; // counters of a shard
+mod transfer; // answers that are sent from where they lie on flash
 mod upkeep; // what is due without a command // the readers of the flash format, for the fuzz target
 
 pub use key::{Key, MAX_KEY};
@@ -32,3 +33,4 @@ pub use shard::{
     Fetched, FlashItem, FlashRef, ItemRef, Lookup, OpenError, PolicyKind, Shard, ShardConfig, Want,
 };
 pub use stats::{CacheStats, SlabClassStats};
+pub use transfer::{Transfer, TransferEnd};

@@ -111,7 +111,7 @@ pub struct ServeOptions {
     /// Do not write items that were hit again when their region is reclaimed
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
     pub no_reinsert: Option<bool>,
-    /// How an answer goes from flash to the socket: direct (sendfile is refused by this version)
+    /// How an answer goes from flash to the socket: direct, or sendfile through the page cache
     #[arg(long, value_name = "WAY", help_heading = "Flash")]
     pub transfer: Option<TransferKind>,
     /// Pass discards on to a block device

@@ -270,6 +270,24 @@ impl EventLoop {
         on!(self, driver => driver.close(&mut self.core, conn));
     }
 
+    /// Another descriptor of a connection's socket, for a [`crate::transfer::Job`].
+    ///
+    /// # Errors
+    /// When the connection is gone, or descriptors have run out.
+    pub fn duplicate(&mut self, conn: ConnId) -> io::Result<OwnedFd> {
+        on!(self, driver => driver.duplicate(conn))
+    }
+
+    /// Counts a device read that a [`crate::transfer::Job`] makes outside of the loop.
+    pub fn count_read(&mut self, tag: Tag, pages: usize) {
+        self.core.stats.submitted(tag, Op::Read, pages as u64);
+    }
+
+    /// Counts the failure of such a read.
+    pub fn count_failed_read(&mut self, tag: Tag) {
+        self.core.stats.failed(tag, Op::Read);
+    }
+
     /// A handle that wakes this loop.
     pub fn waker(&self) -> Waker {
         match &self.driver {

@@ -22,6 +22,7 @@ mod send; // what a send carries
 mod stats; // counts of what reached the devices
 mod tag; // who causes an I/O, and why
 pub mod trace; // the recorder and the reader of its format
+pub mod transfer; // from a file through the page cache to a socket, in threads
 mod uring;
 mod wake; // waking a loop from another thread // backend: io_uring
 

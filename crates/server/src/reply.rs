@@ -164,6 +164,16 @@ impl ReplyQueue {
             .take_while(|reply| !reply.waiting)
             .any(|reply| !reply.is_empty())
     }
+    /// The place of the first reply, if it waits; replies before it that are empty do not count.
+    pub(crate) fn front_waiting(&self) -> Option<Place> {
+        let index = self
+            .replies
+            .iter()
+            .position(|reply| reply.waiting || !reply.is_empty())?;
+        self.replies[index]
+            .waiting
+            .then_some(Place(self.front + index as u64))
+    }
     /// Bytes that lie here, pages and pinned memory included.
     pub fn queued_bytes(&self) -> usize {
         self.replies.iter().map(Reply::len).sum()

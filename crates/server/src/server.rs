@@ -23,6 +23,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use senko_cache::{DeviceSlice, ShardConfig};
 use senko_io::trace::Recorder;
+use senko_io::transfer::CachedFile;
 use senko_io::{Backend, FileOptions, FlashFile, Listener, PAGE_SIZE};
 
 use crate::route::Mesh;
@@ -120,6 +121,7 @@ impl Bound {
             None => None,
         };
         let files = open_flash(&settings, recorder.as_ref())?;
+        let transfer_files = transfer_files(&settings, &files)?;
         let sizes: Vec<u64> = files.iter().map(|f| f.pages() * PAGE_SIZE as u64).collect();
         let plan = memory_plan(&settings, &sizes).map_err(ServerError)?;
         let slices = slices(&settings, &plan, &sizes);
@@ -145,6 +147,7 @@ impl Bound {
                 pending: plan.pending,
                 shard: shard_config(&settings, &plan, index, slices),
                 files: files.clone(),
+                transfer_files: transfer_files.clone(),
                 // One worker accepts for all: it sees every connection, so the limit and the spreading need no agreement.
                 doors: if index == 0 {
                     listeners.iter().map(Listening::door).collect()
@@ -424,11 +427,6 @@ fn check(settings: &Settings) -> Result<(), ServerError> {
             )));
         }
     }
-    if settings.transfer == Transfer::Sendfile {
-        return wrong(
-            "--transfer sendfile is not supported by this version; leave it out or give --transfer direct",
-        );
-    }
     if settings.trace.is_some() && settings.flash.is_empty() {
         return wrong("--trace records what reaches flash devices, and there is none");
     }
@@ -494,6 +492,18 @@ fn open_flash(
         Ok(Arc::new(FlashFile::open(&spec.path, &options)?))
     };
     settings.flash.iter().enumerate().map(open).collect()
+}
+
+/// The flash files as sendfile takes them; empty with `--transfer direct`.
+fn transfer_files(
+    settings: &Settings,
+    files: &[Arc<FlashFile>],
+) -> Result<Vec<Arc<CachedFile>>, ServerError> {
+    if settings.transfer == Transfer::Direct {
+        return Ok(Vec::new());
+    }
+    let open = |file: &Arc<FlashFile>| Ok(Arc::new(CachedFile::open(Arc::clone(file))?));
+    files.iter().map(open).collect()
 }
 
 /// Each worker's part of each file: the same number of whole regions, side by side.

@@ -21,7 +21,8 @@ pub struct FlashSpec {
 pub enum Transfer {
     /// O_DIRECT read into a registered frame, sent from it.
     Direct,
-    /// The kernel's sendfile, as paper B's prototype called its engine.
+    /// The kernel's sendfile from the file, as in paper B's prototype; for a `get` of an item that lies whole on flash. The rest goes the
+    /// direct way.
     Sendfile,
 }
 

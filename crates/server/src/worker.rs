@@ -11,6 +11,7 @@
 //!         Sent      -> flow::sent
 //!         Disk      -> Shard::on_disk   -> Shard::next_done -> Session::done
 //!         Woken     -> mail::read_mail: newcomers, other workers' commands and answers
+//!                      transfer::finish_transfers: answers sent by sendfile
 //! ```
 
 mod accept; // newcomers: the limit, the spreading, leaving
@@ -18,6 +19,7 @@ mod conns; // the connections, sockets and virtual ones
 mod drain; // the end: answer what was received, then close
 mod flow; // bytes in, answers out, and the limits on both
 mod mail; // messages from other workers
+mod transfer; // answers that the kernel sends from the flash file
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,6 +27,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use senko_cache::{Shard, ShardConfig};
+use senko_io::transfer::CachedFile;
 use senko_io::{Backend, Event, EventLoop, FlashFile, ListenerId, LoopConfig, SendBatch};
 
 use crate::route::{Mesh, Message, Outbox};
@@ -52,6 +55,8 @@ pub struct WorkerConfig {
     pub shard: ShardConfig,
     /// Flash files, in the order of their device numbers.
     pub files: Vec<Arc<FlashFile>>,
+    /// The same files read through the page cache, if answers are to be sent from them by sendfile.
+    pub transfer_files: Vec<Arc<CachedFile>>,
     /// What it accepts on.
     pub doors: Vec<Door>,
     /// What all workers see.
@@ -101,6 +106,8 @@ pub struct Worker {
     slow_pinned: usize,
     most_pinned: usize,
     drain: Option<drain::Drain>,
+    /// Only with `--transfer sendfile`.
+    transfers: Option<transfer::Transfers>,
 }
 
 /// What sessions work on, apart from the connections so that both can be borrowed.
@@ -142,6 +149,7 @@ impl Worker {
             ev.attach(Arc::clone(file));
         }
         config.mesh.enter(config.index, ev.waker());
+        let transfers = transfer::Transfers::new(&config, &ev)?;
         let most_pinned = config.shard.memory / 8;
         let mut shard = Shard::new(config.shard).map_err(|e| e.to_string())?;
         let now_ms = clock(&config.shared);
@@ -181,6 +189,7 @@ impl Worker {
             slow_pinned: 0,
             most_pinned,
             drain: None,
+            transfers,
         })
     }
 
@@ -243,7 +252,10 @@ impl Worker {
             Event::Ended { conn, error } => self.ended(conn, error),
             Event::Accepted { listener, stream } => self.accepted(listener, stream),
             Event::AcceptFailed { error, .. } => self.accept_failed(&error),
-            Event::Woken => self.read_mail(),
+            Event::Woken => {
+                self.read_mail();
+                self.finish_transfers();
+            }
         }
     }
 

@@ -5,3 +5,4 @@ mod corpus; // the seeds of the fuzz target
 mod model; // random commands against a map
 mod page_fill; // how full pages leave
 mod queue; // a queue whose completions the test hands out
+mod transfer; // answers sent from where they lie

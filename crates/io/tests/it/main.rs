@@ -15,4 +15,5 @@ mod page;
 mod refusal;
 mod sends;
 mod trace;
+mod transfer;
 mod wake;

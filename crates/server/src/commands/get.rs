@@ -19,7 +19,7 @@ use crate::shared::Touched;
 const END: &[u8; 5] = b"END\r\n";
 
 /// Counts a lookup: as a get, or as a touch.
-pub(super) fn count<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &[u8], touch: bool, hit: bool) {
+pub(crate) fn count<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &[u8], touch: bool, hit: bool) {
     let stats = &mut *ctx.stats;
     if touch {
         stats.cmd_touch += 1;

@@ -29,6 +29,7 @@ pub(crate) use admin::{Asked, admin, flush_all, parse_flush};
 pub(crate) use dump::{
     Dump, DumpKind, DumpStep, INTERNAL, SHOW_COUNTERS, dump_part, parse_part_request,
 };
+pub(crate) use get::count as count_get;
 pub(crate) use stats::{binary_stats, text_stats};
 pub(crate) use store::bad_chunk;
 

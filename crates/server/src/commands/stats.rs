@@ -188,7 +188,7 @@ fn add_cache(sum: &mut CacheStats, other: &CacheStats) {
         flash_read_errors flash_checksum_errors flash_write_errors tag_drops drops_budget drops_rule
         drops_busy drops_size reclaim_drops reclaim_regions reinsertions admitted_bytes reinserted_bytes
         device_write_bytes slab_moves crawler_reclaimed flash_overwrites drops_error drops_index
-        page_fill_record_bytes page_fill_page_bytes);
+        page_fill_record_bytes page_fill_page_bytes flash_sendfile_transfers);
 }
 
 /// What all shards together counted.
@@ -337,6 +337,7 @@ fn flash(stats: &ThreadStats, cache: &CacheStats, disk: &DiskStats, sink: &mut S
     sink.stat("flash_index_bytes", cache.index_bytes);
     sink.stat("flash_hits", cache.flash_hits);
     sink.stat("flash_buffer_hits", cache.flash_buffer_hits);
+    sink.stat("flash_sendfile_transfers", cache.flash_sendfile_transfers);
     sink.stat("flash_false_matches", cache.flash_false_matches);
     sink.stat("flash_read_errors", cache.flash_read_errors);
     sink.stat("flash_checksum_errors", cache.flash_checksum_errors);

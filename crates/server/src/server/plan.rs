@@ -14,7 +14,7 @@
 use senko_cache::FRAME_PAGES;
 use senko_io::{LoopConfig, PAGE_SIZE};
 
-use crate::settings::Settings;
+use crate::settings::{Settings, Transfer};
 
 /// Code, libraries, the allocator's own and the main thread: what a server without shards is resident with.
 const PROCESS_BYTES: u64 = 12 << 20;
@@ -22,6 +22,8 @@ const PROCESS_BYTES: u64 = 12 << 20;
 const WORKER_BYTES: u64 = 1 << 20;
 /// A connection: session, table entries, and what the loop keeps of it.
 const CONNECTION_BYTES: u64 = 2 << 10;
+/// A thread that sends from the flash file: its buffer, its stack, and as much again for what a slow socket left over.
+const TRANSFER_THREAD_BYTES: u64 = (2 * FRAME_PAGES * PAGE_SIZE + (16 << 10)) as u64;
 /// Less than this is no shard.
 const LEAST_SHARD: u64 = 4 << 20;
 const RECV_BUFFER_BYTES: usize = 16 << 10;
@@ -66,7 +68,14 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
         .map(|(pages, count)| pages * count * PAGE_SIZE)
         .sum();
     let pending = (share / 32).clamp(1 << 20, 64 << 20);
-    let worker = WORKER_BYTES + (recv_buffers * RECV_BUFFER_BYTES + frame_bytes) as u64 + pending;
+    let disk_threads = (16 / settings.threads).clamp(4, 16);
+    let transfers = if settings.transfer == Transfer::Sendfile && !flash.is_empty() {
+        disk_threads as u64 * TRANSFER_THREAD_BYTES
+    } else {
+        0
+    };
+    let buffers = (recv_buffers * RECV_BUFFER_BYTES + frame_bytes) as u64;
+    let worker = WORKER_BYTES + buffers + transfers + pending;
     let fixed =
         PROCESS_BYTES + settings.max_connections as u64 * CONNECTION_BYTES + threads * worker;
 
@@ -105,7 +114,7 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
             recv_buffers,
             recv_buffer_bytes: RECV_BUFFER_BYTES,
             frames,
-            disk_threads: (16 / settings.threads).clamp(4, 16),
+            disk_threads,
             max_connections: settings.max_connections + 16, // some are refused with an answer
         },
         pending: pending as usize,

@@ -29,16 +29,18 @@
 mod binary; // the binary dialect
 mod route; // commands for other shards, walks over all shards
 mod text; // the classic and meta dialects
+mod transfer; // answers that the kernel sends from the flash file
 
 use std::collections::VecDeque;
 
-use senko_cache::{Done, Draft, Fetch, Fetched, Key, Shard};
+use senko_cache::{Done, Draft, Fetch, Fetched, FlashRef, Key, Shard, Want};
 use senko_io::Queue;
 
 use crate::commands::{self, Dump, Form, Op, Outcome, Request};
 use crate::reply::{Place, ReplyQueue};
 use crate::settings::Dialect;
 use crate::shared::{ConnEntry, Cursor, Shared, ThreadStats};
+pub use transfer::{Transferred, Transferring};
 
 /// Most replies of a connection that wait at a time.
 pub const WINDOW: usize = 64;
@@ -171,8 +173,36 @@ struct Unit {
     place: Place,
     /// The fetch it waits for; none: it waits for memory.
     ticket: Option<u16>,
+    /// Its answer is to be sent from there; nobody has begun with that.
+    transfer: Option<FlashRef>,
     /// Nothing behind it may run.
     blocking: bool,
+}
+
+/// What a command waits for.
+enum Waits {
+    /// The fetch with this ticket.
+    Fetch(u16),
+    /// Its turn to be sent from the flash file, under this ticket.
+    Transfer(u16, FlashRef),
+    /// Memory.
+    Memory,
+}
+
+impl Waits {
+    fn ticket(&self) -> Option<u16> {
+        match *self {
+            Waits::Fetch(ticket) | Waits::Transfer(ticket, _) => Some(ticket),
+            Waits::Memory => None,
+        }
+    }
+
+    fn transfer(&self) -> Option<FlashRef> {
+        match *self {
+            Waits::Transfer(_, at) => Some(at),
+            Waits::Fetch(_) | Waits::Memory => None,
+        }
+    }
 }
 
 impl Unit {
@@ -218,6 +248,8 @@ enum ForeignKind {
 pub struct Session {
     dialect: Option<Dialect>,
     remote: bool,
+    /// Answers of `get` may be sent from the flash file.
+    transfers: bool,
     state: State,
     replies: ReplyQueue,
     units: Vec<Unit>,
@@ -236,6 +268,7 @@ impl Session {
         Session {
             dialect: only,
             remote: false,
+            transfers: false,
             state: State::Command,
             replies: ReplyQueue::new(false),
             units: Vec::new(),
@@ -376,7 +409,8 @@ impl Session {
         ctx.cursor.flush(ctx.shared, ctx.shard);
         let place = self.replies.begin();
         let mut draft = draft;
-        if let Some(ticket) = self.drive(ctx, req, &mut draft, None, place) {
+        let may_transfer = self.transfers && transfer::suits(req);
+        if let Some(waits) = self.drive(ctx, req, &mut draft, None, place, may_transfer) {
             let place = self.replies.wait(place);
             let mut buf = self.spare.pop().unwrap_or_default();
             buf.extend_from_slice(req.key.bytes);
@@ -389,13 +423,14 @@ impl Session {
                 key_len: req.key.bytes.len(),
                 draft,
                 place,
-                ticket,
-                blocking: req.op.changes() || ticket.is_none(),
+                ticket: waits.ticket(),
+                transfer: waits.transfer(),
+                blocking: req.op.changes() || waits.ticket().is_none(),
             });
         }
     }
 
-    /// Runs a command until it is done (`None`) or has to wait: for the fetch with this ticket, or for memory.
+    /// Runs a command until it is done (`None`) or has to wait.
     fn drive<Q: Queue>(
         &mut self,
         ctx: &mut Ctx<'_, Q>,
@@ -403,7 +438,8 @@ impl Session {
         draft: &mut Option<Draft>,
         hint: Option<Fetched>,
         place: Place,
-    ) -> Option<Option<u16>> {
+        may_transfer: bool,
+    ) -> Option<Waits> {
         let mut hint = hint;
         for _ in 0..MAX_ROUNDS {
             match commands::run(ctx, req, draft, hint.take(), self.replies.at(place)) {
@@ -411,16 +447,20 @@ impl Session {
                 Outcome::Busy => break,
                 Outcome::Fetch(at, want) => {
                     self.ticket = self.ticket.wrapping_add(1);
+                    if may_transfer && want == Want::Answer && ctx.shard.can_transfer(&req.key, at)
+                    {
+                        return Some(Waits::Transfer(self.ticket, at));
+                    }
                     let user = ctx.conn << 16 | u64::from(self.ticket);
                     match ctx.shard.fetch(ctx.queue, &req.key, at, want, user) {
                         Fetch::Now(fetched) => hint = Some(fetched),
-                        Fetch::Queued => return Some(Some(self.ticket)),
+                        Fetch::Queued => return Some(Waits::Fetch(self.ticket)),
                     }
                 }
             }
         }
         ctx.stats.retries += 1;
-        Some(None)
+        Some(Waits::Memory)
     }
 
     /// Keeps a buffer for the next parked command.
@@ -484,6 +524,7 @@ impl Session {
             &mut draft,
             hint,
             unit.place,
+            false,
         );
         match waits {
             None => {
@@ -491,12 +532,13 @@ impl Session {
                 self.recycle(unit.buf);
                 true
             }
-            Some(ticket) => {
+            Some(waits) => {
                 unit.draft = draft;
-                unit.ticket = ticket;
-                unit.blocking |= ticket.is_none();
+                unit.ticket = waits.ticket();
+                unit.blocking |= unit.ticket.is_none();
+                let goes_on = unit.ticket.is_some();
                 self.park(unit);
-                ticket.is_some()
+                goes_on
             }
         }
     }

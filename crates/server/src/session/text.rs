@@ -479,6 +479,7 @@ impl Session {
                 draft: None,
                 place: Place::NOWHERE,
                 ticket: None,
+                transfer: None,
                 blocking: false,
             };
             self.state = State::Storing(Storing {

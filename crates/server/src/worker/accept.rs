@@ -120,7 +120,10 @@ impl Worker {
             last_command: AtomicU32::new(seconds(self.now_ms)),
         });
         self.core.shared.register(fd as u64, Arc::clone(&entry));
-        let session = Session::new(self.core.shared.settings.only_protocol);
+        let mut session = Session::new(self.core.shared.settings.only_protocol);
+        if self.transfers.is_some() {
+            session.allow_transfers();
+        }
         let mut conn = Conn::new(Link::Socket(id), session, self.now_ms);
         (conn.entry, conn.fd) = (Some(entry), fd as u64);
         self.conns.insert(conn);

@@ -58,7 +58,7 @@ pub struct Conn {
     pub last_active: u64,
     /// The loop was told to receive.
     pub receiving: bool,
-    /// A batch is in the loop.
+    /// A batch is in the loop, or a transfer is under way.
     pub sending: bool,
     /// Clock (ms) at which the batch in the loop was found not to fit the socket's buffer; 0: it was not.
     pub slow_since: u64,

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Always holds:
-//! - W1: one batch a connection is in the loop at most.
+//! - W1: one batch a connection is in the loop at most, and none while a transfer (`transfer.rs`) sends on its socket.
 //! - W2: what a connection makes the worker hold is bounded: unread bytes by [`MOST_TAIL`] and the receive buffers under way,
 //!   answers by the session's own window; all together by the plan's `pending`, beyond which the connection that has
 //!   not moved for longest is closed.
@@ -205,6 +205,8 @@ impl Worker {
                     } else {
                         self.spare.push(batch);
                     }
+                } else if self.transfers.is_some() {
+                    self.start_transfer(at, id);
                 }
             }
         }

@@ -3,12 +3,13 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
-mod corpus; // the fuzz targets' seeds, run once
-mod entry; // what the fuzz targets run
-mod load; // the load generator against memcached and against a server with one fault
-mod model; // random commands against a map
-mod property;
 mod rig; // shards, devices in memory and sessions, joined as a worker joins them
-mod serve; // the server over real sockets: limits, bad clients, several workers, the end
 mod session; // what commands answer, in both tiers, in pieces, in order, across shards
-mod transcript; // requests and exact answers, played against memcached and against senko // random commands of several connections over real sockets, against a model
+mod model; // random commands on sessions against a map
+mod entry; // what the fuzz targets run
+mod corpus; // the fuzz targets' seeds, run once
+mod serve; // the server over real sockets: limits, bad clients, several workers, the end
+mod transfer; // answers that the kernel sends from the flash file
+mod property; // random commands of several connections over real sockets, against a model
+mod transcript; // requests and exact answers, played against memcached and against senko
+mod load; // the load generator against memcached and against a server with one fault
