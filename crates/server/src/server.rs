@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use senko_cache::{DeviceSlice, ShardConfig};
 use senko_io::trace::Recorder;
@@ -443,7 +443,7 @@ fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
         {
             address.set_port(port);
         }
-        match Listener::tcp(address, settings.backlog) {
+        match listen_soon(address, settings.backlog) {
             Ok(listener) => {
                 address.set_port(listener.local_port().unwrap_or(address.port()));
                 let name = if address.is_ipv4() {
@@ -559,4 +559,21 @@ fn share_of_budget(settings: &Settings) -> senko_cache::Admission {
         budget.burst = (budget.burst / settings.threads as u64).max(1);
     }
     admission
+}
+/// How long a port may still belong to a server that was killed: the kernel closes what its ring held a little later.
+const PORT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Listens on an address, and tries again for a while if another socket has it.
+fn listen_soon(address: SocketAddr, backlog: u32) -> std::io::Result<Listener> {
+    let start = Instant::now();
+    loop {
+        match Listener::tcp(address, backlog) {
+            Err(e)
+                if e.kind() == std::io::ErrorKind::AddrInUse && start.elapsed() < PORT_PATIENCE =>
+            {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            result => return result,
+        }
+    }
 }

@@ -26,6 +26,9 @@ const MOST_TAIL: usize = 64 << 10;
 /// Batches kept for the next sends.
 const SPARE_BATCHES: usize = 64;
 
+/// How long a reader may be behind before it counts as slow.
+const PATIENCE_MS: u64 = 500;
+
 impl Worker {
     /// Bytes came from a socket.
     pub(super) fn received(&mut self, id: ConnId, data: &RecvBuf) {
@@ -329,15 +332,20 @@ impl Worker {
         self.held = self.held + held - before;
     }
 
-    /// W2: closes slow readers until what is held is within its bound again. Unread requests alone may take as much once
-    /// more: their senders are held back already, and mean no harm.
+    /// W2: closes slow readers until what is held is within its bound again. Those that were not yet given a moment, and unread
+    /// requests, may take as much once more: who is only a little late means no harm, and senders are held back already.
     pub(super) fn enforce_bound(&mut self) {
+        let now_ms = self.now_ms;
         while self.held > self.pending {
             let beyond = self.held > 2 * self.pending;
             let longest = self
                 .conns
                 .iter()
-                .filter(|(_, c)| c.held > 0 && (c.slow_since != 0 || beyond))
+                .filter(|(_, c)| {
+                    let late =
+                        c.slow_since != 0 && now_ms.saturating_sub(c.slow_since) >= PATIENCE_MS;
+                    c.held > 0 && (late || beyond)
+                })
                 .min_by_key(|(_, c)| match c.slow_since {
                     0 => (true, c.last_active),
                     since => (false, since),
