@@ -150,13 +150,30 @@ impl Shard {
     /// Makes an item visible; its key has no slot.
     pub(crate) fn enter(&mut self, item: Handle, hash: u64, known: bool) {
         let slot = self.index.dram_slot(hash, item);
-        if self.index.insert(hash, slot).is_err() {
+        if self.index.insert(hash, slot).is_err() && !self.insert_grown(hash, slot) {
             self.make_slot(hash);
             self.index
                 .insert(hash, slot)
                 .expect("a slot was just removed from this segment");
         }
         self.enter_policy(item, hash, known);
+    }
+
+    /// The segment of `hash` is full: it grows now, and items give the memory back at the next allocation. (Growth comes
+    /// before an allocation, but it may have been put off because the log was busy, and many drafts may be waiting for their values.)
+    fn insert_grown(&mut self, hash: u64, slot: Slot) -> bool {
+        let segment = self.index.segment_of(hash);
+        // The first growth may be the wave's, past a segment that ran ahead of it.
+        for _ in 0..2 {
+            if self.config.no_evict || !self.index.grow(segment) {
+                return false;
+            }
+            self.share_memory(0);
+            if self.index.insert(hash, slot).is_ok() {
+                return true;
+            }
+        }
+        false
     }
 
     /// Accounts for an item that has a slot, and hands it to the policy.

@@ -12,7 +12,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::commands::{TOKEN, id_of};
+use super::keys::{TOKEN, id_of};
 use super::wire::{Act, Command, Form, Mode, Reply, show};
 
 /// From before it was sent to after it was answered.

@@ -117,7 +117,7 @@ pub struct Reader {
 impl Reader {
     pub fn new(stream: TcpStream) -> Reader {
         stream
-            .set_read_timeout(Some(Duration::from_secs(15)))
+            .set_read_timeout(Some(Duration::from_secs(60)))
             .unwrap();
         Reader {
             stream,

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Between rounds: shared keys are settled, the clock is driven on; and what the server's counters must say in the end.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::World;
+use super::keys::Rng;
+use super::own::OwnKey;
+use super::peer::Peer;
+use super::shared::{Register, settle_counter, settle_ledger};
+use super::wire;
+use crate::serve::client::{Client, Place};
+
+/// The server's numbers.
+pub struct Stats(String);
+
+impl Stats {
+    pub fn ask(client: &mut Client) -> Stats {
+        Stats(client.text("stats\r\n", "END\r\n"))
+    }
+    pub fn get(&self, name: &str) -> u64 {
+        let start = format!("STAT {name} ");
+        let line = self.0.lines().find_map(|l| l.strip_prefix(&start));
+        line.unwrap_or_else(|| panic!("no {name} in stats"))
+            .parse()
+            .unwrap()
+    }
+    /// What is not zero of flash and evictions, for people.
+    pub fn flash(&self) -> String {
+        let of_flash = |l: &&str| {
+            ["flash", "tag", "dram", "evict", "store"]
+                .iter()
+                .any(|word| l.starts_with(&format!("STAT {word}")))
+        };
+        let lines: Vec<&str> = self
+            .0
+            .lines()
+            .filter(of_flash)
+            .filter(|l| !l.ends_with(" 0"))
+            .collect();
+        lines.join("\n")
+    }
+    /// Items that are gone though nobody asked for that. `evictions` has those that admission, size, a stalled device or
+    /// missing memory kept from flash.
+    pub fn drops(&self) -> u64 {
+        [
+            "evictions",
+            "flash_drops_reclaim",
+            "flash_drops_index",
+            "tag_drops",
+            "flash_read_errors",
+            "flash_checksum_errors",
+            "flash_write_errors",
+        ]
+        .iter()
+        .map(|name| self.get(name))
+        .sum()
+    }
+}
+
+/// What is settled between rounds.
+pub struct Joint {
+    pub registers: Vec<Register>,
+    /// What each ledger was sent since it was emptied.
+    pub ledgers: Vec<Vec<Vec<u8>>>,
+    pub counters: Vec<u64>,
+    /// They were stored, and not flushed since.
+    pub there: bool,
+}
+
+impl Joint {
+    /// Empties ledgers and zeroes counters.
+    pub fn prepare(&mut self, world: &World, client: &mut Client) {
+        let first = world.layout.first_ledger();
+        for key in first..world.layout.keys() {
+            let ledger = key < world.layout.first_counter();
+            client.send(b"set ");
+            client.send(&world.names[key]);
+            client.ask(
+                if ledger {
+                    " 0 0 0\r\n\r\n"
+                } else {
+                    " 0 0 1\r\n0\r\n"
+                },
+                "STORED\r\n",
+            );
+        }
+        self.ledgers.iter_mut().for_each(Vec::clear);
+        self.counters.iter_mut().for_each(|c| *c = 0);
+        self.there = true;
+    }
+
+    pub fn settle(&mut self, world: &World, peers: &mut [Peer], client: &mut Client, joint: bool) {
+        let first = world.layout.first_register();
+        let mut events = vec![Vec::new(); world.layout.registers];
+        for peer in peers.iter_mut() {
+            peer.silent = 0;
+            for (key, event, span) in peer.seen.events.drain(..) {
+                events[key - first].push((event, span));
+            }
+        }
+        for (n, register) in self.registers.iter_mut().enumerate() {
+            register
+                .settle(&events[n], world.plan.lossy)
+                .unwrap_or_else(|why| {
+                    panic!(
+                        "{:?}: register {:?}: {why}",
+                        world.plan,
+                        wire::show(&world.names[first + n])
+                    )
+                });
+        }
+        if !joint {
+            return;
+        }
+        for peer in peers.iter_mut() {
+            for (key, token) in peer.seen.tokens.drain(..) {
+                self.ledgers[key - world.layout.first_ledger()].push(token);
+            }
+        }
+        let mut fetch = |key: usize| {
+            client.send(b"get ");
+            client.send(&world.names[key]);
+            client.send(b"\r\n");
+            let line = client.until(b"\r\n");
+            assert!(
+                line.starts_with(b"VALUE "),
+                "{:?}: a shared key is gone",
+                world.plan
+            );
+            let mut value = client.until(b"\r\nEND\r\n");
+            value.truncate(value.len() - 7);
+            value
+        };
+        for (n, sent) in self.ledgers.iter().enumerate() {
+            settle_ledger(&fetch(world.layout.first_ledger() + n), sent);
+        }
+        for (n, before) in self.counters.iter_mut().enumerate() {
+            let key = world.layout.first_counter() + n;
+            let text = fetch(key);
+            let value = std::str::from_utf8(&text)
+                .unwrap()
+                .trim_end()
+                .parse()
+                .unwrap();
+            let (mut numbers, mut counted) = (Vec::new(), 0);
+            for peer in peers.iter_mut() {
+                numbers.extend(peer.seen.numbers.iter().filter(|x| x.0 == key).map(|x| x.1));
+                counted += peer.seen.counted.remove(&key).unwrap_or(0);
+            }
+            settle_counter(&numbers, value, *before, counted);
+            *before = value;
+        }
+        peers.iter_mut().for_each(|peer| peer.seen.numbers.clear());
+    }
+}
+
+/// A flush_all of the round just over: keys that were not used since are gone, whatever their next reply says of others.
+pub fn after_flush(world: &World, peers: &mut [Peer], joint: &mut Joint, began: u64) {
+    let flushes = world.flushes.lock().unwrap();
+    let [flush] = flushes[..] else {
+        panic!("one flush a round")
+    };
+    for peer in peers.iter_mut().filter(|p| p.number != flush.by) {
+        for own in &mut peer.own {
+            let (start, end) = own.last;
+            if start < began || end < flush.span.start {
+                own.flush();
+            } else if start < flush.span.end {
+                own.perhaps_flush();
+            }
+        }
+    }
+    for register in &mut joint.registers {
+        register.flush(flush.span);
+    }
+}
+
+/// Drives the clock on. A device that has not written for a second is not waited for: where nothing may be lost, writes have to end before
+/// the clock makes a leap.
+pub fn advance(world: &World, place: &Place, client: &mut Client, rng: &mut Rng, crept: &mut u64) {
+    let leap = world.plan.lossy || rng.chance(25);
+    let ms = match rng.below(100) {
+        0..10 => 0,
+        10..95 => rng.below(5000),
+        95..99 => rng.below(100_000),
+        _ => rng.below(6_000_000),
+    };
+    let ms = if leap {
+        ms
+    } else {
+        rng.below(50).min(900 - *crept)
+    };
+    *crept = if leap { 0 } else { *crept + ms };
+    if leap && !world.plan.lossy {
+        // A worker shows what it has submitted every tenth of a second, at the end of a round: the first request is a round, the second is
+        // answered from what it showed. What has ended is always shown as it is.
+        std::thread::sleep(Duration::from_millis(101));
+        Stats::ask(client);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let stats = Stats::ask(client);
+            if stats.get("flash_written_bytes") >= stats.get("flash_device_writes_bytes") {
+                break;
+            }
+            assert!(Instant::now() < deadline, "writes do not end: {}", stats.0);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    place.clock.fetch_add(ms, Ordering::SeqCst);
+    // When this is answered, every worker has seen the new time.
+    Stats::ask(client);
+}
+
+pub fn finish(world: &World, peers: &[Peer], joint: &Joint, client: &mut Client, regions: &[u64]) {
+    let plan = world.plan;
+    let stats = Stats::ask(client);
+    let own: u64 = peers.iter().flat_map(|p| &p.own).map(OwnKey::losses).sum();
+    let shared: u64 = joint.registers.iter().map(|r| r.losses).sum();
+    println!(
+        "  {} rounds, {} + {} lost of {} dropped, {} overwritten, {} regions reclaimed, {} flash hits, {} promotions, {} demotions, {} false matches, {} tag drops",
+        regions.len(),
+        own,
+        shared,
+        stats.drops(),
+        stats.get("flash_overwrites"),
+        stats.get("flash_reclaimed_regions"),
+        stats.get("flash_hits"),
+        stats.get("flash_promotions"),
+        stats.get("flash_demotions"),
+        stats.get("flash_false_matches"),
+        stats.get("tag_drops"),
+    );
+    assert_eq!(
+        stats.get("flash_checksum_errors")
+            + stats.get("flash_read_errors")
+            + stats.get("store_no_memory"),
+        0,
+        "{plan:?}: {}",
+        stats.0
+    );
+    if plan.twins {
+        // A store that drops a twin unread counts it among the overwritten.
+        assert!(
+            own + shared <= stats.drops() + stats.get("flash_overwrites"),
+            "{plan:?}: {}",
+            stats.0
+        );
+        assert!(
+            stats.get("flash_false_matches") > 0 && stats.get("tag_drops") > 0,
+            "{plan:?}: {}",
+            stats.0
+        );
+    } else if plan.lossy {
+        assert!(
+            own + shared <= stats.drops(),
+            "{plan:?}: {own} + {shared} lost: {}",
+            stats.0
+        );
+        assert!(own > 0, "{plan:?}: flash was to be too small");
+        // In each quarter of the run, in its last as in its first.
+        let quarters: Vec<u64> = (1..=4)
+            .map(|n| regions[regions.len() * n / 4 - 1])
+            .collect();
+        assert!(
+            quarters[0] > 0 && quarters.windows(2).all(|w| w[0] < w[1]),
+            "{plan:?}: regions reclaimed: {quarters:?}"
+        );
+    } else {
+        assert_eq!(
+            stats.drops() + stats.get("flash_reclaimed_regions"),
+            0,
+            "{plan:?}: the plan was to drop nothing: {}",
+            stats.0
+        );
+    }
+}
