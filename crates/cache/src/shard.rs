@@ -528,10 +528,9 @@ impl Shard {
     /// Counters and gauges.
     pub fn stats(&self) -> CacheStats {
         let mut s = self.stats.clone();
-        let (_, limit, _) = self.arena.page_counts();
         s.dram_items = self.dram_items;
         s.dram_bytes = self.dram_item_bytes;
-        s.dram_limit = (limit * self.arena.page_bytes()) as u64;
+        s.dram_limit = self.memory as u64;
         s.index_bytes = self.index.bytes() as u64;
         s.flash_items = self.flash_items;
         s.flash_capacity = self.logs.iter().map(|l| l.pages() * PAGE_SIZE as u64).sum();
