@@ -149,7 +149,7 @@ impl Shard {
     ) -> Result<u64, NoPlace> {
         let log = &mut self.logs[n];
         let (position, offset) = if len <= PAGE_SIZE {
-            log.place_small(len, hash)?
+            log.place_small(len, self.index.tag(hash))?
         } else {
             (log.place_large(len)?, 0)
         };

@@ -288,7 +288,7 @@ impl Shard {
         };
         let log = &mut self.logs[n];
         let placed = if len <= PAGE_SIZE {
-            log.place_small(len, hash)
+            log.place_small(len, self.index.tag(hash))
         } else {
             log.place_large(len).map(|p| (p, 0))
         };

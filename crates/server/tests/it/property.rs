@@ -272,6 +272,8 @@ fn small_flash_loses_no_more_than_it_counts() {
     );
 }
 
+/// What this found: two keys of one tag whose records lay in one page; the slot of one led to the other's, which had been lost, or deleted,
+/// long before.
 #[test]
 fn keys_with_one_tag_are_not_mistaken_for_each_other() {
     on_all(
