@@ -150,14 +150,19 @@ impl Shard {
                 return Ok(());
             }
         }
-        Err(AllocError::OutOfMemory)
+        // An item that is on its way to flash can't move, but it will go.
+        Err(if self.stream.is_some() {
+            AllocError::Busy
+        } else {
+            AllocError::OutOfMemory
+        })
     }
 
     /// Evicts all items of one page of a class: that of its oldest item, or another if something there can't move.
     fn empty_a_page<Q: Queue>(&mut self, queue: &mut Q, class: usize) -> Result<bool, AllocError> {
         let oldest = self
             .policy
-            .oldest(class)
+            .victim(&mut self.arena, class, &|arena, item| arena.pins(item) > 0)
             .map(|item| self.arena.page_of(item));
         let pages = self.arena.class(class).pages();
         let others = (0..pages.min(8))

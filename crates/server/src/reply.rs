@@ -178,6 +178,10 @@ impl ReplyQueue {
     pub fn queued_bytes(&self) -> usize {
         self.replies.iter().map(Reply::len).sum()
     }
+    /// Bytes that the replies own: what they hold beyond frames and item memory.
+    pub fn owned_bytes(&self) -> usize {
+        self.replies.iter().map(|r| r.bytes.len() - r.taken).sum()
+    }
     /// Frames held by replies that are not in a batch yet.
     pub fn pages(&self) -> usize {
         self.replies

@@ -262,7 +262,9 @@ impl Worker {
             .pieces
             .iter()
             .any(|piece| matches!(piece, Piece::Pinned { .. }));
-        let keep = has_pins && !has_pages && self.slow_pinned + left <= self.most_pinned;
+        // One is always lent: a copy of an answer that is larger than the bound would be the greater harm.
+        let lendable = self.slow_pinned == 0 || self.slow_pinned + left <= self.most_pinned;
+        let keep = has_pins && !has_pages && lendable;
         if keep {
             drop_sent(&mut batch, sent, &mut self.unpinned);
         } else {
@@ -323,7 +325,7 @@ impl Worker {
         }
         // Frames and pinned memory are counted where they belong; only what is copied for this connection counts here.
         let queued = if conn.slow_since != 0 {
-            conn.session.replies().queued_bytes()
+            conn.session.replies().owned_bytes()
         } else {
             0
         };
