@@ -78,17 +78,9 @@ impl Shard {
     pub fn unfilled(&self, draft: &Draft) -> usize {
         self.arena.header(draft.item).value_len as usize - draft.filled
     }
-    /// Key of a draft.
-    pub fn draft_key(&self, draft: &Draft) -> &[u8] {
-        self.arena.item_key(draft.item)
-    }
     /// Metadata of a draft (flags, expiry, lengths as allocated).
     pub fn draft_meta(&self, draft: &Draft) -> Meta {
         self.arena.header(draft.item).meta(self.now)
-    }
-    /// Copies the value's bytes out of a complete draft.
-    pub fn copy_draft(&self, draft: &Draft, out: &mut Vec<u8>) {
-        self.copy_value(ItemRef(draft.item), out);
     }
     /// Marks that the key was given in base64 (meta `b`), on a draft.
     pub fn set_draft_binary_key(&mut self, draft: &mut Draft, on: bool) {
@@ -214,10 +206,10 @@ impl Shard {
     }
 
     /// A new draft, complete, with the old item's value and the draft's in the order asked (`append`: old first), the old item's flags
-    /// and expiry; `draft` is consumed (also on error).
+    /// and expiry. `draft` is used up, but for [`AllocError::Busy`], which hands it back.
     ///
     /// # Errors
-    /// See [`AllocError`]; the caller of `Busy` has to keep the value's bytes itself ([`Shard::copy_draft`]) or to try before it gives the draft.
+    /// See [`AllocError`].
     pub fn concat<Q: Queue>(
         &mut self,
         queue: &mut Q,

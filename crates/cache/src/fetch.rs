@@ -23,7 +23,7 @@ use crate::flash::{TOKEN_DISCARD, TOKEN_READ, TOKEN_RECLAIM, TOKEN_WRITE, token,
 use crate::index::Slot;
 use crate::item::ITEM_HEADER;
 use crate::key::Key;
-use crate::record::{self, At, Header, RECORD_HEADER, TRAILER};
+use crate::record::{self, At, Header, RECORD_HEADER};
 use crate::shard::{
     AllocError, Done, FRAME_PAGES, Fetch, Fetched, FlashItem, FlashRef, ItemRef, Shard, Want,
 };
@@ -496,5 +496,3 @@ pub(crate) fn find_record(run: &[u8], key: &[u8], small: bool, generation: u32) 
         }
     }
 }
-
-const _: () = assert!(TRAILER.len() == 7);

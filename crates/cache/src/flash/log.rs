@@ -18,9 +18,9 @@
 //! Always holds:
 //! - L1: `tail <= head <= tail + pages`, and `tail` is the start of a region.
 //! - L2: pages in write buffers are the newest of the log, without a gap; all older ones are on the device.
+//! - L3: no record wraps around the end of the slice.
 //! - L4: a page never holds two records whose keys have one tag (so none of one key), so that a slot, which is a tag and a page, names one
 //!   record: the other would come to light again through it, long after its own slot is gone.
-//! - L3: no record wraps around the end of the slice.
 
 use std::sync::Arc;
 
