@@ -137,7 +137,9 @@ fn answers_come_in_order_whatever_stands_between() {
         }
         writer.join().unwrap();
         let transfers = stat(&mut client, "flash_sendfile_transfers");
-        assert!(transfers > found as u64 / 2, "{transfers} of {found}");
+        // A connection has one transfer at a time; what comes up for an answer meanwhile is read, so the share depends on
+        // how fast the client takes its bytes.
+        assert!(transfers > found as u64 / 16, "{transfers} of {found}");
         assert_eq!(stat(&mut client, "flash_checksum_errors"), 0);
         // Device counts are shown about ten times a second.
         let deadline = Instant::now() + Duration::from_secs(30);
