@@ -21,11 +21,22 @@ pub mod ssd_closed_form;
 // How fast the simulator is, and what memory it takes.
 pub mod ssd_speed;
 
+// Loads of the endurance experiments.
+pub mod endurance_loads;
+
+// Every write buffer under every translation layer and load.
+pub mod endurance_policies;
+
+// The adaptive write buffer against the best fixed one.
+pub mod endurance_adaptive;
+
 /// Every experiment that can be run.
 pub static ALL: &[&dyn Experiment] = &[
     &dram_policy::DramPolicy,
     &transfer_fig7_9::TransferFig7To9,
     &endurance_table1::EnduranceTable1,
+    &endurance_policies::EndurancePolicies,
+    &endurance_adaptive::EnduranceAdaptive,
     &ftl_table2::FtlTable2,
     &ssd_closed_form::SsdClosedForm,
     &ssd_speed::SsdSpeed,

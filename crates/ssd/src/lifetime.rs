@@ -3,7 +3,7 @@
 //!
 //! What wears is the block: a drive has `blocks * cycles` erases, if wear is level. A run says how many erases a byte of the host costs; since a run that begins with erased blocks uses
 //! them up before it erases any, it costs at least an erase for each block's worth of programmed pages. Where wear is not level, the most worn block ends the drive, and the
-//! estimate is reduced by how much more that block was worn than the mean.
+//! estimate is reduced by how much more that block was worn than the mean. The rate is that of the arrivals, whether or not the drive keeps up with them.
 
 use serde::Serialize;
 
@@ -38,11 +38,11 @@ impl Lifetime {
             erases => used_up.max(erases as f64),
         };
         let host = (report.pages.host_writes * report.page_bytes) as f64;
-        if erases == 0.0 || host == 0.0 || report.seconds <= 0.0 {
+        if erases == 0.0 || host == 0.0 || report.arrival_seconds <= 0.0 {
             return None;
         }
         let host_bytes = host / erases * report.blocks as f64 * f64::from(cycles);
-        let bytes_a_day = host / report.seconds * SECONDS_A_DAY;
+        let bytes_a_day = host / report.arrival_seconds * SECONDS_A_DAY;
         let years = host_bytes / bytes_a_day / DAYS_A_YEAR;
         let unevenness = (f64::from(report.wear.max) / report.wear.mean).max(1.0);
         Some(Self {

@@ -62,6 +62,7 @@ pub struct Responses {
     series: Series,
     first: Option<Time>,
     last: Time,
+    last_arrival: Time,
 }
 
 impl Default for Responses {
@@ -71,6 +72,7 @@ impl Default for Responses {
             series: Series::default(),
             first: None,
             last: 0,
+            last_arrival: 0,
         }
     }
 }
@@ -81,6 +83,7 @@ impl Responses {
         let mut responses = Self {
             first,
             last,
+            last_arrival: last,
             ..Self::default()
         };
         for (histogram, count) in responses.by_op.iter_mut().zip(counts) {
@@ -95,6 +98,7 @@ impl Responses {
         self.series.record(arrived, done - arrived);
         self.first = Some(self.first.map_or(arrived, |first| first.min(arrived)));
         self.last = self.last.max(done);
+        self.last_arrival = self.last_arrival.max(arrived);
     }
 }
 
@@ -201,6 +205,8 @@ pub struct Report {
     pub drives: usize,
     /// From the first arrival to the last completion, in virtual seconds.
     pub seconds: f64,
+    /// From the first arrival to the last, in virtual seconds: less where the drives did not keep up.
+    pub arrival_seconds: f64,
     /// All requests together.
     pub all: ResponseTimes,
     /// Reads.
@@ -291,6 +297,10 @@ impl Report {
             buffer: first.buffer().spec().to_string(),
             drives: devices.len(),
             seconds: (responses.last - responses.first.unwrap_or(responses.last)) as f64 / 1e9,
+            arrival_seconds: (responses.last_arrival
+                - responses.first.unwrap_or(responses.last_arrival))
+                as f64
+                / 1e9,
             all: ResponseTimes::of(&all),
             reads: ResponseTimes::of(&responses.by_op[0]),
             writes: ResponseTimes::of(&responses.by_op[1]),

@@ -64,12 +64,6 @@ impl Groups {
         self.count[slot as usize]
     }
 
-    /// The logical block of a group.
-    #[inline]
-    pub fn block(&self, slot: u32) -> u32 {
-        self.block[slot as usize]
-    }
-
     /// Groups there may be.
     pub fn places(&self) -> usize {
         self.block.len()
@@ -95,12 +89,6 @@ impl Groups {
         (self.bits[word] & mask != 0).then_some(slot)
     }
 
-    /// The group of a logical block, if any of its pages is held.
-    #[inline]
-    pub fn of_block(&self, block: u32) -> Option<u32> {
-        self.slots.get(block)
-    }
-
     /// Enters a page. There is room for it, or it is held.
     #[inline]
     pub fn enter(&mut self, lpn: Lpn) -> Entered {
@@ -109,7 +97,10 @@ impl Groups {
         let slot = match found {
             Some(slot) => slot,
             None => {
-                let slot = self.free.pop().expect("a group has a page at least, and there is room for a page");
+                let slot = self
+                    .free
+                    .pop()
+                    .expect("a group has a page at least, and there is room for a page");
                 self.slots.insert(block, slot);
                 self.block[slot as usize] = block;
                 slot

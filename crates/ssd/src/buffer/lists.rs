@@ -151,7 +151,8 @@ impl BySize {
             .enumerate()
             .rev()
             .find(|(_, bits)| **bits != 0)?;
-        self.lists.front(word * 64 + 63 - bits.leading_zeros() as usize)
+        self.lists
+            .front(word * 64 + 63 - bits.leading_zeros() as usize)
     }
 
     /// Of each size that there is, ascending, the place that was touched longest ago.

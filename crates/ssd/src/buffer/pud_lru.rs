@@ -6,7 +6,7 @@
 //! Source: Hu, Jiang, Tian, Xu, "PUD-LRU: An Erase-Efficient Write Buffer Management Algorithm for Flash Memory SSD", MASCOTS 2010, section III.
 //! Choices, where the original has no exact formula: time counts page writes; an update is a run of writes to one block (`runs=false`: each page is one); the distance at time t is
 //! (S + t - last) / n, where n counts the block's updates since it came and S spans them (`memory` below 1 forgets: at each update both are multiplied by it first); the threshold is `threshold`
-//! times the mean over the blocks held, taken anew every time that as many pages as the buffer holds were written. `docs/measurements/endurance-policies.md` says how much each matters.
+//! times the mean over the blocks held, taken anew every time that as many pages as the buffer holds were written. The lab's `endurance-policies` measures how much each matters.
 //! Deviation: `padding=true` makes blocks whole as BPLRU does; off by default.
 
 use std::cmp::Reverse;
@@ -209,7 +209,9 @@ impl Order for PudLru {
         if self.infrequent.largest().is_none() {
             self.expire(groups, true);
         }
-        self.infrequent.largest().expect("every block is in one of the groups")
+        self.infrequent
+            .largest()
+            .expect("every block is in one of the groups")
     }
 
     fn pads(&self) -> bool {
@@ -235,7 +237,8 @@ impl Order for PudLru {
 
     fn bytes(&self) -> u64 {
         let places = self.history.len();
-        let slabs = places * size_of::<History>() + self.queue.capacity() * size_of::<Reverse<(u64, u32)>>();
+        let slabs = places * size_of::<History>()
+            + self.queue.capacity() * size_of::<Reverse<(u64, u32)>>();
         self.infrequent.bytes() + slabs as u64
     }
 }

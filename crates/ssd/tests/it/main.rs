@@ -50,3 +50,9 @@ mod trace_corpus;
 
 // Generated loads.
 mod trace_generate;
+
+// Write buffers, worked out by hand.
+mod buffers;
+
+// What every write buffer keeps to, and the adaptive one's promises.
+mod buffer_rules;

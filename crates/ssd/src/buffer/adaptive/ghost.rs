@@ -39,8 +39,8 @@ pub(super) struct Ghost {
     out: Outgoing,
     /// Cost up to the last judgement.
     cost: f64,
-    /// Cost lately: older costs weigh less.
-    pub score: f64,
+    /// Cost over two pasts, a short and a long one: older costs weigh less.
+    pub scores: [f64; 2],
 }
 
 impl Model {
@@ -170,7 +170,7 @@ impl Ghost {
             model: Model::new(around, scale)?,
             out: Outgoing::default(),
             cost: 0.0,
-            score: 0.0,
+            scores: [0.0; 2],
         })
     }
 
@@ -198,10 +198,12 @@ impl Ghost {
         self.let_go(on_flash);
     }
 
-    /// Adds what it cost since the last judgement to the score, of which `kept` remains.
-    pub fn judge(&mut self, kept: f64) {
+    /// Adds what it cost since the last judgement to the scores, of which `kept` remain.
+    pub fn judge(&mut self, kept: [f64; 2]) {
         let cost = self.model.cost();
-        self.score = self.score * kept + (cost - self.cost);
+        for (score, kept) in self.scores.iter_mut().zip(kept) {
+            *score = *score * kept + (cost - self.cost);
+        }
         self.cost = cost;
     }
 

@@ -2,8 +2,8 @@
 //! The adaptive buffer: does what costs this drive the fewest erases under the present load, and needs no setting.
 //!
 //! Idea: each of a few policies ([`CANDIDATES`]) runs as a ghost, which holds page numbers alone, above a small copy of the very translation layer that lies below ([`ghost`]). All see the
-//! host's writes. Every so many writes the erases that each candidate brought its copy are added to its score, in which older ones count less and less; the buffer follows the candidate with the
-//! lowest score. To change, the pages held go over into the new policy in the order in which the old one would have let them go; nothing is written for it.
+//! host's writes. Every so many writes the erases that each candidate brought its copy are added to its scores, in which older ones count less and less; the buffer follows the candidate whose score is
+//! lower by more than a change may cost. To change, the pages held go over into the new policy in the order in which the old one would have let them go; nothing is written for it.
 //! What is compared is what is wanted, erases, and not hits: two candidates with the same hits can differ by a factor of twenty below a log-block layer.
 //! Source: the conclusion of Ogawa and Kise's endurance paper, section 3.3, asks for it. Ghosts judge policies as in Gramacy et al., "Adaptive Caching by Refetching", NIPS 2002; sampling of blocks
 //! for large buffers is that of Waldspurger et al., "Cache Modeling and Optimization using Miniature Simulations", USENIX ATC 2017.
@@ -39,12 +39,20 @@ const GHOST_PAGES: usize = 512;
 const SAMPLED_TOGETHER: u32 = 8;
 /// Page writes between judgements, in shares of the buffer.
 const JUDGEMENTS: usize = 4;
-/// What remains of a score from one judgement to the next.
-const KEPT: f64 = 0.995;
-/// A candidate is followed if its score is lower than the present one's by this share,
-const BETTER: f64 = 0.005;
-/// and by so many erases: about what the change itself may cost.
-const BETTER_ERASES: f64 = 4.0;
+/// Of the two pasts that candidates are judged by: what remains of a score from one judgement to the next, and by which share another candidate must be better to be followed.
+/// A long past tells small differences from chance; a short one finds that the load has changed.
+const KEPT: [f64; 2] = [0.97, 0.995];
+const BETTER: [f64; 2] = [0.1, 0.005];
+/// And by so many erases: about what a change may cost. Below a layer that merges log blocks it shows in whole merges,
+const MERGES: f64 = 4.0;
+/// and below others page by page: an erase, and what the writes of half a judgement cost.
+const ERASES: f64 = 1.0;
+const JUDGEMENTS_COST: f64 = 0.5;
+
+/// The layers that merge log blocks with data blocks.
+const MERGING: [&str; 4] = ["bast", "fast", "faster", "last"];
+/// The layers below which padding is tried: those to which a block that is written whole is worth more than its pages. Elsewhere it can but write more.
+const PADDED: [&str; 5] = ["bast", "fast", "faster", "last", "superblock"];
 
 struct Adaptive {
     around: Surroundings,
@@ -57,7 +65,8 @@ struct Adaptive {
     real: Box<dyn Buffer>,
     /// Page writes until the next judgement.
     until: usize,
-    changes: u64,
+    /// How many judgements are in the short past, older ones counted for less.
+    judged: f64,
     /// A bit for each logical page: whether it has left the buffer for the flash, and was not trimmed since.
     on_flash: Vec<u64>,
     held: Outgoing,
@@ -67,6 +76,7 @@ pub(super) fn make(_: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer
     let scale = (around.capacity / GHOST_PAGES).max(1) as u32;
     let candidates = CANDIDATES
         .iter()
+        .filter(|text| !text.contains("padding") || PADDED.contains(&around.ftl.name()))
         .map(|text| text.parse())
         .collect::<Result<Vec<Spec>, Error>>()?;
     let ghosts = candidates
@@ -80,7 +90,7 @@ pub(super) fn make(_: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer
         scale,
         leader: 0,
         until: interval(around.capacity),
-        changes: 0,
+        judged: 0.0,
         on_flash: vec![0; around.logical_pages.div_ceil(64) as usize],
         held: Outgoing::default(),
         around: around.clone(),
@@ -104,11 +114,28 @@ impl Adaptive {
         for ghost in &mut self.ghosts {
             ghost.judge(KEPT);
         }
-        let score = |candidate: usize| self.ghosts[candidate].score;
-        let best = (0..self.ghosts.len()).min_by(|a, b| score(*a).total_cmp(&score(*b)));
-        let best = best.expect("there are candidates");
-        if score(best) < score(self.leader) * (1.0 - BETTER) - BETTER_ERASES {
-            self.follow(best);
+        let scores = |candidate: usize| self.ghosts[candidate].scores;
+        let now = scores(self.leader);
+        self.judged = self.judged * KEPT[0] + 1.0;
+        let change = if MERGING.contains(&self.around.ftl.name()) {
+            MERGES
+        } else {
+            ERASES + JUDGEMENTS_COST * now[0] / self.judged
+        };
+        let better = |candidate: usize, past: usize| {
+            scores(candidate)[past] < now[past] * (1.0 - BETTER[past]) - change
+        };
+        let best = |past: usize| {
+            let all = 0..self.ghosts.len();
+            let best = all.min_by(|a, b| scores(*a)[past].total_cmp(&scores(*b)[past]));
+            best.expect("there are candidates")
+        };
+        // What the long past prefers must not be worse now.
+        let (short, long) = (best(0), best(1));
+        if better(short, 0) {
+            self.follow(short);
+        } else if better(long, 1) && scores(long)[0] <= now[0] {
+            self.follow(long);
         }
     }
 
@@ -127,7 +154,6 @@ impl Adaptive {
         debug_assert!(none.pages.is_empty(), "what one holds, the other can");
         self.real = next;
         self.leader = candidate;
-        self.changes += 1;
     }
 
     fn note(&mut self, left: &[(Lpn, Leave)]) {

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The loads of the endurance experiments: real traces as page writes and reads of a 1 GiB drive, generated ones, and mixes of phases.
+//!
+//! Addresses are taken modulo the drive, devices dropped, partial pages as whole ones, as the endurance paper's simulator does. A load is held in memory, 4 bytes a page.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::Result;
+use senko_ssd::Op;
+use senko_ssd::device::Device;
+use senko_ssd::source::Workload;
+use senko_ssd::trace::{Fold, Range, TraceSpec};
+
+use crate::{Outcome, Scale};
+
+/// A page access: the page, and this bit for a write.
+const WRITE: u32 = 1 << 31;
+
+/// A load.
+pub struct Load {
+    /// Its name in tables.
+    pub name: String,
+    /// Page accesses.
+    accesses: Vec<u32>,
+}
+
+/// Real traces: name, file, and whether the quick run has it.
+const TRACES: [(&str, &str, bool); 10] = [
+    ("Financial1", "Financial1_first10k.spc", true),
+    ("MSN-FS", "MSN-FS_150k.disksim_ms", false),
+    ("TPC-C", "MS-TPCC_7k.disksim_ns", true),
+    ("hm_0", "MSR-Cambridge_hm_0_1000.csv", false),
+    ("hm_1", "MSR-Cambridge_hm_1_5000.disksim_ns", true),
+    ("MSR-writes", "MSR-Cambridge_writes_33k.disksim_ns", false),
+    ("cloudphysics", "cloudphysics_114k.vscsi", false),
+    ("FIU", "FIU_cheetah_10k.fiu", true),
+    ("YCSB-ext4", "YCSB_ext4.blkparse", false),
+    ("fio", "fio_v2.iolog", false),
+];
+
+/// Generated loads, as they are: name, specification, and whether the quick run has it.
+const GENERATED: [(&str, &str, bool); 3] = [
+    ("uniform", "uniform:count=60000,pages=65536", false),
+    ("zipf", "zipf:count=200000,pages=131072", false),
+    (
+        "hot-cold",
+        "hotcold:count=200000,pages=65536,r=0.8,f=0.02,scatter=1",
+        true,
+    ),
+];
+
+/// Mixes of phases: loads by their names, one after the other, each at most so many accesses long.
+const MIXES: [(&str, &[&str], bool); 3] = [
+    (
+        "mix-1",
+        &["cloudphysics", "Financial1", "TPC-C", "hm_1"],
+        false,
+    ),
+    (
+        "mix-2",
+        &["MSR-writes", "hot-cold", "FIU", "Financial1"],
+        false,
+    ),
+    (
+        "mix-3",
+        &["hm_1", "uniform", "Financial1", "zipf", "hm_1"],
+        false,
+    ),
+];
+const QUICK_MIX: (&str, &[&str]) = ("mix", &["Financial1", "hot-cold", "hm_1", "TPC-C"]);
+const PHASE: usize = 100_000;
+
+/// Bytes that loads are folded into.
+const CAPACITY: u64 = 1 << 30;
+const PAGE: u64 = 4096;
+
+fn read(name: &str, source: &str) -> Result<Load> {
+    let workload = Workload {
+        fold: Fold {
+            range: Range::Modulo,
+            ..Fold::default()
+        },
+        ..Workload::named(source, &TraceSpec::default())?
+    };
+    let mut accesses = Vec::new();
+    for request in workload.requests(CAPACITY)? {
+        let request = request?;
+        let bit = match request.op {
+            Op::Write => WRITE,
+            Op::Read => 0,
+            Op::Trim | Op::Flush => continue,
+        };
+        let pages = request.offset / PAGE..(request.offset + request.bytes).div_ceil(PAGE);
+        accesses.extend(pages.map(|page| page as u32 | bit));
+    }
+    Ok(Load {
+        name: name.to_owned(),
+        accesses,
+    })
+}
+
+/// All loads of a scale. Traces that are not there are named in `outcome`'s settings.
+///
+/// # Errors
+/// If one that is there can't be read.
+pub fn all(traces: &Path, scale: Scale, outcome: &mut Outcome) -> Result<Vec<Load>> {
+    let wanted = |quick: bool| scale == Scale::Full || quick;
+    let mut loads = Vec::new();
+    let mut absent = Vec::new();
+    for (name, file, quick) in TRACES {
+        let path = traces.join("block").join(file);
+        if !wanted(quick) {
+            continue;
+        }
+        if path.exists() {
+            loads.push(read(name, &path.to_string_lossy())?);
+        } else {
+            absent.push(file);
+        }
+    }
+    for (name, text, quick) in GENERATED {
+        if wanted(quick) {
+            loads.push(read(name, text)?);
+        }
+    }
+    let mixes: Vec<(&str, &[&str])> = match scale {
+        Scale::Full => MIXES
+            .iter()
+            .map(|(name, parts, _)| (*name, *parts))
+            .collect(),
+        Scale::Quick => vec![QUICK_MIX],
+    };
+    for (name, parts) in mixes {
+        let found: Vec<&Load> = parts
+            .iter()
+            .filter_map(|part| loads.iter().find(|load| load.name == *part))
+            .collect();
+        if found.len() == parts.len() {
+            let pieces = found
+                .iter()
+                .flat_map(|load| load.accesses.iter().take(PHASE));
+            let accesses = pieces.copied().collect();
+            loads.push(Load {
+                name: name.to_owned(),
+                accesses,
+            });
+        }
+    }
+    outcome.setting(
+        "folding",
+        "addresses modulo 1 GiB, devices dropped, whole pages, trims and flushes left out",
+    );
+    if !absent.is_empty() {
+        outcome.setting("absent_traces", absent.join(", "));
+    }
+    Ok(loads)
+}
+
+impl Load {
+    /// Page accesses.
+    pub fn len(&self) -> usize {
+        self.accesses.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.accesses.is_empty()
+    }
+
+    /// Runs it through a drive once, one access after the other from `at` on; when the last is done, and the sum of all response times.
+    pub fn run(&self, device: &mut Device, at: u64) -> (u64, u64) {
+        let (mut now, mut sum) = (at, 0);
+        for access in &self.accesses {
+            let page = access & !WRITE;
+            let done = if access & WRITE != 0 {
+                device.write(page, true, 0, now)
+            } else {
+                device.read(page, now)
+            };
+            sum += done - now;
+            now = done;
+        }
+        (now, sum)
+    }
+}
+
+/// Does `work` for each of `jobs` on all cores; the results in the order of the jobs. `done` hears after each how many are done.
+pub fn parallel<J: Sync, R: Send>(
+    jobs: &[J],
+    work: impl Fn(&J) -> R + Sync,
+    done: impl Fn(usize),
+) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<Option<R>>> = Mutex::new(jobs.iter().map(|_| None).collect());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            let (sender, next, results, work) = (sender.clone(), &next, &results, &work);
+            scope.spawn(move || {
+                while let Some((at, job)) = {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    jobs.get(at).map(|job| (at, job))
+                } {
+                    let result = work(job);
+                    results.lock().expect("no worker panicked with the lock")[at] = Some(result);
+                    // The receiver lives as long as the scope.
+                    let _ = sender.send(());
+                }
+            });
+        }
+        drop(sender);
+        for count in 1.. {
+            if receiver.recv().is_err() {
+                break;
+            }
+            done(count);
+        }
+    });
+    let results = results.into_inner().expect("every worker is done");
+    let each = results.into_iter();
+    each.map(|result| result.expect("each job was done"))
+        .collect()
+}
