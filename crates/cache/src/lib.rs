@@ -26,6 +26,8 @@ mod stats; // counters of a shard
 mod transfer; // answers that are sent from where they lie on flash
 mod upkeep; // what is due without a command // the readers of the flash format, for the fuzz target
 
+pub use flash::health::{DeviceState, DeviceTrouble};
+pub use flash::outage::DeviceHealth;
 pub use key::{Key, MAX_KEY};
 pub use record::{Meta, RECORD_HEADER};
 pub use shard::{

@@ -250,6 +250,9 @@ pub struct Shard {
     /// The segment that the expiry crawler visits next.
     pub(crate) crawler: usize,
     pub(crate) next_crawl_ms: u64,
+    /// The time that deadlines of devices go by ([`Shard::set_steady`]), and when devices are looked at next.
+    pub(crate) steady_ms: u64,
+    pub(crate) next_watch_ms: u64,
     pub(crate) dram_items: u64,
     pub(crate) dram_item_bytes: u64,
     pub(crate) flash_items: u64,
@@ -352,6 +355,8 @@ impl Shard {
             oom_by_class: vec![0; classes],
             crawler: 0,
             next_crawl_ms: 0,
+            steady_ms: 0,
+            next_watch_ms: 0,
             dram_items: 0,
             dram_item_bytes: 0,
             flash_items: 0,
@@ -407,6 +412,8 @@ impl Shard {
             return Lookup::Miss;
         }
         if flash.expired(self.now) || self.place(flash).is_none() {
+            let n = self.log_of(flash);
+            self.stats.flash_misses_out += u64::from(self.logs[n].health.is_out());
             self.drop_flash_slot(key.hash, flash);
             return Lookup::Miss;
         }
@@ -424,7 +431,14 @@ impl Shard {
     pub(crate) fn place(&self, slot: Slot) -> Option<(usize, u64)> {
         let n = self.log_of(slot);
         let position = self.logs[n].position_of(self.index.page(slot), slot.lap())?;
-        (!self.logs[n].is_flushed(position)).then_some((n, position))
+        (!self.logs[n].is_lost(position)).then_some((n, position))
+    }
+
+    /// Whether what a flash slot names is gone for good, and not only hidden while its device is out of use.
+    pub(crate) fn is_gone(&self, slot: Slot) -> bool {
+        let log = &self.logs[self.log_of(slot)];
+        log.position_of(self.index.page(slot), slot.lap())
+            .is_none_or(|position| log.is_lost_for_good(position))
     }
 
     fn log_of(&self, slot: Slot) -> usize {

@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use senko_io::DeviceId;
+use senko_io::{DeviceId, IoError};
 
 use crate::fetch::{Found, find_record};
 use crate::index::{Pos, Slot};
@@ -90,7 +90,7 @@ pub enum TransferEnd {
     /// The pages were read, [`Transfer::find`] has looked at them, and what it found was sent.
     Read,
     /// The pages could not be read.
-    Unread,
+    Unread(IoError),
     /// Nothing was tried.
     Unused,
 }
@@ -140,9 +140,15 @@ impl Shard {
     /// Ends a transfer: lets the region go and counts. What was lost or is past its time leaves the index.
     pub fn end_transfer(&mut self, transfer: Transfer, end: TransferEnd) {
         self.logs[transfer.log].pin(transfer.position, false);
+        if let TransferEnd::Unread(error) = end {
+            let health = &mut self.logs[transfer.log].health;
+            if health.note_read(Err(error), self.steady_ms) {
+                self.state_changed(transfer.log);
+            }
+        }
         let lost = match (end, transfer.verdict) {
             (TransferEnd::Unused, _) | (TransferEnd::Read, Verdict::Unseen) => false,
-            (TransferEnd::Unread, _) => {
+            (TransferEnd::Unread(_), _) => {
                 self.stats.flash_read_errors += 1;
                 true
             }

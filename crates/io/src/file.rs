@@ -17,6 +17,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::fault::{Fault, FaultSwitch};
 use crate::trace::Recorder;
 use crate::{Device, IoError, Op, PAGE_SIZE, ReadRequest, Tag};
 
@@ -29,6 +30,8 @@ pub struct FileOptions {
     pub discard: bool,
     /// Writes down what reaches this device, under this device number.
     pub recorder: Option<(Arc<Recorder>, u16)>,
+    /// Makes operations of an event loop fail or wait, for tests.
+    pub faults: Option<Arc<FaultSwitch>>,
 }
 
 /// An open, locked flash file or block device.
@@ -42,6 +45,7 @@ pub struct FlashFile {
     block_device: bool,
     discard: bool,
     recorder: Option<(Arc<Recorder>, u16)>,
+    faults: Option<Arc<FaultSwitch>>,
 }
 
 impl FlashFile {
@@ -126,6 +130,7 @@ impl FlashFile {
             block_device,
             discard: options.discard,
             recorder: options.recorder.clone(),
+            faults: options.faults.clone(),
         })
     }
 
@@ -163,6 +168,12 @@ impl FlashFile {
         if let Some((recorder, device)) = &self.recorder {
             recorder.record(*device, tag, op, page, pages);
         }
+    }
+
+    /// What a test has in store for an operation.
+    #[inline]
+    pub(crate) fn fault(&self, op: Op, page: u64, pages: u64) -> Option<Fault> {
+        self.faults.as_ref()?.meets(op, page, pages)
     }
 
     fn check(&self, page: u64, bytes: usize) -> Result<u64, IoError> {

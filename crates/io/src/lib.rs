@@ -11,6 +11,7 @@ mod conns; // the table of connections, for both backends
 mod device; // the blocking face
 mod disk; // the table of device operations in flight, for both backends
 mod event_loop; // sockets and files on one loop: the facade over the two backends
+pub mod fault; // faults on demand under a running loop, for tests of a whole server
 pub mod faulty; // the in-memory device that fails from a seed, both faces
 mod file; // a flash file or block device: open, probe, preallocate, lock
 mod net; // listening and connecting

@@ -27,7 +27,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use crate::fault::Fault;
 use crate::{FlashFile, Op, PAGE_SIZE, Tag, Waker};
 
 /// A flash file as it is read through the page cache: a second descriptor of the same file.
@@ -69,6 +71,13 @@ impl CachedFile {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         self.flash.record(tag, Op::Read, page, pages);
+        loop {
+            match self.flash.fault(Op::Read, page, pages) {
+                None => break,
+                Some(Fault::Errno(errno)) => return Err(io::Error::from_raw_os_error(errno)),
+                Some(Fault::Stall) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
         let offset = page * PAGE_SIZE as u64;
         // SAFETY: takes no memory; the descriptor is open.
         unsafe {

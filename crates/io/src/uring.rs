@@ -60,7 +60,7 @@ fn user_data(kind: Kind, index: u32) -> u64 {
 }
 
 /// How long `shut_down` waits for the kernel before it leaks the memory in flight.
-const LAST_WAIT: Duration = Duration::from_secs(30);
+const LAST_WAIT: Duration = Duration::from_secs(10);
 /// Submission queue entries.
 const SUBMISSIONS: u32 = 1024;
 

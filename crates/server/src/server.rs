@@ -488,6 +488,7 @@ fn open_flash(
             bytes: spec.bytes,
             discard: settings.discard,
             recorder: recorder.map(|r| (Arc::clone(r), number as u16)),
+            faults: settings.faults.get(number).cloned(),
         };
         Ok(Arc::new(FlashFile::open(&spec.path, &options)?))
     };

@@ -94,6 +94,8 @@ pub struct Settings {
     pub discard: bool,
     /// A clock driven by a test: Unix milliseconds; `None`: the system's.
     pub clock: Option<std::sync::Arc<std::sync::atomic::AtomicU64>>,
+    /// Makes the flash files fail, for tests: a switch for each, in their order; empty: none.
+    pub faults: Vec<std::sync::Arc<senko_io::fault::FaultSwitch>>,
     /// Called by the name `memcached`: `stats settings`, `version` and defaults as that program's.
     pub drop_in: bool,
     /// Seed of every random choice.
@@ -147,6 +149,7 @@ impl Default for Settings {
             trace: None,
             discard: false,
             clock: None,
+            faults: Vec::new(),
             drop_in: false,
             seed: 0,
         }

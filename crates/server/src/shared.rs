@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use senko_cache::{CacheStats, Shard, SlabClassStats};
+use senko_cache::{CacheStats, DeviceState, Shard, SlabClassStats};
 use senko_io::DiskStats;
 
 use crate::settings::Settings;
@@ -47,7 +47,7 @@ thread_stats! {
     cas_misses cas_hits cas_badval touch_hits touch_misses
     store_too_large store_no_memory
     bytes_read bytes_written conn_yields idle_kicks
-    forwarded retries
+    forwarded retries slow_readers_closed transfers_given_up
 }
 
 /// What a worker shows the others, about ten times a second.
@@ -152,8 +152,15 @@ pub struct Shared {
     shutdown: AtomicU8,
     verbosity: AtomicU8,
     published: Vec<Mutex<Published>>,
+    /// What each worker uses each flash device for; the first index is the device's.
+    devices: Mutex<Vec<Vec<DeviceState>>>,
     conns: Mutex<BTreeMap<u64, Arc<ConnEntry>>>,
     pub(crate) prefixes: PrefixStats,
+}
+
+/// The least that any worker uses a device for.
+fn worst(states: &[DeviceState]) -> DeviceState {
+    states.iter().copied().max().unwrap_or_default()
 }
 
 /// A poisoned lock only means that a thread panicked while it held plain counters: they are still usable.
@@ -171,6 +178,7 @@ impl Shared {
         };
         Shared {
             shards,
+            devices: Mutex::new(vec![vec![DeviceState::Up; shards]; settings.flash.len()]),
             started,
             conn_counts: ConnCounts {
                 accepting: AtomicU8::new(1),
@@ -251,6 +259,26 @@ impl Shared {
     }
     pub(crate) fn set_dram_limit(&self, bytes: u64) {
         self.dram_limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// A worker uses a flash device otherwise from now on; what the server as a whole uses it for, if that changed.
+    pub(crate) fn device_changed(
+        &self,
+        device: usize,
+        worker: usize,
+        state: DeviceState,
+    ) -> Option<DeviceState> {
+        let mut devices = lock(&self.devices);
+        let states = &mut devices[device];
+        let before = worst(states);
+        states[worker] = state;
+        let now = worst(states);
+        (now != before).then_some(now)
+    }
+    /// Flash devices that are in such a state.
+    pub(crate) fn devices_in(&self, state: DeviceState) -> usize {
+        let devices = lock(&self.devices);
+        devices.iter().filter(|of| worst(of) == state).count()
     }
 
     // ---- statistics ----

@@ -16,6 +16,7 @@
 
 mod accept; // newcomers: the limit, the spreading, leaving
 mod conns; // the connections, sockets and virtual ones
+mod devices; // what becomes of flash devices is told
 mod drain; // the end: answer what was received, then close
 mod flow; // bytes in, answers out, and the limits on both
 mod mail; // messages from other workers
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use senko_cache::{Shard, ShardConfig};
+use senko_cache::{DeviceState, Shard, ShardConfig};
 use senko_io::transfer::CachedFile;
 use senko_io::{Backend, Event, EventLoop, FlashFile, ListenerId, LoopConfig, SendBatch};
 
@@ -39,6 +40,8 @@ use conns::Conns;
 
 /// Longest wait for events: how late a tick, a delayed flush or another worker's counters may be.
 const TICK: Duration = Duration::from_millis(100);
+/// More time than this does not pass in one round, as far as devices are concerned.
+const LONGEST_ROUND_MS: u64 = 250;
 /// How often connections are looked over for idle ones.
 const SWEEP: Duration = Duration::from_secs(1);
 
@@ -99,6 +102,14 @@ pub struct Worker {
     /// Upkeep goes by the machine's own time: a driven clock may stand still.
     next_tick: Instant,
     next_sweep: Instant,
+    /// The last round began then; what devices are given to answer goes by rounds (see [`Worker::pass_time`]).
+    last_round: Instant,
+    steady_ms: u64,
+    /// Device operations had ended at the last upkeep.
+    disk_ended: u64,
+    disk_ended_before: u64,
+    /// What the shard's parts of devices were used for when that was told last.
+    device_states: Vec<DeviceState>,
     /// Bytes held for connections, and how many may be.
     held: usize,
     pending: usize,
@@ -184,6 +195,11 @@ impl Worker {
             now_ms,
             next_tick: Instant::now(),
             next_sweep: Instant::now(),
+            last_round: Instant::now(),
+            steady_ms: 0,
+            disk_ended: 0,
+            disk_ended_before: 0,
+            device_states: Vec::new(),
             held: 0,
             pending: config.pending,
             slow_pinned: 0,
@@ -224,6 +240,7 @@ impl Worker {
                 .map_err(|e| format!("the event loop failed: {e}"))?;
             self.now_ms = clock(&self.core.shared);
             self.core.shard.set_now(self.now_ms);
+            self.pass_time(Instant::now());
             self.news = false;
             for event in events.drain(..) {
                 self.event(event);
@@ -237,6 +254,17 @@ impl Worker {
         self.finish_disk()
     }
 
+    /// Tells the shard how much time has passed while this thread was running: a round that took longer than any does was not the
+    /// devices' fault (the machine slept, the process was stopped), and what they have ended meanwhile is still to be seen.
+    fn pass_time(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.last_round);
+        // The rest of a millisecond is left to the next round.
+        let ms = passed.as_millis() as u64;
+        self.last_round += Duration::from_millis(ms);
+        self.steady_ms += ms.min(LONGEST_ROUND_MS);
+        self.core.shard.set_steady(self.steady_ms);
+    }
+
     fn event(&mut self, event: Event) {
         match event {
             Event::Received { conn, data } => self.received(conn, &data),
@@ -247,6 +275,7 @@ impl Worker {
             } => self.sent(conn, batch, result),
             Event::Disk(completion) => {
                 self.disk_moved = true;
+                self.disk_ended += 1;
                 self.core.shard.on_disk(&mut self.core.ev, completion);
             }
             Event::Ended { conn, error } => self.ended(conn, error),
@@ -340,17 +369,22 @@ impl Worker {
             reset: core.cursor.reset_seen(),
         };
         core.shared.publish(self.index, published);
+        self.tell_of_devices();
         self.free_stuck_frames();
         if now >= self.next_sweep {
             self.next_sweep = now + SWEEP;
             self.kick_idle();
+            self.give_up_transfers();
         }
     }
 
     /// Answers that stand behind one that waits for a frame may hold all frames of its size (a read that had to be repeated
     /// waits behind them): when nothing moves, they are copied.
     fn free_stuck_frames(&mut self) {
-        if self.core.ev.frames().usage().1 == 0 || self.core.ev.disk_in_flight() > 0 {
+        // A device that does not answer moves nothing either.
+        let moved = std::mem::replace(&mut self.disk_ended_before, self.disk_ended);
+        let moving = self.core.ev.disk_in_flight() > 0 && moved != self.disk_ended;
+        if self.core.ev.frames().usage().1 == 0 || moving {
             return;
         }
         for (_, conn) in self.conns.iter() {

@@ -26,7 +26,9 @@ use std::sync::Arc;
 
 use senko_io::{AlignedBuf, DeviceId, PAGE_SIZE, Purpose, Queue, Tag};
 
-use super::{TOKEN_WRITE, token};
+use super::health::Health;
+use super::lost::Lost;
+use super::{TOKEN_PROBE, TOKEN_WRITE, token};
 use crate::record::RECORD_ALIGN;
 use crate::shard::DeviceSlice;
 
@@ -36,11 +38,6 @@ const OPEN_PAGES: usize = 32;
 const SMALLEST_RECORD: usize = 48;
 /// Chunks that stay open for small records.
 const OPEN_CHUNKS: usize = 2;
-
-/// Write errors in a row after which a log rests.
-const ERRORS_TO_REST: u32 = 4;
-/// While it rests, one item in this many is written, to see whether the device is back.
-const ITEMS_A_TRIAL: u32 = 64;
 
 /// Why a record has no place now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,13 +104,15 @@ pub(crate) struct Log {
     stream: Option<(u64, u64)>,
     /// Free pages that the largest record which found no space needs.
     wanted: u64,
-    /// Everything before this position was flushed by `flush_all`.
-    flushed: u64,
+    /// What is no longer there: flushed, never written, on a device out of use.
+    lost: Lost,
+    /// How its device does.
+    pub health: Health,
+    /// The pages of a probe, while it is written.
+    probe: Option<Arc<AlignedBuf>>,
     /// Bytes of records, and bytes of the pages they were given.
     pub record_bytes: u64,
     pub page_bytes: u64,
-    errors_in_a_row: u32,
-    rested: u32,
 }
 
 impl Log {
@@ -148,11 +147,11 @@ impl Log {
             open_pages: Vec::new(),
             stream: None,
             wanted: 0,
-            flushed: 0,
+            lost: Lost::default(),
+            health: Health::new(),
+            probe: None,
             record_bytes: 0,
             page_bytes: 0,
-            errors_in_a_row: 0,
-            rested: 0,
         }
     }
 
@@ -210,8 +209,18 @@ impl Log {
         let position = newest * self.pages + at;
         (newest & 3 == lap && position >= self.tail).then_some(position)
     }
-    pub fn is_flushed(&self, position: u64) -> bool {
-        position < self.flushed
+    /// Whether what was placed at a position is there and may be read: not flushed, not lost in a failed write, the device not out of use.
+    #[inline]
+    pub fn is_lost(&self, position: u64) -> bool {
+        self.lost.has(position)
+    }
+    /// The same, but for the device being out of use: what is lost for good.
+    pub fn is_lost_for_good(&self, position: u64) -> bool {
+        self.lost.for_good(position)
+    }
+    /// Takes what lies here out of use, or back.
+    pub fn hide(&mut self, on: bool) {
+        self.lost.hide(on);
     }
     /// What seeds the header checksum of a record at this position: the number of its region.
     pub fn generation(&self, position: u64) -> u32 {
@@ -220,7 +229,7 @@ impl Log {
     /// Everything stored so far is gone: later records go to pages of their own.
     pub fn flush_all(&mut self) {
         self.open_pages.clear();
-        self.flushed = self.head;
+        self.lost.flush(self.head);
     }
     /// When the oldest write that has not completed was submitted.
     pub fn oldest_write_ms(&self) -> Option<u64> {
@@ -458,6 +467,7 @@ impl Log {
         let end = chunk.first + chunk.used as u64;
         self.open_pages.retain(|p| p.position >= end);
         chunk.submitted_ms = now_ms;
+        self.health.begin(now_ms);
         queue.write(
             self.device,
             self.device_page(chunk.first),
@@ -473,15 +483,19 @@ impl Log {
         self.in_flight.push(chunk);
     }
 
-    /// A write ended. Buffers are freed in order, so that what is still buffered is always the end of the log (L2). Returns
-    /// the pages written.
-    pub fn written(&mut self, value: u64) -> usize {
+    /// A write ended, well or not. Buffers are freed in order, so that what is still buffered is always the end of the log (L2). What was
+    /// not written is lost. Returns the pages of the write.
+    pub fn written(&mut self, value: u64, ok: bool) -> usize {
         let same = |c: &&mut Chunk| c.first & 0xff_ffff_ffff == value & 0xff_ffff_ffff;
         let Some(chunk) = self.in_flight.iter_mut().find(same) else {
             return 0;
         };
         chunk.written = true;
         let pages = chunk.used;
+        if !ok {
+            let range = chunk.first..chunk.first + pages as u64;
+            self.lost.unwritten(range, self.tail);
+        }
         while self.in_flight.first().is_some_and(|c| c.written) {
             let mut buf = self.in_flight.remove(0).buf;
             Arc::get_mut(&mut buf)
@@ -491,17 +505,47 @@ impl Log {
         }
         pages
     }
-    /// Counts how writes end.
-    pub fn note_write(&mut self, ok: bool) {
-        self.errors_in_a_row = if ok { 0 } else { self.errors_in_a_row + 1 };
+    /// Gives up the stream under way: what it has placed stays as a record without an end, which no slot names.
+    pub fn break_stream(&mut self) {
+        self.stream = None;
     }
-    /// Whether the next item should not be written, because the device fails: then only one in many is tried.
-    pub fn rests(&mut self) -> bool {
-        if self.errors_in_a_row < ERRORS_TO_REST {
+    /// Whether a record is being streamed.
+    pub fn is_streaming(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// Writes zeros to free pages ahead of the head, to see whether the device takes them; false if there are none, or no buffer.
+    pub fn write_probe<Q: Queue>(&mut self, queue: &mut Q, now_ms: u64) -> bool {
+        let pages = self
+            .free_pages()
+            .min(self.pages - self.head_at)
+            .min(self.chunk_pages);
+        if pages == 0 {
             return false;
         }
-        self.rested = (self.rested + 1) % ITEMS_A_TRIAL;
-        self.rested != 0
+        let Some(buf) = self.spare.pop() else {
+            return false;
+        };
+        self.health.begin(now_ms);
+        queue.write(
+            self.device,
+            self.first_page + self.head_at,
+            Arc::clone(&buf),
+            0,
+            pages as usize,
+            Tag::cache(Purpose::Meta),
+            token(TOKEN_PROBE, self.number as u64),
+        );
+        self.probe = Some(buf);
+        true
+    }
+    /// The write of a probe ended.
+    pub fn probe_written(&mut self) {
+        self.spare.extend(self.probe.take());
+    }
+    /// The page that a probe reads: the one that it wrote, if it could write any.
+    pub fn probe_page(&self) -> u64 {
+        self.first_page + self.head_at
     }
 
     /// Writes bytes into pages that were given out and are still open.
@@ -554,6 +598,7 @@ impl Log {
     pub fn free_oldest(&mut self) {
         debug_assert_eq!(self.oldest_region_pins(), 0);
         self.tail += self.region_pages;
+        self.lost.forget(self.tail);
     }
 }
 

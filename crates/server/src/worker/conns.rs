@@ -60,6 +60,8 @@ pub struct Conn {
     pub receiving: bool,
     /// A batch is in the loop, or a transfer is under way.
     pub sending: bool,
+    /// When the transfer that is under way began, by the worker's steady time; `None`: none is.
+    pub transfer_since: Option<u64>,
     /// Clock (ms) at which the batch in the loop was found not to fit the socket's buffer; 0: it was not.
     pub slow_since: u64,
     /// Bytes of the slow batch in the loop that were copied for it.
@@ -96,6 +98,7 @@ impl Conn {
             last_active: now,
             receiving: true,
             sending: false,
+            transfer_since: None,
             slow_since: 0,
             copied: 0,
             held: 0,

@@ -356,6 +356,7 @@ impl Worker {
             tracing::warn!(
                 "a connection was closed: unsent answers took the memory that there is for them"
             );
+            self.core.stats.slow_readers_closed += 1;
             self.close(at);
         }
     }
