@@ -21,7 +21,10 @@
 //! - I2: from a slot's home line to the line it lies in, every line before the last is full; removal moves slots back to keep
 //!   that, so a probe may end at the first line with a hole.
 
+use senko_io::AlignedBuf;
+
 use crate::arena::{Arena, Handle, SEGMENT_LINES};
+use crate::warm::state::State;
 
 const KIND_SHIFT: u32 = 62;
 const LEN_SHIFT: u32 = 58;
@@ -116,10 +119,75 @@ struct Segment {
     step: u8,
 }
 
+/// What of an index follows from the sizes it was planned for, and holds for as long as its slots are of use: a slot has neither the bits
+/// of its hash that name its segment, nor others to build a tag of another width from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub segment_bits: u32,
+    pub tag_bits: u32,
+    /// Bytes of a page of the arena of segments.
+    pub page_bytes: usize,
+}
+
+impl Shape {
+    /// The shape for a shard with `flash_pages` pages of flash and `dram` bytes of memory.
+    pub fn plan(flash_pages: u64, dram: usize) -> Shape {
+        let page_bytes = Arena::segment_page_bytes(dram);
+        let items = (flash_pages * 4096 + dram as u64) / PLANNED_RECORD;
+        let slots = PLANNED_SLOTS.min(page_bytes as u64 / 32);
+        Shape {
+            segment_bits: (items / slots).max(1).next_power_of_two().ilog2().min(26),
+            tag_bits: Shape::tag_bits(flash_pages),
+            page_bytes,
+        }
+    }
+
+    fn tag_bits(flash_pages: u64) -> u32 {
+        let page_bits = flash_pages.max(1).next_power_of_two().ilog2();
+        PLACE_BITS - page_bits.max(PLACE_BITS - MAX_TAG_BITS)
+    }
+
+    /// Whether an index of so many pages of flash can have this shape.
+    pub fn fits(&self, flash_pages: u64) -> bool {
+        let pages = 64 << 10..=1 << 20;
+        self.segment_bits <= 26
+            && self.tag_bits == Shape::tag_bits(flash_pages)
+            && self.page_bytes.is_power_of_two()
+            && pages.contains(&self.page_bytes)
+    }
+
+    pub fn segments(&self) -> usize {
+        1 << self.segment_bits
+    }
+    #[inline]
+    pub fn handle(&self, slot: Slot) -> Handle {
+        (slot.0 >> self.tag_bits) as u32
+    }
+    #[inline]
+    pub fn page(&self, slot: Slot) -> u64 {
+        (slot.0 & ((1 << PLACE_BITS) - 1)) >> self.tag_bits
+    }
+    #[inline]
+    pub fn tag_of(&self, slot: Slot) -> u64 {
+        slot.0 & ((1 << self.tag_bits) - 1)
+    }
+    /// Whether a key of this hash may have this slot in this segment.
+    pub fn is_home(&self, segment: usize, slot: Slot, hash: u64) -> bool {
+        let of_hash = if self.segment_bits == 0 {
+            0
+        } else {
+            (hash >> (64 - self.segment_bits)) as usize
+        };
+        of_hash == segment && hash & ((1 << self.tag_bits) - 1) == self.tag_of(slot)
+    }
+}
+
 /// The index of one shard.
 #[derive(Debug)]
 pub(crate) struct Index {
     lines: Arena,
+    /// Where another process finds the segments, if it is to.
+    state: Option<State>,
     segments: Vec<Segment>,
     segment_bits: u32,
     tag_bits: u32,
@@ -136,44 +204,171 @@ pub(crate) struct Index {
 pub(crate) struct Full;
 
 impl Index {
-    /// An index for a shard with `flash_pages` pages of flash and `dram` bytes of memory; `None` if that can't hold even its smallest form.
-    pub fn new(flash_pages: u64, dram: usize) -> Option<Index> {
-        let mut lines = Arena::for_segments(dram);
-        let items = (flash_pages * 4096 + dram as u64) / PLANNED_RECORD;
-        let slots = PLANNED_SLOTS.min(lines.page_bytes() as u64 / 32);
-        let segment_bits = (items / slots).max(1).next_power_of_two().ilog2().min(26);
-        let page_bits = flash_pages
-            .max(1)
-            .next_power_of_two()
-            .ilog2()
-            .max(PLACE_BITS - MAX_TAG_BITS);
-        let tag_bits = PLACE_BITS - page_bits;
-        let segments = (0..1_u32 << segment_bits)
-            .map(|_| {
-                lines.alloc(0).map(|chunk| Segment {
-                    chunk,
-                    count: 0,
-                    step: 0,
-                })
-            })
-            .collect::<Option<Vec<_>>>()?;
-        let steps = lines.classes().len();
-        let tag_mask = (1 << tag_bits) - 1;
-        let mut index = Index {
+    /// An empty index in new memory; `None` if that can't hold even its smallest form.
+    pub fn new(shape: Shape, memory: AlignedBuf, state: Option<State>) -> Option<Index> {
+        let mut index = Index::bare(shape, memory, state);
+        for n in 0..shape.segments() {
+            index.empty(n, 0)?;
+        }
+        Some(index)
+    }
+
+    /// An index whose segments are yet to come.
+    fn bare(shape: Shape, memory: AlignedBuf, state: Option<State>) -> Index {
+        let lines = Arena::for_segments(memory, shape.page_bytes);
+        Index {
+            steps: lines.classes().len(),
             lines,
-            segments,
-            segment_bits,
-            tag_bits,
-            tag_mask,
+            state,
+            segments: Vec::with_capacity(shape.segments()),
+            segment_bits: shape.segment_bits,
+            tag_bits: shape.tag_bits,
+            tag_mask: (1 << shape.tag_bits) - 1,
             slots: 0,
             wave: 0,
             step: 0,
-            steps,
-        };
-        for n in 0..index.segments.len() {
-            index.wipe(n);
         }
+    }
+
+    /// Adds segment `n`, the next, empty, at a step of sizes.
+    fn empty(&mut self, n: usize, step: usize) -> Option<()> {
+        let chunk = self.lines.alloc(step)?;
+        self.segments.push(Segment {
+            chunk,
+            count: 0,
+            step: step as u8,
+        });
+        self.wipe(n);
+        self.publish(n);
+        Some(())
+    }
+
+    /// The index that another process left in shared memory; the memory again if that does not hold one. Every segment is to be
+    /// [mended](Index::mend) before anything is looked up.
+    pub fn kept(shape: Shape, memory: AlignedBuf, state: State) -> Result<Index, AlignedBuf> {
+        let mut index = Index::bare(shape, memory, None);
+        for n in 0..shape.segments() {
+            let Some((chunk, step)) = state.segment(n) else {
+                return Err(index.lines.into_memory());
+            };
+            index.segments.push(Segment {
+                chunk,
+                count: 0,
+                step,
+            });
+        }
+        let segments = index.segments.clone();
+        let chunks = segments.iter().map(|s| (s.chunk, s.step as usize));
+        if !index.lines.adopt(chunks) {
+            return Err(index.lines.into_memory());
+        }
+        index.state = Some(state);
+        index.find_wave();
+        Ok(index)
+    }
+
+    /// An index whose segments have the steps given, all empty: to be filled by [`Index::load`].
+    pub fn sized(
+        shape: Shape,
+        memory: AlignedBuf,
+        state: Option<State>,
+        steps: &[u8],
+    ) -> Option<Index> {
+        let mut index = Index::bare(shape, memory, state);
+        for (n, &step) in steps.iter().enumerate() {
+            if step as usize >= index.steps {
+                return None;
+            }
+            index.empty(n, step as usize)?;
+        }
+        index.find_wave();
         Some(index)
+    }
+
+    /// The wave stands at the first segment that has the least step: those before it have grown.
+    fn find_wave(&mut self) {
+        self.step = self.segments.iter().map(|s| s.step).min().unwrap_or(0);
+        self.wave = self
+            .segments
+            .iter()
+            .position(|s| s.step == self.step)
+            .unwrap_or(0);
+    }
+
+    /// Tells where a segment lies now. With this one word a segment that was built elsewhere takes the place of the old one.
+    fn publish(&self, n: usize) {
+        if let Some(state) = &self.state {
+            let Segment { chunk, step, .. } = self.segments[n];
+            state.set_segment(n, chunk, step);
+        }
+    }
+
+    pub fn shape(&self) -> Shape {
+        Shape {
+            segment_bits: self.segment_bits,
+            tag_bits: self.tag_bits,
+            page_bytes: self.lines.page_bytes(),
+        }
+    }
+    /// The step of sizes of a segment.
+    pub fn step_of(&self, n: usize) -> u8 {
+        self.segments[n].step
+    }
+    /// Bytes of a segment, as they lie in memory.
+    pub fn segment_bytes(&self, n: usize) -> &[u8] {
+        let Segment { chunk, step, .. } = self.segments[n];
+        self.lines
+            .bytes(chunk, 0, SEGMENT_LINES[step as usize] as usize * 64)
+    }
+    /// The same, to be filled with what [`Index::segment_bytes`] showed; the segment is to be mended then.
+    pub fn load(&mut self, n: usize) -> &mut [u8] {
+        let Segment { chunk, step, .. } = self.segments[n];
+        self.lines
+            .bytes_mut(chunk, 0, SEGMENT_LINES[step as usize] as usize * 64)
+    }
+
+    /// Builds a segment anew in its place, with what `keep` makes of each slot, so that I1 and I2 hold whatever held before. Of several flash
+    /// slots with one tag one stays. A kill meanwhile costs slots of this segment, no more. `old` is memory to use.
+    pub fn mend(&mut self, n: usize, old: &mut Vec<u64>, mut keep: impl FnMut(Slot) -> Option<Slot>) {
+        let Segment { chunk, step, .. } = self.segments[n];
+        let slots = SEGMENT_LINES[step as usize] as usize * LINE;
+        old.clear();
+        let bytes = self.lines.bytes(chunk, 0, slots * 8);
+        let words = bytes
+            .chunks_exact(8)
+            .map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes")));
+        old.extend(words.filter(|&word| word != 0));
+        self.slots -= u64::from(self.segments[n].count);
+        self.segments[n].count = 0;
+        self.wipe(n);
+        for &word in old.iter() {
+            if let Some(slot) = keep(Slot(word))
+                && !self.has_twin(n, slot)
+            {
+                self.insert_in(n, slot)
+                    .expect("no more slots than were there");
+            }
+        }
+    }
+
+    /// Whether a segment has the slot already, or another of kind flash with its tag.
+    fn has_twin(&self, n: usize, slot: Slot) -> bool {
+        let Segment { chunk, step, .. } = self.segments[n];
+        let slots = SEGMENT_LINES[step as usize] as usize * LINE;
+        let tag = self.tag_of(slot);
+        let mut at = self.home(tag, slots / LINE) * LINE;
+        for _ in 0..slots {
+            let there = Slot(self.lines.u64(chunk, at * 8));
+            if there == Slot::EMPTY {
+                return false;
+            }
+            let twins = there == slot || there.is_flash() && slot.is_flash();
+            if self.tag_of(there) == tag && twins {
+                return true;
+            }
+            at = if at + 1 == slots { 0 } else { at + 1 };
+        }
+        false
     }
 
     /// Bytes of memory that the index takes.
@@ -185,7 +380,6 @@ impl Index {
         self.lines.page_bytes()
     }
     /// Slots in use.
-    #[cfg(test)]
     pub fn slots(&self) -> u64 {
         self.slots
     }
@@ -328,6 +522,8 @@ impl Index {
                     self.slots -= 1;
                 }
             }
+            // The new one is complete before it is named, and the old one whole until then (W2).
+            self.publish(n);
             self.lines.free(old.chunk);
         }
         if of_wave {
@@ -352,7 +548,7 @@ impl Index {
         let mut at = self.home(self.tag_of(slot), slots / LINE) * LINE;
         for _ in 0..slots {
             if self.lines.u64(chunk, at * 8) == 0 {
-                self.lines.set_u64(chunk, at * 8, slot.0);
+                self.lines.set_word(chunk, at * 8, slot.0);
                 self.segments[n].count += 1;
                 self.slots += 1;
                 return Ok(());
@@ -369,7 +565,7 @@ impl Index {
             self.tag_of(Slot(self.lines.u64(chunk, pos.at as usize * 8))),
             self.tag_of(slot)
         );
-        self.lines.set_u64(chunk, pos.at as usize * 8, slot.0);
+        self.lines.set_word(chunk, pos.at as usize * 8, slot.0);
     }
 
     /// Removes the slot at a position, and moves later ones back so that I2 holds.
@@ -384,7 +580,7 @@ impl Index {
             let hole_line = hole / LINE;
             let was_full =
                 (0..LINE).all(|i| self.lines.u64(chunk, (hole_line * LINE + i) * 8) != 0);
-            self.lines.set_u64(chunk, hole * 8, 0);
+            self.lines.set_word(chunk, hole * 8, 0);
             if !was_full {
                 return;
             }
@@ -402,7 +598,7 @@ impl Index {
                     let home = self.home(self.tag_of(slot), lines);
                     // The way from home to here leads through the hole's line.
                     if (line + lines - home) % lines >= ahead {
-                        self.lines.set_u64(chunk, hole * 8, slot.0);
+                        self.lines.set_word(chunk, hole * 8, slot.0);
                         hole = at;
                         continue 'holes;
                     }
@@ -413,6 +609,18 @@ impl Index {
             }
             return;
         }
+    }
+
+    /// Counts a segment that was loaded whole.
+    pub fn count(&mut self, n: usize) {
+        let slots = self
+            .segment_bytes(n)
+            .chunks_exact(8)
+            .filter(|b| **b != [0; 8])
+            .count();
+        self.slots += slots as u64;
+        self.slots -= u64::from(self.segments[n].count);
+        self.segments[n].count = slots as u16;
     }
 
     /// Removes a slot of a segment by its value.
@@ -443,7 +651,8 @@ impl Index {
         ((tag * lines as u64) >> self.tag_bits) as usize
     }
 
-    fn wipe(&mut self, n: usize) {
+    /// Zeroes a segment.
+    pub fn wipe(&mut self, n: usize) {
         let s = self.segments[n];
         self.lines
             .bytes_mut(s.chunk, 0, SEGMENT_LINES[s.step as usize] as usize * 64)
@@ -456,11 +665,17 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
+    fn make(flash_pages: u64, dram: usize) -> Index {
+        let shape = Shape::plan(flash_pages, dram);
+        let memory = AlignedBuf::new(Arena::segment_memory(dram, shape.page_bytes));
+        Index::new(shape, memory, None).expect("room")
+    }
+
     /// The index against a map of (hash, handle), through growth, with tags that often collide.
     #[test]
     fn model() {
         for seed in 1..20_u64 {
-            let mut index = Index::new(1 << (seed % 12), 4 << 20).expect("room");
+            let mut index = make(1 << (seed % 12), 4 << 20);
             let mut model: BTreeMap<u32, u64> = BTreeMap::new();
             let mut x = seed;
             for step in 1..30_000_u32 {
@@ -503,7 +718,7 @@ mod tests {
     /// What the index is for: at any size from half of the plan on, an item takes less than ten bytes.
     #[test]
     fn a_slot_takes_less_than_ten_bytes_at_any_size() {
-        let mut index = Index::new(1 << 18, 128 << 20).expect("room");
+        let mut index = make(1 << 18, 128 << 20);
         let mut x = 1_u64;
         for n in 1..=4_000_000_u64 {
             x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -523,7 +738,7 @@ mod tests {
 
     #[test]
     fn coarse_expiry_never_errs_towards_gone() {
-        let index = Index::new(1000, 1 << 20).expect("room");
+        let index = make(1000, 1 << 20);
         let base = 1_700_000_000_u32;
         for life in [
             1, 60, 4095, 4096, 10_000, 400_000, 519_000, 521_000, 1_000_000, 30_000_000,
@@ -544,7 +759,7 @@ mod tests {
     #[test]
     fn fields_stay_apart() {
         for pages in [1, 1 << 18, 1 << 20, 1 << 28] {
-            let index = Index::new(pages, 256 << 20).expect("room");
+            let index = make(pages, 256 << 20);
             let slot = index
                 .flash_slot(u64::MAX, (pages - 1, 2), 15, 0, 0)
                 .with_hot(3);

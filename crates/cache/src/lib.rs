@@ -15,7 +15,7 @@ mod dram; // memory for items, by eviction where there is none left
 mod fetch; // from a matching slot to a verified record
 mod flash; // the flash tier: logs, reads, admission, reclaim
 #[doc(hidden)]
-pub mod fuzzing;
+pub mod fuzzing; // the readers of what was stored, for the fuzz targets
 mod index; // one 8-byte slot per item of either tier
 mod item; // an item in the arena
 mod key; // a key and its hash, computed once at the edge
@@ -24,7 +24,9 @@ mod record; // the one format of an item, in DRAM and on flash: header, then the
 mod shard; // the shard: lookups, reading an item in DRAM
 mod stats; // counters of a shard
 mod transfer; // answers that are sent from where they lie on flash
-mod upkeep; // what is due without a command // the readers of the flash format, for the fuzz target
+mod superblock; // what a data directory says of itself, and each flash file of the directory it belongs to
+mod upkeep; // what is due without a command
+mod warm; // what outlives the process, and how a shard comes back
 
 pub use flash::health::{DeviceState, DeviceTrouble};
 pub use flash::outage::DeviceHealth;
@@ -35,4 +37,6 @@ pub use shard::{
     Fetched, FlashItem, FlashRef, ItemRef, Lookup, OpenError, PolicyKind, Shard, ShardConfig, Want,
 };
 pub use stats::{CacheStats, SlabClassStats};
+pub use superblock::{DeviceLabel, Superblock, SuperblockError};
 pub use transfer::{Transfer, TransferEnd};
+pub use warm::{Comeback, Origin, Recovered, SharedFiles};

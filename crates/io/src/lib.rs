@@ -20,6 +20,8 @@ mod posix; // backend: epoll, and a thread pool for the disk
 mod queue; // the queued face: submit now, completion later
 mod recv; // what a receive fills
 mod send; // what a send carries
+mod shared; // memory that outlives the process: files on tmpfs
+mod snapshot; // files that are written whole and read whole
 mod stats; // counts of what reached the devices
 mod tag; // who causes an I/O, and why
 pub mod trace; // the recorder and the reader of its format
@@ -35,6 +37,8 @@ pub use page::{AlignedBuf, FramePool, PAGE_SIZE, PageBuf};
 pub use queue::{Completion, DeviceId, IoError, Op, Queue};
 pub use recv::RecvBuf;
 pub use send::{Piece, SendBatch, SendMode};
+pub use shared::{SharedFile, Words, observe_stores};
+pub use snapshot::{Snapshot, SnapshotReader};
 pub use stats::{DiskCount, DiskStats};
 pub use tag::{Engine, Purpose, Tag};
 pub use wake::Waker;

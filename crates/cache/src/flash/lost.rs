@@ -34,6 +34,11 @@ impl Lost {
         position < self.flushed || self.unwritten.iter().any(|r| r.contains(&position))
     }
 
+    /// Everything before this was flushed.
+    pub fn flushed(&self) -> u64 {
+        self.flushed
+    }
+
     /// Everything before `head` is flushed.
     pub fn flush(&mut self, head: u64) {
         self.flushed = head;

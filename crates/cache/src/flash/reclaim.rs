@@ -65,6 +65,9 @@ enum Fate {
 impl Shard {
     /// Goes on with reclaim as far as it can now.
     pub(crate) fn reclaim<Q: Queue>(&mut self, queue: &mut Q, n: usize) {
+        if self.closed {
+            return;
+        }
         loop {
             let (log, r) = (&mut self.logs[n], &mut self.reclaims[n]);
             if !log.health.takes_items() {

@@ -72,6 +72,40 @@ impl MemoryQueue {
         }
     }
 
+    /// What the device holds after the process was killed: of the writes that were under way, some got through, some in part.
+    pub fn after_kill(&self, seed: u64) -> Vec<u8> {
+        let mut rng = Rng(seed);
+        let mut device = self.device.clone();
+        for pending in &self.pending {
+            let Pending::Write {
+                page,
+                buf,
+                first,
+                pages,
+                ..
+            } = pending
+            else {
+                continue;
+            };
+            let len = match rng.below(3) {
+                0 => 0,
+                1 => pages * PAGE_SIZE,
+                _ => rng.below(*pages as u64 * 8) as usize * 512,
+            };
+            let (at, from) = (*page as usize * PAGE_SIZE, first * PAGE_SIZE);
+            device[at..at + len].copy_from_slice(&buf[from..from + len]);
+        }
+        device
+    }
+
+    /// A new queue over a device that holds something.
+    pub fn with_device(device: Vec<u8>, frames: &[(usize, usize)], seed: u64) -> MemoryQueue {
+        MemoryQueue {
+            device,
+            ..MemoryQueue::new(0, frames, seed)
+        }
+    }
+
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
