@@ -59,7 +59,8 @@ impl Shard {
         }
         // Room first: the budget must not be spent on an item that comes again because there was none.
         // A small record may fit an open page, but a page of room is nearly always there.
-        if let Err(why) = self.logs[n].room_now(queue, len.div_ceil(PAGE_SIZE) as u64, self.steady_ms)
+        if let Err(why) =
+            self.logs[n].room_now(queue, len.div_ceil(PAGE_SIZE) as u64, self.steady_ms)
         {
             return self.wait_or_drop(queue, n, item, hash, why);
         }

@@ -19,7 +19,9 @@ use senko_io::{Completion, PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
 
 use crate::arena::Handle;
 use crate::flash::read::{Large, Stage};
-use crate::flash::{TOKEN_DISCARD, TOKEN_PROBE, TOKEN_READ, TOKEN_RECLAIM, TOKEN_WRITE, token, untoken};
+use crate::flash::{
+    TOKEN_DISCARD, TOKEN_PROBE, TOKEN_READ, TOKEN_RECLAIM, TOKEN_WRITE, token, untoken,
+};
 use crate::index::Slot;
 use crate::item::ITEM_HEADER;
 use crate::key::Key;
@@ -155,21 +157,22 @@ impl Shard {
                 let log = self.reads.op(n).log;
                 let health = &mut self.logs[log].health;
                 health.end(self.steady_ms);
-                if health.note_read(completion.result, self.steady_ms) {
-                    self.state_changed(log);
-                }
+                let worse = health.note_read(completion.result, self.steady_ms);
                 if matches!(self.reads.op(n).stage, Stage::LeftToDevice) {
                     self.reads.end(n);
                     drop(completion);
                     self.frames_freed(queue);
-                    return;
+                } else {
+                    let result = match (completion.result, completion.buf) {
+                        (Ok(()), Some(buf)) => Ok(buf),
+                        _ => Err(()),
+                    };
+                    self.reads.op(n).stage = Stage::Here(result);
+                    self.reads.ready.push_back(n);
                 }
-                let result = match (completion.result, completion.buf) {
-                    (Ok(()), Some(buf)) => Ok(buf),
-                    _ => Err(()),
-                };
-                self.reads.op(n).stage = Stage::Here(result);
-                self.reads.ready.push_back(n);
+                if worse {
+                    self.state_changed(log);
+                }
             }
             TOKEN_WRITE => {
                 let log = (value >> 40) as usize;

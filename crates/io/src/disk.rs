@@ -157,10 +157,7 @@ impl Core {
         let mut free = Vec::new();
         for index in std::mem::take(&mut self.held) {
             let op = &self.ops[index as usize];
-            let (page, pages) = (
-                op.offset / PAGE_SIZE as u64,
-                op.bytes / PAGE_SIZE as u64,
-            );
+            let (page, pages) = (op.offset / PAGE_SIZE as u64, op.bytes / PAGE_SIZE as u64);
             match self.devices[op.device as usize].fault(op.op, page, pages) {
                 None => free.push(index),
                 Some(fault) => self.meet(index, fault),

@@ -158,8 +158,7 @@ impl Health {
         if is_gone(error) {
             return self.worsen(DeviceState::Out, trouble, now_ms);
         }
-        self.write_errors >= WRITES_TO_REST
-            && self.worsen(DeviceState::ReadOnly, trouble, now_ms)
+        self.write_errors >= WRITES_TO_REST && self.worsen(DeviceState::ReadOnly, trouble, now_ms)
     }
 
     /// Counts how a read of an item ended; true if the state changed.
@@ -286,7 +285,10 @@ mod tests {
             health.end(5900 + n * 900);
         }
         assert!(health.stalls(20_000));
-        assert!(health.note_stall(20_000) && !health.probe_due(90_000), "busy");
+        assert!(
+            health.note_stall(20_000) && !health.probe_due(90_000),
+            "busy"
+        );
         health.end(90_000);
         assert!(health.probe_due(90_000) && !health.stalls(190_000));
     }

@@ -138,7 +138,10 @@ impl Reads {
         let (pinned, large) = (std::mem::take(&mut op.pinned), op.large.take());
         let (key, hash, len) = (op.key, op.hash, op.key_len as usize);
         op.stage = Stage::LeftToDevice;
-        let key = Key { bytes: &key[..len], hash };
+        let key = Key {
+            bytes: &key[..len],
+            hash,
+        };
         let heir = self.start(&key, want, user, slot);
         let op = self.op(heir);
         (op.log, op.position, op.pinned, op.large) = (log, position, pinned, large);

@@ -139,7 +139,10 @@ impl Worker {
         let stuck: Vec<ConnKey> = self
             .conns
             .iter()
-            .filter(|(_, conn)| conn.transfer_since.is_some_and(|since| now > since + PATIENCE_MS))
+            .filter(|(_, conn)| {
+                conn.transfer_since
+                    .is_some_and(|since| now > since + PATIENCE_MS)
+            })
             .map(|(at, _)| at)
             .collect();
         for at in stuck {
