@@ -17,9 +17,6 @@ impl Shard {
     /// Work that is due without a command: reclaim, expiry crawling, write budget. Call at least every 100 ms, and
     /// after disk completions.
     pub fn tick<Q: Queue>(&mut self, queue: &mut Q) {
-        if let Some(state) = &self.state {
-            state.set_cas(self.cas);
-        }
         for n in 0..self.logs.len() {
             self.reclaim(queue, n);
         }
