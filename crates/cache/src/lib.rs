@@ -39,4 +39,4 @@ pub use shard::{
 pub use stats::{CacheStats, SlabClassStats};
 pub use superblock::{DeviceLabel, Superblock, SuperblockError};
 pub use transfer::{Transfer, TransferEnd};
-pub use warm::{Comeback, Origin, Recovered, SharedFiles};
+pub use warm::{Comeback, Origin, Recovered, ServerWords, SharedFiles};

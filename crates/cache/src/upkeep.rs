@@ -18,9 +18,6 @@ impl Shard {
     /// after disk completions.
     pub fn tick<Q: Queue>(&mut self, queue: &mut Q) {
         self.watch_devices(queue);
-        if let Some(state) = &self.state {
-            state.set_cas(self.cas);
-        }
         for n in 0..self.logs.len() {
             self.reclaim(queue, n);
         }

@@ -74,6 +74,14 @@ pub struct Settings {
     pub only_protocol: Option<Dialect>,
     /// Flash.
     pub flash: Vec<FlashSpec>,
+    /// What survives the process is kept here and in `shared_memory`; `None`: nothing does.
+    pub data_dir: Option<PathBuf>,
+    /// A clean stop keeps the items of DRAM too.
+    pub keep_dram: bool,
+    /// Start over with an empty cache where the data directory or a flash file is of something else.
+    pub reinit: bool,
+    /// Folder on a file system in memory.
+    pub shared_memory: PathBuf,
     /// Bytes of a region; `None`: by memory, 16 MiB at most.
     pub region: Option<usize>,
     /// Eviction from DRAM.
@@ -136,6 +144,10 @@ impl Default for Settings {
             verbosity: 0,
             only_protocol: None,
             flash: Vec::new(),
+            data_dir: None,
+            keep_dram: false,
+            reinit: false,
+            shared_memory: PathBuf::from("/dev/shm"),
             region: None,
             policy: PolicyKind::S3Fifo,
             admission: Admission {

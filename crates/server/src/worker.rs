@@ -27,11 +27,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use senko_cache::{DeviceState, Shard, ShardConfig};
+use senko_cache::{DeviceState, Recovered, Shard, ShardConfig};
 use senko_io::transfer::CachedFile;
 use senko_io::{Backend, Event, EventLoop, FlashFile, ListenerId, LoopConfig, SendBatch};
 
 use crate::route::{Mesh, Message, Outbox};
+use crate::server::home::{Home, Stopped};
 use crate::session::Ctx;
 use crate::shared::{ConnEntry, Cursor, Published, Shared, ThreadStats};
 pub use accept::{Door, Newcomer};
@@ -62,6 +63,8 @@ pub struct WorkerConfig {
     pub transfer_files: Vec<Arc<CachedFile>>,
     /// What it accepts on.
     pub doors: Vec<Door>,
+    /// The data directory, if anything is to outlive the process.
+    pub home: Option<Arc<Home>>,
     /// What all workers see.
     pub shared: Arc<Shared>,
     /// The way to the others.
@@ -119,6 +122,8 @@ pub struct Worker {
     drain: Option<drain::Drain>,
     /// Only with `--transfer sendfile`.
     transfers: Option<transfer::Transfers>,
+    home: Option<Arc<Home>>,
+    recovered: Recovered,
 }
 
 /// What sessions work on, apart from the connections so that both can be borrowed.
@@ -162,16 +167,15 @@ impl Worker {
         config.mesh.enter(config.index, ev.waker());
         let transfers = transfer::Transfers::new(&config, &ev)?;
         let most_pinned = config.shard.memory / 8;
-        let mut shard = Shard::new(config.shard).map_err(|e| e.to_string())?;
         let now_ms = clock(&config.shared);
-        shard.set_now(now_ms);
+        let (shard, recovered) = open_shard(config.index, config.shard, &config.home, now_ms)?;
         let core = Core {
             me: config.index,
             ev,
+            cursor: Cursor::at(shard.flushes()),
             shard,
             shared: config.shared,
             stats: ThreadStats::default(),
-            cursor: Cursor::default(),
             outbox: Outbox::new(config.index, config.mesh),
         };
         Ok(Worker {
@@ -206,6 +210,8 @@ impl Worker {
             most_pinned,
             drain: None,
             transfers,
+            home: config.home,
+            recovered,
         })
     }
 
@@ -214,16 +220,21 @@ impl Worker {
         self.core.ev.backend()
     }
 
+    /// What its shard came back with.
+    pub fn recovered(&self) -> &Recovered {
+        &self.recovered
+    }
+
     /// Why it fell back to posix.
     pub fn fallback_reason(&self) -> Option<&str> {
         self.core.ev.fallback_reason()
     }
 
-    /// Serves until the server is asked to stop.
+    /// Serves until the server is asked to stop. With a data directory, what the shard left there.
     ///
     /// # Errors
-    /// One sentence, when the loop broke.
-    pub fn run(mut self) -> Result<(), String> {
+    /// One sentence, when the loop broke or the shard could not be saved.
+    pub fn run(mut self) -> Result<Option<Stopped>, String> {
         self.open_doors()?;
         let mut events = Vec::new();
         loop {
@@ -251,7 +262,8 @@ impl Worker {
             }
         }
         self.core.outbox.flush();
-        self.finish_disk()
+        self.finish_disk()?;
+        self.save_shard()
     }
 
     /// Tells the shard how much time has passed while this thread was running: a round that took longer than any does was not the
@@ -369,6 +381,10 @@ impl Worker {
             reset: core.cursor.reset_seen(),
         };
         core.shared.publish(self.index, published);
+        if let Some(home) = &self.home {
+            home.note_cas(core.shard.cas());
+            core.shared.note_second(core.shard.now());
+        }
         self.tell_of_devices();
         self.free_stuck_frames();
         if now >= self.next_sweep {
@@ -416,12 +432,30 @@ impl Worker {
 
 /// Unix milliseconds: the system's clock, or the one that a test drives.
 fn clock(shared: &Shared) -> u64 {
-    match &shared.settings.clock {
+    let now = match &shared.settings.clock {
         Some(clock) => clock.load(Ordering::Acquire),
         None => SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |d| d.as_millis() as u64),
+    };
+    now.max(shared.clock_floor_ms)
+}
+
+/// A worker's shard, from what the data directory has of it.
+fn open_shard(
+    index: usize,
+    config: ShardConfig,
+    home: &Option<Arc<Home>>,
+    now_ms: u64,
+) -> Result<(Shard, Recovered), String> {
+    let comeback = home.as_ref().map(|home| home.comeback(index)).transpose()?;
+    let (mut shard, recovered) =
+        Shard::open(config, comeback, now_ms).map_err(|e| e.to_string())?;
+    if let Some(home) = home {
+        shard.begin_cas(home.cas_base());
     }
+    shard.serve();
+    Ok((shard, recovered))
 }
 
 fn seconds(ms: u64) -> u32 {

@@ -25,7 +25,8 @@
 //! - W6: of a file and shared memory that both could be gone on from, exactly one is valid: the superblock's clean mark says which.
 
 mod saved; // the files of a clean stop
-pub(crate) mod state; // the words that outlive the process
+mod server_words; // the words of the server that outlive the process
+pub(crate) mod state; // the words of a shard that outlive the process
 
 use std::io::Read;
 use std::sync::Arc;
@@ -40,6 +41,7 @@ use crate::key::Key;
 use crate::record::KEY_AT;
 use crate::shard::{OpenError, Shard};
 pub use saved::fuzz_saved;
+pub use server_words::ServerWords;
 use state::{Belongs, State};
 
 /// The memory of a shard that outlives the process.
@@ -83,6 +85,8 @@ impl std::fmt::Debug for Origin<'_> {
 pub struct Comeback<'a> {
     /// Number of the data directory.
     pub id: u64,
+    /// How often that was opened, this time included.
+    pub opened: u64,
     /// Number of the stop that the files are of.
     pub stop: u64,
     /// Its memory.
@@ -164,7 +168,7 @@ pub(crate) fn make<'a>(
         memory,
         items,
         flushes: comeback.flushes,
-        life: life_of(seed ^ comeback.stop.rotate_left(32)),
+        life: life_of(seed ^ comeback.opened.rotate_left(32)),
     };
     match comeback.origin {
         Origin::Empty(why) => parts.begin(&plan, logs, shape, why),

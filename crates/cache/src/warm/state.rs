@@ -30,7 +30,6 @@ const AT_REGION_PAGES: usize = 9;
 const AT_CRC: usize = 10;
 const AT_LIVE: usize = 11;
 const AT_FLUSHES: usize = 12;
-const AT_CAS: usize = 13;
 const AT_LOG: usize = 16;
 /// Words of a log.
 const LOG_WORDS: usize = 4;
@@ -165,11 +164,6 @@ impl State {
     pub fn set_flushes(&self, flushes: u64) {
         self.set(AT_FLUSHES, flushes);
     }
-    /// A unique that was given out lately.
-    pub fn set_cas(&self, cas: u64) {
-        self.words.set(AT_CAS, cas);
-    }
-
     /// A word of a log; `None` if it is damaged.
     pub fn log(&self, n: usize, word: LogWord) -> Option<u64> {
         self.get(AT_LOG + n * LOG_WORDS + word as usize)
@@ -194,15 +188,25 @@ impl State {
     }
 
     fn get(&self, n: usize) -> Option<u64> {
-        let word = self.words.get(n);
-        let value = word >> CHECK_BITS;
-        (word == value << CHECK_BITS | check(n, value)).then_some(value)
+        get_checked(&self.words, n)
     }
 
     fn set(&self, n: usize, value: u64) {
-        debug_assert!(value < 1 << (64 - CHECK_BITS));
-        self.words.set(n, value << CHECK_BITS | check(n, value));
+        set_checked(&self.words, n, value);
     }
+}
+
+/// The 48 bits of a word that carries its checksum; `None` if it is damaged.
+pub(crate) fn get_checked(words: &Words, n: usize) -> Option<u64> {
+    let word = words.get(n);
+    let value = word >> CHECK_BITS;
+    (word == value << CHECK_BITS | check(n, value)).then_some(value)
+}
+
+/// Stores 48 bits with their checksum.
+pub(crate) fn set_checked(words: &Words, n: usize, value: u64) {
+    debug_assert!(value < 1 << (64 - CHECK_BITS));
+    words.set(n, value << CHECK_BITS | check(n, value));
 }
 
 /// The checksum of a word that changes, in its low bits.

@@ -86,6 +86,7 @@ impl Home {
         self.config.seed = self.config.seed.wrapping_mul(31).wrapping_add(7);
         let comeback = Comeback {
             id: 77,
+            opened: self.generation,
             stop: self.stop,
             files: self.files(create),
             origin,
