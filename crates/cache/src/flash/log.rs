@@ -146,7 +146,10 @@ impl LogMark {
             && self.flushed <= self.head
             && self.tail.is_multiple_of(region_pages)
             && self.first_records.len() as u64 == pages / region_pages
-            && self.first_records.iter().all(|&n| u64::from(n) <= region_pages)
+            && self
+                .first_records
+                .iter()
+                .all(|&n| u64::from(n) <= region_pages)
     }
 }
 
