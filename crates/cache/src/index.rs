@@ -329,7 +329,12 @@ impl Index {
 
     /// Builds a segment anew in its place, with what `keep` makes of each slot, so that I1 and I2 hold whatever held before. Of several flash
     /// slots with one tag one stays. A kill meanwhile costs slots of this segment, no more. `old` is memory to use.
-    pub fn mend(&mut self, n: usize, old: &mut Vec<u64>, mut keep: impl FnMut(Slot) -> Option<Slot>) {
+    pub fn mend(
+        &mut self,
+        n: usize,
+        old: &mut Vec<u64>,
+        mut keep: impl FnMut(Slot) -> Option<Slot>,
+    ) {
         let Segment { chunk, step, .. } = self.segments[n];
         let slots = SEGMENT_LINES[step as usize] as usize * LINE;
         old.clear();

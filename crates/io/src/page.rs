@@ -159,7 +159,10 @@ impl AlignedBuf {
     /// When the offset is not within the buffer, or not a multiple of 8.
     #[inline]
     pub fn set_word(&mut self, at: usize, word: u64) {
-        assert!(at.is_multiple_of(8) && at + 8 <= self.bytes, "a word of the buffer");
+        assert!(
+            at.is_multiple_of(8) && at + 8 <= self.bytes,
+            "a word of the buffer"
+        );
         if self.file.is_some() {
             crate::shared::observed();
         }

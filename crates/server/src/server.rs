@@ -529,10 +529,14 @@ fn check(settings: &Settings) -> Result<(), ServerError> {
         }
     }
     if settings.data_dir.is_none() && (settings.keep_dram || settings.reinit) {
-        return wrong("--keep-dram and --reinit are about a data directory: name one with --data-dir");
+        return wrong(
+            "--keep-dram and --reinit are about a data directory: name one with --data-dir",
+        );
     }
     if settings.data_dir.is_some() && settings.flash.is_empty() && !settings.keep_dram {
-        return wrong("without flash a data directory keeps nothing: add --keep-dram, or leave out --data-dir");
+        return wrong(
+            "without flash a data directory keeps nothing: add --keep-dram, or leave out --data-dir",
+        );
     }
     if settings.trace.is_some() && settings.flash.is_empty() {
         return wrong("--trace records what reaches flash devices, and there is none");

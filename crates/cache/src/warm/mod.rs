@@ -185,8 +185,8 @@ pub(crate) fn make<'a>(
                 Ok(head) => {
                     let mut made = parts.load(&plan, logs, &head, &mut index, shape)?;
                     if made.recovered.why_empty.is_none() {
-                        made.saved_items =
-                            items.map(|from| saved::SavedItems::new(from, plan.belongs, comeback.stop));
+                        made.saved_items = items
+                            .map(|from| saved::SavedItems::new(from, plan.belongs, comeback.stop));
                     }
                     Ok(made)
                 }

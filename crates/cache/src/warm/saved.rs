@@ -183,7 +183,11 @@ impl Head {
         let mut old = Vec::new();
         let mut whole = true;
         for n in 0..index.segments() {
-            let crc = if whole { load(from, index.load(n)) } else { None };
+            let crc = if whole {
+                load(from, index.load(n))
+            } else {
+                None
+            };
             whole &= crc.is_some();
             let intact = crc.is_some_and(|crc| crc == segment_crc(n, index.segment_bytes(n)));
             if !intact {
@@ -283,7 +287,11 @@ impl Shard {
                     continue;
                 }
                 let copy = self.arena.flash_copy(item);
-                let copy = if self.copy_holds(copy) { copy } else { Slot::EMPTY };
+                let copy = if self.copy_holds(copy) {
+                    copy
+                } else {
+                    Slot::EMPTY
+                };
                 let len = self.arena.header(item).record_len();
                 let mut entry = [0; ENTRY];
                 put(&mut entry, 4, &(len as u32).to_le_bytes());

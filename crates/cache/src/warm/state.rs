@@ -184,7 +184,10 @@ impl State {
         Some((word as Handle, (word >> 32) as u8))
     }
     pub fn set_segment(&self, n: usize, chunk: Handle, step: u8) {
-        self.set(self.segments_at + n, u64::from(chunk) | u64::from(step) << 32);
+        self.set(
+            self.segments_at + n,
+            u64::from(chunk) | u64::from(step) << 32,
+        );
     }
 
     fn get(&self, n: usize) -> Option<u64> {

@@ -251,7 +251,11 @@ impl Restarts {
     }
 
     /// A clean stop, with the items of DRAM if asked for, and `damage` to the files it leaves; then the next start.
-    fn restart(&mut self, keep_dram: bool, damage: impl Fn(&mut Vec<u8>, &mut Vec<u8>)) -> Recovered {
+    fn restart(
+        &mut self,
+        keep_dram: bool,
+        damage: impl Fn(&mut Vec<u8>, &mut Vec<u8>),
+    ) -> Recovered {
         self.run.drain();
         self.run.shard.close(&mut self.run.queue);
         while let Some(done) = self.run.queue.complete_one() {
@@ -262,7 +266,10 @@ impl Restarts {
         let (mut index, mut items) = (Vec::new(), Vec::new());
         if keep_dram {
             let stop = self.home.stop;
-            self.run.shard.save_items(&mut items, stop).expect("a Vec takes all");
+            self.run
+                .shard
+                .save_items(&mut items, stop)
+                .expect("a Vec takes all");
         }
         let saved = self.run.shard.save(&mut index, self.home.stop);
         saved.expect("a Vec takes all");
@@ -292,7 +299,7 @@ fn resident(shard: &Shard, item: senko_cache::ItemRef) -> (Vec<u8>, u32, u32) {
 }
 
 fn policy(seed: u64) -> PolicyKind {
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         PolicyKind::Lru
     } else {
         PolicyKind::S3Fifo
@@ -309,7 +316,12 @@ fn a_kill_costs_what_was_not_on_the_device() {
             r.steps(3000);
             r.kill(cfg!(debug_assertions) && round % 4 != 0);
         }
-        assert!(r.kept > r.lost, "seed {seed}: {} kept, {} lost", r.kept, r.lost);
+        assert!(
+            r.kept > r.lost,
+            "seed {seed}: {} kept, {} lost",
+            r.kept,
+            r.lost
+        );
         assert!(r.run.misses <= r.run.hits, "seed {seed}");
     }
 }
@@ -345,7 +357,11 @@ fn a_clean_stop_keeps_what_it_says() {
             let (before, drops) = (r.run.shard.stats(), r.run.drops());
             let model = r.run.model.clone();
             let recovered = r.restart(keep_dram, |_, _| {});
-            assert_eq!((&recovered.why_empty, recovered.damaged), (&None, 0), "seed {seed}");
+            assert_eq!(
+                (&recovered.why_empty, recovered.damaged),
+                (&None, 0),
+                "seed {seed}"
+            );
             assert!(!keep_dram || recovered.dram_items > 0, "seed {seed}");
             let lost = r.lost;
             r.read_all(&model);

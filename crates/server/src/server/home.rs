@@ -90,8 +90,12 @@ impl Home {
         settings: &Settings,
         files: &[Arc<FlashFile>],
     ) -> Result<Home, ServerError> {
-        std::fs::create_dir_all(dir)
-            .map_err(|e| fail(format!("cannot make the data folder {}: {e}", dir.display())))?;
+        std::fs::create_dir_all(dir).map_err(|e| {
+            fail(format!(
+                "cannot make the data folder {}: {e}",
+                dir.display()
+            ))
+        })?;
         let path = dir.join("super.senko");
         let options = FileOptions {
             bytes: Superblock::PAGES * PAGE_SIZE as u64,
@@ -237,9 +241,9 @@ impl Home {
                 pages: file.pages(),
                 opened: block.opened + 1,
             };
-            label.write(&**file).map_err(|e| {
-                fail(format!("the label of {} {e}", file.path().display()))
-            })?;
+            label
+                .write(&**file)
+                .map_err(|e| fail(format!("the label of {} {e}", file.path().display())))?;
         }
         let clean = block.clean;
         block.opened += 1;
@@ -465,7 +469,9 @@ fn check_labels(
                 continue;
             }
             Ok(label) if label.id != block.id => "it is another directory's".to_owned(),
-            Ok(label) if label.number != number as u32 => "the order of the files is another".to_owned(),
+            Ok(label) if label.number != number as u32 => {
+                "the order of the files is another".to_owned()
+            }
             Ok(_) => "it is an older copy".to_owned(),
             Err(error) => format!("its label {error}"),
         };
