@@ -14,7 +14,7 @@ import pytest
 from killing.load import Crowd, Wire
 from killing.model import Command, Flushes, Model, Moment, Uniques, Value, Wrong, payload
 from killing.run import run
-from killing.victims import FAULTS, Little, Senko
+from killing.victims import FAULTS, Forgetful, Little, Senko
 
 CYCLES = int(os.environ.get("SENKO_KILL_CYCLES", "30"))
 SEED = int(os.environ.get("SENKO_KILL_SEED", "0")) or time.time_ns() % 10**9
@@ -122,6 +122,19 @@ def test_every_fault_is_seen(fault, late):
     for seed in range(2):
         with pytest.raises(Wrong):
             run(Little(fault, seed, late), 30, seed, keys=300, longest=0.5, pause=0.3)
+
+
+def test_a_memory_of_yesterday_is_seen(senko):
+    """A real server, wronged: what it comes back from is not what it left."""
+    victim = Forgetful(senko)
+    if not victim.warm:
+        victim.remove()
+        pytest.skip("this senko starts with empty flash")
+    try:
+        with pytest.raises(Wrong):
+            run(victim, 30, SEED)
+    finally:
+        victim.remove()
 
 
 def models(*commands):

@@ -13,7 +13,7 @@ MIX = [("get", 30), ("gets", 6), ("set", 28), ("delete", 9), ("add", 6), ("repla
 KINDS = [kind for kind, share in MIX for _ in range(share)]
 # A part of the values has no end, the rest lives so many seconds.
 TTLS = [0, 0, 0, 0, 0, 1, 2, 3, 60]
-LENGTHS = [40, 120, 120, 300, 300, 900, 900, 2000, 3900, 9000]
+LENGTHS = [40, 120, 300, 300, 900, 2000, 3900, 3900, 9000, 20_000]
 
 
 def moment():

@@ -27,7 +27,7 @@ class Report:
         )  # fmt: skip
 
 
-def run(victim, cycles, seed, keys=3000, clients=4, longest=1.2, pause=3.0, progress=None):
+def run(victim, cycles, seed, keys=3000, clients=4, longest=1.2, pause=2.5, progress=None):
     """So many kills; raises `Wrong` with a key's past if an answer can't be right."""
     draw = random.Random(seed)
     flushes, uniques = Flushes(), Uniques()

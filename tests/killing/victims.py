@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers to kill: a senko with its files kept, and a small server in this process that comes back with faults to order."""
 
+import glob
 import os
 import random
+import re
 import shutil
 import socket
 import subprocess
@@ -16,11 +18,13 @@ import servers
 class Senko:
     """`senko serve` on one port and one data folder, however often it is killed."""
 
-    def __init__(self, binary, *options, memory=48 << 20, flash=192 << 20):
+    def __init__(self, binary, *options, memory=32 << 20, flash=192 << 20):
         self.folder = tempfile.mkdtemp(prefix="senko-kill-", dir=os.environ.get("SENKO_TMP"))
         port = servers.free_port()
         self.address = ("127.0.0.1", port)
         self.process = None
+        # Files in shared memory that outlive it.
+        self.memory = set()
         self.log = open(os.path.join(self.folder, "log"), "ab")
         self.command = [os.path.abspath(binary), "serve", "-p", str(port), "-c", "100", "--memory", "%dk" % (memory >> 10)]
         self.warm = comes_back(binary)
@@ -37,12 +41,23 @@ class Senko:
                 with socket.create_connection(self.address, timeout=10) as s:
                     s.sendall(b"mn\r\n")
                     if s.recv(16) == b"MN\r\n":
-                        return time.monotonic() - began
+                        took = time.monotonic() - began
+                        self.find_memory()
+                        return took
             except OSError:
                 pass
             assert self.process.poll() is None, "the server ended by itself:\n" + self.said()
             assert time.monotonic() - began < 60, "the server does not answer:\n" + self.said()
             time.sleep(0.002)
+
+    def find_memory(self):
+        try:
+            with open("/proc/%d/maps" % self.process.pid) as maps:
+                found = re.findall(r"(/\S*/senko-[0-9a-f]{16})\S*$", maps.read(), re.MULTILINE)
+        except OSError:
+            return
+        for start in set(found):
+            self.memory.update(glob.glob(start + "*"))
 
     def kill(self):
         assert self.process.poll() is None, "the server ended by itself:\n" + self.said()
@@ -69,7 +84,28 @@ class Senko:
             self.process.kill()
             self.process.wait()
         self.log.close()
+        for path in self.memory:
+            if os.path.exists(path):
+                os.remove(path)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Forgetful(Senko):
+    """A senko whose shared memory is, at every third start, that of a kill before the last: as if what came since had never been written there."""
+
+    kept = None
+    kills = 0
+
+    def kill(self):
+        super().kill()
+        self.kills += 1
+        now = {path: open(path, "rb").read() for path in self.memory if os.path.exists(path)}
+        if self.kills % 3 == 0:
+            for path, data in self.kept.items():
+                with open(path, "r+b") as file:
+                    file.write(data)
+        else:
+            self.kept = now
 
 
 def comes_back(binary):
