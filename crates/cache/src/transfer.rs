@@ -108,8 +108,8 @@ impl Shard {
         let pages = slot.len();
         let fits = (1..=FRAME_PAGES).contains(&pages);
         let promotes = slot.hot() + 1 >= self.config.promote_after;
-        // What is still in write buffers is the end of the run (L2).
-        let last = position + pages as u64 - 1;
+        // What is still in write buffers is the end of the run (L2). A slot that does not know how long its record is says 0.
+        let last = position + (pages as u64).max(1) - 1;
         (fits && !promotes && self.logs[log].buffered(last).is_none())
             .then_some((pos, slot, log, position))
     }

@@ -38,6 +38,9 @@ pub struct Run {
     traced: Option<u64>,
     pub keys: u64,
     big: u64,
+    /// Time by which devices are judged, and most of it that passes in a step.
+    pub steady_ms: u64,
+    pub steady_step: u64,
 }
 
 /// Frames of a run's queue.
@@ -92,7 +95,7 @@ pub fn config_of(memory: usize, flash_pages: u64, policy: PolicyKind, seed: u64)
 }
 
 impl Run {
-    fn new(config: ShardConfig, keys: u64, big: u64, seed: u64) -> Run {
+    pub fn new(config: ShardConfig, keys: u64, big: u64, seed: u64) -> Run {
         let pages = config.flash.iter().map(|s| s.pages).sum::<u64>() as usize;
         let shard = Shard::new(config).expect("a shard");
         Run::with(shard, pages, keys, big, seed)
@@ -119,6 +122,8 @@ impl Run {
                 .and_then(|k| k.parse().ok()),
             keys,
             big,
+            steady_ms: 0,
+            steady_step: 0,
         }
     }
 
@@ -147,6 +152,14 @@ impl Run {
                 (byte >> 56) as u8
             })
             .collect()
+    }
+
+    /// Lets steady time pass.
+    fn pass(&mut self) {
+        if self.steady_step > 0 {
+            self.steady_ms += self.rng.below(self.steady_step);
+            self.shard.set_steady(self.steady_ms);
+        }
     }
 
     /// Lets the device answer something, and looks at what ended.
@@ -178,6 +191,13 @@ impl Run {
             self.seed,
             self.waiting.len()
         );
+    }
+
+    /// Looks at what ended without the device.
+    pub fn take_done(&mut self) {
+        while let Some(done) = self.shard.next_done(&mut self.queue) {
+            self.ended(done);
+        }
     }
 
     fn ended(&mut self, done: Done) {
@@ -351,6 +371,7 @@ impl Run {
                     return;
                 }
                 Err(AllocError::Busy) => {
+                    self.pass();
                     self.device(1);
                     self.shard.tick(&mut self.queue);
                 }
@@ -452,14 +473,18 @@ impl Run {
             }
             _ => {}
         }
+        self.pass();
         let most = self.rng.below(3) as usize;
         self.device(most);
         if self.rng.below(16) == 0 {
             self.shard.tick(&mut self.queue);
+            self.take_done();
         }
         while self.waiting.len() > 40 {
+            self.pass();
             self.device(1);
             self.shard.tick(&mut self.queue);
+            self.take_done();
         }
     }
 

@@ -53,6 +53,8 @@ pub struct MemoryQueue {
     pub fail_one_in: u64,
     /// One write in this many is torn: only a part reaches the device, and the write reports success.
     pub tear_one_in: u64,
+    /// Nothing ends.
+    pub stalled: bool,
     pub reads: u64,
     pub errors: u64,
 }
@@ -67,6 +69,7 @@ impl MemoryQueue {
             rng: Rng(seed),
             fail_one_in: 0,
             tear_one_in: 0,
+            stalled: false,
             reads: 0,
             errors: 0,
         }
@@ -112,7 +115,7 @@ impl MemoryQueue {
 
     /// Ends one operation, any.
     pub fn complete_one(&mut self) -> Option<Completion> {
-        if self.pending.is_empty() {
+        if self.pending.is_empty() || self.stalled {
             return None;
         }
         let n = self.rng.below(self.pending.len() as u64) as usize;

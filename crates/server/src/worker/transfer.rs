@@ -5,6 +5,7 @@
 //! a reader: what the socket did not take comes back, and is sent as any other answer (W2, W3). So a region is pinned for the time of one
 //! device read, and a connection that is closed meanwhile is only outlived by that.
 
+use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use senko_cache::{FRAME_PAGES, Transfer, TransferEnd};
 use senko_io::transfer::{self, Answer, CachedFile, Job, Moved};
 use senko_io::{ConnId, EventLoop, IoError, Purpose, Tag};
 
-use super::conns::ConnKey;
+use super::conns::{ConnKey, Link};
 use super::{Worker, WorkerConfig};
 use crate::session::Transferred;
 
@@ -147,6 +148,12 @@ impl Worker {
             .collect();
         for at in stuck {
             self.core.stats.transfers_given_up += 1;
+            // The job has a descriptor of its own (T3), so that closing this one would not tell the peer.
+            if let Some(Link::Socket(id)) = self.conns.get(at).map(|conn| conn.link)
+                && let Ok(socket) = self.core.ev.duplicate(id)
+            {
+                let _ = TcpStream::from(socket).shutdown(Shutdown::Both);
+            }
             self.close(at);
         }
     }
