@@ -171,15 +171,6 @@ impl Shape {
     pub fn tag_of(&self, slot: Slot) -> u64 {
         slot.0 & ((1 << self.tag_bits) - 1)
     }
-    /// Whether a key of this hash may have this slot in this segment.
-    pub fn is_home(&self, segment: usize, slot: Slot, hash: u64) -> bool {
-        let of_hash = if self.segment_bits == 0 {
-            0
-        } else {
-            (hash >> (64 - self.segment_bits)) as usize
-        };
-        of_hash == segment && hash & ((1 << self.tag_bits) - 1) == self.tag_of(slot)
-    }
 }
 
 /// The index of one shard.
@@ -327,29 +318,24 @@ impl Index {
             .bytes_mut(chunk, 0, SEGMENT_LINES[step as usize] as usize * 64)
     }
 
-    /// Builds a segment anew in its place, with what `keep` makes of each slot, so that I1 and I2 hold whatever held before. Of several flash
-    /// slots with one tag one stays. A kill meanwhile costs slots of this segment, no more. `old` is memory to use.
-    pub fn mend(
-        &mut self,
-        n: usize,
-        old: &mut Vec<u64>,
-        mut keep: impl FnMut(Slot) -> Option<Slot>,
-    ) {
-        let Segment { chunk, step, .. } = self.segments[n];
-        let slots = SEGMENT_LINES[step as usize] as usize * LINE;
-        old.clear();
-        let bytes = self.lines.bytes(chunk, 0, slots * 8);
-        let words = bytes
+    /// Puts all slots of a segment into `slots`.
+    pub fn slots_of(&self, n: usize, slots: &mut Vec<Slot>) {
+        slots.clear();
+        let words = self
+            .segment_bytes(n)
             .chunks_exact(8)
-            .map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes")));
-        old.extend(words.filter(|&word| word != 0));
+            .map(|b| Slot(u64::from_le_bytes(b.try_into().expect("8 bytes"))));
+        slots.extend(words.filter(|&slot| slot != Slot::EMPTY));
+    }
+
+    /// Builds a segment anew in its place, of the slots given, no more than it had, so that I1 and I2 hold whatever held before. Of several flash
+    /// slots with one tag one stays. A kill meanwhile costs slots of this segment, no more.
+    pub fn mend(&mut self, n: usize, slots: impl Iterator<Item = Slot>) {
         self.slots -= u64::from(self.segments[n].count);
         self.segments[n].count = 0;
         self.wipe(n);
-        for &word in old.iter() {
-            if let Some(slot) = keep(Slot(word))
-                && !self.has_twin(n, slot)
-            {
+        for slot in slots {
+            if !self.has_twin(n, slot) {
                 self.insert_in(n, slot)
                     .expect("no more slots than were there");
             }

@@ -180,7 +180,7 @@ impl Head {
         recovered: &mut Recovered,
         places: &Places<'_>,
     ) {
-        let mut old = Vec::new();
+        let mut slots = Vec::new();
         let mut whole = true;
         for n in 0..index.segments() {
             let crc = if whole {
@@ -200,7 +200,8 @@ impl Head {
             if all {
                 index.count(n);
             } else {
-                index.mend(n, &mut old, |slot| places.holds(slot).then_some(slot));
+                index.slots_of(n, &mut slots);
+                index.mend(n, slots.iter().copied().filter(|&slot| places.holds(slot)));
             }
         }
         recovered.flash_items = index.slots();
@@ -346,16 +347,17 @@ impl Shard {
             shape: index.shape(),
             now: *now,
         };
-        let mut old = Vec::new();
+        let mut slots = Vec::new();
         for n in 0..index.segments() {
-            index.mend(n, &mut old, |slot| {
-                let slot = if slot.is_dram() {
+            index.slots_of(n, &mut slots);
+            let on_flash = slots.iter().map(|&slot| {
+                if slot.is_dram() {
                     arena.flash_copy(places.shape.handle(slot)).with_hot(1)
                 } else {
                     slot
-                };
-                places.holds(slot).then_some(slot)
+                }
             });
+            index.mend(n, on_flash.filter(|&slot| places.holds(slot)));
         }
         let head = Head {
             life: logs.first().map_or(0, Log::life),
