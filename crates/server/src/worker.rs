@@ -108,6 +108,8 @@ pub struct Worker {
     /// The last round began then; what devices are given to answer goes by rounds (see [`Worker::pass_time`]).
     last_round: Instant,
     steady_ms: u64,
+    /// When the next closing of a slow reader is worth a line.
+    tell_of_slow_ms: u64,
     /// Device operations had ended at the last upkeep.
     disk_ended: u64,
     disk_ended_before: u64,
@@ -201,6 +203,7 @@ impl Worker {
             next_sweep: Instant::now(),
             last_round: Instant::now(),
             steady_ms: 0,
+            tell_of_slow_ms: 0,
             disk_ended: 0,
             disk_ended_before: 0,
             device_states: Vec::new(),

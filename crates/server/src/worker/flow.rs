@@ -353,9 +353,12 @@ impl Worker {
                     since => (false, since),
                 });
             let Some((at, _)) = longest else { return };
-            tracing::warn!(
-                "a connection was closed: unsent answers took the memory that there is for them"
-            );
+            if self.steady_ms >= self.tell_of_slow_ms {
+                self.tell_of_slow_ms = self.steady_ms + 10_000;
+                tracing::warn!(
+                    "a connection was closed: unsent answers took the memory that there is for them; others are counted in stats"
+                );
+            }
             self.core.stats.slow_readers_closed += 1;
             self.close(at);
         }
