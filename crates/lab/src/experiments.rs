@@ -6,5 +6,8 @@ use crate::Experiment;
 // Which eviction policy the DRAM tier should have by default.
 pub mod dram_policy;
 
+// Flash GETs against the device's limit and extstore (paper B, figures 7 to 9).
+pub mod serve_flash_get;
+
 /// Every experiment that can be run.
-pub static ALL: &[&dyn Experiment] = &[&dram_policy::DramPolicy];
+pub static ALL: &[&dyn Experiment] = &[&dram_policy::DramPolicy, &serve_flash_get::ServeFlashGet];
