@@ -35,8 +35,9 @@ const KEY: usize = 16;
 const BAR_CONNECTIONS: usize = 16;
 /// The depth at which fio gives the device's rate.
 const DEPTH: u32 = 64;
-/// Items a second at which extstore is filled: faster, it drops items that it had no time to write out.
-const EXTSTORE_FILL: f64 = 40_000.0;
+/// Items a second at which extstore is filled: faster, it drops items, because what it keeps of each in DRAM needs pages of another size, of which
+/// it moves about one a second.
+const EXTSTORE_FILL: f64 = 12_000.0;
 
 /// Sizes of a run.
 struct Plan {
@@ -54,9 +55,9 @@ struct Plan {
 impl Plan {
     fn new(bench: &Bench<'_>) -> Plan {
         Plan {
-            memory: bench.scaled(128 << 20, 1 << 30),
+            memory: bench.scaled(64 << 20, 1 << 30),
             // 8 GB and more of pages in full, eight times the memory in quick.
-            keys: bench.scaled(1 << 18, 2_200_000),
+            keys: bench.scaled(1 << 17, 2_200_000),
             rounds: bench.scaled(2, 3),
             window: Duration::from_secs(bench.scaled(1, 10)),
             connections: bench.scaled(vec![1, 16, 64, 256], vec![1, 4, 16, 32, 64, 128, 256]),
@@ -68,7 +69,7 @@ impl Plan {
             ),
             dram_keys: bench.scaled(50_000, 200_000),
             small: bench.scaled(
-                [(50, 800_000, 32 << 20), (300, 400_000, 32 << 20)],
+                [(50, 1_500_000, 64 << 20), (300, 600_000, 64 << 20)],
                 [(50, 20_000_000, 512 << 20), (300, 10_000_000, 512 << 20)],
             ),
         }
@@ -171,7 +172,11 @@ impl Run<'_> {
             .map_err(|error| format!("{error:#}"))?;
         self.outcome
             .setting(format!("command_{}", server.name), server.command.clone());
-        traffic::fill(self.bench, &server, items, rate).map_err(|error| format!("{error:#}"))?;
+        match rate {
+            None => traffic::fill_fast(self.bench, &server, items),
+            rate => traffic::fill(self.bench, &server, items, rate),
+        }
+        .map_err(|error| format!("{error:#}"))?;
         Ok(server)
     }
 
@@ -222,9 +227,9 @@ impl Run<'_> {
             .senko("sendfile", self.plan.memory, data / 4 * 5)
             .with(&["--transfer", "sendfile"]);
         let sendfile = self.start(Ok(sendfile), &items, None);
-        let extstore =
-            self.bench
-                .extstore("extstore", self.plan.memory, self.plan.memory, data / 2 * 3);
+        let extstore = self
+            .bench
+            .extstore("extstore", self.plan.memory, data / 2 * 3);
         let extstore = self.start(extstore, &items, Some(EXTSTORE_FILL));
 
         self.steps.next("closed loops and fio, in turns");
@@ -532,12 +537,9 @@ impl Run<'_> {
             &items,
             None,
         );
-        let extstore = self.bench.extstore(
-            "extstore-4096",
-            self.plan.memory,
-            self.plan.memory,
-            data / 4 * 3,
-        );
+        let extstore = self
+            .bench
+            .extstore("extstore-4096", self.plan.memory, data / 4 * 3);
         let extstore = self.start(extstore, &items, Some(EXTSTORE_FILL));
         self.steps.next("values of 4,096 bytes");
         let mut best = [Err("no round".to_owned()), Err("no round".to_owned())];
@@ -614,9 +616,9 @@ impl Run<'_> {
             let senko = self.start(Ok(self.senko(&one, memory, data / 2 * 3)), &items, None);
             let spec = self
                 .bench
-                .extstore(&two, memory, memory, (data * 2).max(256 << 20))
+                .extstore(&two, memory, (data * 2).max(256 << 20))
                 .map(|spec| spec.with(&["-o", "ext_item_size=32"]));
-            let extstore = self.start(spec, &items, Some(2.0 * EXTSTORE_FILL));
+            let extstore = self.start(spec, &items, None);
             self.steps.next(&format!("values of {value} bytes"));
             let all = self.turns(
                 &[(&one, &senko), (&two, &extstore)],

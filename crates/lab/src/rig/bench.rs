@@ -43,14 +43,14 @@ impl<'a> Bench<'a> {
     pub fn open(options: &'a Options) -> Result<Bench<'a>> {
         cleanup::on_signals();
         let cores = sys::cores().context("the kernel does not say which cores may be used")?;
-        let [first, second, ..] = cores[..] else {
+        let [first, .., last] = cores[..] else {
             bail!(
                 "the server and its load need a core each, and this process may use one core only"
             );
         };
         let scratch = Scratch::new(&options.scratch)?;
         let device = BlockDevice::of(scratch.folder());
-        let probe = Probe::new(&scratch.path("probe"), [first, second])?;
+        let probe = Probe::new(&scratch.path("probe"), [first, last])?;
         let calm = probe.look()?;
         Ok(Bench {
             options,
@@ -69,9 +69,9 @@ impl<'a> Bench<'a> {
         self.cores[0]
     }
 
-    /// The core that the load generator runs on.
+    /// The core that the load generator runs on: the last, so that a server of two workers has cores of its own where there are more.
     pub fn load_core(&self) -> usize {
-        self.cores[1]
+        self.cores[self.cores.len() - 1]
     }
 
     /// All cores of this process.
@@ -116,21 +116,34 @@ impl<'a> Bench<'a> {
             .map(|_| Spec::memcached(name, self.server_core(), memory))
     }
 
-    /// A memcached with extstore on the server's core: `memory` bytes for items, in the cap that `told` bytes give.
+    /// A memcached with extstore on the server's core, told to use `memory` bytes, with a file of `flash` bytes.
+    ///
+    /// It is given the settings that serve it best here: short sleeps and a short memory of the threads that write out and that move pages of
+    /// DRAM between sizes, without which it drops most of what is loaded.
     ///
     /// # Errors
     /// If there is none, or no cap: the page cache would serve its file.
-    pub fn extstore(&self, name: &str, memory: u64, told: u64, flash: u64) -> Result<Spec, String> {
+    pub fn extstore(&self, name: &str, memory: u64, flash: u64) -> Result<Spec, String> {
+        const SMALL: u64 = 64 << 20;
+        const BUFFERS: u64 = 8 << 20;
         self.caps.clone()?;
         let path = self.scratch.path(&format!("{name}.ext"));
         // Its pages are 64 MiB and its write buffers 4 MiB unless told otherwise: too much for small memories.
-        let more = match memory {
-            0..0x800_0000 => ",ext_page_size=8,ext_wbuf_size=2",
-            0x800_0000..0x4000_0000 => ",ext_page_size=16",
+        let sizes = match memory {
+            0..0x1000_0000 => ",ext_page_size=8,ext_wbuf_size=2",
+            0x1000_0000..0x4000_0000 => ",ext_page_size=16",
             _ => "",
         };
-        let spec = self.memcached(name, memory)?;
-        Ok(spec.extstore(&path, flash, more).capped(self.cap(told)))
+        // `-m` leaves its buffers out; where the cap's slack does not hold them, they come off it.
+        let items = if memory < SMALL {
+            memory.saturating_sub(BUFFERS)
+        } else {
+            memory
+        };
+        let spec = self
+            .memcached(name, items)?
+            .with(&["-o", "ext_max_sleep=1000,slab_automove_window=3"]);
+        Ok(spec.extstore(&path, flash, sizes).capped(self.cap(memory)))
     }
 
     /// Puts into the outcome what holds for all experiments on servers, with the second noise probe.

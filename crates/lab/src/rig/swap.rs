@@ -65,6 +65,7 @@ fn run(command: &mut Command) -> Result<(), String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -94,8 +94,8 @@ pub fn prepare(command: &mut Command, cores: &[usize], groups: Vec<File>) {
 
 /// Sends a signal; a process that is gone is fine.
 pub fn signal(pid: u32, signal: libc::c_int) {
-    // SAFETY: the call takes two numbers and touches no memory. 0 and negative numbers, which mean many processes, cannot arise.
     if let Ok(pid @ 1..) = libc::pid_t::try_from(pid) {
+        // SAFETY: the call takes two numbers and touches no memory. 0 and negative numbers mean many processes, and are ruled out.
         unsafe { libc::kill(pid, signal) };
     }
 }

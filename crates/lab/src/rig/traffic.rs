@@ -320,7 +320,23 @@ pub fn fill(
         rate,
         ..Load::gets(16)
     };
-    let settings = settings(bench, server, items, &load, Step::Load)?;
+    fill_as(bench, server, items, &load)
+}
+
+/// Writes every item once, many sets at a time: for a server that makes them wait when it has to write out.
+///
+/// # Errors
+/// As [`measure`].
+pub fn fill_fast(bench: &Bench<'_>, server: &Server, items: &Items) -> Result<Window> {
+    let load = Load {
+        pipeline: 16,
+        ..Load::gets(16)
+    };
+    fill_as(bench, server, items, &load)
+}
+
+fn fill_as(bench: &Bench<'_>, server: &Server, items: &Items, load: &Load) -> Result<Window> {
+    let settings = settings(bench, server, items, load, Step::Load)?;
     let window = run(bench, server, &settings)?;
     let counts = &window.step.counts;
     ensure!(
