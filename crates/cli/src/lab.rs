@@ -10,6 +10,9 @@ use clap::{Args, Subcommand};
 use senko_lab::{DEFAULT_TRACES, Options, Progress, Scale};
 use serde_json::json;
 
+/// Connections that an experiment may have open.
+const OPEN_CONNECTIONS: usize = 2048;
+
 /// Arguments of `senko lab`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -92,6 +95,8 @@ pub fn main(args: LabArgs) -> Result<()> {
             if let Some(scratch) = scratch {
                 options.scratch = scratch;
             }
+            // Where the limit stays low, an experiment with many connections says so itself.
+            drop(crate::process::raise_open_files(OPEN_CONNECTIONS, 1));
             let report = senko_lab::run(&name, &options, &bar)?;
             bar.end();
             if json {

@@ -26,8 +26,8 @@ use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 /// The experiment.
 pub struct ServeDramFlashRatio;
 
-/// Items a second at which extstore is filled: faster, it drops more items than it must. What it dropped, the warm-up brings back by popularity.
-const EXTSTORE_FILL: f64 = 30_000.0;
+/// Bytes a second with which extstore is filled: faster, it drops more items than it must. What it dropped, the warm-up brings back by popularity.
+const EXTSTORE_FILL: f64 = 30e6;
 /// The contenders; the first is what the others are judged by.
 const CONTENDERS: [&str; 4] = ["senko", "dram", "extstore", "swap"];
 /// Connections.
@@ -49,21 +49,24 @@ impl Experiment for ServeDramFlashRatio {
         let bench = Bench::open(options)?;
         let ratios = bench.scaled(vec![10], vec![1, 2, 5, 10, 20]);
         let keys = bench.scaled(300_000, 4_000_000);
+        // ETC's items are so small that as few would leave less DRAM at the ratio than a server starts with.
+        let etc_keys = bench.scaled(1_500_000, 4_000_000);
         let cap = 100_000;
         let series = [
             ("fixed", Items::fixed(keys, 64, 1000)),
-            ("etc", Items::etc(keys, cap)),
+            ("etc", Items::etc(etc_keys, cap)),
         ];
         let mut run = Run {
             steps: Steps::new(progress, 2 + 8 * ratios.len() as u64),
             bench: &bench,
-            rounds: bench.scaled(2, 3),
-            window: Duration::from_secs(bench.scaled(2, 15)),
-            warm_up: Duration::from_secs(bench.scaled(3, 60)),
+            rounds: bench.scaled(3, 3),
+            window: Duration::from_secs(bench.scaled(1, 15)),
+            warm_up: Duration::from_secs(bench.scaled(2, 60)),
             outcome: Outcome::new(),
             table: Table::new("Hits a second, medians of the rounds", &COLUMNS),
         };
-        run.outcome.setting("keys", keys);
+        run.outcome.setting("fixed_keys", keys);
+        run.outcome.setting("etc_keys", etc_keys);
         run.outcome.setting("fixed_key_bytes", 64);
         run.outcome.setting("fixed_value_bytes", 1000);
         run.outcome.setting("etc_longest_value", cap);
@@ -186,7 +189,7 @@ impl Run<'_> {
             extstore,
             &format!("{what}, extstore"),
             items,
-            Some(EXTSTORE_FILL),
+            Some(EXTSTORE_FILL * items.keys as f64 / data as f64),
         );
         // Declared before the server that swaps to it, so that it outlives it.
         let swap_file = SwapFile::new(&self.bench.scratch.path("area.swap"), room);

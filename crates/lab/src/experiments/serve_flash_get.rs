@@ -56,8 +56,8 @@ impl Plan {
     fn new(bench: &Bench<'_>) -> Plan {
         Plan {
             memory: bench.scaled(64 << 20, 1 << 30),
-            // 8 GB and more of pages in full, eight times the memory in quick.
-            keys: bench.scaled(1 << 17, 2_200_000),
+            // 8 GB of pages in full, eight times the memory in both.
+            keys: bench.scaled(1 << 17, 2_000_000),
             rounds: bench.scaled(2, 3),
             window: Duration::from_secs(bench.scaled(1, 10)),
             connections: bench.scaled(vec![1, 16, 64, 256], vec![1, 4, 16, 32, 64, 128, 256]),
@@ -217,14 +217,14 @@ impl Run<'_> {
         let items = Items::fixed(self.plan.keys, KEY, page_value());
         let data = self.plan.keys * PAGE_SIZE as u64;
         // A file with room for what a mix overwrites, and one of extstore with room to compact.
-        self.bench.scratch.need(data / 4 * (5 + 5 + 6))?;
+        self.bench.scratch.need(data / 8 * (9 + 9 + 12))?;
         let senko = self.start(
-            Ok(self.senko("senko", self.plan.memory, data / 4 * 5)),
+            Ok(self.senko("senko", self.plan.memory, data / 8 * 9)),
             &items,
             None,
         );
         let sendfile = self
-            .senko("sendfile", self.plan.memory, data / 4 * 5)
+            .senko("sendfile", self.plan.memory, data / 8 * 9)
             .with(&["--transfer", "sendfile"]);
         let sendfile = self.start(Ok(sendfile), &items, None);
         let extstore = self
@@ -531,7 +531,7 @@ impl Run<'_> {
     fn paper_values(&mut self) -> Result<()> {
         let items = Items::fixed(self.plan.keys, KEY, 4096);
         let data = self.plan.keys * 2 * PAGE_SIZE as u64;
-        self.bench.scratch.need(data / 8 * (9 + 9))?;
+        self.bench.scratch.need(data / 8 * (9 + 6))?;
         let senko = self.start(
             Ok(self.senko("senko-4096", self.plan.memory, data / 8 * 9)),
             &items,

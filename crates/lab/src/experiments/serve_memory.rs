@@ -199,7 +199,7 @@ impl Run<'_> {
         let items = Items::fixed(keys, KEY, 1000);
         let memory = self.bench.scaled(64 << 20, 512 << 20);
         // Room for everything to be written several times, so that nothing is reclaimed.
-        let flash = (keys * 1365 * 5).next_multiple_of(1 << 20);
+        let flash = (keys * 1365 * 3).next_multiple_of(1 << 20);
         self.bench.scratch.need(flash)?;
         let path = self.bench.scratch.path("reads.flash");
         let server = self.bench.senko("reads", memory).flash(&path, flash);

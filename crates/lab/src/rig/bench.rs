@@ -106,14 +106,14 @@ impl<'a> Bench<'a> {
             .capped(self.cap(memory))
     }
 
-    /// A memcached all in DRAM on the server's core, not capped: it is what DRAM gives.
+    /// A memcached all in DRAM on the server's core, with `memory` bytes for items.
     ///
     /// # Errors
     /// If there is none.
     pub fn memcached(&self, name: &str, memory: u64) -> Result<Spec, String> {
         self.memcached
             .clone()
-            .map(|_| Spec::memcached(name, self.server_core(), memory))
+            .map(|_| Spec::memcached(name, self.server_core(), memory).capped(self.cap(memory)))
     }
 
     /// A memcached with extstore on the server's core, told to use `memory` bytes, with a file of `flash` bytes.

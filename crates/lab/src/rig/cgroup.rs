@@ -14,6 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::cleanup::{self, Guard, Undo};
 use super::sys;
 
+/// What a group's name begins with; the number of the process that made it follows.
+const PREFIX: &str = "senko-lab-";
+
 /// The version of the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
@@ -101,9 +104,10 @@ impl MemoryCap {
     fn make(place: Place, bytes: u64, may_swap: bool) -> Result<MemoryCap, String> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        sweep(&place.parent);
         let folder = place
             .parent
-            .join(format!("senko-lab-{}-{number}", std::process::id()));
+            .join(format!("{PREFIX}{}-{number}", std::process::id()));
         if place.version == Version::V2 {
             // Refused where it is set already by someone who does not let us; the missing file below tells.
             drop(fs::write(
@@ -181,6 +185,20 @@ impl MemoryCap {
             &fs::read_to_string(self.folder.join("memory.stat")).ok()?,
             name,
         )
+    }
+}
+
+/// Removes the groups that runs which were killed have left.
+fn sweep(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| {
+            let number = name.strip_prefix(PREFIX)?.split('-').next()?;
+            number.parse::<u32>().ok()
+        });
+        if pid.is_some_and(|pid| !cleanup::is_alive(pid)) {
+            drop(fs::remove_dir(entry.path()));
+        }
     }
 }
 
