@@ -68,7 +68,7 @@ pub fn main(args: LabArgs) -> Result<()> {
                     let line = json!({ "name": experiment.name(), "source": claim.source, "claim": claim.text });
                     writeln!(out, "{line}")
                 } else {
-                    writeln!(out, "{:<20} {} ({})", experiment.name(), claim.text, claim.source)
+                    writeln!(out, "{:<24}{} ({})", experiment.name(), claim.text, claim.source)
                 }
                 .context("cannot write to stdout")?;
             }

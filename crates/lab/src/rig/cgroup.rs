@@ -128,6 +128,10 @@ impl MemoryCap {
             Version::V2 => ("memory.max", "memory.swap.max"),
         };
         cap.set(limit, bytes)?;
+        if cap.version == Version::V1 {
+            // Who swaps hard is killed else for a moment without progress; like this it waits. Not every kernel offers it.
+            drop(cap.set("memory.oom_control", 1));
+        }
         if !may_swap {
             // Version 1 counts memory and swap together, version 2 swap alone.
             let most = if cap.version == Version::V1 { bytes } else { 0 };

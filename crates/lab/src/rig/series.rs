@@ -148,6 +148,8 @@ pub fn take_turns(
     for round in 0..rounds {
         for ((_, contender), series) in contenders.iter().zip(&mut all) {
             match contender {
+                // Who failed once would only hold the others up.
+                _ if series.trouble.is_some() => {}
                 Ok(server) => series.add(traffic::measure(
                     bench,
                     server,

@@ -14,6 +14,7 @@ use senko_server::load::{
 use senko_workload::{Histogram, KeyShape, Popularity, ValueLen};
 
 use super::bench::Bench;
+use super::cleanup;
 use super::contender::Server;
 use super::device::DiskCounts;
 use super::probe::on_core;
@@ -236,6 +237,11 @@ fn settings(
 
 /// Runs one step and looks at both sides before and after it.
 fn run(bench: &Bench<'_>, server: &Server, settings: &Settings) -> Result<Window> {
+    ensure!(
+        cleanup::is_alive(server.pid()),
+        "{} is gone: it ended, or it was killed for its memory",
+        server.name
+    );
     let stats = server.stats()?;
     let io = process::io(server.pid()).ok();
     let disk = bench.disk_counts();
