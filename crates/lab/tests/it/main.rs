@@ -6,3 +6,5 @@
 mod dram_policy;
 // Result lines, tables, provenance.
 mod report;
+// The machinery of experiments on servers.
+mod rig;
