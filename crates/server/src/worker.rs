@@ -15,6 +15,7 @@
 //! ```
 
 mod accept; // newcomers: the limit, the spreading, leaving
+mod ahead; // what the round will look up, asked for before
 mod conns; // the connections, sockets and virtual ones
 mod drain; // the end: answer what was received, then close
 mod flow; // bytes in, answers out, and the limits on both
@@ -88,6 +89,8 @@ pub struct Worker {
     spare: Vec<Box<SendBatch>>,
     unpinned: Vec<u64>,
     mail: Vec<Message>,
+    /// Hashes of keys that the round will look up.
+    ahead: Vec<u64>,
     /// Frames may have been returned since the shard was told.
     frames_freed: bool,
     /// A device operation ended in this round.
@@ -178,6 +181,7 @@ impl Worker {
             spare: Vec::new(),
             unpinned: Vec::new(),
             mail: Vec::new(),
+            ahead: Vec::with_capacity(ahead::MOST_KEYS),
             frames_freed: false,
             disk_moved: false,
             news: false,
@@ -225,6 +229,7 @@ impl Worker {
             self.now_ms = clock(&self.core.shared);
             self.core.shard.set_now(self.now_ms);
             self.news = false;
+            self.look_ahead(&events);
             for event in events.drain(..) {
                 self.event(event);
             }
