@@ -60,8 +60,11 @@ impl Shard {
         let Some((pos, slot)) = self.index.find_same(key.hash, Slot(at.0)) else {
             return Fetch::Now(Fetched::Changed);
         };
-        if want == Want::Answer && slot.hot() < 3 {
-            self.index.set(pos, slot.with_hot(slot.hot() + 1));
+        if want == Want::Answer {
+            if slot.hit() != slot {
+                self.index.set(pos, slot.hit());
+            }
+            self.cool();
         }
         let Some((log, position)) = self.place(slot) else {
             return Fetch::Now(Fetched::Changed);
@@ -351,7 +354,7 @@ impl Shard {
             _ if !whole => self.begin_large(queue, n, frame, total),
             Want::Answer => {
                 self.stats.flash_hits += 1;
-                if slot.hot() + 1 >= self.config.promote_after {
+                if slot.hits_lately() + 1 >= self.config.promote_after {
                     // Not worth waiting for: the answer is here.
                     let _ = self.promote(queue, n, &frame[at..at + total]);
                 }

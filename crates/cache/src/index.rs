@@ -74,10 +74,21 @@ impl Slot {
     pub fn len(self) -> usize {
         (self.0 >> LEN_SHIFT & 15) as usize
     }
-    /// Hits on flash, saturating at 3.
+    /// What hits on flash have left: 0, there was none; 1, there was one, but not lately; 2 and 3, one or more lately, that is since
+    /// [`Index::cool`] came by.
     #[inline]
     pub fn hot(self) -> u8 {
         (self.0 >> HOT_SHIFT & 3) as u8
+    }
+    /// Hits on flash lately, as far as they are counted: 0 to 2.
+    #[inline]
+    pub fn hits_lately(self) -> u8 {
+        self.hot().saturating_sub(1)
+    }
+    /// The slot after one more hit.
+    #[inline]
+    pub fn hit(self) -> Slot {
+        self.with_hot(self.hot().max(1) + 1)
     }
     #[inline]
     pub fn with_hot(self, hot: u8) -> Slot {
@@ -427,6 +438,15 @@ impl Index {
         )
     }
 
+    /// The line in which a search for the hash begins, and mostly ends.
+    #[inline]
+    pub fn first_line(&self, hash: u64) -> &[u8] {
+        let segment = self.segments[self.segment_of(hash)];
+        let lines = SEGMENT_LINES[segment.step as usize] as usize;
+        let line = self.home(self.tag(hash), lines);
+        self.lines.bytes(segment.chunk, line * 64, 64)
+    }
+
     /// Visits the slots that have the hash's tag, in probe order, until `hit` says true; that slot and its position.
     #[inline]
     pub fn find(&self, hash: u64, mut hit: impl FnMut(Slot) -> bool) -> Option<(Pos, Slot)> {
@@ -479,11 +499,17 @@ impl Index {
         if s.count as usize + 2 > slots && (s.step as usize) + 1 < self.steps {
             return Some(n);
         }
-        let lines = |step: u8| u64::from(SEGMENT_LINES[(step as usize).min(self.steps - 1)]);
-        let (wave, all) = (self.wave as u64, self.segments.len() as u64);
-        let room = (wave * lines(self.step + 1) + (all - wave) * lines(self.step)) * LINE as u64;
+        let room = self.line_count() * LINE as u64;
         let full = self.slots * 100 > room * FULL_PERCENT && (self.step as usize) + 1 < self.steps;
         full.then_some(self.wave)
+    }
+
+    /// Lines of all segments, but for what some have outrun the wave by.
+    #[inline]
+    pub fn line_count(&self) -> u64 {
+        let lines = |step: u8| u64::from(SEGMENT_LINES[(step as usize).min(self.steps - 1)]);
+        let (wave, all) = (self.wave as u64, self.segments.len() as u64);
+        wave * lines(self.step + 1) + (all - wave) * lines(self.step)
     }
 
     /// Rebuilds a segment that [`Index::wants_growth`] named one step larger (if it did not run ahead of the wave); false if its memory
@@ -557,6 +583,21 @@ impl Index {
             self.tag_of(slot)
         );
         self.lines.set_word(chunk, pos.at as usize * 8, slot.0);
+    }
+
+    /// Makes hits on flash that a line of a segment counts hits of long ago; false if the segment has no such line.
+    pub fn cool(&mut self, segment: usize, line: usize) -> bool {
+        let Segment { chunk, step, .. } = self.segments[segment];
+        if line >= SEGMENT_LINES[step as usize] as usize {
+            return false;
+        }
+        for at in line * LINE..(line + 1) * LINE {
+            let slot = Slot(self.lines.u64(chunk, at * 8));
+            if slot.is_flash() && slot.hits_lately() > 0 {
+                self.lines.set_u64(chunk, at * 8, slot.with_hot(1).0);
+            }
+        }
+        true
     }
 
     /// Removes the slot at a position, and moves later ones back so that I2 holds.

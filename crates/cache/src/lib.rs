@@ -8,8 +8,10 @@
 
 #![deny(unsafe_code)]
 
+mod ahead; // memory that coming lookups will read
 mod arena; // DRAM: pages cut into chunks
 mod change; // storing, deleting, marking
+mod cool; // which hits on flash were lately
 mod demote; // an item leaves DRAM, for flash or for good
 mod dram; // memory for items, by eviction where there is none left
 mod fetch; // from a matching slot to a verified record

@@ -12,6 +12,7 @@
 use senko_io::{DeviceId, FramePool, PAGE_SIZE, PageBuf};
 
 use crate::arena::{Arena, Handle, LINKED, MAX_CHUNK};
+use crate::cool::Hand;
 use crate::dram::LEAST_PAGES;
 use crate::flash::admission::Admitter;
 use crate::flash::log::Log;
@@ -236,6 +237,7 @@ pub struct Shard {
     pub(crate) reserved: usize,
     pub(crate) config: ShardConfig,
     pub(crate) now_ms: u64,
+    pub(crate) hand: Hand,
     pub(crate) now: u32,
     pub(crate) cas: u64,
     /// Counts `flush_all`; items of another epoch are gone.
@@ -354,6 +356,7 @@ impl Shard {
             reads: Reads::default(),
             admitter: Admitter::new(config.admission, config.seed),
             stats: CacheStats::default(),
+            hand: Hand::default(),
             now_ms: 0,
             now: 0,
             cas: u64::from(config.shard),

@@ -107,7 +107,7 @@ impl Shard {
         let (log, position) = self.place(slot)?;
         let pages = slot.len();
         let fits = (1..=FRAME_PAGES).contains(&pages);
-        let promotes = slot.hot() + 1 >= self.config.promote_after;
+        let promotes = slot.hits_lately() + 1 >= self.config.promote_after;
         // What is still in write buffers is the end of the run (L2). A slot that does not know how long its record is says 0.
         let last = position + (pages as u64).max(1) - 1;
         (fits && !promotes && self.logs[log].buffered(last).is_none())
@@ -117,7 +117,8 @@ impl Shard {
     /// Begins a transfer, which counts as an access; `None` if [`Shard::can_transfer`] is false by now.
     pub fn begin_transfer(&mut self, key: &Key<'_>, at: FlashRef) -> Option<Transfer> {
         let (pos, slot, n, position) = self.transfer_place(key, at)?;
-        self.index.set(pos, slot.with_hot(slot.hot() + 1));
+        self.index.set(pos, slot.hit());
+        self.cool();
         let log = &mut self.logs[n];
         log.pin(position, true);
         let mut bytes = [0; MAX_KEY];

@@ -15,6 +15,7 @@
 //! ```
 
 mod accept; // newcomers: the limit, the spreading, leaving
+mod ahead; // what the round will look up, asked for before
 mod conns; // the connections, sockets and virtual ones
 mod devices; // what becomes of flash devices is told
 mod drain; // the end: answer what was received, then close
@@ -94,6 +95,8 @@ pub struct Worker {
     spare: Vec<Box<SendBatch>>,
     unpinned: Vec<u64>,
     mail: Vec<Message>,
+    /// Hashes of keys that the round will look up.
+    ahead: Vec<u64>,
     /// Frames may have been returned since the shard was told.
     frames_freed: bool,
     /// A device operation ended in this round.
@@ -195,6 +198,7 @@ impl Worker {
             spare: Vec::new(),
             unpinned: Vec::new(),
             mail: Vec::new(),
+            ahead: Vec::with_capacity(ahead::MOST_KEYS),
             frames_freed: false,
             disk_moved: false,
             news: false,
@@ -256,6 +260,7 @@ impl Worker {
             self.core.shard.set_now(self.now_ms);
             self.pass_time(Instant::now());
             self.news = false;
+            self.look_ahead(&events);
             for event in events.drain(..) {
                 self.event(event);
             }

@@ -8,6 +8,7 @@
 //! queue and the dirty list name a connection at most once each (its flags say so).
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use senko_io::ConnId;
@@ -119,6 +120,15 @@ impl Conn {
         self.wait.is_none() && !self.queued && !self.paused
     }
 
+    /// Feeding the session would do nothing: it waits for bytes, and there are none.
+    pub fn is_read_out(&self) -> bool {
+        self.takes_input()
+            && self.unread() == 0
+            && !self.ended
+            && !self.closing
+            && self.session.is_idle()
+    }
+
     /// Nothing is under way: no command waits, nothing is to be sent.
     pub fn is_idle(&mut self) -> bool {
         self.takes_input() && !self.sending && self.session.replies().is_empty()
@@ -152,6 +162,29 @@ impl Conn {
 /// Capacity that an empty tail keeps: the start of a request line, not a whole receive buffer.
 const KEPT_TAIL: usize = 512;
 
+/// Hashes an [`Origin`]: numbers that this program gives out, so there is nobody to defend against.
+#[derive(Default)]
+struct OriginHasher(u64);
+
+impl Hasher for OriginHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes
+            .iter()
+            .for_each(|&byte| self.write_u64(u64::from(byte)));
+    }
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(29);
+    }
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
+    }
+}
+
 struct Slot {
     generation: u32,
     conn: Option<Box<Conn>>,
@@ -164,7 +197,7 @@ pub struct Conns {
     free: Vec<usize>,
     /// The slot of each socket, by the slot number in its `ConnId`.
     sockets: Vec<Option<ConnKey>>,
-    virtuals: HashMap<Origin, ConnKey>,
+    virtuals: HashMap<Origin, ConnKey, BuildHasherDefault<OriginHasher>>,
     open_sockets: usize,
 }
 
