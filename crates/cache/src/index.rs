@@ -594,7 +594,7 @@ impl Index {
         for at in line * LINE..(line + 1) * LINE {
             let slot = Slot(self.lines.u64(chunk, at * 8));
             if slot.is_flash() && slot.hits_lately() > 0 {
-                self.lines.set_u64(chunk, at * 8, slot.with_hot(1).0);
+                self.lines.set_word(chunk, at * 8, slot.with_hot(1).0);
             }
         }
         true
