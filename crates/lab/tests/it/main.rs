@@ -8,3 +8,5 @@ mod dram_policy;
 mod report;
 // The machinery of experiments on servers.
 mod rig;
+// The simulator's tables against the papers'.
+mod ssd_tables;
