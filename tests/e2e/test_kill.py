@@ -14,7 +14,7 @@ import pytest
 from killing.load import Crowd, Wire
 from killing.model import Command, Flushes, Model, Moment, Uniques, Value, Wrong, payload
 from killing.run import run
-from killing.victims import FAULTS, Forgetful, Little, Senko
+from killing.victims import FAULTS, Forgetful, Little, Senko, comes_back
 
 CYCLES = int(os.environ.get("SENKO_KILL_CYCLES", "30"))
 SEED = int(os.environ.get("SENKO_KILL_SEED", "0")) or time.time_ns() % 10**9
@@ -23,7 +23,9 @@ ANSWER = float(os.environ.get("SENKO_KILL_ANSWER", "5"))
 
 def test_killed_under_load(senko):
     print("SENKO_KILL_SEED=%d" % SEED)
-    share = {"one thread": [], "two threads": ["-t", "2"]}
+    share = {"one thread": [], "two threads": ["-t", "2"], "posix": ["--io", "posix"]}
+    if comes_back(senko):
+        share["posix"] += ["--keep-dram"]
     for n, (name, options) in enumerate(share.items()):
         victim = Senko(senko, *options)
         try:

@@ -32,10 +32,19 @@ class Senko:
             self.command += ["--data-dir", os.path.join(self.folder, "data")]
         self.command += ["--flash", "%s:%dk" % (os.path.join(self.folder, "flash"), flash >> 10), *options]
 
+    def launch(self):
+        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, cwd=self.folder)
+
+    def false_start(self, seconds):
+        """Starts it and kills it before anybody spoke to it, perhaps before it could."""
+        self.launch()
+        time.sleep(seconds)
+        self.kill()
+
     def start(self):
         """Starts it; the seconds until the first answer."""
         began = time.monotonic()
-        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, cwd=self.folder)
+        self.launch()
         while True:
             try:
                 with socket.create_connection(self.address, timeout=10) as s:
@@ -155,6 +164,12 @@ class Little:
 
     def kill(self):
         self.life.end()
+
+    end = kill
+
+    def false_start(self, seconds):
+        self.start()
+        self.kill()
 
     def sin(self):
         """Does what its fault is."""
