@@ -147,6 +147,26 @@ impl Home {
         Some(self.block().region as usize).filter(|&region| region != 0)
     }
 
+    /// Whether shared memory has room for `bytes` bytes of new shards.
+    ///
+    /// # Errors
+    /// One sentence, when it has not: a server that ran into its end later would evict far more than it should.
+    pub fn check_room(&self, bytes: u64) -> Result<(), ServerError> {
+        if self.from == From::Memory {
+            return Ok(());
+        }
+        let free = SharedFile::free_bytes(&self.shared_memory)?;
+        if free >= bytes {
+            return Ok(());
+        }
+        Err(fail(format!(
+            "{} has {} MiB free, and with --data-dir the {} MiB of items and index lie there: make it larger, or give a smaller --memory",
+            self.shared_memory.display(),
+            free >> 20,
+            bytes >> 20
+        )))
+    }
+
     /// The server's words.
     pub fn words(&self) -> &Arc<ServerWords> {
         &self.words
