@@ -112,6 +112,11 @@ class Served:
             each()
             time.sleep(0.05)
 
+    def cpu(self):
+        with open("/proc/%d/stat" % self.server.process.pid) as stat:
+            words = stat.read().rsplit(")", 1)[1].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
     def lines(self, word):
         return [line for line in self.said.read_text().splitlines() if word in line]
 
@@ -202,6 +207,10 @@ def test_a_frozen_file_system(box, serve):
         served.works()
         served.store(20_000)
         assert len(served.lines("does not answer")) == 1, served.said.read_text()
+        before, began = served.cpu(), time.monotonic()
+        time.sleep(1)
+        spent = (served.cpu() - before) / (time.monotonic() - began)
+        assert spent < 0.5, "a worker spins: %.2f of a core while nothing happens" % spent
     finally:
         run("fsfreeze", "-u", str(place))
     served.until("flash_devices_out", 0)
