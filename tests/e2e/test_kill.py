@@ -7,6 +7,7 @@ start may take to its first answer (5, because CI's machine is slow and busy; th
 """
 
 import os
+import subprocess
 import time
 
 import pytest
@@ -43,6 +44,29 @@ def test_killed_under_load(senko):
 def tell(cycle, report):
     if cycle % 50 == 49:
         print("%d cycles, %d found" % (cycle + 1, report.found), flush=True)
+
+
+def test_every_byte_on_both_sides_of_a_kill(senko):
+    """`senko load --verify` overwrites every key, and knows after the kill which version each must have: an older one would be a fault."""
+    victim = Senko(senko, memory=64 << 20, flash=512 << 20)
+    load = [senko, "load", "-s", "%s:%d" % victim.address, "--verify", "--keys", "30000", "--value-size", "100-6000", "--vary-size", "-c", "16"]
+    try:
+        for version in range(1, 5):
+            victim.start()
+            if version > 1:
+                checked(load, "--read-back", "--generation", str(version - 1))
+            checked(load, "--load", "--generation", str(version), "--pipeline", "8")
+            checked(load, "--read-back", "--generation", str(version))
+            victim.kill()
+        victim.start()
+        checked(load, "--read-back", "--generation", "4", *(["--expect-found", "0.5"] if victim.warm else []))
+    finally:
+        victim.remove()
+
+
+def checked(command, *more):
+    done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def fill(address, keys, length):
