@@ -51,22 +51,13 @@ class Senko:
                     s.sendall(b"mn\r\n")
                     if s.recv(16) == b"MN\r\n":
                         took = time.monotonic() - began
-                        self.find_memory()
+                        self.memory |= memory_of(self.process)
                         return took
             except OSError:
                 pass
             assert self.process.poll() is None, "the server ended by itself:\n" + self.said()
             assert time.monotonic() - began < 60, "the server does not answer:\n" + self.said()
             time.sleep(0.002)
-
-    def find_memory(self):
-        try:
-            with open("/proc/%d/maps" % self.process.pid) as maps:
-                found = re.findall(r"(/\S*/senko-[0-9a-f]{16})\S*$", maps.read(), re.MULTILINE)
-        except OSError:
-            return
-        for start in set(found):
-            self.memory.update(glob.glob(start + "*"))
 
     def kill(self):
         assert self.process.poll() is None, "the server ended by itself:\n" + self.said()
@@ -115,6 +106,13 @@ class Forgetful(Senko):
                     file.write(data)
         else:
             self.kept = now
+
+
+def memory_of(process):
+    """The files in shared memory that outlive it."""
+    with open("/proc/%d/maps" % process.pid) as maps:
+        found = re.findall(r"(/\S*/senko-[0-9a-f]{16})\S*$", maps.read(), re.MULTILINE)
+    return {path for start in set(found) for path in glob.glob(start + "*")}
 
 
 def comes_back(binary):
