@@ -129,7 +129,7 @@ fn a_large_item_without_memory_to_put_it_together_in_is_a_counted_miss() {
     let mut draft = run
         .shard
         .alloc(&mut run.queue, &key, 0, 0, large.len())
-        .unwrap();
+        .expect("there is room");
     run.shard.fill(&mut draft, &large);
     run.shard.link(draft, None);
     while !matches!(run.shard.lookup(&key), Lookup::Flash(_)) {
