@@ -12,6 +12,7 @@
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -94,6 +95,22 @@ impl SharedFile {
             return Err(named(folder, &io::Error::last_os_error()));
         }
         Ok(stat.f_bavail as u64 * stat.f_frsize as u64)
+    }
+
+    /// Takes the file for this process until its memory is given up.
+    ///
+    /// # Errors
+    /// One sentence with the path, when another process has it.
+    pub fn lock(&self) -> io::Result<()> {
+        // SAFETY: the call only locks a file that is open.
+        if unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            return Ok(());
+        }
+        let text = format!(
+            "{} is in use by another server: it may have a copy of the same data directory",
+            self.path.display()
+        );
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, text))
     }
 
     /// Whole pages that the file has.
