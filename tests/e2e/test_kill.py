@@ -7,6 +7,7 @@ start may take to its first answer (5, because CI's machine is slow and busy; th
 """
 
 import os
+import subprocess
 import time
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from killing.load import Crowd, Wire
 from killing.model import Command, Flushes, Model, Moment, Uniques, Value, Wrong, payload
 from killing.run import run
-from killing.victims import FAULTS, Forgetful, Little, Senko
+from killing.victims import FAULTS, Forgetful, Little, Senko, comes_back
 
 CYCLES = int(os.environ.get("SENKO_KILL_CYCLES", "30"))
 SEED = int(os.environ.get("SENKO_KILL_SEED", "0")) or time.time_ns() % 10**9
@@ -23,7 +24,9 @@ ANSWER = float(os.environ.get("SENKO_KILL_ANSWER", "5"))
 
 def test_killed_under_load(senko):
     print("SENKO_KILL_SEED=%d" % SEED)
-    share = {"one thread": [], "two threads": ["-t", "2"]}
+    share = {"one thread": [], "two threads": ["-t", "2"], "posix": ["--io", "posix"]}
+    if comes_back(senko):
+        share["posix"] += ["--keep-dram"]
     for n, (name, options) in enumerate(share.items()):
         victim = Senko(senko, *options)
         try:
@@ -41,6 +44,29 @@ def test_killed_under_load(senko):
 def tell(cycle, report):
     if cycle % 50 == 49:
         print("%d cycles, %d found" % (cycle + 1, report.found), flush=True)
+
+
+def test_every_byte_on_both_sides_of_a_kill(senko):
+    """`senko load --verify` overwrites every key, and knows after the kill which version each must have: an older one would be a fault."""
+    victim = Senko(senko, memory=64 << 20, flash=512 << 20)
+    load = [senko, "load", "-s", "%s:%d" % victim.address, "--verify", "--keys", "30000", "--value-size", "100-6000", "--vary-size", "-c", "16"]
+    try:
+        for version in range(1, 5):
+            victim.start()
+            if version > 1:
+                checked(load, "--read-back", "--generation", str(version - 1))
+            checked(load, "--load", "--generation", str(version), "--pipeline", "8")
+            checked(load, "--read-back", "--generation", str(version))
+            victim.kill()
+        victim.start()
+        checked(load, "--read-back", "--generation", "4", *(["--expect-found", "0.5"] if victim.warm else []))
+    finally:
+        victim.remove()
+
+
+def checked(command, *more):
+    done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def fill(address, keys, length):

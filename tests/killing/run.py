@@ -35,6 +35,8 @@ def run(victim, cycles, seed, keys=3000, clients=4, longest=1.2, pause=2.5, prog
     flusher = Flusher(flushes, seed, pause)
     report = Report()
     for cycle in range(cycles):
+        if cycle and draw.random() < 0.1:
+            victim.false_start(draw.uniform(0, 0.1))
         report.starts.append(victim.start())
         if not victim.warm:
             # A server that forgets everything deals its uniques out anew.
@@ -52,6 +54,10 @@ def run(victim, cycles, seed, keys=3000, clients=4, longest=1.2, pause=2.5, prog
             crowd.end()
             check(crowd_of, victim, report)
             victim.kill()
+        elif draw.random() < 0.1:
+            # Told to stop, it answers what it has received.
+            victim.end()
+            crowd.end()
         else:
             victim.kill()
             crowd.end()

@@ -32,32 +32,32 @@ class Senko:
             self.command += ["--data-dir", os.path.join(self.folder, "data")]
         self.command += ["--flash", "%s:%dk" % (os.path.join(self.folder, "flash"), flash >> 10), *options]
 
+    def launch(self):
+        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, cwd=self.folder)
+
+    def false_start(self, seconds):
+        """Starts it and kills it before anybody spoke to it, perhaps before it could."""
+        self.launch()
+        time.sleep(seconds)
+        self.kill()
+
     def start(self):
         """Starts it; the seconds until the first answer."""
         began = time.monotonic()
-        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, cwd=self.folder)
+        self.launch()
         while True:
             try:
                 with socket.create_connection(self.address, timeout=10) as s:
                     s.sendall(b"mn\r\n")
                     if s.recv(16) == b"MN\r\n":
                         took = time.monotonic() - began
-                        self.find_memory()
+                        self.memory |= memory_of(self.process)
                         return took
             except OSError:
                 pass
             assert self.process.poll() is None, "the server ended by itself:\n" + self.said()
             assert time.monotonic() - began < 60, "the server does not answer:\n" + self.said()
             time.sleep(0.002)
-
-    def find_memory(self):
-        try:
-            with open("/proc/%d/maps" % self.process.pid) as maps:
-                found = re.findall(r"(/\S*/senko-[0-9a-f]{16})\S*$", maps.read(), re.MULTILINE)
-        except OSError:
-            return
-        for start in set(found):
-            self.memory.update(glob.glob(start + "*"))
 
     def kill(self):
         assert self.process.poll() is None, "the server ended by itself:\n" + self.said()
@@ -108,6 +108,13 @@ class Forgetful(Senko):
             self.kept = now
 
 
+def memory_of(process):
+    """The files in shared memory that outlive it."""
+    with open("/proc/%d/maps" % process.pid) as maps:
+        found = re.findall(r"(/\S*/senko-[0-9a-f]{16})\S*$", maps.read(), re.MULTILINE)
+    return {path for start in set(found) for path in glob.glob(start + "*")}
+
+
 def comes_back(binary):
     """Whether this senko keeps its flash items over a restart."""
     text = subprocess.run([binary, "serve", "--help"], capture_output=True, text=True, timeout=30).stdout
@@ -155,6 +162,12 @@ class Little:
 
     def kill(self):
         self.life.end()
+
+    end = kill
+
+    def false_start(self, seconds):
+        self.start()
+        self.kill()
 
     def sin(self):
         """Does what its fault is."""

@@ -16,6 +16,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::fault::{Fault, FaultSwitch};
 use crate::trace::Recorder;
@@ -90,9 +91,21 @@ impl FlashFile {
             // The kernel refuses an exclusive open of a device that is mounted or part of another.
             how.custom_flags(libc::O_EXCL);
         }
-        let file = how
-            .open(path)
-            .map_err(|error| open_error(path, block_device, &error))?;
+        let started = Instant::now();
+        let file = loop {
+            match how.open(path) {
+                // A server that was killed a moment ago holds it until the kernel has taken its ring apart.
+                Err(error)
+                    if block_device
+                        && error.raw_os_error() == Some(libc::EBUSY)
+                        && lock::is_left_behind(path)
+                        && started.elapsed() < lock::PATIENCE =>
+                {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                opened => break opened.map_err(|error| open_error(path, block_device, &error))?,
+            }
+        };
         let held = lock::take(&file).map_err(locked)?;
         let size = match if block_device {
             device_size(&file)

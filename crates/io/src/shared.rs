@@ -9,8 +9,11 @@
 //! between two instructions, and what it has stored is in the machine's memory, so the only thing to hold is the order of the
 //! stores: they are release stores, which a compiler does not move others behind.
 
+use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,6 +79,38 @@ impl SharedFile {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(named(path, &error)),
             _ => Ok(()),
         }
+    }
+
+    /// Bytes that files in a folder may still take.
+    ///
+    /// # Errors
+    /// One sentence with the path.
+    pub fn free_bytes(folder: &Path) -> io::Result<u64> {
+        let path = CString::new(folder.as_os_str().as_bytes())
+            .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+        // SAFETY: zeros are a valid value of this structure.
+        let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
+        // SAFETY: the call reads a string that ends with a zero and writes only `stat`.
+        if unsafe { libc::statvfs(path.as_ptr(), &raw mut stat) } != 0 {
+            return Err(named(folder, &io::Error::last_os_error()));
+        }
+        Ok(stat.f_bavail as u64 * stat.f_frsize as u64)
+    }
+
+    /// Takes the file for this process until its memory is given up.
+    ///
+    /// # Errors
+    /// One sentence with the path, when another process has it.
+    pub fn lock(&self) -> io::Result<()> {
+        // SAFETY: the call only locks a file that is open.
+        if unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            return Ok(());
+        }
+        let text = format!(
+            "{} is in use by another server: it may have a copy of the same data directory",
+            self.path.display()
+        );
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, text))
     }
 
     /// Whole pages that the file has.

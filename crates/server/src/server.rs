@@ -137,6 +137,9 @@ impl Bound {
             .map(|f| f.pages().saturating_sub(label) * PAGE_SIZE as u64)
             .collect();
         let plan = memory_plan(&settings, &sizes).map_err(ServerError)?;
+        if let Some(home) = &home {
+            home.check_room((plan.shard * settings.threads) as u64)?;
+        }
         let slices = slices(&settings, &plan, &sizes, label);
         if settings.seed == 0 {
             settings.seed = home::random();

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!      4 failed writes in a row          16 failed reads in a row, or the device is gone,
-//!                                        or nothing that it was asked for ends for a second
+//!                                        or nothing that it was asked for ends for 2 s
 //!  Up -------------------------> ReadOnly ----------> Out <------------------- Up
 //!   ^  (note_write)                 |  (note_read, watch)|
 //!   '-------- probe passed ---------'--------------------'   (probe_ended)
@@ -23,8 +23,10 @@ use senko_io::IoError;
 const WRITES_TO_REST: u32 = 4;
 /// Reads that fail in a row after which it is out of use. Bad sectors alone do not get there: an item that can't be read is forgotten.
 const READS_TO_LEAVE: u32 = 16;
-/// For so long a device may hold what it was asked for without ending any of it.
+/// For so long eviction waits for a device that moves nothing.
 pub(crate) const STALLED_MS: u64 = 1000;
+/// For so long a device may hold what it was asked for without ending any of it. SSDs pause for some hundred milliseconds, and a busy machine adds to it.
+pub(crate) const SILENT_MS: u64 = 2000;
 /// For so long it may hold one read while it ends others.
 pub(crate) const LOST_READ_MS: u64 = 10_000;
 const FIRST_WAIT_MS: u64 = 500;
@@ -144,7 +146,7 @@ impl Health {
     }
     /// Whether the device holds operations and has not ended any of late.
     pub fn stalls(&self, now_ms: u64) -> bool {
-        self.in_flight > 0 && now_ms.saturating_sub(self.moved_ms) > STALLED_MS
+        self.in_flight > 0 && now_ms.saturating_sub(self.moved_ms) > SILENT_MS
     }
 
     /// Counts how a write of items ended; true if the state changed.

@@ -9,7 +9,7 @@
 
 use senko_io::{Completion, DeviceId, PAGE_SIZE, Purpose, Queue, Tag};
 
-use super::health::{DeviceState, DeviceTrouble, LOST_READ_MS, Probe, STALLED_MS};
+use super::health::{DeviceState, DeviceTrouble, LOST_READ_MS, Probe, SILENT_MS};
 use super::read::Stage;
 use super::{TOKEN_PROBE, token};
 use crate::shard::Shard;
@@ -94,7 +94,7 @@ impl Shard {
             let age = now.saturating_sub(op.since_ms);
             let late = match op.stage {
                 Stage::Reading => age > LOST_READ_MS,
-                Stage::Waiting => frames_held && age > STALLED_MS,
+                Stage::Waiting => frames_held && age > SILENT_MS,
                 _ => false,
             };
             if late {

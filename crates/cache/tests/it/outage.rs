@@ -2,7 +2,7 @@
 //! A device that stalls or fails for a while, again and again: every fetch ends, every allocation does, nothing wrong is ever read, and nothing that
 //! was missed, deleted or overwritten meanwhile is there again when the device is.
 
-use senko_cache::{DeviceState, PolicyKind};
+use senko_cache::{DeviceState, Fetch, Fetched, Key, Lookup, PolicyKind, Want};
 
 use crate::model::{Run, config_of, seeds};
 
@@ -114,4 +114,64 @@ fn a_device_that_never_answers_again_holds_up_nobody() {
             run.waiting.len()
         );
     }
+}
+
+#[test]
+fn a_large_item_without_memory_to_put_it_together_in_is_a_counted_miss() {
+    let mut run = Run::new(
+        config_of(2 << 20, 16 << 20 >> 12, PolicyKind::Lru, 7),
+        3000,
+        1000,
+        7,
+    );
+    let key = Key::new(b"large");
+    let large = vec![b'x'; 150_000];
+    let mut draft = run
+        .shard
+        .alloc(&mut run.queue, &key, 0, 0, large.len())
+        .expect("there is room");
+    run.shard.fill(&mut draft, &large);
+    run.shard.link(draft, None);
+    while !matches!(run.shard.lookup(&key), Lookup::Flash(_)) {
+        run.step();
+    }
+    run.drain();
+    // Answers are being sent from all that is in DRAM.
+    let mut items = Vec::new();
+    let mut cursor = Some(0);
+    while let Some(from) = cursor {
+        cursor = run.shard.scan(from, 16, |item| items.push(item));
+    }
+    let pins: Vec<u64> = items.iter().map(|&item| run.shard.pin(item)).collect();
+    // And values that are still coming in take the rest.
+    let mut drafts = Vec::new();
+    let other = Key::new(b"other");
+    while let Ok(draft) = run.shard.alloc(&mut run.queue, &other, 0, 0, 50_000) {
+        drafts.push(draft);
+    }
+    let fetch = |run: &mut Run| {
+        let Lookup::Flash(at) = run.shard.lookup(&key) else {
+            panic!("it is on flash");
+        };
+        match run.shard.fetch(&mut run.queue, &key, at, Want::Answer, 1) {
+            Fetch::Now(fetched) => fetched,
+            Fetch::Queued => loop {
+                let completion = run.queue.complete_one().expect("a read is under way");
+                run.shard.on_disk(&mut run.queue, completion);
+                if let Some(done) = run.shard.next_done(&mut run.queue) {
+                    return done.fetched;
+                }
+            },
+        }
+    };
+    assert!(matches!(fetch(&mut run), Fetched::Absent));
+    assert_eq!(run.shard.stats().flash_misses_memory, 1);
+    drafts.into_iter().for_each(|draft| run.shard.abort(draft));
+    pins.into_iter().for_each(|pin| run.shard.unpin(pin));
+    let Fetched::Resident(item) = fetch(&mut run) else {
+        panic!("it is still there");
+    };
+    let mut value = Vec::new();
+    run.shard.copy_value(item, &mut value);
+    assert_eq!(value, large);
 }

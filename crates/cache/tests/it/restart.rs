@@ -15,7 +15,7 @@ use senko_cache::{
     Comeback, Fetch, Fetched, Key, Lookup, Origin, PolicyKind, Recovered, Shard, ShardConfig,
     SharedFiles, Want,
 };
-use senko_io::{SharedFile, observe_stores};
+use senko_io::{PAGE_SIZE, SharedFile, observe_stores};
 
 use crate::model::{Entry, FRAMES, Run, config_of, key_of, parse, seeds};
 use crate::queue::MemoryQueue;
@@ -472,5 +472,47 @@ fn damaged_memory_is_empty_or_misses() {
             r.begin(shard, device);
             r.read_all(&model);
         }
+    }
+}
+
+/// The device loses what it had acknowledged, as after a power failure with a cache that lies: parts of it hold what they held at an earlier stop, or
+/// nothing. Whichever way the shard comes back, that is a miss.
+#[test]
+fn lost_and_returned_regions_are_misses() {
+    for seed in seeds(6_600_000, 3) {
+        let config = config_of(2 << 20, 6 << 20 >> 12, policy(seed), seed);
+        let mut r = Restarts::new(config, 1500, 40_000, seed);
+        let mut past = vec![r.run.queue.after_kill(0)];
+        for round in 0..30 {
+            r.steps(4000);
+            let model = r.run.model.clone();
+            if round % 2 == 0 {
+                r.restart(round % 4 == 0, |_, _| {});
+            } else {
+                let device = r.run.queue.after_kill(round);
+                let (shard, _) = r.home.open(Origin::Kept, r.run.now_ms);
+                r.begin(shard, device);
+            }
+            let mut device = r.run.queue.after_kill(0);
+            past.push(device.clone());
+            let pages = (device.len() / PAGE_SIZE) as u64;
+            for _ in 0..1 + r.run.rng.below(12) {
+                let first = r.run.rng.below(pages);
+                let run = (1 + r.run.rng.below(80)).min(pages - first);
+                let (at, end) = (
+                    first as usize * PAGE_SIZE,
+                    (first + run) as usize * PAGE_SIZE,
+                );
+                let then = &past[r.run.rng.below(past.len() as u64) as usize];
+                device[at..end].copy_from_slice(&then[at..end]);
+            }
+            let seed = r.run.rng.next();
+            r.run.queue = MemoryQueue::with_device(device, &FRAMES, seed);
+            r.read_all(&model);
+            if past.len() > 6 {
+                past.remove(1);
+            }
+        }
+        assert!(r.kept > 100 && r.lost > 0, "seed {seed}");
     }
 }

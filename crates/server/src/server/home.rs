@@ -147,6 +147,26 @@ impl Home {
         Some(self.block().region as usize).filter(|&region| region != 0)
     }
 
+    /// Whether shared memory has room for `bytes` bytes of new shards.
+    ///
+    /// # Errors
+    /// One sentence, when it has not: a server that ran into its end later would evict far more than it should.
+    pub fn check_room(&self, bytes: u64) -> Result<(), ServerError> {
+        if self.from == From::Memory {
+            return Ok(());
+        }
+        let free = SharedFile::free_bytes(&self.shared_memory)?;
+        if free >= bytes {
+            return Ok(());
+        }
+        Err(fail(format!(
+            "{} has {} MiB free, and with --data-dir the {} MiB of items and index lie there: make it larger, or give a smaller --memory",
+            self.shared_memory.display(),
+            free >> 20,
+            bytes >> 20
+        )))
+    }
+
     /// The server's words.
     pub fn words(&self) -> &Arc<ServerWords> {
         &self.words
@@ -385,18 +405,24 @@ fn begin_anew(
 
 fn new_words(memory: &Path, id: u64) -> Result<ServerWords, ServerError> {
     let file = SharedFile::create(&server_memory(memory, id))?;
+    file.lock()?;
     Ok(ServerWords::new(file, id)?)
 }
 
 /// Which of files and shared memory is valid (W6).
 fn origin(memory: &Path, block: &Superblock) -> Result<(From, ServerWords), ServerError> {
+    // A copy of the directory has the same number: whose server runs has the memory.
+    let there = SharedFile::open(&server_memory(memory, block.id))?;
+    if let Some(file) = &there {
+        file.lock()?;
+    }
     if block.clean != 0 {
         remove_memory(memory, block.id, block.shards);
         let words = new_words(memory, block.id)?;
         words.set_flush_due(block.flush_due as u32);
         return Ok((From::Files(block.clean), words));
     }
-    let kept = match SharedFile::open(&server_memory(memory, block.id))? {
+    let kept = match there {
         Some(file) => ServerWords::kept(file, block.id)?,
         None => None,
     };

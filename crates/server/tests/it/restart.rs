@@ -172,6 +172,7 @@ fn start_copy(place: &Place, number: usize, memory: bool) -> RunningServer {
         }],
         data_dir: Some(to.join("data")),
         shared_memory: to.clone(),
+        keep_dram: place.settings().keep_dram,
         clock: Some(std::sync::Arc::clone(&place.clock)),
         ..Settings::default()
     })
@@ -286,4 +287,20 @@ fn lost_memory_is_an_empty_cache() {
     assert!(!present(&mut client, (0..KEYS).step_by(7), 2).is_empty());
     copy.shutdown();
     copy.join().unwrap();
+}
+
+/// A copy of a data directory has its number, and so the names of its memory.
+#[test]
+fn a_copy_of_a_directory_in_use_is_refused() {
+    let place = begin(1, |_| {});
+    let to = place.folder.join("copy");
+    std::fs::create_dir_all(to.join("data")).unwrap();
+    std::fs::copy(place.folder.join("warm-flash"), to.join("flash")).unwrap();
+    let data = place.folder.join("data").join("super.senko");
+    std::fs::copy(data, to.join("data").join("super.senko")).unwrap();
+    let mut settings = place.settings().clone();
+    settings.data_dir = Some(to.join("data"));
+    settings.flash[0].path = to.join("flash");
+    let error = Server::start(settings).unwrap_err().to_string();
+    assert!(error.contains("in use by another server"), "{error}");
 }
