@@ -29,6 +29,8 @@ pub(crate) const LOOSE: u8 = 2;
 pub(crate) const CHAINED: u8 = 3;
 
 const UNIT: usize = 16;
+/// Bytes of items from which on large pages are asked for.
+const LARGE_PAGES_FROM: usize = 256 << 20;
 /// Largest chunk; larger items are chains of these.
 pub(crate) const MAX_CHUNK: usize = 16 << 10;
 /// Class of a free page.
@@ -111,7 +113,12 @@ impl Arena {
     /// An arena for items.
     pub fn for_items(bytes: usize) -> Arena {
         let page_bytes = (bytes / 2048).next_power_of_two().clamp(64 << 10, 1 << 20);
-        Arena::new(bytes, page_bytes, &item_sizes())
+        let mut arena = Arena::new(bytes, page_bytes, &item_sizes());
+        // Below this, a large page more than is needed would be a part of the memory that one notices.
+        if bytes >= LARGE_PAGES_FROM {
+            arena.mem.prefer_large();
+        }
+        arena
     }
 
     /// An arena for segments of the index; a class a step of [`SEGMENT_LINES`], as far as they fit a page.
@@ -236,6 +243,9 @@ impl Arena {
         if self.over_limit() {
             let pages = self.page_bytes / PAGE_SIZE;
             self.mem.release(page * pages, pages);
+            if !self.eager {
+                self.mem.prefer_small(page * pages, pages);
+            }
         }
         self.pages[page].class = NO_CLASS;
         self.free_pages.push(page as u32);
