@@ -30,6 +30,8 @@ pub(crate) const CHAINED: u8 = 3;
 
 /// Handles count in these.
 pub(crate) const UNIT: usize = 16;
+/// Bytes of items from which on large pages are asked for.
+const LARGE_PAGES_FROM: usize = 256 << 20;
 /// Largest chunk; larger items are chains of these.
 pub(crate) const MAX_CHUNK: usize = 16 << 10;
 /// Class of a free page.
@@ -117,7 +119,12 @@ impl Arena {
     /// An arena for items.
     pub fn for_items(mem: AlignedBuf) -> Arena {
         let bytes = mem.pages() * PAGE_SIZE;
-        Arena::new(mem, Arena::item_page_bytes(bytes), &item_sizes())
+        let mut arena = Arena::new(mem, Arena::item_page_bytes(bytes), &item_sizes());
+        // Below this, a large page more than is needed would be a part of the memory that one notices.
+        if bytes >= LARGE_PAGES_FROM {
+            arena.mem.prefer_large();
+        }
+        arena
     }
 
     /// Bytes of a page of an arena for `bytes` bytes of items.
@@ -271,6 +278,9 @@ impl Arena {
         if self.over_limit() {
             let pages = self.page_bytes / PAGE_SIZE;
             self.mem.release(page * pages, pages);
+            if !self.eager {
+                self.mem.prefer_small(page * pages, pages);
+            }
         }
         self.pages[page].class = NO_CLASS;
         self.free_pages.push(page as u32);

@@ -769,6 +769,37 @@ mod tests {
     }
 
     #[test]
+    fn a_hit_is_lately_until_the_line_is_cooled() {
+        let mut index = Index::new(1000, 1 << 20).expect("room");
+        let cold = index.flash_slot(7, (1, 0), 1, 0, 0);
+        let hit = [cold, cold.hit(), cold.hit().hit(), cold.hit().hit().hit()];
+        assert_eq!(hit.map(Slot::hits_lately), [0, 1, 2, 2]);
+        for slot in hit {
+            index.insert(7, slot).expect("room");
+            let dram = index.dram_slot(7, 5);
+            index.insert(7, dram).expect("room");
+            let segment = index.segment_of(7);
+            let lines = (0..).take_while(|&line| index.cool(segment, line)).count();
+            assert!(lines > 0 && !index.cool(segment, lines));
+            let (pos, cooled) = index.find_same(7, slot).expect("it was entered");
+            assert_eq!(cooled.hits_lately(), 0);
+            assert_eq!(
+                cooled.hot() > 0,
+                slot.hot() > 0,
+                "that it was hit stays known"
+            );
+            assert_eq!(
+                cooled.hit().hits_lately(),
+                1,
+                "and the next hit counts from one"
+            );
+            index.remove(pos);
+            let (pos, _) = index.find_same(7, dram).expect("it was left alone");
+            index.remove(pos);
+        }
+    }
+
+    #[test]
     fn coarse_expiry_never_errs_towards_gone() {
         let index = make(1000, 1 << 20);
         let base = 1_700_000_000_u32;

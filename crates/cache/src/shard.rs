@@ -204,7 +204,7 @@ pub struct ShardConfig {
     pub policy: PolicyKind,
     /// Admission to flash.
     pub admission: Admission,
-    /// Hits on flash (1 to 3) that promote an item to DRAM.
+    /// Hits on flash lately (1 to 3; `cool.rs`) that promote an item to DRAM.
     pub promote_after: u8,
     /// Reinsert items that were hit when their region is reclaimed.
     pub reinsert: bool,
@@ -237,8 +237,8 @@ pub struct Shard {
     pub(crate) reserved: usize,
     pub(crate) config: ShardConfig,
     pub(crate) now_ms: u64,
-    pub(crate) hand: Hand,
     pub(crate) now: u32,
+    pub(crate) hand: Hand,
     pub(crate) cas: u64,
     /// Counts `flush_all`; items of another epoch are gone.
     pub(crate) epoch: u16,

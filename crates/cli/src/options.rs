@@ -111,7 +111,7 @@ pub struct ServeOptions {
     /// Most bytes written to flash: 20m/s, 100g/day
     #[arg(long, value_name = "RATE", help_heading = "Flash")]
     pub flash_write_budget: Option<WriteBudget>,
-    /// Hits on flash that bring an item back to DRAM, 1 to 3 (default 2)
+    /// Hits on flash, not long after each other, that bring an item back to DRAM, 1 to 3 (default 2)
     #[arg(long, value_name = "HITS", value_parser = clap::value_parser!(u8).range(1..=3), help_heading = "Flash")]
     pub promote_after: Option<u8>,
     /// Do not write items that were hit again when their region is reclaimed

@@ -152,7 +152,11 @@ pub fn connect_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
         let stream = std::net::TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(OwnedFd::from(stream))
+        let stream = OwnedFd::from(stream);
+        if address.ip().is_loopback() {
+            drop_congestion_control(&stream);
+        }
+        Ok(stream)
     };
     connect().map_err(|error| named(error, format_args!("cannot connect to {address}")))
 }

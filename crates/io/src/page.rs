@@ -22,6 +22,9 @@ pub const PAGE_SIZE: usize = 4096;
 /// Most bytes that the kernel takes as one registered buffer.
 pub(crate) const REGISTER_SPAN: usize = 1 << 30;
 
+/// Bytes of a large page, where the system has them.
+const LARGE_PAGE: usize = 2 << 20;
+
 /// Ends a free list.
 const NONE: u32 = u32::MAX;
 
@@ -169,6 +172,29 @@ impl AlignedBuf {
         // SAFETY: the word lies within the mapping, is aligned, and `&mut self` makes the access unique.
         let place = unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) };
         place.store(word.to_le(), Ordering::Release);
+    }
+
+    /// Asks the system to back this memory with large pages: what is read all over then costs fewer look-ups of addresses. A hint, for memory
+    /// of which all will be in use.
+    pub fn prefer_large(&mut self) {
+        self.advise(0, self.bytes, libc::MADV_HUGEPAGE);
+    }
+
+    /// Takes that back for pages `first..first + count` and what shares a large page with them, so that the system does not make a large
+    /// page again of what was [released](AlignedBuf::release) in part.
+    pub fn prefer_small(&mut self, first: usize, count: usize) {
+        let start = self.start.as_ptr() as usize;
+        let from = (start + first * PAGE_SIZE) & !(LARGE_PAGE - 1);
+        let to = (start + (first + count) * PAGE_SIZE).next_multiple_of(LARGE_PAGE);
+        let from = from.max(start) - start;
+        let to = to.min(start + self.bytes) - start;
+        self.advise(from, to - from, libc::MADV_NOHUGEPAGE);
+    }
+
+    fn advise(&mut self, from: usize, bytes: usize, advice: libc::c_int) {
+        assert!(from + bytes <= self.bytes, "the range is the buffer's own");
+        // SAFETY: the range lies within this mapping, and neither piece of advice changes what it holds.
+        unsafe { libc::madvise(self.start.as_ptr().add(from).cast(), bytes, advice) };
     }
 
     /// Where the memory starts.

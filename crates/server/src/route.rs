@@ -310,6 +310,29 @@ mod tests {
     }
 
     #[test]
+    fn buffers_go_around() {
+        let mut outbox = Outbox::new(0, Arc::new(Mesh::new(2, 100)));
+        assert!(outbox.empty().is_none());
+        outbox.keep(Vec::new());
+        outbox.keep(vec![0; SPARE_BYTES + 1]);
+        assert!(
+            outbox.empty().is_none(),
+            "what has no memory or too much is not kept"
+        );
+        for _ in 0..2 * SPARE {
+            outbox.keep(b"old".to_vec());
+        }
+        outbox.forward(1, 7, b"new");
+        let kept = std::iter::from_fn(|| outbox.empty()).collect::<Vec<_>>();
+        assert_eq!(kept.len(), SPARE - 1);
+        assert!(kept.iter().all(|buffer| buffer.is_empty()));
+        outbox.flush();
+        let mut inbox = Vec::new();
+        outbox.mesh().take(1, &mut inbox);
+        assert!(matches!(&inbox[..], [Message::Commands { bytes, .. }] if bytes == b"new"));
+    }
+
+    #[test]
     fn a_backlog_congests_until_it_was_run() {
         let mesh = Arc::new(Mesh::new(2, 10));
         let mut outbox = Outbox::new(0, Arc::clone(&mesh));
