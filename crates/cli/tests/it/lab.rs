@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `senko lab` from outside, and the machinery of its experiments against a real server: small and without a word about speed.
 
-use std::time::Duration;
-
 use senko_lab::Options;
 use senko_lab::rig::cleanup::is_alive;
 use senko_lab::rig::wire::Client;
