@@ -173,8 +173,9 @@ impl Run<'_> {
         self.outcome
             .setting(format!("command_{}", server.name), server.command.clone());
         match rate {
-            None => traffic::fill_fast(self.bench, &server, items),
-            rate => traffic::fill(self.bench, &server, items, rate),
+            None => traffic::fill_fast(self.bench, &server, items).map(drop),
+            rate => traffic::fill(self.bench, &server, items, rate)
+                .and_then(|_| traffic::mend(self.bench, &server, items)),
         }
         .map_err(|error| format!("{error:#}"))?;
         Ok(server)

@@ -233,8 +233,7 @@ impl Replay {
             }
         }
         self.counts.requests = requests.objects.len() as u64;
-        self.counts.flash_hits =
-            self.shard.stats().flash_hits + self.shard.stats().flash_buffer_hits;
+        self.counts.flash_hits = self.shard.stats().flash_hits;
         self.counts.written = self.queue.written;
         Ok(self.counts)
     }
