@@ -770,7 +770,7 @@ mod tests {
 
     #[test]
     fn a_hit_is_lately_until_the_line_is_cooled() {
-        let mut index = Index::new(1000, 1 << 20).expect("room");
+        let mut index = make(1000, 1 << 20);
         let cold = index.flash_slot(7, (1, 0), 1, 0, 0);
         let hit = [cold, cold.hit(), cold.hit().hit(), cold.hit().hit().hit()];
         assert_eq!(hit.map(Slot::hits_lately), [0, 1, 2, 2]);
