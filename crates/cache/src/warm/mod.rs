@@ -522,3 +522,92 @@ impl Shard {
         self.closed && self.logs.iter().all(Log::is_written)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::sync::{Arc, Mutex};
+
+    use senko_io::{SharedFile, observe_stores};
+
+    use super::*;
+
+    fn folder() -> PathBuf {
+        let path = std::env::temp_dir().join(format!("senko-index-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        path
+    }
+
+    const BELONGS: Belongs = Belongs {
+        id: 1,
+        shard: 0,
+        logs: 0,
+        regions: 0,
+        region_pages: 0,
+    };
+
+    /// What a process would find in copies of the two files: how many slots, once mended.
+    fn found(folder: &Path, copy: &str) -> u64 {
+        let open = |part: &str| {
+            let path = folder.join(format!("{copy}{part}"));
+            SharedFile::open(&path).expect("readable").expect("there")
+        };
+        let words = Arc::new(open("state").words(1).expect("mapped"));
+        let (state, _, shape) = State::kept(words, &BELONGS, 1 << 14).expect("live");
+        let memory = open("index").map(0).expect("mapped");
+        let mut index = Index::kept(shape, memory, state).expect("an index");
+        mend_all(&mut index, |_| {}).flash_items
+    }
+
+    /// A kill at any store while the index grows, whole waves of it, loses no slot (W2): only those that were not yet promised may be missing.
+    #[test]
+    fn growth_loses_nothing_at_any_instant() {
+        let folder = folder();
+        let shape = Shape::plan(1 << 14, 1 << 20);
+        let make = |part: &str| SharedFile::create(&folder.join(part)).expect("made");
+        let words = make("state").words(BELONGS.words(&shape)).expect("mapped");
+        let state = State::new(Arc::new(words), &BELONGS, 1, &shape);
+        let pages = Arena::segment_memory(1 << 20, shape.page_bytes);
+        let memory = make("index").map(pages).expect("mapped");
+        let mut index = Index::new(shape, memory, Some(state.clone())).expect("room");
+        state.set_live();
+        // Stores so far, copies taken, and whether stores are those of the index that is looked at.
+        let taken = Arc::new(Mutex::new((0_u64, 0_u64, true)));
+        let (counter, from) = (Arc::clone(&taken), folder.clone());
+        let observing = observe_stores(Some(Box::new(move || {
+            let mut now = counter.lock().expect("one thread");
+            now.0 += u64::from(now.2);
+            if now.2 && now.0.is_multiple_of(997) {
+                now.1 += 1;
+                for part in ["state", "index"] {
+                    std::fs::copy(from.join(part), from.join(format!("{}-{part}", now.1)))
+                        .expect("a copy");
+                }
+            }
+        })));
+        let (mut seen, mut x) = (0, 1_u64);
+        for n in 0..12_000_u64 {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let hash = (x ^ x >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            while let Some(segment) = index.wants_growth(hash) {
+                assert!(index.grow(segment));
+            }
+            let slot = index.dram_slot(hash, n as u32 + 1);
+            index.insert(hash, slot).expect("room");
+            let copies = taken.lock().expect("one thread").1;
+            while seen < copies {
+                seen += 1;
+                taken.lock().expect("one thread").2 = false;
+                let slots = found(&folder, &format!("{seen}-"));
+                assert!(slots >= n && slots <= n + 1, "{slots} of {n}");
+                for part in ["state", "index"] {
+                    let _ = std::fs::remove_file(folder.join(format!("{seen}-{part}")));
+                }
+                taken.lock().expect("one thread").2 = true;
+            }
+        }
+        observe_stores(None);
+        assert!(!observing || seen > 20, "{seen} instants");
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+}
