@@ -14,6 +14,7 @@ mod machine; // memory, free space and cores, for the defaults
 mod options; // the options of `senko serve`, from the command line and TOML
 mod process; // limits, user, signals, the background, the pid file
 mod serve; // starts a server and waits for its end
+mod ssd; // the simulator of drives
 mod units; // sizes, rates and words that options and the TOML file share
 
 use std::process::ExitCode;
@@ -48,6 +49,8 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Loads and checks a memcached server, ours or any
     Load(Box<load::LoadArgs>),
+    /// Simulates solid-state drives: what a workload does to the flash
+    Ssd(Box<ssd::SsdArgs>),
     /// Runs the experiments behind the papers' tables and figures
     Lab(lab::LabArgs),
     /// Prints the version
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Serve(args) => serve::main(*args),
         Command::Load(args) => load::main(*args),
+        Command::Ssd(args) => ssd::main(*args),
         Command::Lab(args) => lab::main(args),
         Command::Version => {
             println!("senko {VERSION}");

@@ -73,9 +73,9 @@ pub fn fuzz(workspace: &Workspace, args: &[String]) -> Result<bool> {
     Ok(failed.is_empty())
 }
 
-/// The names of the targets: the files of `fuzz/fuzz_targets`.
+/// The names of the targets: the files of `fuzz/targets`.
 fn targets(folder: &Path) -> Result<Vec<String>> {
-    let folder = folder.join("fuzz_targets");
+    let folder = folder.join("targets");
     let mut names = Vec::new();
     for entry in
         std::fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?
@@ -98,4 +98,25 @@ pub fn bench(workspace: &Workspace, args: &[String]) -> Result<bool> {
         command.arg("--").arg(name);
     }
     Ok(run::show(&mut command)?.ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The list was empty for a while: it looked into the folder that cargo-fuzz makes by itself, where there is none.
+    #[test]
+    fn every_program_of_the_fuzz_workspace_is_a_target() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        let names = targets(&folder).unwrap();
+        assert_eq!(
+            manifest.matches("[[bin]]").count(),
+            names.len(),
+            "{names:?}"
+        );
+        for name in names {
+            assert!(manifest.contains(&format!("name = \"{name}\"")), "{name}");
+        }
+    }
 }

@@ -6,3 +6,5 @@
 mod dram_policy;
 // Result lines, tables, provenance.
 mod report;
+// The simulator's tables against the papers'.
+mod ssd_tables;

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::complain;
 
 /// What each crate may use of the workspace. What only its tests use stands after it.
-const ALLOWED: [(&str, &[&str], &[&str]); 7] = [
+const ALLOWED: [(&str, &[&str], &[&str]); 8] = [
     ("senko_io", &[], &["senko_workload"]),
     ("senko_workload", &[], &[]),
     ("senko_cache", &["senko_io"], &["senko_workload"]),
@@ -16,9 +16,16 @@ const ALLOWED: [(&str, &[&str], &[&str]); 7] = [
         &["senko_io", "senko_cache", "senko_workload"],
         &[],
     ),
+    ("senko_ssd", &["senko_io", "senko_workload"], &[]),
     (
         "senko_lab",
-        &["senko_io", "senko_workload", "senko_cache", "senko_server"],
+        &[
+            "senko_io",
+            "senko_workload",
+            "senko_cache",
+            "senko_server",
+            "senko_ssd",
+        ],
         &[],
     ),
     (
@@ -28,6 +35,7 @@ const ALLOWED: [(&str, &[&str], &[&str]); 7] = [
             "senko_workload",
             "senko_cache",
             "senko_server",
+            "senko_ssd",
             "senko_lab",
         ],
         &[],

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `senko ssd`: the simulator's command line. Arguments in, a run of `senko_ssd`, tables, JSON, CSV and pictures out.
+
+mod compare; // a matrix of layers, buffers and workloads, on all cores
+mod print; // results for people and for machines
+mod run; // one workload on one drive, and its life
+mod trace; // what a trace is, its conversion, its picture
+mod transfer; // the direct transfer engine
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use senko_ssd::device::Parts;
+use senko_ssd::profile::Profile;
+use senko_ssd::source::Workload;
+use senko_ssd::spec::Spec;
+use senko_ssd::trace::{Fold, TraceSpec};
+
+use crate::units::parse_size;
+
+/// Arguments of `senko ssd`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "A workload is a trace's file (any of the formats that `senko ssd parts` lists, compressed or not), or a generator:\n  \
+    uniform, zipf, seq or hotcold with options, phases apart by /, as in zipf:theta=0.9,count=1e6/seq:count=1e5,size=64k\n\n\
+    Examples:\n  \
+    senko ssd run Financial1.spc --fold modulo --profile paper-1gb --buffer lru\n  \
+    senko ssd compare Financial1.spc uniform:count=200k --fold modulo --ftl bast --ftl fast --buffer none --buffer bplru --buffer adaptive\n  \
+    senko ssd lifetime zipf:writes=0.5,rate=2000,count=2e6 --profile tlc-256gb --precondition 90\n  \
+    senko ssd trace plot Financial1.spc -o requests.svg\n  \
+    senko ssd transfer --drives 4"
+)]
+pub struct SsdArgs {
+    #[command(subcommand)]
+    command: SsdCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum SsdCommand {
+    /// Runs a workload on a simulated drive
+    Run(Box<run::RunArgs>),
+    /// Runs every combination of translation layers, write buffers and workloads
+    Compare(Box<compare::CompareArgs>),
+    /// Says how long a drive lives under a workload
+    Lifetime(Box<run::LifetimeArgs>),
+    /// Describes, converts, plots and makes traces
+    Trace(trace::TraceArgs),
+    /// The direct transfer engine as a queueing model: answers a second and response times
+    Transfer(transfer::TransferArgs),
+    /// Lists profiles, translation layers, write buffers and trace formats with their options
+    Parts {
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Runs `senko ssd`.
+pub fn main(args: SsdArgs) -> Result<()> {
+    match args.command {
+        SsdCommand::Run(args) => run::run(&args),
+        SsdCommand::Compare(args) => compare::main(&args),
+        SsdCommand::Lifetime(args) => run::lifetime(&args),
+        SsdCommand::Trace(args) => trace::main(args),
+        SsdCommand::Transfer(args) => transfer::main(&args),
+        SsdCommand::Parts { json } => print::parts(json),
+    }
+}
+
+/// What a workload is read as, shared by all commands that take one.
+#[derive(Args, Clone, Debug)]
+struct WorkloadArgs {
+    /// Format of the trace, where its content does not say it: a name with options, such as columns:unit=ms,write=0
+    #[arg(long, value_name = "FORMAT", default_value = "auto")]
+    format: String,
+    /// Into the drive's capacity: modulo, compact, or as `senko ssd parts` says; without it a request beyond the end is an error
+    #[arg(long, value_name = "FOLD")]
+    fold: Option<String>,
+    /// Takes only the first N requests
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Repeats the workload so often
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    rounds: u32,
+}
+
+impl WorkloadArgs {
+    fn open(&self, name: &str) -> Result<Workload> {
+        let spec: TraceSpec = self.format.parse()?;
+        let mut workload = Workload::named(name, &spec)?;
+        if let Some(fold) = &self.fold {
+            workload.fold = fold.parse::<Fold>()?;
+        }
+        if self.rounds == 0 {
+            bail!("a workload that is repeated 0 times does nothing");
+        }
+        workload.rounds = self.rounds;
+        workload.limit = self.limit;
+        Ok(workload)
+    }
+}
+
+/// What a drive is, shared by all commands that simulate one.
+#[derive(Args, Clone, Debug)]
+struct DriveArgs {
+    /// A profile's name, or the path of a TOML file
+    #[arg(long, value_name = "PROFILE", default_value = "paper-1gb")]
+    profile: String,
+    /// Bytes of the write buffer, in place of the profile's, such as 2m
+    #[arg(long, value_name = "SIZE")]
+    buffer_size: Option<String>,
+    /// Drives in RAID 0
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    drives: u32,
+    /// Bytes of a stripe on one drive
+    #[arg(long, value_name = "SIZE", default_value = "64k")]
+    stripe: String,
+    /// Fills this share of the drive, in percent, in order, before the workload begins
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
+    precondition: f64,
+    /// Keeps so many requests under way, whatever the times of the workload
+    #[arg(long, value_name = "DEPTH")]
+    closed: Option<u32>,
+    /// Lets time run faster: 2 halves the distances between requests
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    speed: f64,
+    /// Counts only, with no times: much faster
+    #[arg(long)]
+    wa: bool,
+    /// Checks that every read returns the latest version, at some memory
+    #[arg(long)]
+    check: bool,
+    /// Seed of everything random in the drive
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl DriveArgs {
+    fn profile(&self) -> Result<Profile> {
+        let mut profile = Profile::find(&self.profile)?;
+        if let Some(size) = &self.buffer_size {
+            profile.buffer_bytes = size_of("--buffer-size", size)?;
+        }
+        Ok(profile)
+    }
+
+    fn parts(&self, ftl: Option<&str>, buffer: Option<&str>) -> Result<Parts> {
+        let spec = |text: Option<&str>| text.map(str::parse::<Spec>).transpose();
+        Ok(Parts {
+            ftl: spec(ftl)?,
+            buffer: spec(buffer)?,
+            buffer_pages: None,
+            untimed: self.wa,
+            check: self.check,
+            seed: self.seed,
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        if !(0.0..=100.0).contains(&self.precondition) {
+            bail!(
+                "--precondition is {}, and must be 0 to 100",
+                self.precondition
+            );
+        }
+        if !self.speed.is_finite() || self.speed <= 0.0 {
+            bail!("--speed is {}, and must be more than 0", self.speed);
+        }
+        if self.closed == Some(0) {
+            bail!("--closed 0 never sends a request");
+        }
+        Ok(())
+    }
+}
+
+fn size_of(option: &str, text: &str) -> Result<u64> {
+    parse_size(text, 1).map_err(|error| anyhow::anyhow!("{option}: {error}"))
+}
+
+/// Writes a file that a user asked for.
+fn write_file(path: &PathBuf, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}

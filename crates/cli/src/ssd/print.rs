@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A run's results for people, and as JSON and CSV.
+
+use std::fmt::Write as _;
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use senko_ssd::lifetime::Lifetime;
+use senko_ssd::nand::Cause;
+use senko_ssd::profile::{BUILT_IN, Profile};
+use senko_ssd::report::{Report, ResponseTimes};
+use senko_ssd::{buffer, ftl, trace};
+use serde_json::{Value, json};
+
+/// A share in percent, or a dash.
+pub fn percent(share: Option<f64>) -> String {
+    share.map_or("-".to_owned(), |share| format!("{:.2} %", share * 100.0))
+}
+
+/// A number with two places, or a dash.
+pub fn two(number: Option<f64>) -> String {
+    number.map_or("-".to_owned(), |number| format!("{number:.2}"))
+}
+
+/// A number of bytes with a decimal unit.
+pub fn bytes(count: f64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
+    let mut value = count;
+    let mut unit = 0;
+    while value >= 1000.0 && unit + 1 < units.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    if unit == 0 {
+        format!("{value:.0} B")
+    } else {
+        format!("{value:.2} {}", units[unit])
+    }
+}
+
+/// What follows from a report's counts.
+pub fn derived(report: &Report) -> Value {
+    json!({
+        "write_amplification": report.write_amplification(),
+        "flash_write_amplification": report.flash_write_amplification(),
+        "write_hit_ratio": report.write_hit_ratio(),
+        "read_hit_ratio": report.read_hit_ratio(),
+        "erases": report.flash.all_erases(),
+        "host_bytes_written": report.pages.host_writes * report.page_bytes,
+        "flash_bytes_programmed": report.flash.all_programs() * report.page_bytes,
+        "mapping_bytes": report.mapping.bits.div_ceil(8),
+    })
+}
+
+/// The report for people.
+pub fn report(profile: &Profile, report: &Report, life: Option<&Lifetime>) -> String {
+    let mut text = String::new();
+    let drives = if report.drives == 1 {
+        String::new()
+    } else {
+        format!("{} x ", report.drives)
+    };
+    let _ = writeln!(
+        text,
+        "{drives}{}, layer {}, buffer {}",
+        profile.name, report.ftl, report.buffer
+    );
+    if report.all.count > 0 && report.seconds > 0.0 {
+        let _ = writeln!(
+            text,
+            "\nresponse times (us)   requests       mean        p50        p99      p99.9    longest"
+        );
+        let kinds = [
+            ("reads", &report.reads),
+            ("writes", &report.writes),
+            ("others", &report.others),
+            ("all", &report.all),
+        ];
+        for (name, times) in kinds.iter().filter(|kind| kind.1.count > 0) {
+            let _ = writeln!(text, "{}", responses(name, times));
+        }
+        let _ = writeln!(text, "virtual time {:.3} s", report.seconds);
+    }
+    let pages = &report.pages;
+    let size = |count: u64| bytes((count * report.page_bytes) as f64);
+    let _ = writeln!(
+        text,
+        "\nhost        {} pages written ({}), {} read; buffer hits: {} of writes, {} of reads",
+        pages.host_writes,
+        size(pages.host_writes),
+        pages.host_reads,
+        percent(report.write_hit_ratio()),
+        percent(report.read_hit_ratio()),
+    );
+    let _ = writeln!(
+        text,
+        "buffer      {} pages left it, {} more to make blocks whole; {} of tables",
+        pages.evicted,
+        pages.padded,
+        bytes(report.buffer_table_bytes as f64)
+    );
+    let flash = &report.flash;
+    let _ = writeln!(
+        text,
+        "flash       {} pages programmed ({}), {} read, {} blocks erased, {} copy-backs",
+        flash.all_programs(),
+        size(flash.all_programs()),
+        flash.all_reads(),
+        flash.all_erases(),
+        flash.copy_backs
+    );
+    for (at, cause) in Cause::ALL.iter().enumerate() {
+        let (reads, programs, erases) = (flash.reads[at], flash.programs[at], flash.erases[at]);
+        if reads + programs + erases > 0 {
+            let _ = writeln!(
+                text,
+                "  {:<9} {programs} programmed, {reads} read, {erases} erased",
+                cause.name()
+            );
+        }
+    }
+    let _ = writeln!(
+        text,
+        "write amplification {} (of what left the buffer {})",
+        two(report.write_amplification()),
+        two(report.flash_write_amplification())
+    );
+    let layer = &report.layer;
+    if layer.switch_merges + layer.partial_merges + layer.full_merges > 0 {
+        let _ = writeln!(
+            text,
+            "merges      {} switch, {} partial, {} full",
+            layer.switch_merges, layer.partial_merges, layer.full_merges
+        );
+    }
+    if layer.gc_blocks > 0 {
+        let _ = writeln!(
+            text,
+            "collection  {} blocks freed, {} pages moved",
+            layer.gc_blocks, layer.gc_pages
+        );
+    }
+    if layer.map_lookups > 0 {
+        let hits = layer.map_hits as f64 / layer.map_lookups as f64;
+        let _ = writeln!(
+            text,
+            "cached map  {} of {} lookups found ({})",
+            layer.map_hits,
+            layer.map_lookups,
+            percent(Some(hits))
+        );
+    }
+    let _ = writeln!(
+        text,
+        "mapping     {} in RAM with entries of whole bits, {} with fractions of bits, {} on flash",
+        bytes(report.mapping.bits as f64 / 8.0),
+        bytes(report.mapping.fractional_bits / 8.0),
+        bytes(report.mapping.flash_bytes as f64)
+    );
+    let wear = &report.wear;
+    let _ = writeln!(
+        text,
+        "wear        {:.2} erases a block, deviation {:.2}, {} to {}; {} blocks replaced",
+        wear.mean, wear.deviation, wear.min, wear.max, report.retired
+    );
+    if let Some(life) = life {
+        text.push('\n');
+        text.push_str(&lifetime(report, life));
+    }
+    text
+}
+
+fn responses(name: &str, times: &ResponseTimes) -> String {
+    format!(
+        "{name:<18} {:>11} {:>10.1} {:>10.1} {:>10.1} {:>10.1} {:>10.1}",
+        times.count, times.mean_us, times.p50_us, times.p99_us, times.p999_us, times.max_us
+    )
+}
+
+/// A drive's life for people.
+pub fn lifetime(report: &Report, life: &Lifetime) -> String {
+    format!(
+        "life        {} of {} cycles a block: {} written by the host (TBW), at this workload's {} a day {:.2} years, \
+         {:.2} if wear stays as uneven as it was; {:.3} drive writes a day for 5 years\n",
+        report.ftl,
+        life.cycles,
+        bytes(life.host_bytes),
+        bytes(life.bytes_a_day),
+        life.years,
+        life.years_as_worn,
+        life.dwpd_5_years
+    )
+}
+
+/// Names and values of a run as two lines of CSV.
+pub fn csv(workload: &str, profile: &Profile, report: &Report) -> (String, String) {
+    let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+    let text = |value: &str| format!("\"{}\"", value.replace('"', "\"\""));
+    let flash = &report.flash;
+    let columns = [
+        ("workload", text(workload)),
+        ("profile", text(&profile.name)),
+        ("ftl", text(&report.ftl)),
+        ("buffer", text(&report.buffer)),
+        ("requests", report.all.count.to_string()),
+        ("seconds", report.seconds.to_string()),
+        ("mean_us", report.all.mean_us.to_string()),
+        ("p50_us", report.all.p50_us.to_string()),
+        ("p99_us", report.all.p99_us.to_string()),
+        ("p999_us", report.all.p999_us.to_string()),
+        ("write_mean_us", report.writes.mean_us.to_string()),
+        ("read_mean_us", report.reads.mean_us.to_string()),
+        ("host_pages_written", report.pages.host_writes.to_string()),
+        ("host_pages_read", report.pages.host_reads.to_string()),
+        ("write_hit_ratio", number(report.write_hit_ratio())),
+        ("read_hit_ratio", number(report.read_hit_ratio())),
+        ("pages_evicted", report.pages.evicted.to_string()),
+        ("pages_padded", report.pages.padded.to_string()),
+        ("pages_programmed", flash.all_programs().to_string()),
+        ("pages_read", flash.all_reads().to_string()),
+        ("erases", flash.all_erases().to_string()),
+        ("write_amplification", number(report.write_amplification())),
+        ("switch_merges", report.layer.switch_merges.to_string()),
+        ("partial_merges", report.layer.partial_merges.to_string()),
+        ("full_merges", report.layer.full_merges.to_string()),
+        ("gc_pages", report.layer.gc_pages.to_string()),
+        ("map_lookups", report.layer.map_lookups.to_string()),
+        ("map_hits", report.layer.map_hits.to_string()),
+        ("mapping_bytes", report.mapping.bits.div_ceil(8).to_string()),
+        ("wear_mean", report.wear.mean.to_string()),
+        ("wear_deviation", report.wear.deviation.to_string()),
+        ("wear_max", report.wear.max.to_string()),
+    ];
+    let join = |parts: Vec<&str>| parts.join(",");
+    (
+        join(columns.iter().map(|column| column.0).collect()),
+        join(columns.iter().map(|column| column.1.as_str()).collect()),
+    )
+}
+
+/// Everything that can be named on the command line.
+pub fn parts(as_json: bool) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    let mut part = |kind: &str, name: &str, about: &str, options: &[&str]| {
+        if as_json {
+            let line = json!({ "kind": kind, "name": name, "about": about, "options": options });
+            writeln!(out, "{line}")
+        } else {
+            let options = if options.is_empty() {
+                String::new()
+            } else {
+                format!("  [{}]", options.join(", "))
+            };
+            writeln!(out, "{kind:<8} {name:<14} {about}{options}")
+        }
+        .context("cannot write to stdout")
+    };
+    for (name, text) in BUILT_IN {
+        part("profile", name, &Profile::parse(text)?.source, &[])?;
+    }
+    for entry in ftl::ALL {
+        part("ftl", entry.name, entry.about, entry.options)?;
+    }
+    for entry in buffer::ALL {
+        part("buffer", entry.name, entry.about, entry.options)?;
+    }
+    for format in trace::Format::all() {
+        part("format", format.name(), "trace", format.options())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `senko ssd trace`: what a trace is, its conversion, its picture, and generated ones.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use senko_ssd::plot;
+use senko_ssd::trace::{TraceWriter, WriteFormat, Written};
+use serde_json::json;
+
+use super::{WorkloadArgs, size_of, write_file};
+
+/// Arguments of `senko ssd trace`.
+#[derive(Args, Debug)]
+pub struct TraceArgs {
+    #[command(subcommand)]
+    command: TraceCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TraceCommand {
+    /// Says what a trace is: requests, mix, footprint, duration, what was dropped and why
+    Info {
+        /// A trace's file or a generator
+        workload: String,
+        #[command(flatten)]
+        reading: WorkloadArgs,
+        /// Only one JSON object on stdout
+        #[arg(long)]
+        json: bool,
+    },
+    /// Writes a trace in another format
+    Convert(ConvertArgs),
+    /// Writes the requests of a generator as a trace
+    Gen(ConvertArgs),
+    /// Draws requests over time, reads and writes apart
+    Plot {
+        /// A trace's file or a generator
+        workload: String,
+        #[command(flatten)]
+        reading: WorkloadArgs,
+        /// The picture
+        #[arg(short, long, value_name = "FILE.svg")]
+        output: PathBuf,
+    },
+}
+
+#[derive(Args, Debug)]
+struct ConvertArgs {
+    /// A trace's file or a generator
+    workload: String,
+    /// The new file
+    output: PathBuf,
+    #[command(flatten)]
+    reading: WorkloadArgs,
+    /// Format of the new file: spc, msr, columns, fio or senko, with options
+    #[arg(long, value_name = "FORMAT", default_value = "senko")]
+    to: String,
+    /// Capacity into which addresses are folded
+    #[arg(long, value_name = "SIZE", requires = "fold")]
+    capacity: Option<String>,
+    /// Only one JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `senko ssd trace`.
+pub fn main(args: TraceArgs) -> Result<()> {
+    match args.command {
+        TraceCommand::Info {
+            workload,
+            reading,
+            json,
+        } => info(&workload, &reading, json),
+        TraceCommand::Convert(args) => convert(&args),
+        TraceCommand::Gen(args) => {
+            if std::path::Path::new(&args.workload).exists() {
+                bail!(
+                    "{} is a file; `senko ssd trace convert` writes it in another format",
+                    args.workload
+                );
+            }
+            convert(&args)
+        }
+        TraceCommand::Plot {
+            workload,
+            reading,
+            output,
+        } => {
+            let workload = reading.open(&workload)?;
+            let requests = workload
+                .requests(u64::MAX)?
+                .collect::<Result<Vec<_>, _>>()?;
+            write_file(&output, &plot::requests(&workload.name(), &requests))
+        }
+    }
+}
+
+fn info(name: &str, reading: &WorkloadArgs, as_json: bool) -> Result<()> {
+    let workload = reading.open(name)?;
+    let summary = workload.summary()?;
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        writeln!(
+            out,
+            "{}",
+            json!({ "trace": workload.name(), "summary": summary })
+        )
+    } else {
+        writeln!(out, "{summary}")
+    }
+    .context("cannot write to stdout")
+}
+
+fn convert(args: &ConvertArgs) -> Result<()> {
+    let format: WriteFormat = args.to.parse()?;
+    let workload = args.reading.open(&args.workload)?;
+    let capacity = match &args.capacity {
+        Some(size) => size_of("--capacity", size)?,
+        None => u64::MAX,
+    };
+    let path = &args.output;
+    let written = write_trace(&workload, capacity, format, path)
+        .with_context(|| format!("{} was not written whole", path.display()))?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", json!({ "trace": path.display().to_string(), "written": written }))
+    } else {
+        writeln!(
+            out,
+            "{}: {} requests written; {} left out that the format can't say, {} widened to its sectors or pages, {} times cut to its unit",
+            path.display(),
+            written.requests,
+            written.left_out,
+            written.widened,
+            written.cut_times
+        )
+    }
+    .context("cannot write to stdout")
+}
+
+fn write_trace(
+    workload: &senko_ssd::source::Workload,
+    capacity: u64,
+    format: WriteFormat,
+    path: &PathBuf,
+) -> Result<Written> {
+    let mut writer = None;
+    for request in workload.requests(capacity)? {
+        let request = request?;
+        let writer = match &mut writer {
+            Some(writer) => writer,
+            // The file is made only when the trace could be opened and read.
+            None => {
+                let file = File::create_new(path)
+                    .with_context(|| format!("cannot make {}", path.display()))?;
+                writer.insert(TraceWriter::new(BufWriter::new(file), format))
+            }
+        };
+        writer.write(&request)?;
+    }
+    let Some(writer) = writer else {
+        bail!("{} has no requests", workload.name());
+    };
+    Ok(writer.finish()?.1)
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Paper B, figures 7 to 9: answers a second and response time of the cache server with the direct transfer engine, for 1, 2 and 4 drives.
+//!
+//! Claim: 45, 60 and 65 thousand answers a second and 467, 477 and 502 us under a load that never pauses; one drive reaches 92 % of its own random-read rate; with four the
+//! serial stage in the engine is the limit (section 5). Expected shape: answers grow less than drives do, response times hardly; with the serial stage in several lanes
+//! and answers as they come, answers grow with the drives to several hundred thousand at one or two milliseconds, as the paper hopes.
+//!
+//! The queueing model of `senko_ssd::transfer` with one set of four fitted parameters for all six figures. Figure 9's curve is the model with four drives under open load, where
+//! the paper's load client sends in step rather than at random; it is shown, not barred.
+
+use anyhow::Result;
+use senko_ssd::transfer::{Arrivals, Model, simulate};
+use serde_json::json;
+
+use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
+
+/// The experiment.
+pub struct TransferFig7To9;
+
+/// Drives, answers a second and response time in us, as the paper measured.
+const PAPER: [(u32, f64, f64); 3] = [
+    (1, 45_000.0, 467.0),
+    (2, 60_000.0, 477.0),
+    (4, 65_000.0, 502.0),
+];
+
+impl Experiment for TransferFig7To9 {
+    fn name(&self) -> &'static str {
+        "transfer-fig7-9"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            source: "paper B, figures 7 to 9",
+            text: "45, 60 and 65 thousand answers a second at 467, 477 and 502 us with 1, 2 and 4 drives",
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let answers = match options.scale {
+            Scale::Full => 5_000_000,
+            Scale::Quick => 500_000,
+        };
+        let mut outcome = Outcome::new();
+        outcome.setting("model", json!(Model::PAPER));
+        outcome.setting(
+            "fitted",
+            json!(["channel_ns", "serial_ns", "depth", "window"]),
+        );
+        outcome.setting("answers", answers);
+        let mut table = Table::new(
+            "Figures 7 and 8: a load that never pauses",
+            &[
+                "drives",
+                "paper QPS",
+                "model QPS",
+                "paper us",
+                "model us",
+                "deviation us",
+                "serial stage busy",
+                "channels busy",
+            ],
+        );
+        let (mut qps_error, mut latency_error) = (0.0f64, 0.0f64);
+        for (step, (drives, qps, latency)) in PAPER.into_iter().enumerate() {
+            progress.step(step as u64, 7, "a load that never pauses");
+            let model = Model {
+                drives,
+                ..Model::PAPER
+            };
+            let out = simulate(&model, Arrivals::Saturated, answers, options.seed)?;
+            qps_error = qps_error.max((out.qps / qps - 1.0).abs() * 100.0);
+            latency_error = latency_error.max((out.mean_us / latency - 1.0).abs() * 100.0);
+            table.row(vec![
+                drives.to_string(),
+                format!("{qps:.0}"),
+                format!("{:.0}", out.qps),
+                format!("{latency:.0}"),
+                format!("{:.0}", out.mean_us),
+                format!("{:.0}", out.deviation_us),
+                format!("{:.0} %", out.serial_busy * 100.0),
+                format!("{:.0} %", out.channels_busy * 100.0),
+            ]);
+            outcome.bar(format!("qps_{drives}"), out.qps);
+            outcome.bar(format!("latency_us_{drives}"), out.mean_us);
+        }
+        outcome.bar("qps_error_percent", qps_error);
+        outcome.bar("latency_error_percent", latency_error);
+        outcome.tables.push(table);
+        progress.step(3, 7, "open load");
+        outcome.tables.push(figure_9(answers, options.seed)?);
+        progress.step(4, 7, "without the bottleneck");
+        outcome
+            .tables
+            .push(without_bottleneck(answers, options.seed)?);
+        progress.step(7, 7, "done");
+        Ok(outcome)
+    }
+}
+
+fn figure_9(answers: u64, seed: u64) -> Result<Table> {
+    let mut table = Table::new(
+        "Figure 9: four drives, open load (Poisson, and in bursts of 16)",
+        &["QPS", "us", "p99 us", "us in bursts", "p99 us in bursts"],
+    );
+    let model = Model {
+        drives: 4,
+        ..Model::PAPER
+    };
+    for rate in [5e3, 10e3, 20e3, 30e3, 40e3, 50e3, 55e3, 60e3] {
+        let run = |burst| simulate(&model, Arrivals::Open { rate, burst }, answers / 5, seed);
+        let (single, bursts) = (run(1)?, run(16)?);
+        table.row(vec![
+            format!("{:.0}", single.qps),
+            format!("{:.0}", single.mean_us),
+            format!("{:.0}", single.p99_us),
+            format!("{:.0}", bursts.mean_us),
+            format!("{:.0}", bursts.p99_us),
+        ]);
+    }
+    Ok(table)
+}
+
+/// Section 5's question: what removes the bottleneck.
+fn without_bottleneck(answers: u64, seed: u64) -> Result<Table> {
+    let mut table = Table::new(
+        "Section 5: what removes the bottleneck (a load that never pauses)",
+        &[
+            "engine",
+            "4 drives: QPS",
+            "us",
+            "p99 us",
+            "16 drives: QPS",
+            "us",
+            "p99 us",
+        ],
+    );
+    let paper = Model::PAPER;
+    let wide = |model: Model| Model {
+        window: model.drives * model.depth,
+        ..model
+    };
+    type Change = fn(Model) -> Model;
+    let engines: [(&str, Change); 5] = [
+        ("as in the paper", |model| model),
+        ("a window of all command queues", |model| Model {
+            window: model.drives * model.depth,
+            ..model
+        }),
+        ("that, and a serial stage of half the time", |model| Model {
+            serial_ns: model.serial_ns / 2.0,
+            ..model
+        }),
+        ("that window, and a serial stage for each drive", |model| {
+            Model {
+                lanes: model.drives,
+                ..model
+            }
+        }),
+        ("that, and answers as they come", |model| Model {
+            lanes: model.drives,
+            in_order: false,
+            ..model
+        }),
+    ];
+    for (index, (name, change)) in engines.into_iter().enumerate() {
+        let mut cells = vec![name.to_owned()];
+        for drives in [4, 16] {
+            let model = Model { drives, ..paper };
+            let model = change(if index < 2 { model } else { wide(model) });
+            let out = simulate(&model, Arrivals::Saturated, answers / 2, seed)?;
+            cells.extend([
+                format!("{:.0}", out.qps),
+                format!("{:.0}", out.mean_us),
+                format!("{:.0}", out.p99_us),
+            ]);
+        }
+        table.row(cells);
+    }
+    Ok(table)
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The simulator's tables against the papers': mapping tables to the digit, the endurance paper's first table where the trace is here.
+
+use senko_lab::{DEFAULT_TRACES, Options, run};
+
+#[test]
+fn mapping_tables_are_the_thesis() {
+    let report = run("ftl-table2", &Options::default(), &()).unwrap();
+    let bars = report.outcome.bars();
+    let bar = |key: &str| format!("{:.2}", bars[key]);
+    assert_eq!(bar("page_mib"), "126.61");
+    assert_eq!(bar("page_whole_bits_mib"), "130.00");
+    assert_eq!(bar("block_mib"), "1.51");
+    assert_eq!(bar("block_whole_bits_mib"), "1.56");
+}
+
+#[test]
+fn endurance_table_is_near_the_paper() {
+    let traces = [env!("CARGO_MANIFEST_DIR"), "../..", DEFAULT_TRACES];
+    let options = Options {
+        traces: traces.iter().collect(),
+        ..Options::default()
+    };
+    let report = run("endurance-table1", &options, &()).unwrap();
+    if !options.traces.exists() {
+        assert_eq!(report.outcome.missing().len(), 3);
+        eprintln!("skipped: no ../shared/traces");
+        return;
+    }
+    let bars = report.outcome.bars();
+    assert_eq!(format!("{:.1}", bars["hit_percent"]), "57.8");
+    assert!((bars["erase_reduction_percent"] / 66.5 - 1.0).abs() < 0.05);
+    assert!((bars["write_speedup"] / 3.0 - 1.0).abs() < 0.05);
+    let settings = &report.outcome.settings;
+    assert_eq!(settings["log_blocks"], 26);
+    assert_eq!(settings["victim"], "lru");
+}

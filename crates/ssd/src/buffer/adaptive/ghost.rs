@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A candidate's ghost: the candidate itself, holding page numbers, above a small copy of the drive's own translation layer on flash of its own.
+//!
+//! What leaves the candidate is written to the copy, and what the copy then erases is what the candidate is judged by. The copy has only so many logical blocks; those that
+//! were written last lie in it. A logical block that comes in takes the place of the one that was written longest ago, and finds that one's pages there where it has pages on the drive's
+//! flash itself; the others are trimmed.
+
+use crate::Error;
+use crate::buffer::lists::Lists;
+use crate::buffer::table::Table;
+use crate::buffer::{Buffer, Leave, Outgoing, Surroundings, build};
+use crate::ftl::{self, Ftl};
+use crate::geometry::{Geometry, Lpn};
+use crate::nand::{Endurance, Nand};
+use crate::spec::Spec;
+
+/// Logical blocks in a copy of the translation layer, unless the drive has fewer.
+const BLOCKS: u32 = 512;
+
+/// A small copy of the translation layer, with erased flash.
+struct Model {
+    nand: Nand,
+    ftl: Box<dyn Ftl>,
+    /// Pages of an extent: what comes and goes together, a logical block or several that the layer maps together.
+    extent: u32,
+    /// Extents of the drive to those of the copy.
+    places: Table,
+    /// The other way.
+    extents: Vec<u32>,
+    /// The copy's extents, that which was written longest ago first.
+    order: Lists,
+    used: u32,
+}
+
+/// A candidate and its copy.
+pub(super) struct Ghost {
+    buffer: Box<dyn Buffer>,
+    model: Model,
+    out: Outgoing,
+    /// Cost up to the last judgement.
+    cost: f64,
+    /// Cost lately: older costs weigh less.
+    pub score: f64,
+}
+
+impl Model {
+    fn new(around: &Surroundings, scale: u32) -> Result<Self, Error> {
+        let pages = around.pages_per_block;
+        let blocks = BLOCKS.min(around.logical_pages.div_ceil(pages)).max(1);
+        let (nand, ftl) = Self::fit(&around.ftl, pages, blocks)?;
+        // The specification with every option in it.
+        let mut spec = ftl.spec();
+        let together = match spec.name() {
+            "superblock" => spec.clone().take("size", 1)?,
+            "zns" => spec.clone().take("blocks", 1)?,
+            _ => 1,
+        };
+        let (nand, ftl) = match spec.take_optional::<u32>("log-blocks")? {
+            // A ghost of a share of the blocks has that share of the log blocks, or as many as the layer needs at least.
+            Some(log) if scale > 1 => (log / scale..log)
+                .filter(|log| *log >= 2)
+                .map(|log| around.ftl.clone().with("log-blocks", log))
+                .find_map(|spec| Self::fit(&spec, pages, blocks).ok())
+                .unwrap_or((nand, ftl)),
+            _ => (nand, ftl),
+        };
+        let extents = (blocks / together).max(1) as usize;
+        Ok(Self {
+            nand,
+            ftl,
+            extent: pages * together,
+            places: Table::new(extents),
+            extents: vec![0; extents],
+            order: Lists::new(extents, 1),
+            used: 0,
+        })
+    }
+
+    /// The layer on just enough flash.
+    fn fit(spec: &Spec, pages: u32, blocks: u32) -> Result<(Nand, Box<dyn Ftl>), Error> {
+        let mut spare = (blocks / 8).max(4);
+        loop {
+            let geometry = Geometry {
+                channels: 1,
+                dies: 1,
+                planes: 1,
+                blocks: blocks + spare,
+                pages,
+                page_bytes: 4096,
+                spare_bytes: 0,
+            };
+            let nand = Nand::new(geometry, None, &Endurance::default(), 0)?;
+            match ftl::build(spec, &nand, blocks * pages) {
+                Ok(ftl) => return Ok((nand, ftl)),
+                Err(error) if spare > 2 * blocks + 64 => return Err(error),
+                Err(_) => spare += spare.div_ceil(4),
+            }
+        }
+    }
+
+    /// The copy's extent for one of the drive's. `on_flash` says which pages have been on the drive's flash.
+    fn place(&mut self, extent: u32, on_flash: &impl Fn(Lpn) -> bool) -> u32 {
+        if let Some(place) = self.places.get(extent) {
+            self.order.unlink(place);
+            self.order.push_back(0, place);
+            return place;
+        }
+        let place = if (self.used as usize) < self.extents.len() {
+            self.used += 1;
+            self.used - 1
+        } else {
+            let oldest = self.order.front(0).expect("every place is in the list");
+            self.order.unlink(oldest);
+            self.places.remove(self.extents[oldest as usize]);
+            for page in 0..self.extent {
+                let lpn = oldest * self.extent + page;
+                if self.ftl.locate(lpn).is_some() && !on_flash(extent * self.extent + page) {
+                    self.ftl.trim(&mut self.nand, lpn, 0);
+                }
+            }
+            oldest
+        };
+        self.order.push_back(0, place);
+        self.places.insert(extent, place);
+        self.extents[place as usize] = extent;
+        place
+    }
+
+    fn write(&mut self, lpn: Lpn, how: Leave, on_flash: &impl Fn(Lpn) -> bool) {
+        let place = self.place(lpn / self.extent, on_flash);
+        let copied = place * self.extent + lpn % self.extent;
+        if how == Leave::Dirty || self.ftl.locate(copied).is_some() {
+            self.ftl.write(&mut self.nand, copied, 0, 0);
+        }
+    }
+
+    fn trim(&mut self, lpn: Lpn) {
+        if let Some(place) = self.places.get(lpn / self.extent) {
+            let lpn = place * self.extent + lpn % self.extent;
+            self.ftl.trim(&mut self.nand, lpn, 0);
+        }
+    }
+
+    /// Erases so far, and those that are owed: pages that lie programmed, in blocks.
+    fn cost(&self) -> f64 {
+        let blocks = 0..self.nand.blocks();
+        let programmed: u64 = blocks.map(|b| u64::from(self.nand.next_page(b))).sum();
+        let owed = programmed as f64 / f64::from(self.nand.pages_per_block());
+        self.nand.counts().all_erases() as f64 + owed
+    }
+
+    fn bytes(&self) -> u64 {
+        let geometry = self.nand.geometry();
+        // The flash keeps a logical page's number for each page, and a few words for each block.
+        let flash = 4 * u64::from(geometry.all_pages()) + 12 * u64::from(geometry.all_blocks());
+        let table = self.ftl.mapping().bits / 8 + 4 * u64::from(self.ftl.logical_pages());
+        flash + table + self.places.bytes() + self.order.bytes() + 4 * self.extents.len() as u64
+    }
+}
+
+impl Ghost {
+    /// A ghost of `candidate` for one in `scale` of the drive's blocks.
+    pub fn new(candidate: &Spec, around: &Surroundings, scale: u32) -> Result<Self, Error> {
+        let small = Surroundings {
+            capacity: (around.capacity / scale as usize).max(1),
+            ..around.clone()
+        };
+        Ok(Self {
+            buffer: build(candidate, &small)?,
+            model: Model::new(around, scale)?,
+            out: Outgoing::default(),
+            cost: 0.0,
+            score: 0.0,
+        })
+    }
+
+    fn let_go(&mut self, on_flash: &impl Fn(Lpn) -> bool) {
+        for (lpn, how) in self.out.pages.drain(..) {
+            self.model.write(lpn, how, on_flash);
+        }
+    }
+
+    /// The host writes a page.
+    pub fn write(&mut self, lpn: Lpn, on_flash: &impl Fn(Lpn) -> bool) {
+        self.buffer.write(lpn, &mut self.out);
+        self.let_go(on_flash);
+    }
+
+    /// The host forgets a page.
+    pub fn trim(&mut self, lpn: Lpn) {
+        self.buffer.trim(lpn);
+        self.model.trim(lpn);
+    }
+
+    /// The host flushes.
+    pub fn drain(&mut self, on_flash: &impl Fn(Lpn) -> bool) {
+        self.buffer.drain(&mut self.out);
+        self.let_go(on_flash);
+    }
+
+    /// Adds what it cost since the last judgement to the score, of which `kept` remains.
+    pub fn judge(&mut self, kept: f64) {
+        let cost = self.model.cost();
+        self.score = self.score * kept + (cost - self.cost);
+        self.cost = cost;
+    }
+
+    /// Memory, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.buffer.table_bytes() + self.model.bytes()
+    }
+}

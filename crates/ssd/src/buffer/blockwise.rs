@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What FAB, BPLRU, LB-CLOCK and PUD-LRU have in common: they hold pages grouped by logical block and let whole blocks go. Which block goes is an [`Order`].
+
+use super::groups::{Entered, Groups};
+use super::{Buffer, Outgoing, Surroundings};
+use crate::geometry::Lpn;
+use crate::spec::Spec;
+
+/// Which block leaves next.
+pub trait Order: Send {
+    /// A page was written. Its group was entered with it, or grew, or stayed as it was.
+    fn written(&mut self, groups: &Groups, entered: Entered, lpn: Lpn);
+
+    /// A page was trimmed, and its group has others left.
+    fn shrunk(&mut self, groups: &Groups, slot: u32);
+
+    /// A group is about to go, or has lost its last page.
+    fn removed(&mut self, groups: &Groups, slot: u32);
+
+    /// The group that leaves next. There is one at least.
+    fn victim(&mut self, groups: &Groups) -> u32;
+
+    /// Whether blocks are made whole from the flash when they leave.
+    fn pads(&self) -> bool {
+        false
+    }
+
+    /// The specification.
+    fn spec(&self) -> Spec;
+
+    /// Memory, in bytes.
+    fn bytes(&self) -> u64;
+}
+
+/// A buffer that lets whole blocks go.
+pub struct Blockwise<O> {
+    groups: Groups,
+    order: O,
+    capacity: usize,
+}
+
+impl<O: Order> Blockwise<O> {
+    /// An empty buffer.
+    pub fn new(around: &Surroundings, order: O) -> Self {
+        Self {
+            groups: Groups::new(around),
+            order,
+            capacity: around.capacity,
+        }
+    }
+
+    fn evict(&mut self, out: &mut Outgoing) {
+        let slot = self.order.victim(&self.groups);
+        self.order.removed(&self.groups, slot);
+        self.groups.let_go(slot, self.order.pads(), out);
+    }
+}
+
+impl<O: Order> Buffer for Blockwise<O> {
+    fn spec(&self) -> Spec {
+        self.order.spec()
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn len(&self) -> usize {
+        self.groups.held()
+    }
+
+    fn contains(&self, lpn: Lpn) -> bool {
+        self.groups.find(lpn).is_some()
+    }
+
+    fn write(&mut self, lpn: Lpn, out: &mut Outgoing) -> bool {
+        if self.groups.held() == self.capacity && self.groups.find(lpn).is_none() {
+            self.evict(out);
+        }
+        let entered = self.groups.enter(lpn);
+        self.order.written(&self.groups, entered, lpn);
+        entered.hit
+    }
+
+    fn read(&mut self, lpn: Lpn) -> bool {
+        self.contains(lpn)
+    }
+
+    fn trim(&mut self, lpn: Lpn) {
+        let Some(slot) = self.groups.find(lpn) else {
+            return;
+        };
+        if self.groups.count(slot) == 1 {
+            self.order.removed(&self.groups, slot);
+            self.groups.remove(lpn);
+        } else {
+            self.groups.remove(lpn);
+            self.order.shrunk(&self.groups, slot);
+        }
+    }
+
+    fn drain(&mut self, out: &mut Outgoing) {
+        while self.groups.held() > 0 {
+            self.evict(out);
+        }
+    }
+
+    fn table_bytes(&self) -> u64 {
+        self.groups.bytes() + self.order.bytes()
+    }
+}

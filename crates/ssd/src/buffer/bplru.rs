@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! BPLRU: block padding LRU.
+//!
+//! Idea: three techniques. Block-level LRU: a write makes all pages of its block young, and the oldest block leaves as a whole. Page padding: what the buffer lacks of that block is
+//! read from the flash, so that the block is written whole and in order and BAST's merge is a switch: one erase. LRU compensation: a block that was written from its
+//! first page to its last, in order, is taken as the oldest, since sequential data is not written again soon.
+//! Source: Kim and Ahn, "BPLRU: A Buffer Management Scheme for Improving Random Writes in Flash Storage", FAST 2008, sections 3.1 to 3.3.
+//! Deviation: none; as there, reads do not change the order. Options: `padding` and `compensation` switch the techniques off, as in the paper's measurements.
+
+use super::blockwise::{Blockwise, Order};
+use super::groups::{Entered, Groups};
+use super::lists::Lists;
+use super::{Buffer, Surroundings};
+use crate::Error;
+use crate::geometry::{Lpn, NONE};
+use crate::spec::Spec;
+
+struct Bplru {
+    padding: bool,
+    compensation: bool,
+    pages_per_block: u32,
+    /// One list, the oldest first.
+    order: Lists,
+    /// The page that each block's writes would go on with if they came in order, [`NONE`] if they did not.
+    next: Vec<u32>,
+}
+
+pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
+    let order = Bplru {
+        padding: spec.take("padding", true)?,
+        compensation: spec.take("compensation", true)?,
+        pages_per_block: around.pages_per_block,
+        order: Lists::new(around.capacity, 1),
+        next: vec![NONE; around.capacity],
+    };
+    Ok(Box::new(Blockwise::new(around, order)))
+}
+
+impl Order for Bplru {
+    fn written(&mut self, _: &Groups, entered: Entered, lpn: Lpn) {
+        let slot = entered.slot;
+        let page = lpn % self.pages_per_block;
+        let next = &mut self.next[slot as usize];
+        if entered.new_group {
+            *next = 0;
+        } else {
+            self.order.unlink(slot);
+        }
+        *next = if page == *next { page + 1 } else { NONE };
+        if self.compensation && *next == self.pages_per_block {
+            self.order.push_front(0, slot);
+        } else {
+            self.order.push_back(0, slot);
+        }
+    }
+
+    fn shrunk(&mut self, _: &Groups, slot: u32) {
+        self.next[slot as usize] = NONE;
+    }
+
+    fn removed(&mut self, _: &Groups, slot: u32) {
+        self.order.unlink(slot);
+    }
+
+    fn victim(&mut self, _: &Groups) -> u32 {
+        self.order.front(0).expect("a group is held")
+    }
+
+    fn pads(&self) -> bool {
+        self.padding
+    }
+
+    fn spec(&self) -> Spec {
+        let mut spec = Spec::plain("bplru");
+        for (option, on) in [
+            ("padding", self.padding),
+            ("compensation", self.compensation),
+        ] {
+            if !on {
+                spec = spec.with(option, false);
+            }
+        }
+        spec
+    }
+
+    fn bytes(&self) -> u64 {
+        self.order.bytes() + 4 * self.next.len() as u64
+    }
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The pages that a buffer holds, grouped by the logical block that they belong to: a slab of groups with a bit for each page, found through a [`Table`].
+//!
+//! Buffers that let whole blocks go stand on it. A group's place in the slab (`slot`) is what their lists hold. A page costs no entry of its own.
+
+use super::table::Table;
+use super::{Outgoing, Surroundings};
+use crate::geometry::Lpn;
+
+/// Pages by logical block.
+#[derive(Clone, Debug)]
+pub struct Groups {
+    pages_per_block: u32,
+    logical_pages: u32,
+    words: usize,
+    /// Logical block to slot.
+    slots: Table,
+    block: Vec<u32>,
+    count: Vec<u32>,
+    /// A bit for each page of each group.
+    bits: Vec<u64>,
+    free: Vec<u32>,
+    held: usize,
+}
+
+/// What became of a page that was entered.
+#[derive(Clone, Copy, Debug)]
+pub struct Entered {
+    /// The group that it is in.
+    pub slot: u32,
+    /// Whether the group is new.
+    pub new_group: bool,
+    /// Whether the page was there before.
+    pub hit: bool,
+}
+
+impl Groups {
+    /// No page yet.
+    pub fn new(around: &Surroundings) -> Self {
+        let places = around.capacity;
+        let words = around.pages_per_block.div_ceil(64) as usize;
+        Self {
+            pages_per_block: around.pages_per_block,
+            logical_pages: around.logical_pages,
+            words,
+            slots: Table::new(places),
+            block: vec![0; places],
+            count: vec![0; places],
+            bits: vec![0; places * words],
+            free: (0..places as u32).rev().collect(),
+            held: 0,
+        }
+    }
+
+    /// Pages held.
+    #[inline]
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Pages in a group.
+    #[inline]
+    pub fn count(&self, slot: u32) -> u32 {
+        self.count[slot as usize]
+    }
+
+    /// The logical block of a group.
+    #[inline]
+    pub fn block(&self, slot: u32) -> u32 {
+        self.block[slot as usize]
+    }
+
+    /// Groups there may be.
+    pub fn places(&self) -> usize {
+        self.block.len()
+    }
+
+    /// Groups there are.
+    pub fn len(&self) -> usize {
+        self.block.len() - self.free.len()
+    }
+
+    #[inline]
+    fn bit(&self, slot: u32, lpn: Lpn) -> (usize, u64) {
+        let page = lpn % self.pages_per_block;
+        let word = slot as usize * self.words + page as usize / 64;
+        (word, 1 << (page % 64))
+    }
+
+    /// The group of a page, if the page is held.
+    #[inline]
+    pub fn find(&self, lpn: Lpn) -> Option<u32> {
+        let slot = self.slots.get(lpn / self.pages_per_block)?;
+        let (word, mask) = self.bit(slot, lpn);
+        (self.bits[word] & mask != 0).then_some(slot)
+    }
+
+    /// The group of a logical block, if any of its pages is held.
+    #[inline]
+    pub fn of_block(&self, block: u32) -> Option<u32> {
+        self.slots.get(block)
+    }
+
+    /// Enters a page. There is room for it, or it is held.
+    #[inline]
+    pub fn enter(&mut self, lpn: Lpn) -> Entered {
+        let block = lpn / self.pages_per_block;
+        let found = self.slots.get(block);
+        let slot = match found {
+            Some(slot) => slot,
+            None => {
+                let slot = self.free.pop().expect("a group has a page at least, and there is room for a page");
+                self.slots.insert(block, slot);
+                self.block[slot as usize] = block;
+                slot
+            }
+        };
+        let (word, mask) = self.bit(slot, lpn);
+        let hit = self.bits[word] & mask != 0;
+        if !hit {
+            self.bits[word] |= mask;
+            self.count[slot as usize] += 1;
+            self.held += 1;
+        }
+        Entered {
+            slot,
+            new_group: found.is_none(),
+            hit,
+        }
+    }
+
+    /// Takes one page out; the group that it was in, and whether the group is gone.
+    pub fn remove(&mut self, lpn: Lpn) -> Option<(u32, bool)> {
+        let slot = self.find(lpn)?;
+        let (word, mask) = self.bit(slot, lpn);
+        self.bits[word] &= !mask;
+        self.count[slot as usize] -= 1;
+        self.held -= 1;
+        let gone = self.count[slot as usize] == 0;
+        if gone {
+            self.free_slot(slot);
+        }
+        Some((slot, gone))
+    }
+
+    fn free_slot(&mut self, slot: u32) {
+        self.slots.remove(self.block[slot as usize]);
+        self.free.push(slot);
+    }
+
+    /// The pages of a group, ascending, each with whether it is held; from the block's first page to its last.
+    fn whole(&self, slot: u32) -> impl Iterator<Item = (Lpn, bool)> + '_ {
+        let first = self.block[slot as usize] * self.pages_per_block;
+        let last = (first + self.pages_per_block).min(self.logical_pages);
+        (first..last).map(move |lpn| {
+            let (word, mask) = self.bit(slot, lpn);
+            (lpn, self.bits[word] & mask != 0)
+        })
+    }
+
+    /// The held pages of a group, ascending.
+    pub fn pages(&self, slot: u32) -> impl Iterator<Item = Lpn> + '_ {
+        let first = self.block[slot as usize] * self.pages_per_block;
+        let words = &self.bits[slot as usize * self.words..][..self.words];
+        words.iter().enumerate().flat_map(move |(index, word)| {
+            let mut left = *word;
+            std::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros())?;
+                left &= left - 1;
+                Some(first + index as u32 * 64 + bit)
+            })
+        })
+    }
+
+    /// Lets a whole group go, in ascending order; with `pad` the pages between are padded.
+    pub fn let_go(&mut self, slot: u32, pad: bool, out: &mut Outgoing) {
+        if pad {
+            for (lpn, held) in self.whole(slot) {
+                if held {
+                    out.dirty(lpn);
+                } else {
+                    out.pad(lpn);
+                }
+            }
+        } else {
+            for lpn in self.pages(slot) {
+                out.dirty(lpn);
+            }
+        }
+        self.bits[slot as usize * self.words..][..self.words].fill(0);
+        self.held -= self.count[slot as usize] as usize;
+        self.count[slot as usize] = 0;
+        self.free_slot(slot);
+    }
+
+    /// Memory, in bytes.
+    pub fn bytes(&self) -> u64 {
+        let slabs = 12 * self.block.len() + 8 * self.bits.len();
+        self.slots.bytes() + slabs as u64
+    }
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//! LRU by page.
+//!
+//! Idea: the page that was written longest ago leaves. It is what the endurance paper (Ogawa and Kise, section 3) puts before BAST; order of blocks plays no part.
+//! Source: folklore; hit ratios are checked against Megiddo and Modha's (FAST 2003, table of LRU on OLTP and P3).
+//! Options: `touch-reads=true` lets a read that hits make a page young too. By default it does not: what is to be absorbed are writes. Only written pages are held.
+
+use super::lists::Lists;
+use super::table::Table;
+use super::{Buffer, Outgoing, Surroundings};
+use crate::Error;
+use crate::geometry::Lpn;
+use crate::spec::Spec;
+
+struct Lru {
+    capacity: usize,
+    touch_reads: bool,
+    /// Page to place.
+    places: Table,
+    lpns: Vec<Lpn>,
+    free: Vec<u32>,
+    /// One list, the oldest first.
+    order: Lists,
+}
+
+pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
+    let capacity = around.capacity;
+    Ok(Box::new(Lru {
+        capacity,
+        touch_reads: spec.take("touch-reads", false)?,
+        places: Table::new(capacity),
+        lpns: vec![0; capacity],
+        free: (0..capacity as u32).rev().collect(),
+        order: Lists::new(capacity, 1),
+    }))
+}
+
+impl Lru {
+    #[inline]
+    fn touch(&mut self, lpn: Lpn) -> bool {
+        let Some(place) = self.places.get(lpn) else {
+            return false;
+        };
+        self.order.unlink(place);
+        self.order.push_back(0, place);
+        true
+    }
+
+    fn remove(&mut self, place: u32) -> Lpn {
+        let lpn = self.lpns[place as usize];
+        self.order.unlink(place);
+        self.places.remove(lpn);
+        self.free.push(place);
+        lpn
+    }
+}
+
+impl Buffer for Lru {
+    fn spec(&self) -> Spec {
+        let spec = Spec::plain("lru");
+        if self.touch_reads {
+            spec.with("touch-reads", true)
+        } else {
+            spec
+        }
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn len(&self) -> usize {
+        self.capacity - self.free.len()
+    }
+
+    fn contains(&self, lpn: Lpn) -> bool {
+        self.places.get(lpn).is_some()
+    }
+
+    fn write(&mut self, lpn: Lpn, out: &mut Outgoing) -> bool {
+        if self.touch(lpn) {
+            return true;
+        }
+        if self.free.is_empty() {
+            let oldest = self.order.front(0).expect("the buffer is full");
+            out.dirty(self.remove(oldest));
+        }
+        let place = self.free.pop().expect("there is room now");
+        self.lpns[place as usize] = lpn;
+        self.places.insert(lpn, place);
+        self.order.push_back(0, place);
+        false
+    }
+
+    fn read(&mut self, lpn: Lpn) -> bool {
+        if self.touch_reads {
+            self.touch(lpn)
+        } else {
+            self.contains(lpn)
+        }
+    }
+
+    fn trim(&mut self, lpn: Lpn) {
+        if let Some(place) = self.places.get(lpn) {
+            self.remove(place);
+        }
+    }
+
+    fn drain(&mut self, out: &mut Outgoing) {
+        while let Some(oldest) = self.order.front(0) {
+            out.dirty(self.remove(oldest));
+        }
+    }
+
+    fn table_bytes(&self) -> u64 {
+        self.places.bytes() + self.order.bytes() + 8 * self.capacity as u64
+    }
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Write buffers: RAM in front of the translation layer, which absorbs overwrites and chooses what leaves, and in which order.
+//!
+//! A buffer knows page numbers alone. It says what leaves by filling an [`Outgoing`], in the order in which it is to be written; the drive moves the data.
+//!
+//! What always holds, of every buffer:
+//! - B1: a page that was written is either held ([`Buffer::contains`]) or has left as [`Leave::Dirty`] since its last write, unless it was trimmed.
+//! - B2: a page leaves as dirty only if it was held and dirty, and is no longer dirty after; pads ([`Leave::Pad`]) name pages that are not held dirty.
+//! - B3: it holds no more pages than its capacity.
+
+use crate::Error;
+use crate::geometry::Lpn;
+use crate::spec::Spec;
+
+// Page and block numbers to places, places in lists, pages by logical block.
+mod groups;
+mod lists;
+mod table;
+
+// What buffers that let whole blocks go have in common.
+mod blockwise;
+
+// The buffers, one file each.
+mod bplru;
+mod cflru;
+mod fab;
+mod lb_clock;
+mod lru;
+mod none;
+mod pud_lru;
+mod rent;
+mod seldom;
+
+// The buffer that chooses among them.
+mod adaptive;
+
+/// What happens to a page that a buffer lets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// The buffer's contents go to the flash.
+    Dirty,
+    /// The flash's own contents are read and written again, to make a block whole. Where the flash has none, nothing is done.
+    Pad,
+}
+
+/// What leaves a buffer, in the order of writing.
+#[derive(Clone, Debug, Default)]
+pub struct Outgoing {
+    /// Pages, each with what is to be done.
+    pub pages: Vec<(Lpn, Leave)>,
+}
+
+impl Outgoing {
+    /// Lets a dirty page go.
+    pub fn dirty(&mut self, lpn: Lpn) {
+        self.pages.push((lpn, Leave::Dirty));
+    }
+
+    /// Pads a page.
+    pub fn pad(&mut self, lpn: Lpn) {
+        self.pages.push((lpn, Leave::Pad));
+    }
+}
+
+/// A write buffer.
+pub trait Buffer: Send {
+    /// Its name with its parameters, as a specification.
+    fn spec(&self) -> Spec;
+
+    /// Pages that it can hold.
+    fn capacity(&self) -> usize;
+
+    /// Pages that it holds.
+    fn len(&self) -> usize;
+
+    /// Whether it holds none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether every page that is written leaves at once, as if there were no buffer.
+    fn passes_through(&self) -> bool {
+        false
+    }
+
+    /// Whether it holds this page, with no effect on what leaves when.
+    fn contains(&self, lpn: Lpn) -> bool;
+
+    /// Takes a page in; whether a dirty copy of it was there before, so that a write to the flash is saved. What has to make room goes to `out`.
+    fn write(&mut self, lpn: Lpn, out: &mut Outgoing) -> bool;
+
+    /// A host reads a page: whether it is here.
+    fn read(&mut self, lpn: Lpn) -> bool;
+
+    /// A page that was not here was read from the flash: a buffer that also caches reads may keep it.
+    fn read_from_flash(&mut self, _lpn: Lpn, _out: &mut Outgoing) {}
+
+    /// Forgets a page, unwritten.
+    fn trim(&mut self, lpn: Lpn);
+
+    /// Lets everything dirty go, in the buffer's own order; what is clean may stay.
+    fn drain(&mut self, out: &mut Outgoing);
+
+    /// RAM for the buffer's own tables, in bytes, beyond the pages' contents.
+    fn table_bytes(&self) -> u64;
+}
+
+/// What a buffer may know of the drive.
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    /// Pages that the buffer may hold.
+    pub capacity: usize,
+    /// Pages in a block.
+    pub pages_per_block: u32,
+    /// Logical pages: 0 to this.
+    pub logical_pages: u32,
+    /// The translation layer below, with its options. Only the adaptive buffer looks.
+    pub ftl: Spec,
+}
+
+type Make = fn(&mut Spec, &Surroundings) -> Result<Box<dyn Buffer>, Error>;
+
+/// A buffer that can be built.
+pub struct Entry {
+    /// Its name in specifications.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub about: &'static str,
+    /// Its options, each as `option=DEFAULT`.
+    pub options: &'static [&'static str],
+    make: Make,
+}
+
+/// Every buffer, in the order in which they are listed to users.
+pub static ALL: &[Entry] = &[
+    Entry {
+        name: "none",
+        about: "each page goes to the flash as it comes",
+        options: &[],
+        make: none::make,
+    },
+    Entry {
+        name: "lru",
+        about: "the page that was written longest ago leaves",
+        options: &["touch-reads=false"],
+        make: lru::make,
+    },
+    Entry {
+        name: "fab",
+        about: "the logical block with the most pages leaves",
+        options: &[],
+        make: fab::make,
+    },
+    Entry {
+        name: "cflru",
+        about: "LRU that holds read pages too and lets them go first",
+        options: &["window=0.5"],
+        make: cflru::make,
+    },
+    Entry {
+        name: "bplru",
+        about: "LRU by logical block, made whole from the flash",
+        options: &["padding=true", "compensation=true"],
+        make: bplru::make,
+    },
+    Entry {
+        name: "lb-clock",
+        about: "a clock over logical blocks; the largest that was not written lately leaves",
+        options: &["padding=false", "sequential=true"],
+        make: lb_clock::make,
+    },
+    Entry {
+        name: "pud-lru",
+        about: "logical blocks by how often and how lately they were written; the largest of the seldom written leaves",
+        options: &["padding=false", "runs=true", "memory=1", "threshold=1"],
+        make: pud_lru::make,
+    },
+    Entry {
+        name: "rent",
+        about: "the logical block that has taken the most room for the longest leaves",
+        options: &["power=2", "padding=false"],
+        make: rent::make,
+    },
+    Entry {
+        name: "seldom",
+        about: "the logical block whose last write lies back the farthest, against how often it was written, leaves",
+        options: &[],
+        make: seldom::make,
+    },
+    Entry {
+        name: "adaptive",
+        about: "does what would cost the fewest erases lately, by ghosts of the other policies and of the layer below",
+        options: &[],
+        make: adaptive::make,
+    },
+];
+
+/// Builds the buffer that a specification names.
+///
+/// # Errors
+/// If there is no such buffer or option.
+pub fn build(spec: &Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
+    let Some(entry) = ALL.iter().find(|entry| entry.name == spec.name()) else {
+        let names: Vec<&str> = ALL.iter().map(|entry| entry.name).collect();
+        return Err(Error::spec(format!(
+            "there is no write buffer \"{}\"; there are {}",
+            spec.name(),
+            names.join(", ")
+        )));
+    };
+    if around.capacity == 0 && entry.name != "none" {
+        return Err(Error::spec(format!(
+            "the write buffer {} needs RAM, and the drive has none for it: set buffer_bytes, or use none",
+            entry.name
+        )));
+    }
+    let mut rest = spec.clone();
+    let buffer = (entry.make)(&mut rest, around)?;
+    rest.finish(entry.options)?;
+    Ok(buffer)
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+//! PUD-LRU: blocks by their predicted average update distance.
+//!
+//! Idea: the predicted average update distance (PUD) of a block joins how often and how recently it was written. Blocks below a threshold are the frequently updated group and
+//! stay; of the others, the infrequently updated group, the block with the most pages leaves, so that an erase frees as much as it can.
+//! Source: Hu, Jiang, Tian, Xu, "PUD-LRU: An Erase-Efficient Write Buffer Management Algorithm for Flash Memory SSD", MASCOTS 2010, section III.
+//! Choices, where the original has no exact formula: time counts page writes; an update is a run of writes to one block (`runs=false`: each page is one); the distance at time t is
+//! (S + t - last) / n, where n counts the block's updates since it came and S spans them (`memory` below 1 forgets: at each update both are multiplied by it first); the threshold is `threshold`
+//! times the mean over the blocks held, taken anew every time that as many pages as the buffer holds were written. `docs/measurements/endurance-policies.md` says how much each matters.
+//! Deviation: `padding=true` makes blocks whole as BPLRU does; off by default.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::blockwise::{Blockwise, Order};
+use super::groups::{Entered, Groups};
+use super::lists::BySize;
+use super::{Buffer, Surroundings};
+use crate::Error;
+use crate::geometry::{Lpn, NONE};
+use crate::spec::Spec;
+
+/// A block's history since it came.
+#[derive(Clone, Copy, Debug)]
+struct History {
+    held: bool,
+    /// Updates, older ones forgotten.
+    updates: f64,
+    /// From the first of them to the last.
+    span: f64,
+    last: u64,
+    /// When the earliest entry in the queue that is for this block is due; `u64::MAX` if there is none.
+    queued: u64,
+}
+
+/// The history of a place that no block had yet.
+const NEVER: History = History {
+    held: false,
+    updates: 0.0,
+    span: 0.0,
+    last: 0,
+    queued: u64::MAX,
+};
+
+struct PudLru {
+    padding: bool,
+    runs: bool,
+    memory: f64,
+    threshold: f64,
+    now: u64,
+    /// The distance up to which blocks are frequently updated.
+    limit: f64,
+    /// When it is set anew.
+    renew: u64,
+    last_slot: u32,
+    history: Vec<History>,
+    /// Frequently updated blocks, by when they stop being so unless they are written before. Entries may be early or for blocks that are gone; they are checked when they are due.
+    queue: BinaryHeap<Reverse<(u64, u32)>>,
+    /// The infrequently updated group.
+    infrequent: BySize,
+}
+
+const DEFAULT_RUNS: bool = true;
+const DEFAULT_MEMORY: f64 = 1.0;
+const DEFAULT_THRESHOLD: f64 = 1.0;
+
+pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
+    let capacity = around.capacity;
+    let order = PudLru {
+        padding: spec.take("padding", false)?,
+        runs: spec.take("runs", DEFAULT_RUNS)?,
+        memory: spec.take("memory", DEFAULT_MEMORY)?,
+        threshold: spec.take("threshold", DEFAULT_THRESHOLD)?,
+        now: 0,
+        limit: capacity as f64,
+        renew: capacity as u64,
+        last_slot: NONE,
+        history: vec![NEVER; capacity],
+        queue: BinaryHeap::with_capacity(3 * capacity),
+        infrequent: BySize::new(capacity, around.pages_per_block),
+    };
+    if !(0.0..=1.0).contains(&order.memory) {
+        return Err(Error::spec(format!(
+            "pud-lru: memory is a factor from 0 to 1, and not {}",
+            order.memory
+        )));
+    }
+    if !(order.threshold >= 0.0 && order.threshold.is_finite()) {
+        return Err(Error::spec(format!(
+            "pud-lru: threshold is a factor of at least 0, and not {}",
+            order.threshold
+        )));
+    }
+    Ok(Box::new(Blockwise::new(around, order)))
+}
+
+impl PudLru {
+    fn distance(&self, history: &History) -> f64 {
+        (history.span + (self.now - history.last) as f64) / history.updates
+    }
+
+    /// The time from which a block, not written again, is infrequently updated.
+    fn due(&self, history: &History) -> u64 {
+        let due = history.last as f64 - history.span + self.limit * history.updates;
+        due.max(0.0) as u64 + 1
+    }
+
+    fn enqueue(&mut self, slot: u32) {
+        let due = self.due(&self.history[slot as usize]);
+        let history = &mut self.history[slot as usize];
+        if due < history.queued {
+            history.queued = due;
+            self.queue.push(Reverse((due, slot)));
+        }
+    }
+
+    /// Sets the threshold anew. What is infrequently updated stays so until it is written.
+    fn set_limit(&mut self, groups: &Groups) {
+        let held = self.history.iter().filter(|history| history.held);
+        let sum: f64 = held.map(|history| self.distance(history)).sum();
+        self.limit = self.threshold * sum / groups.len().max(1) as f64;
+        self.renew = self.now + groups.places() as u64;
+        self.queue.clear();
+        for slot in 0..self.history.len() as u32 {
+            self.history[slot as usize].queued = u64::MAX;
+            if self.history[slot as usize].held && !self.infrequent.has(slot) {
+                self.enqueue(slot);
+            }
+        }
+    }
+
+    /// Moves the blocks whose time is over into the infrequently updated group; with `one`, the next one in any case.
+    fn expire(&mut self, groups: &Groups, mut one: bool) {
+        while let Some(Reverse((due, slot))) = self.queue.peek().copied() {
+            if due > self.now && !one {
+                break;
+            }
+            self.queue.pop();
+            let history = &mut self.history[slot as usize];
+            if history.queued != due {
+                continue;
+            }
+            history.queued = u64::MAX;
+            if !history.held || self.infrequent.has(slot) {
+                continue;
+            }
+            let really = self.due(&self.history[slot as usize]);
+            if really > due {
+                self.history[slot as usize].queued = really;
+                self.queue.push(Reverse((really, slot)));
+                continue;
+            }
+            self.infrequent.touch(slot, groups.count(slot));
+            one = false;
+        }
+    }
+}
+
+impl Order for PudLru {
+    fn written(&mut self, groups: &Groups, entered: Entered, _: Lpn) {
+        self.now += 1;
+        let slot = entered.slot;
+        let same_run = self.runs && !entered.new_group && self.last_slot == slot;
+        self.last_slot = slot;
+        let now = self.now;
+        let history = &mut self.history[slot as usize];
+        if entered.new_group {
+            *history = History {
+                held: true,
+                updates: 1.0,
+                span: 0.0,
+                last: now,
+                queued: history.queued,
+            };
+        } else {
+            let gap = (now - history.last) as f64;
+            if same_run {
+                history.span += gap;
+            } else {
+                history.span = history.span * self.memory + gap;
+                history.updates = history.updates * self.memory + 1.0;
+            }
+            history.last = now;
+        }
+        // A block that was written is frequently updated until its distance says otherwise.
+        self.infrequent.remove(slot);
+        self.enqueue(slot);
+        if now >= self.renew {
+            self.set_limit(groups);
+        }
+    }
+
+    fn shrunk(&mut self, groups: &Groups, slot: u32) {
+        if self.infrequent.has(slot) {
+            self.infrequent.enter_first(slot, groups.count(slot));
+        }
+    }
+
+    fn removed(&mut self, _: &Groups, slot: u32) {
+        self.infrequent.remove(slot);
+        self.history[slot as usize].held = false;
+        if self.last_slot == slot {
+            self.last_slot = NONE;
+        }
+    }
+
+    fn victim(&mut self, groups: &Groups) -> u32 {
+        self.expire(groups, false);
+        if self.infrequent.largest().is_none() {
+            self.expire(groups, true);
+        }
+        self.infrequent.largest().expect("every block is in one of the groups")
+    }
+
+    fn pads(&self) -> bool {
+        self.padding
+    }
+
+    fn spec(&self) -> Spec {
+        let mut spec = Spec::plain("pud-lru");
+        if self.padding {
+            spec = spec.with("padding", true);
+        }
+        if self.runs != DEFAULT_RUNS {
+            spec = spec.with("runs", self.runs);
+        }
+        if self.memory != DEFAULT_MEMORY {
+            spec = spec.with("memory", self.memory);
+        }
+        if self.threshold != DEFAULT_THRESHOLD {
+            spec = spec.with("threshold", self.threshold);
+        }
+        spec
+    }
+
+    fn bytes(&self) -> u64 {
+        let places = self.history.len();
+        let slabs = places * size_of::<History>() + self.queue.capacity() * size_of::<Reverse<(u64, u32)>>();
+        self.infrequent.bytes() + slabs as u64
+    }
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Seldom: logical blocks by how long they were not written, against how often they were before.
+//!
+//! Idea: the block leaves for which age / uses is largest, where uses counts runs of writes to the block since it came (consecutive writes to one block are a run). A block that was written
+//! ten times stays ten times as long as one that was written once, so what is written at intervals longer than the buffer's turnover is kept for a part where LRU keeps none of it.
+//! Source: our own, made for the adaptive buffer, as the one that resists loops and scans; least-frequently-used with the age of Robinson and Devarakonda, "Data Cache Management Using
+//! Frequency-Based Replacement", SIGMETRICS 1990, is its ancestor. It has no options.
+
+use super::blockwise::{Blockwise, Order};
+use super::groups::{Entered, Groups};
+use super::lists::BySize;
+use super::{Buffer, Surroundings};
+use crate::Error;
+use crate::geometry::{Lpn, NONE};
+use crate::spec::Spec;
+
+/// Uses are counted up to this.
+const MOST: u32 = 255;
+
+struct Seldom {
+    now: u64,
+    last_slot: u32,
+    last: Vec<u64>,
+    uses: Vec<u32>,
+    /// By uses; among blocks of as many the oldest is first.
+    by_uses: BySize,
+}
+
+pub(super) fn make(_: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
+    let order = Seldom {
+        now: 0,
+        last_slot: NONE,
+        last: vec![0; around.capacity],
+        uses: vec![0; around.capacity],
+        by_uses: BySize::new(around.capacity, MOST),
+    };
+    Ok(Box::new(Blockwise::new(around, order)))
+}
+
+impl Order for Seldom {
+    fn written(&mut self, _: &Groups, entered: Entered, _: Lpn) {
+        self.now += 1;
+        let slot = entered.slot as usize;
+        if entered.new_group {
+            self.uses[slot] = 1;
+        } else if self.last_slot != entered.slot {
+            self.uses[slot] = (self.uses[slot] + 1).min(MOST);
+        }
+        self.last_slot = entered.slot;
+        self.last[slot] = self.now;
+        self.by_uses.touch(entered.slot, self.uses[slot]);
+    }
+
+    fn shrunk(&mut self, _: &Groups, _: u32) {}
+
+    fn removed(&mut self, _: &Groups, slot: u32) {
+        self.by_uses.remove(slot);
+        if self.last_slot == slot {
+            self.last_slot = NONE;
+        }
+    }
+
+    fn victim(&mut self, _: &Groups) -> u32 {
+        let mut victim = (0, 0, 1);
+        for (uses, slot) in self.by_uses.oldest_of_each() {
+            let age = self.now - self.last[slot as usize];
+            // age / uses, compared without a division; of two that are equal the one with fewer uses leaves.
+            if age * victim.2 > victim.1 * u64::from(uses) {
+                victim = (slot, age, u64::from(uses));
+            }
+        }
+        if victim.1 > 0 {
+            return victim.0;
+        }
+        // Every block was written just now: there is one, and it leaves.
+        let newest = self.by_uses.largest();
+        newest.expect("a group is held")
+    }
+
+    fn spec(&self) -> Spec {
+        Spec::plain("seldom")
+    }
+
+    fn bytes(&self) -> u64 {
+        self.by_uses.bytes() + 12 * self.last.len() as u64
+    }
+}

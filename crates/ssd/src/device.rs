@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One drive, page by page: the write buffer, the translation layer and the flash, one above the other.
+//!
+//! A page that the host writes goes into the buffer; what leaves the buffer goes through the layer to the flash; the write is done when what had to leave for it is on
+//! the flash and the page is in RAM. A read is served by the buffer or by the flash.
+
+use serde::Serialize;
+
+use crate::buffer::{self, Buffer, Leave, Outgoing, Surroundings};
+use crate::ftl::{self, Ftl};
+use crate::geometry::Lpn;
+use crate::nand::{Cause, Nand, Timing};
+use crate::profile::{PartialPages, Profile};
+use crate::shadow::Shadow;
+use crate::spec::Spec;
+use crate::{Error, Time};
+
+/// What a drive is made of, when it is not all as its profile says.
+#[derive(Clone, Debug, Default)]
+pub struct Parts {
+    /// Another translation layer than the profile's.
+    pub ftl: Option<Spec>,
+    /// Another write buffer.
+    pub buffer: Option<Spec>,
+    /// Another size of the buffer, in pages.
+    pub buffer_pages: Option<usize>,
+    /// Write-amplification mode: no times.
+    pub untimed: bool,
+    /// Each read is checked against a shadow.
+    pub check: bool,
+    /// The seed of all that is random in the drive: lives of blocks, failures, choices of the layer.
+    pub seed: u64,
+}
+
+/// What host, buffer and layer passed to each other, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PageCounts {
+    /// Written by the host.
+    pub host_writes: u64,
+    /// Of those, overwritten in the buffer.
+    pub write_hits: u64,
+    /// Read by the host.
+    pub host_reads: u64,
+    /// Of those, found in the buffer.
+    pub read_hits: u64,
+    /// Of those, never written.
+    pub unwritten_reads: u64,
+    /// Trimmed by the host.
+    pub trims: u64,
+    /// Dirty pages trimmed in the buffer.
+    pub trimmed_in_buffer: u64,
+    /// Pages that left the buffer for the flash.
+    pub evicted: u64,
+    /// Pages read and written again to make blocks whole.
+    pub padded: u64,
+    /// Pages read since only a part was written.
+    pub partial_reads: u64,
+}
+
+impl PageCounts {
+    /// Adds another drive's.
+    pub fn add(&mut self, other: &Self) {
+        self.host_writes += other.host_writes;
+        self.write_hits += other.write_hits;
+        self.host_reads += other.host_reads;
+        self.read_hits += other.read_hits;
+        self.unwritten_reads += other.unwritten_reads;
+        self.trims += other.trims;
+        self.trimmed_in_buffer += other.trimmed_in_buffer;
+        self.evicted += other.evicted;
+        self.padded += other.padded;
+        self.partial_reads += other.partial_reads;
+    }
+
+    /// What happened since `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            host_writes: self.host_writes - earlier.host_writes,
+            write_hits: self.write_hits - earlier.write_hits,
+            host_reads: self.host_reads - earlier.host_reads,
+            read_hits: self.read_hits - earlier.read_hits,
+            unwritten_reads: self.unwritten_reads - earlier.unwritten_reads,
+            trims: self.trims - earlier.trims,
+            trimmed_in_buffer: self.trimmed_in_buffer - earlier.trimmed_in_buffer,
+            evicted: self.evicted - earlier.evicted,
+            padded: self.padded - earlier.padded,
+            partial_reads: self.partial_reads - earlier.partial_reads,
+        }
+    }
+}
+
+/// One drive.
+pub struct Device {
+    nand: Nand,
+    ftl: Box<dyn Ftl>,
+    buffer: Box<dyn Buffer>,
+    out: Outgoing,
+    shadow: Option<Shadow>,
+    counts: PageCounts,
+    ram_ns: Time,
+    read_rest: bool,
+}
+
+impl Device {
+    /// An erased drive.
+    ///
+    /// # Errors
+    /// If its parts don't exist or don't fit each other.
+    pub fn new(profile: &Profile, parts: &Parts) -> Result<Self, Error> {
+        profile.check()?;
+        let timing = (!parts.untimed).then_some(profile.timing);
+        let mut nand = Nand::new(profile.geometry, timing, &profile.endurance, parts.seed)?;
+        if parts.check {
+            nand.keep_sequence();
+        }
+        let ftl_spec = match &parts.ftl {
+            Some(spec) => spec.clone(),
+            None => profile.ftl.parse()?,
+        };
+        let logical_pages = profile.user_pages();
+        let ftl = ftl::build(&ftl_spec, &nand, logical_pages)?;
+        let around = Surroundings {
+            capacity: parts.buffer_pages.unwrap_or(profile.buffer_pages()),
+            pages_per_block: profile.geometry.pages,
+            logical_pages,
+            ftl: ftl_spec,
+        };
+        let buffer_spec = match &parts.buffer {
+            Some(spec) => spec.clone(),
+            None => profile.buffer.parse()?,
+        };
+        let Timing { ram_ns, .. } = profile.timing;
+        Ok(Self {
+            nand,
+            ftl,
+            buffer: buffer::build(&buffer_spec, &around)?,
+            out: Outgoing::default(),
+            shadow: parts.check.then(|| Shadow::new(logical_pages)),
+            counts: PageCounts::default(),
+            ram_ns: if parts.untimed { 0 } else { ram_ns },
+            read_rest: profile.partial_pages == PartialPages::ReadModifyWrite,
+        })
+    }
+
+    /// Logical pages: 0 to this.
+    pub fn logical_pages(&self) -> u32 {
+        self.ftl.logical_pages()
+    }
+
+    /// The flash.
+    pub fn nand(&self) -> &Nand {
+        &self.nand
+    }
+
+    /// The flash, to set how it fails.
+    pub fn nand_mut(&mut self) -> &mut Nand {
+        &mut self.nand
+    }
+
+    /// The translation layer.
+    pub fn ftl(&self) -> &dyn Ftl {
+        &*self.ftl
+    }
+
+    /// The write buffer.
+    pub fn buffer(&self) -> &dyn Buffer {
+        &*self.buffer
+    }
+
+    /// What passed so far.
+    pub fn counts(&self) -> &PageCounts {
+        &self.counts
+    }
+
+    /// The host writes a page, or a part of it.
+    #[inline]
+    pub fn write(&mut self, lpn: Lpn, whole: bool, stream: u16, at: Time) -> Time {
+        self.counts.host_writes += 1;
+        let mut ready = at;
+        if !whole && self.read_rest && !self.buffer.contains(lpn) {
+            let (found, done) = self.ftl.read(&mut self.nand, lpn, at);
+            self.counts.partial_reads += u64::from(found.is_some());
+            ready = done;
+        }
+        if let Some(shadow) = &mut self.shadow {
+            shadow.host_writes(lpn);
+        }
+        let hit = self.buffer.write(lpn, &mut self.out);
+        self.counts.write_hits += u64::from(hit);
+        self.let_go(stream, ready, Some(lpn)) + self.ram_ns
+    }
+
+    /// The host writes whole pages one after the other, in no time: what [`Device::write`] does with each, at a stroke where nothing stands between.
+    pub fn write_many(&mut self, lpns: &[Lpn], stream: u16) {
+        if self.shadow.is_some() || !self.buffer.passes_through() {
+            for lpn in lpns {
+                self.write(*lpn, true, stream, 0);
+            }
+            return;
+        }
+        self.counts.host_writes += lpns.len() as u64;
+        self.counts.evicted += lpns.len() as u64;
+        self.ftl.write_many(&mut self.nand, lpns, stream);
+    }
+
+    /// Writes what the buffer lets go, in its order.
+    fn let_go(&mut self, stream: u16, at: Time, incoming: Option<Lpn>) -> Time {
+        let mut done = at;
+        for index in 0..self.out.pages.len() {
+            let (lpn, how) = self.out.pages[index];
+            if let Some(shadow) = &mut self.shadow {
+                shadow.leaves(lpn, how, incoming);
+            }
+            let ready = match how {
+                Leave::Dirty => {
+                    self.counts.evicted += 1;
+                    at
+                }
+                Leave::Pad => {
+                    let Some(page) = self.ftl.locate(lpn) else {
+                        continue;
+                    };
+                    self.counts.padded += 1;
+                    self.nand.read(page, at, Cause::Pad)
+                }
+            };
+            let before = self.nand.last_host_sequence();
+            let written = self.ftl.write(&mut self.nand, lpn, stream, ready);
+            done = done.max(written);
+            if let Some(shadow) = &mut self.shadow {
+                shadow.programmed(lpn, &self.nand, before);
+            }
+        }
+        self.out.pages.clear();
+        done
+    }
+
+    /// The host reads a page.
+    #[inline]
+    pub fn read(&mut self, lpn: Lpn, at: Time) -> Time {
+        self.counts.host_reads += 1;
+        let hit = self.buffer.read(lpn);
+        if let Some(shadow) = &self.shadow {
+            shadow.buffer_read(lpn, hit);
+        }
+        if hit {
+            self.counts.read_hits += 1;
+            return at + self.ram_ns;
+        }
+        let (found, done) = self.ftl.read(&mut self.nand, lpn, at);
+        // Nobody gets an answer from a drive that lost its power while it looked up the page.
+        if let Some(shadow) = self.shadow.as_ref().filter(|_| !self.nand.is_off()) {
+            shadow.flash_read(lpn, found, &self.nand);
+        }
+        if found.is_none() {
+            self.counts.unwritten_reads += 1;
+            return done + self.ram_ns;
+        }
+        self.buffer.read_from_flash(lpn, &mut self.out);
+        if self.out.pages.is_empty() {
+            done + self.ram_ns
+        } else {
+            // A clean page took the place of dirty ones; the reader does not wait for them.
+            self.let_go(0, done, None);
+            done + self.ram_ns
+        }
+    }
+
+    /// The host forgets a page.
+    pub fn trim(&mut self, lpn: Lpn, at: Time) -> Time {
+        self.counts.trims += 1;
+        self.counts.trimmed_in_buffer += u64::from(self.buffer.contains(lpn));
+        self.buffer.trim(lpn);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.host_trims(lpn);
+        }
+        self.ftl.trim(&mut self.nand, lpn, at)
+    }
+
+    /// Everything that was written goes to the flash.
+    pub fn flush(&mut self, at: Time) -> Time {
+        self.buffer.drain(&mut self.out);
+        let drained = self.let_go(0, at, None);
+        if let Some(shadow) = &self.shadow {
+            shadow.flushed();
+        }
+        self.ftl.flush(&mut self.nand, drained)
+    }
+
+    /// One step of background work; when it ends, if there was one to do.
+    pub fn idle(&mut self, at: Time) -> Option<Time> {
+        self.ftl.idle(&mut self.nand, at)
+    }
+
+    /// The power goes and comes back: the buffer's contents are lost (`empty` takes its place), the layer recovers from the flash.
+    pub fn power_cycle(&mut self, empty: Box<dyn Buffer>) {
+        self.buffer = empty;
+        self.out.pages.clear();
+        self.nand.power_on();
+        self.ftl.recover(&mut self.nand);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.recovered(&*self.ftl, &self.nand);
+        }
+    }
+
+    /// Checks that nothing was lost or made up: every page that the host wrote was overwritten in the buffer, trimmed there, written to the flash, or is still held; every program has
+    /// its cause.
+    ///
+    /// # Panics
+    /// If that is not so, which would be a mistake in the simulator.
+    pub fn assert_conservation(&self) {
+        let counts = &self.counts;
+        let nand = self.nand.counts();
+        let host = nand.programs[Cause::Host as usize];
+        assert_eq!(
+            host,
+            counts.evicted + counts.padded,
+            "programs for the host are those that left the buffer"
+        );
+        let gone = counts.write_hits + counts.trimmed_in_buffer + counts.evicted;
+        let held = counts.host_writes - gone.min(counts.host_writes);
+        assert!(
+            gone <= counts.host_writes + counts.trimmed_in_buffer
+                && held <= self.buffer.len() as u64,
+            "of {} written pages {gone} are gone and {} held",
+            counts.host_writes,
+            self.buffer.len()
+        );
+    }
+}

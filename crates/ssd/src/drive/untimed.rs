@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs in write-amplification mode: no events and no queues, every request in the order of the trace.
+//!
+//! Writes of whole pages gather in a batch for each drive and go to it at a stroke ([`Device::write_many`](crate::device::Device::write_many)); whatever else a request asks
+//! for waits until the batches are written, so that each drive sees its pages in the trace's order. There is no time in which anything could be idle, so no background work is done.
+
+use crate::drive::{Drive, Load};
+use crate::geometry::Lpn;
+use crate::report::{Report, Responses};
+use crate::{Error, Op, Request, Time};
+
+/// Pages in a batch at most.
+const BATCH: usize = 1024;
+
+/// Whole pages that wait to be written to one drive, all of one stream.
+#[derive(Clone, Debug, Default)]
+struct Batch {
+    lpns: Vec<Lpn>,
+    stream: u16,
+}
+
+impl Drive {
+    /// Does all requests, one after the other, in no time; what came of it.
+    pub(super) fn run_untimed<E: Into<Error>>(
+        &mut self,
+        requests: impl Iterator<Item = Result<Request, E>>,
+        load: Load,
+    ) -> Result<Report, Error> {
+        let before = Report::counts_of(&self.devices);
+        let mut batches = vec![Batch::default(); self.devices.len()];
+        let mut number = 0;
+        let mut counts = [0; 4];
+        let (mut first, mut last) = (None, 0);
+        for request in requests {
+            let request = request.map_err(Into::into)?;
+            number += 1;
+            self.check_request(number, &request)?;
+            counts[request.op as usize] += 1;
+            if let Load::Open { speed } = load {
+                let arrival = (request.time as f64 / speed) as Time;
+                last = arrival.max(last);
+                first.get_or_insert(arrival);
+            }
+            if request.op == Op::Write {
+                self.gather(&request, &mut batches, number)?;
+            } else {
+                self.write_batches(&mut batches, number)?;
+                self.dispatch(&request, 0);
+            }
+        }
+        self.write_batches(&mut batches, number)?;
+        for device in &self.devices {
+            device.assert_conservation();
+        }
+        let responses = Responses::in_no_time(counts, first, last);
+        Ok(Report::new(&self.devices, &before, responses))
+    }
+
+    /// Writes the first `pages` pages once, in order.
+    pub(super) fn fill_untimed(&mut self, pages: u64) -> Result<(), Error> {
+        let all = Request {
+            time: 0,
+            device: 0,
+            op: Op::Write,
+            offset: 0,
+            bytes: pages * self.page_bytes,
+            stream: 0,
+        };
+        let mut batches = vec![Batch::default(); self.devices.len()];
+        self.gather(&all, &mut batches, 0)?;
+        self.write_batches(&mut batches, 0)
+    }
+
+    /// Enters a write's pages into the batches.
+    #[inline]
+    fn gather(
+        &mut self,
+        request: &Request,
+        batches: &mut [Batch],
+        number: u64,
+    ) -> Result<(), Error> {
+        let (first, past) = self.pages_of(request);
+        for page in first..past {
+            let (drive, lpn) = self.place(page);
+            let whole = self.is_whole(request, page);
+            let batch = &mut batches[drive];
+            if !whole || batch.stream != request.stream || batch.lpns.len() == BATCH {
+                self.devices[drive].write_many(&batch.lpns, batch.stream);
+                batch.lpns.clear();
+                batch.stream = request.stream;
+                self.check_life_at(number)?;
+            }
+            if whole {
+                batch.lpns.push(lpn);
+            } else {
+                self.devices[drive].write(lpn, false, request.stream, 0);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_batches(&mut self, batches: &mut [Batch], number: u64) -> Result<(), Error> {
+        for (device, batch) in self.devices.iter_mut().zip(batches) {
+            device.write_many(&batch.lpns, batch.stream);
+            batch.lpns.clear();
+        }
+        self.check_life_at(number)
+    }
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A simulated drive as a device of `senko_io`: an engine runs on it, and its time is virtual.
+//!
+//! Data is kept in memory, page by page; every operation is also a request to a [`Drive`], which begins at the device's virtual clock and moves it to the request's end. Nobody
+//! waits: an engine runs as fast as the machine can, and [`SimulatedDevice::now`] says how long it would have taken on the drive. A batch of reads is under way
+//! at once; operations of several threads follow each other.
+//!
+//! What always holds: a read returns what was written last, zeros where nothing was; a drive that is worn out fails writes with `EIO` and still reads.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use senko_io::{Device, IoError, PAGE_SIZE, ReadRequest, Tag};
+
+use crate::drive::Drive;
+use crate::report::{Before, Report, Responses};
+use crate::{Error, Op, Request, Time};
+
+/// Linux's numbers of errors.
+const EIO: i32 = 5;
+const EINVAL: i32 = 22;
+
+/// A simulated drive with data.
+pub struct SimulatedDevice {
+    pages: u64,
+    state: Mutex<State>,
+}
+
+struct State {
+    drive: Drive,
+    before: Before,
+    responses: Responses,
+    now: Time,
+    data: HashMap<u64, Box<[u8]>>,
+}
+
+impl State {
+    /// Does a request from `at` on; when it ends.
+    fn submit(&mut self, request: &Request, at: Time) -> Result<Time, IoError> {
+        match self.drive.submit(request, at) {
+            Ok(done) => {
+                self.responses.record(request.op as u8, at, done);
+                Ok(done)
+            }
+            Err(Error::WornOut(_)) if request.op == Op::Read => Ok(at),
+            Err(Error::WornOut(_)) => Err(IoError::Os(EIO)),
+            Err(_) => Err(IoError::Os(EINVAL)),
+        }
+    }
+
+    fn copy_out(&self, page: u64, buf: &mut [u8]) {
+        for (nth, bytes) in buf.chunks_mut(PAGE_SIZE).enumerate() {
+            match self.data.get(&(page + nth as u64)) {
+                Some(data) => bytes.copy_from_slice(data),
+                None => bytes.fill(0),
+            }
+        }
+    }
+}
+
+impl SimulatedDevice {
+    /// A device on this drive, whose clock stands at 0.
+    pub fn new(drive: Drive) -> Self {
+        Self {
+            pages: drive.capacity_bytes() / PAGE_SIZE as u64,
+            state: Mutex::new(State {
+                before: Report::counts_of(drive.devices()),
+                drive,
+                responses: Responses::default(),
+                now: 0,
+                data: HashMap::new(),
+            }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The virtual clock, in nanoseconds.
+    pub fn now(&self) -> Time {
+        self.lock().now
+    }
+
+    /// What the drive did so far.
+    pub fn report(&self) -> Report {
+        let state = self.lock();
+        Report::new(
+            state.drive.devices(),
+            &state.before,
+            state.responses.clone(),
+        )
+    }
+
+    /// A request for whole pages; refused if it is none.
+    fn request(&self, op: Op, page: u64, bytes: u64) -> Result<Request, IoError> {
+        let end = page.checked_add(bytes / PAGE_SIZE as u64);
+        if !bytes.is_multiple_of(PAGE_SIZE as u64) || end.is_none_or(|end| end > self.pages) {
+            return Err(IoError::Os(EINVAL));
+        }
+        Ok(Request {
+            time: 0,
+            device: 0,
+            op,
+            offset: page * PAGE_SIZE as u64,
+            bytes,
+            stream: 0,
+        })
+    }
+}
+
+impl Device for SimulatedDevice {
+    fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    fn read(&self, page: u64, buf: &mut [u8], _: Tag) -> Result<(), IoError> {
+        let request = self.request(Op::Read, page, buf.len() as u64)?;
+        let state = &mut *self.lock();
+        state.now = state.submit(&request, state.now)?;
+        state.copy_out(page, buf);
+        Ok(())
+    }
+
+    fn write(&self, page: u64, buf: &[u8], _: Tag) -> Result<(), IoError> {
+        let request = self.request(Op::Write, page, buf.len() as u64)?;
+        let state = &mut *self.lock();
+        state.now = state.submit(&request, state.now)?;
+        for (page, bytes) in (page..).zip(buf.chunks(PAGE_SIZE)) {
+            state.data.insert(page, bytes.into());
+        }
+        Ok(())
+    }
+
+    fn flush(&self, _: Tag) -> Result<(), IoError> {
+        let state = &mut *self.lock();
+        state.now = state.submit(&Request::flush(0), state.now)?;
+        Ok(())
+    }
+
+    fn discard(&self, page: u64, pages: u64, _: Tag) -> Result<(), IoError> {
+        let bytes = pages.saturating_mul(PAGE_SIZE as u64);
+        let request = self.request(Op::Trim, page, bytes)?;
+        let state = &mut *self.lock();
+        state.now = state.submit(&request, state.now)?;
+        for page in page..page + pages {
+            state.data.remove(&page);
+        }
+        Ok(())
+    }
+
+    fn read_batch(&self, requests: &mut [ReadRequest<'_>], _: Tag) -> Result<(), IoError> {
+        let state = &mut *self.lock();
+        let (begin, mut end, mut first) = (state.now, state.now, Ok(()));
+        for read in requests {
+            let request = self.request(Op::Read, read.page, read.buf.len() as u64);
+            let done = request.and_then(|request| state.submit(&request, begin));
+            if let Ok(done) = done {
+                end = end.max(done);
+                state.copy_out(read.page, read.buf);
+            }
+            read.result = done.map(|_| ());
+            first = first.and(read.result);
+        }
+        state.now = end;
+        first
+    }
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The cached mapping table of DFTL: which entries of the page table are in RAM, and which of them are newer there than on the flash.
+//!
+//! Idea: segmented LRU. A new entry goes to the front of the probationary segment; a hit moves it to the front of the protected one, whose last entry, when it is over its share, goes back to
+//! the front of the probationary one. The last probationary entry leaves.
+//!
+//! Source: R. Karedla, J. S. Love, B. G. Wherry, "Caching strategies to improve disk system performance", IEEE Computer 27(3), 1994, as DFTL's section 3.3 takes it.
+//! Deviations: neither paper gives DFTL's shares; the protected segment is half of the table.
+
+use crate::geometry::{Lpn, NONE};
+
+const PROBATION: usize = 0;
+const PROTECTED: usize = 1;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    lpn: Lpn,
+    before: u32,
+    after: u32,
+    segment: u8,
+    dirty: bool,
+}
+
+/// A segment: its entries from the one used last to the one used longest ago.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    first: u32,
+    last: u32,
+    len: u32,
+}
+
+const EMPTY: Segment = Segment {
+    first: NONE,
+    last: NONE,
+    len: 0,
+};
+
+/// Cached entries by logical page.
+#[derive(Clone, Debug)]
+pub(super) struct Cmt {
+    capacity: u32,
+    /// The slot of each logical page's entry, or [`NONE`].
+    slot_of: Vec<u32>,
+    slots: Vec<Entry>,
+    unused: Vec<u32>,
+    segments: [Segment; 2],
+}
+
+impl Cmt {
+    /// Room for `capacity` entries, at least one, of `logical_pages`.
+    pub fn new(capacity: u32, logical_pages: u32) -> Self {
+        Self {
+            capacity,
+            slot_of: vec![NONE; logical_pages as usize],
+            slots: Vec::new(),
+            unused: Vec::new(),
+            segments: [EMPTY; 2],
+        }
+    }
+
+    /// Whether there is room for one more.
+    pub fn has_room(&self) -> bool {
+        self.segments[PROBATION].len + self.segments[PROTECTED].len < self.capacity
+    }
+
+    /// Whether it holds the entry of a page.
+    pub fn contains(&self, lpn: Lpn) -> bool {
+        self.slot_of[lpn as usize] != NONE
+    }
+
+    /// Uses the entry of a page; whether it is here.
+    pub fn hit(&mut self, lpn: Lpn) -> bool {
+        let slot = self.slot_of[lpn as usize];
+        if slot == NONE {
+            return false;
+        }
+        self.unlink(slot);
+        self.link(slot, PROTECTED);
+        if self.segments[PROTECTED].len > self.capacity / 2 {
+            let demoted = self.segments[PROTECTED].last;
+            self.unlink(demoted);
+            self.link(demoted, PROBATION);
+        }
+        true
+    }
+
+    /// Takes in the entry of a page, for which there is room, as the flash has it.
+    pub fn insert(&mut self, lpn: Lpn) {
+        let entry = Entry {
+            lpn,
+            before: NONE,
+            after: NONE,
+            segment: PROBATION as u8,
+            dirty: false,
+        };
+        let slot = match self.unused.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = entry;
+                slot
+            }
+            None => {
+                self.slots.push(entry);
+                self.slots.len() as u32 - 1
+            }
+        };
+        self.slot_of[lpn as usize] = slot;
+        self.link(slot, PROBATION);
+    }
+
+    /// The entry that leaves next: its page, and whether the flash does not have it yet.
+    pub fn victim(&self) -> Option<(Lpn, bool)> {
+        let [probation, protected] = self.segments;
+        let slot = if probation.len > 0 {
+            probation.last
+        } else {
+            protected.last
+        };
+        let entry = self.slots.get(slot as usize)?;
+        Some((entry.lpn, entry.dirty))
+    }
+
+    /// Drops the entry of a page, which is here.
+    pub fn remove(&mut self, lpn: Lpn) {
+        let slot = std::mem::replace(&mut self.slot_of[lpn as usize], NONE);
+        self.unlink(slot);
+        self.unused.push(slot);
+    }
+
+    /// The entry of a page, which is here, is newer than on the flash.
+    pub fn set_dirty(&mut self, lpn: Lpn) {
+        let slot = self.slot_of[lpn as usize];
+        self.slots[slot as usize].dirty = true;
+    }
+
+    /// The flash now has all entries of these pages.
+    pub fn clean(&mut self, pages: std::ops::Range<Lpn>) {
+        for slot in &self.slot_of[pages.start as usize..pages.end as usize] {
+            if *slot != NONE {
+                self.slots[*slot as usize].dirty = false;
+            }
+        }
+    }
+
+    /// Drops everything.
+    pub fn clear(&mut self) {
+        self.slot_of.fill(NONE);
+        self.slots.clear();
+        self.unused.clear();
+        self.segments = [EMPTY; 2];
+    }
+
+    fn link(&mut self, slot: u32, segment: usize) {
+        let list = &mut self.segments[segment];
+        let second = std::mem::replace(&mut list.first, slot);
+        list.len += 1;
+        if second == NONE {
+            list.last = slot;
+        } else {
+            self.slots[second as usize].before = slot;
+        }
+        let entry = &mut self.slots[slot as usize];
+        entry.before = NONE;
+        entry.after = second;
+        entry.segment = segment as u8;
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let Entry {
+            before,
+            after,
+            segment,
+            ..
+        } = self.slots[slot as usize];
+        let list = &mut self.segments[segment as usize];
+        list.len -= 1;
+        if before == NONE {
+            list.first = after;
+        } else {
+            self.slots[before as usize].after = after;
+        }
+        if after == NONE {
+            list.last = before;
+        } else {
+            self.slots[after as usize].before = before;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_twice_outlives_what_was_used_once() {
+        let mut cmt = Cmt::new(4, 16);
+        for lpn in 0..4 {
+            assert!(cmt.has_room());
+            cmt.insert(lpn);
+        }
+        assert!(!cmt.has_room());
+        // 0 is protected; 1 is now the oldest on probation.
+        assert!(cmt.hit(0));
+        assert_eq!(cmt.victim(), Some((1, false)));
+        // 2 and 3 are used again: the protected segment has room for two, so 0 comes back behind nothing but in front of 1.
+        assert!(cmt.hit(2));
+        assert!(cmt.hit(3));
+        cmt.remove(1);
+        cmt.set_dirty(0);
+        assert_eq!(cmt.victim(), Some((0, true)));
+        cmt.clean(0..8);
+        assert_eq!(cmt.victim(), Some((0, false)));
+        assert!(!cmt.hit(1));
+        cmt.remove(0);
+        // Only protected entries are left; the one used longest ago goes.
+        assert_eq!(cmt.victim(), Some((2, false)));
+    }
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+//! FAST: block-level mapping with log blocks that any logical block shares.
+//!
+//! Idea: one log block is for sequential writes. The first page of a logical block begins it (what it held before is merged, by switching or partially); the page that follows its last one
+//! goes behind it; another page of its logical block ends it with a merge. All other overwrites go to the random log blocks, one page after the other. When these are full, the oldest is
+//! reclaimed: each logical block with a valid page in it is merged fully.
+//!
+//! Source: S.-W. Lee, D.-J. Park, T.-S. Chung, D.-H. Lee, S. Park, H.-J. Song, "A log buffer-based flash translation layer using fully-associative sector translation", ACM Transactions on
+//! Embedded Computing Systems 6(3), 2007, section 3.
+//! Option: `log-blocks`, the sequential one included.
+//! Deviations: the first version of a page goes to its data block as in `bast.rs`. The page that ends the sequential log block goes to the random log. Merges copy the newest version wherever
+//! it is, so that a partial merge also empties the random log of what it passes.
+
+use std::collections::VecDeque;
+
+use crate::ftl::logs::Blocks;
+use crate::ftl::{Ftl, FtlCounts, Mapping};
+use crate::geometry::{Block, Lpn, Ppn};
+use crate::nand::Nand;
+use crate::spec::Spec;
+use crate::{Error, Time};
+
+/// Its name in specifications.
+pub(super) const NAME: &str = "fast";
+
+/// FAST, and FASTer, which adds the isolation area (`faster.rs`).
+pub(super) struct Fast {
+    pub(super) name: &'static str,
+    pub(super) blocks: Blocks,
+    pub(super) log_blocks: u32,
+    /// The logical block that is written in order, and its log block.
+    sequential: Option<(u32, Block)>,
+    /// Random log blocks, the oldest first. Pages are appended to the last.
+    random: VecDeque<Block>,
+    random_blocks: u32,
+    /// FASTer's pages with a second chance, the oldest block first.
+    pub(super) isolated: VecDeque<Block>,
+    pub(super) isolation_blocks: u32,
+}
+
+/// Builds the layer.
+pub(super) fn make(
+    spec: &mut Spec,
+    nand: &Nand,
+    logical_pages: u32,
+) -> Result<Box<dyn Ftl>, Error> {
+    let log_blocks: u32 = spec.take("log-blocks", 16)?;
+    Ok(Box::new(Fast::new(
+        NAME,
+        nand,
+        logical_pages,
+        log_blocks,
+        0,
+    )?))
+}
+
+impl Fast {
+    pub(super) fn new(
+        name: &'static str,
+        nand: &Nand,
+        logical_pages: u32,
+        log_blocks: u32,
+        isolation_blocks: u32,
+    ) -> Result<Self, Error> {
+        let least = u64::from(isolation_blocks) + 2;
+        if u64::from(log_blocks) < least {
+            return Err(Error::spec(format!(
+                "{name} needs at least {least} log blocks, one of them sequential and one random, not {log_blocks}"
+            )));
+        }
+        Ok(Self {
+            name,
+            blocks: Blocks::new(name, nand, logical_pages, log_blocks)?,
+            log_blocks,
+            sequential: None,
+            random: VecDeque::new(),
+            random_blocks: log_blocks - 1 - isolation_blocks,
+            isolated: VecDeque::new(),
+            isolation_blocks,
+        })
+    }
+
+    /// Ends the sequential log block.
+    fn merge_sequential(&mut self, nand: &mut Nand, at: Time) -> Time {
+        match self.sequential.take() {
+            Some((lbn, block)) => self.blocks.merge_log(nand, lbn, block, at),
+            None => at,
+        }
+    }
+
+    /// Merges a logical block fully, its sequential log block included.
+    pub(super) fn merge(&mut self, nand: &mut Nand, lbn: u32, at: Time) -> Time {
+        let merged = self.blocks.full_merge(nand, lbn, at);
+        match self.sequential {
+            Some((owner, block)) if owner == lbn => {
+                self.sequential = None;
+                self.blocks.release(nand, block, merged)
+            }
+            _ => merged,
+        }
+    }
+
+    /// Merges all logical blocks with pages in a log block, and erases it.
+    pub(super) fn merge_all(&mut self, nand: &mut Nand, victim: Block, at: Time) -> Time {
+        let mut done = at;
+        for lpn in self.blocks.live_in(nand, victim) {
+            // An earlier page's merge may have taken this one along.
+            if self.blocks.is_in(nand, lpn, victim) {
+                let (lbn, _) = self.blocks.split(lpn);
+                done = self.merge(nand, lbn, done);
+            }
+        }
+        self.blocks.release(nand, victim, done)
+    }
+
+    /// Frees the oldest random log block.
+    fn reclaim(&mut self, nand: &mut Nand, at: Time) -> Time {
+        let Some(victim) = self.random.pop_front() else {
+            return at;
+        };
+        if self.isolation_blocks > 0 {
+            self.isolate(nand, victim, at)
+        } else {
+            self.merge_all(nand, victim, at)
+        }
+    }
+
+    fn write_random(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time {
+        let mut ready = at;
+        let last = self.random.back().copied();
+        let page = match last.and_then(|last| self.blocks.append(nand, last)) {
+            Some(page) => page,
+            None => {
+                if self.random.len() == self.random_blocks as usize {
+                    ready = self.reclaim(nand, at);
+                }
+                let block = self.blocks.take();
+                self.random.push_back(block);
+                nand.geometry().first_page(block)
+            }
+        };
+        self.blocks.program(nand, lpn, page, ready)
+    }
+}
+
+impl Ftl for Fast {
+    fn spec(&self) -> Spec {
+        let spec = Spec::plain(self.name).with("log-blocks", self.log_blocks);
+        if self.isolation_blocks > 0 {
+            spec.with("isolation-blocks", self.isolation_blocks)
+        } else {
+            spec
+        }
+    }
+
+    fn logical_pages(&self) -> u32 {
+        self.blocks.logical_pages
+    }
+
+    fn write(&mut self, nand: &mut Nand, lpn: Lpn, _stream: u16, at: Time) -> Time {
+        let (lbn, within) = self.blocks.split(lpn);
+        let own = self.sequential.filter(|(owner, _)| *owner == lbn);
+        if let Some((_, block)) = own
+            && nand.next_page(block) == within
+        {
+            let page = nand.geometry().first_page(block) + within;
+            return self.blocks.program(nand, lpn, page, at);
+        }
+        if let Some(page) = self.blocks.home(nand, lpn) {
+            return self.blocks.program(nand, lpn, page, at);
+        }
+        let mut ready = at;
+        if own.is_some() || within == 0 {
+            ready = self.merge_sequential(nand, at);
+        }
+        if within > 0 {
+            return self.write_random(nand, lpn, ready);
+        }
+        let block = self.blocks.take();
+        self.sequential = Some((lbn, block));
+        let page = nand.geometry().first_page(block);
+        self.blocks.program(nand, lpn, page, ready)
+    }
+
+    fn read(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> (Option<Ppn>, Time) {
+        self.blocks.read(nand, lpn, at)
+    }
+
+    fn trim(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time {
+        if self.blocks.forget(lpn) {
+            let (lbn, _) = self.blocks.split(lpn);
+            return self.merge(nand, lbn, at);
+        }
+        at
+    }
+
+    fn locate(&self, lpn: Lpn) -> Option<Ppn> {
+        self.blocks.locate(lpn)
+    }
+
+    fn recover(&mut self, nand: &mut Nand) {
+        self.sequential = None;
+        let found = self.blocks.scan(nand);
+        self.random = self.blocks.adopt(nand, found).into();
+        self.isolated.clear();
+        // Nothing tells the two kinds of log blocks apart; the oldest are taken to be isolated.
+        while self.random.len() > self.random_blocks as usize {
+            if self.isolated.len() == self.isolation_blocks as usize {
+                self.reclaim(nand, 0);
+            } else if let Some(block) = self.random.pop_front() {
+                self.isolated.push_back(block);
+            }
+        }
+    }
+
+    fn counts(&self) -> FtlCounts {
+        self.blocks.counts
+    }
+
+    fn mapping(&self) -> Mapping {
+        self.blocks
+            .data_table()
+            .and(self.blocks.log_table(self.log_blocks))
+    }
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The pool of erased blocks. Dynamic wear levelling is here: the least worn block is given first.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::geometry::Block;
+use crate::nand::Nand;
+
+/// Erased blocks, the least worn first, among those of equal wear the lowest number.
+#[derive(Clone, Debug, Default)]
+pub struct FreeBlocks {
+    heap: BinaryHeap<Reverse<(u32, Block)>>,
+}
+
+impl FreeBlocks {
+    /// All of `blocks`.
+    pub fn new(nand: &Nand, blocks: impl Iterator<Item = Block>) -> Self {
+        Self {
+            heap: blocks
+                .map(|block| Reverse((nand.erases(block), block)))
+                .collect(),
+        }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
+    /// Takes the least worn.
+    pub fn take(&mut self) -> Option<Block> {
+        self.heap.pop().map(|Reverse((_, block))| block)
+    }
+
+    /// Gives one back, which was erased.
+    pub fn give(&mut self, nand: &Nand, block: Block) {
+        self.heap.push(Reverse((nand.erases(block), block)));
+    }
+}

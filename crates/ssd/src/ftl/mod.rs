@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Flash translation layers: where a logical page lies, and what has to move for it.
+//!
+//! Each layer is a file that opens with its card. [`build`] makes one from a specification such as `bast:log-blocks=16`.
+//!
+//! What always holds, of every layer:
+//! - F1: [`Ftl::locate`] names the page that was programmed last for a logical page, or none if there is none or it was trimmed since.
+//! - F2: each [`Ftl::write`] programs exactly one page under [`Cause::Host`](crate::nand::Cause::Host); all else goes under another cause.
+//! - F3: no write fails: the layer was refused at its making if logical pages, log blocks and reserve do not fit.
+//! - F4: after a power cut at any operation, [`Ftl::recover`] makes of the spare areas alone a state in which F1 holds for every page whose program was done.
+//!   A trim may be undone by a power cut.
+
+use serde::Serialize;
+
+use crate::geometry::{Lpn, Ppn};
+use crate::nand::Nand;
+use crate::spec::Spec;
+use crate::{Error, Time};
+
+// The pool of erased blocks that several layers draw from.
+mod free;
+
+pub use free::FreeBlocks;
+
+// The page-level layer: each page anywhere.
+mod page;
+
+// Zones, written in order.
+mod zns;
+
+// What layers of block granularity share: data blocks and merges.
+mod logs;
+
+// Block-level mapping.
+mod block;
+
+// BAST: log blocks, each for one data block.
+mod bast;
+
+// FAST: log blocks that all logical blocks share.
+mod fast;
+
+// FASTer: FAST with a second chance.
+mod faster;
+
+// Superblocks: adjacent blocks whose pages lie freely within.
+mod superblock;
+
+// LAST: log blocks by locality.
+mod last;
+
+// DFTL's cached mapping table.
+mod cmt;
+
+// DFTL: page-level, with the map on the flash.
+mod dftl;
+
+/// A flash translation layer.
+pub trait Ftl: Send {
+    /// Its name with its parameters, as a specification.
+    fn spec(&self) -> Spec;
+
+    /// Logical pages: 0 to this.
+    fn logical_pages(&self) -> u32;
+
+    /// Writes a page; when it is on the flash.
+    fn write(&mut self, nand: &mut Nand, lpn: Lpn, stream: u16, at: Time) -> Time;
+
+    /// Writes pages one after the other in no time, as [`Ftl::write`] does: for runs that ask for write amplification alone.
+    fn write_many(&mut self, nand: &mut Nand, lpns: &[Lpn], stream: u16) {
+        for lpn in lpns {
+            self.write(nand, *lpn, stream, 0);
+        }
+    }
+
+    /// Reads a page: where it was, if it was ever written, and when it is here.
+    fn read(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> (Option<Ppn>, Time);
+
+    /// Forgets a page.
+    fn trim(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time;
+
+    /// Makes the layer's own volatile state durable, as far as it has any that [`Ftl::recover`] could not make again.
+    fn flush(&mut self, _nand: &mut Nand, at: Time) -> Time {
+        at
+    }
+
+    /// One step of background work; when it ends, or `None` if there is none to do.
+    fn idle(&mut self, _nand: &mut Nand, _at: Time) -> Option<Time> {
+        None
+    }
+
+    /// Where a page lies now, with nothing read and nothing counted.
+    fn locate(&self, lpn: Lpn) -> Option<Ppn>;
+
+    /// Forgets all volatile state and makes it again from the spare areas, after a power cut. [`Nand::keep_sequence`] was on from the start.
+    fn recover(&mut self, nand: &mut Nand);
+
+    /// What it did beyond operations on the flash.
+    fn counts(&self) -> FtlCounts;
+
+    /// What its tables take.
+    fn mapping(&self) -> Mapping;
+}
+
+/// What a layer did, in the terms of layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FtlCounts {
+    /// Merges in which a log block took the place of its data block.
+    pub switch_merges: u64,
+    /// Merges that filled up a log block from its data block.
+    pub partial_merges: u64,
+    /// Merges that wrote a new data block.
+    pub full_merges: u64,
+    /// Blocks that garbage collection freed.
+    pub gc_blocks: u64,
+    /// Pages that garbage collection moved.
+    pub gc_pages: u64,
+    /// Looks into a cached mapping table.
+    pub map_lookups: u64,
+    /// Those that found the entry there.
+    pub map_hits: u64,
+}
+
+impl FtlCounts {
+    /// Adds another drive's.
+    pub fn add(&mut self, other: &Self) {
+        self.switch_merges += other.switch_merges;
+        self.partial_merges += other.partial_merges;
+        self.full_merges += other.full_merges;
+        self.gc_blocks += other.gc_blocks;
+        self.gc_pages += other.gc_pages;
+        self.map_lookups += other.map_lookups;
+        self.map_hits += other.map_hits;
+    }
+
+    /// What happened since `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            switch_merges: self.switch_merges - earlier.switch_merges,
+            partial_merges: self.partial_merges - earlier.partial_merges,
+            full_merges: self.full_merges - earlier.full_merges,
+            gc_blocks: self.gc_blocks - earlier.gc_blocks,
+            gc_pages: self.gc_pages - earlier.gc_pages,
+            map_lookups: self.map_lookups - earlier.map_lookups,
+            map_hits: self.map_hits - earlier.map_hits,
+        }
+    }
+}
+
+/// What a mapping table takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Mapping {
+    /// In RAM, with entries of whole bits, in bits.
+    pub bits: u64,
+    /// The same with entries of as many bits as their number of states has, fractions counted (paper A's table 2).
+    pub fractional_bits: f64,
+    /// On flash, in bytes.
+    pub flash_bytes: u64,
+}
+
+impl Mapping {
+    /// A table of `entries`, each of which names one of `states`.
+    pub fn table(entries: u64, states: u64) -> Self {
+        let bits = (states.max(2) as f64).log2();
+        Self {
+            bits: entries * bits.ceil() as u64,
+            fractional_bits: entries as f64 * bits,
+            flash_bytes: 0,
+        }
+    }
+
+    /// Both together.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            bits: self.bits + other.bits,
+            fractional_bits: self.fractional_bits + other.fractional_bits,
+            flash_bytes: self.flash_bytes + other.flash_bytes,
+        }
+    }
+}
+
+type Make = fn(&mut Spec, &Nand, u32) -> Result<Box<dyn Ftl>, Error>;
+
+/// A layer that can be built.
+pub struct Entry {
+    /// Its name in specifications.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub about: &'static str,
+    /// Its options, each as `option=DEFAULT`.
+    pub options: &'static [&'static str],
+    make: Make,
+}
+
+/// Every layer, in the order in which they are listed to users.
+pub static ALL: &[Entry] = &[
+    Entry {
+        name: page::NAME,
+        about: "each page anywhere, with garbage collection; host streams",
+        options: page::OPTIONS,
+        make: page::make,
+    },
+    Entry {
+        name: zns::NAME,
+        about: "zones: written in order, reset by trimming all of one; a write elsewhere rewrites the zone",
+        options: &["blocks=4"],
+        make: zns::make,
+    },
+    Entry {
+        name: block::NAME,
+        about: "block-level mapping; an overwrite replaces the block",
+        options: &[],
+        make: block::make,
+    },
+    Entry {
+        name: bast::NAME,
+        about: "log blocks, each for one data block (Kim et al. 2002)",
+        options: &["log-blocks=16", "victim=lru"],
+        make: bast::make,
+    },
+    Entry {
+        name: fast::NAME,
+        about: "one sequential log block, random ones shared by all (Lee et al. 2007)",
+        options: &["log-blocks=16"],
+        make: fast::make,
+    },
+    Entry {
+        name: faster::NAME,
+        about: "FAST with a second chance for valid pages (Lim et al. 2010)",
+        options: &["log-blocks=16", "isolation-blocks=log-blocks/4"],
+        make: faster::make,
+    },
+    Entry {
+        name: superblock::NAME,
+        about: "adjacent blocks whose pages lie freely within (Kang et al. 2006)",
+        options: &["log-blocks=16", "size=4"],
+        make: superblock::make,
+    },
+    Entry {
+        name: last::NAME,
+        about: "sequential, hot and cold log blocks (Lee et al. 2008)",
+        options: &[
+            "log-blocks=16",
+            "sequential-blocks=log-blocks/4",
+            "hot-blocks=log-blocks/4",
+            "threshold=8",
+        ],
+        make: last::make,
+    },
+    Entry {
+        name: dftl::NAME,
+        about: "page-level mapping on the flash, cached in RAM (Gupta et al. 2009)",
+        options: &["cmt-bytes=65536"],
+        make: dftl::make,
+    },
+];
+
+/// Builds the layer that a specification names, for `logical_pages`, on erased flash.
+///
+/// # Errors
+/// If there is no such layer or option, or the layer does not fit on the flash.
+pub fn build(spec: &Spec, nand: &Nand, logical_pages: u32) -> Result<Box<dyn Ftl>, Error> {
+    let Some(entry) = ALL.iter().find(|entry| entry.name == spec.name()) else {
+        let names: Vec<&str> = ALL.iter().map(|entry| entry.name).collect();
+        return Err(Error::spec(format!(
+            "there is no translation layer \"{}\"; there are {}",
+            spec.name(),
+            names.join(", ")
+        )));
+    };
+    let mut rest = spec.clone();
+    let ftl = (entry.make)(&mut rest, nand, logical_pages)?;
+    rest.finish(entry.options)?;
+    Ok(ftl)
+}

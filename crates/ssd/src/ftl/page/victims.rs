@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which block garbage collection takes: the five policies, over the counts of valid pages, which are kept here.
+//!
+//! `page.rs` closes a block when its last page is programmed, lowers its count whenever one of its pages is overwritten or trimmed, and asks for a victim of a plane.
+//! The greedy policy needs no search: blocks of few valid pages stand in a list for each count. Only blocks below a limit do, which is set so that about a thirtieth of the
+//! closed ones are there, so that most overwrites touch a count and nothing else.
+
+use senko_workload::Rng;
+
+use crate::Error;
+use crate::geometry::{Block, Divider, NONE};
+use crate::nand::Nand;
+
+/// How a victim is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Policy {
+    /// The block with the fewest valid pages.
+    Greedy,
+    /// The block with the most (1 - u) / 2u * age.
+    CostBenefit,
+    /// The block that was filled first.
+    Fifo,
+    /// The one with the fewest valid pages of some that are drawn at random.
+    DChoices {
+        /// How many are drawn.
+        choices: u32,
+    },
+    /// The one with the fewest valid pages of those that were filled first.
+    Windowed {
+        /// How many of them are looked at.
+        window: u32,
+    },
+}
+
+impl Policy {
+    /// Their names, as users say them.
+    pub(super) const NAMES: &'static str = "greedy, cost-benefit, fifo, d-choices, windowed";
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Greedy => "greedy",
+            Self::CostBenefit => "cost-benefit",
+            Self::Fifo => "fifo",
+            Self::DChoices { .. } => "d-choices",
+            Self::Windowed { .. } => "windowed",
+        }
+    }
+
+    pub(super) fn parse(
+        name: &str,
+        choices: Option<u32>,
+        window: Option<u32>,
+    ) -> Result<Self, Error> {
+        let policy = match name {
+            "greedy" => Self::Greedy,
+            "cost-benefit" => Self::CostBenefit,
+            "fifo" => Self::Fifo,
+            "d-choices" => Self::DChoices {
+                choices: choices.unwrap_or(10),
+            },
+            "windowed" => Self::Windowed {
+                window: window.unwrap_or(64),
+            },
+            _ => {
+                return Err(Error::spec(format!(
+                    "page: there is no gc={name}; there are {}",
+                    Self::NAMES
+                )));
+            }
+        };
+        match policy {
+            Self::DChoices { choices: 0 } | Self::Windowed { window: 0 } => Err(Error::spec(
+                format!("page: gc={name} has to look at one block at least"),
+            )),
+            Self::DChoices { .. } if window.is_none() => Ok(policy),
+            Self::Windowed { .. } if choices.is_none() => Ok(policy),
+            _ if choices.is_none() && window.is_none() => Ok(policy),
+            _ => Err(Error::spec(format!(
+                "page: d goes with gc=d-choices and window with gc=windowed, and here is gc={name}"
+            ))),
+        }
+    }
+}
+
+/// D-choices: so many blocks in a row may be moved that gain nothing, before all are looked at for one that does.
+const MOST_IN_VAIN: u32 = 32;
+
+/// A list of blocks through [`Victims::links`].
+#[derive(Clone, Copy, Debug)]
+struct List {
+    first: Block,
+    last: Block,
+    length: u32,
+}
+
+const EMPTY: List = List {
+    first: NONE,
+    last: NONE,
+    length: 0,
+};
+
+/// The closed blocks of a plane, as far as the policy keeps them in lists.
+#[derive(Clone, Debug)]
+struct Index {
+    /// Greedy: a list for each count of valid pages. Fifo and windowed: one list, in the order of closing.
+    lists: Vec<List>,
+    /// Greedy: closed blocks with fewer valid pages than this are in their lists.
+    limit: u32,
+    /// Greedy: no block below this is listed.
+    lowest: u32,
+    /// Greedy: how many are listed.
+    listed: u32,
+}
+
+/// Counts of valid pages, and the closed blocks.
+#[derive(Clone, Debug)]
+pub(super) struct Victims {
+    policy: Policy,
+    pages: u32,
+    blocks: u32,
+    by_planes: Divider,
+    /// Valid pages of each block.
+    pub(super) valid: Vec<u16>,
+    /// Blocks whose count falls below this have to be told to [`Victims::lowered`].
+    pub(super) below: u32,
+    /// Blocks that may be chosen.
+    closed: Vec<bool>,
+    planes: Vec<Index>,
+    /// Each listed block's predecessor and successor.
+    links: Vec<(Block, Block)>,
+    /// Cost-benefit: when each block was closed, counted in closings.
+    closed_at: Vec<u64>,
+    closings: u64,
+    /// D-choices: victims in a row that were full of valid pages.
+    in_vain: u32,
+    rng: Rng,
+}
+
+impl Victims {
+    pub(super) fn new(policy: Policy, nand: &Nand) -> Self {
+        let geometry = nand.geometry();
+        let (blocks, planes) = (nand.blocks(), geometry.all_planes());
+        let lists = match policy {
+            Policy::Greedy => nand.pages_per_block() as usize + 1,
+            Policy::Fifo | Policy::Windowed { .. } => 1,
+            Policy::CostBenefit | Policy::DChoices { .. } => 0,
+        };
+        let index = Index {
+            lists: vec![EMPTY; lists],
+            limit: 0,
+            lowest: 0,
+            listed: 0,
+        };
+        let only_if = |needed: bool| if needed { blocks as usize } else { 0 };
+        Self {
+            policy,
+            pages: nand.pages_per_block(),
+            blocks,
+            by_planes: Divider::new(planes),
+            valid: vec![0; blocks as usize],
+            below: 0,
+            closed: vec![false; blocks as usize],
+            planes: vec![index; planes as usize],
+            links: vec![(NONE, NONE); only_if(lists > 0)],
+            closed_at: vec![0; only_if(policy == Policy::CostBenefit)],
+            closings: 0,
+            in_vain: 0,
+            rng: Rng::for_stream(nand.seed(), 0x70_6167_6500),
+        }
+    }
+
+    pub(super) fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    fn blocks_of(&self, plane: u32) -> impl Iterator<Item = Block> + use<> {
+        (plane..self.blocks).step_by(self.planes.len())
+    }
+
+    /// The block is full, and may be chosen from now on.
+    pub(super) fn close(&mut self, block: Block) {
+        self.closed[block as usize] = true;
+        let plane = self.by_planes.remainder(block);
+        match self.policy {
+            Policy::Greedy => self.enlist(plane, block),
+            Policy::Fifo | Policy::Windowed { .. } => self.append(plane, 0, block),
+            Policy::CostBenefit => self.closed_at[block as usize] = self.closings,
+            Policy::DChoices { .. } => {}
+        }
+        self.closings += 1;
+    }
+
+    /// The block's count has just been lowered by one, and is below [`Victims::below`].
+    #[cold]
+    pub(super) fn lowered(&mut self, block: Block) {
+        if !self.closed[block as usize] {
+            return;
+        }
+        let plane = self.by_planes.remainder(block);
+        let before = u32::from(self.valid[block as usize]) + 1;
+        if before < self.planes[plane as usize].limit {
+            self.unlink(plane, before, block);
+        }
+        self.enlist(plane, block);
+    }
+
+    /// Greedy: enters a block into the list of its count, if that is below the limit.
+    fn enlist(&mut self, plane: u32, block: Block) {
+        let valid = u32::from(self.valid[block as usize]);
+        if valid >= self.planes[plane as usize].limit {
+            return;
+        }
+        self.append(plane, valid, block);
+        let most = (self.blocks / self.planes.len() as u32 / 8).max(32);
+        let index = &mut self.planes[plane as usize];
+        index.lowest = index.lowest.min(valid);
+        // Too many are listed: those with the most valid pages are not any more. Their links are stale, and nobody looks at them.
+        while index.listed > most && index.limit > index.lowest + 1 {
+            index.limit -= 1;
+            let list = &mut index.lists[index.limit as usize];
+            index.listed -= list.length;
+            *list = EMPTY;
+        }
+        self.set_below();
+    }
+
+    fn set_below(&mut self) {
+        let limits = self.planes.iter().map(|index| index.limit);
+        self.below = limits.max().unwrap_or(0);
+    }
+
+    fn append(&mut self, plane: u32, list: u32, block: Block) {
+        let index = &mut self.planes[plane as usize];
+        index.listed += 1;
+        let list = &mut index.lists[list as usize];
+        self.links[block as usize] = (list.last, NONE);
+        match list.last {
+            NONE => list.first = block,
+            last => self.links[last as usize].1 = block,
+        }
+        list.last = block;
+        list.length += 1;
+    }
+
+    fn unlink(&mut self, plane: u32, list: u32, block: Block) {
+        let index = &mut self.planes[plane as usize];
+        index.listed -= 1;
+        let list = &mut index.lists[list as usize];
+        list.length -= 1;
+        let (before, after) = self.links[block as usize];
+        match before {
+            NONE => list.first = after,
+            before => self.links[before as usize].1 = after,
+        }
+        match after {
+            NONE => list.last = before,
+            after => self.links[after as usize].0 = before,
+        }
+    }
+
+    /// The policy's victim in a plane, if there is a closed block. It stays closed until [`Victims::take`].
+    pub(super) fn find(&mut self, plane: u32) -> Option<Block> {
+        match self.policy {
+            Policy::Greedy => self.find_listed(plane),
+            Policy::CostBenefit => self.find_best_benefit(plane),
+            Policy::Fifo => match self.planes[plane as usize].lists[0].first {
+                NONE => None,
+                first => Some(first),
+            },
+            Policy::DChoices { choices } => self.find_among(plane, choices),
+            Policy::Windowed { window } => self.find_in_window(plane, window),
+        }
+    }
+
+    /// Takes a closed block out.
+    pub(super) fn take(&mut self, block: Block) {
+        self.closed[block as usize] = false;
+        let plane = self.by_planes.remainder(block);
+        let valid = u32::from(self.valid[block as usize]);
+        match self.policy {
+            Policy::Greedy if valid < self.planes[plane as usize].limit => {
+                self.unlink(plane, valid, block);
+            }
+            Policy::Fifo | Policy::Windowed { .. } => self.unlink(plane, 0, block),
+            _ => {}
+        }
+    }
+
+    /// The closed block of fewest valid pages, by looking at all; of several, the lowest.
+    pub(super) fn find_fewest(&self, plane: u32) -> Option<Block> {
+        self.blocks_of(plane)
+            .filter(|block| self.closed[*block as usize])
+            .min_by_key(|block| self.valid[*block as usize])
+    }
+
+    fn find_listed(&mut self, plane: u32) -> Option<Block> {
+        loop {
+            let index = &mut self.planes[plane as usize];
+            while index.lowest < index.limit {
+                let first = index.lists[index.lowest as usize].first;
+                if first != NONE {
+                    return Some(first);
+                }
+                index.lowest += 1;
+            }
+            if !self.list_anew(plane) {
+                return None;
+            }
+        }
+    }
+
+    /// Raises the limit so that a thirtieth of the closed blocks are listed; whether there is any.
+    fn list_anew(&mut self, plane: u32) -> bool {
+        let mut of_count = vec![0u32; self.pages as usize + 1];
+        let mut closed = 0;
+        for block in self.blocks_of(plane) {
+            if self.closed[block as usize] {
+                of_count[usize::from(self.valid[block as usize])] += 1;
+                closed += 1;
+            }
+        }
+        if closed == 0 {
+            return false;
+        }
+        let wanted = (closed / 32).max(8).min(closed);
+        let mut sum = 0;
+        let enough = of_count.iter().position(|count| {
+            sum += count;
+            sum >= wanted
+        });
+        let index = &mut self.planes[plane as usize];
+        index.limit = enough.map_or(self.pages + 1, |count| count as u32 + 1);
+        index.lowest = 0;
+        index.listed = 0;
+        index.lists.fill(EMPTY);
+        let limit = index.limit;
+        for block in self.blocks_of(plane) {
+            let valid = u32::from(self.valid[block as usize]);
+            if self.closed[block as usize] && valid < limit {
+                self.append(plane, valid, block);
+            }
+        }
+        self.set_below();
+        true
+    }
+
+    fn find_best_benefit(&self, plane: u32) -> Option<Block> {
+        let benefit = |block: Block| {
+            let valid = f64::from(self.valid[block as usize]);
+            let age = (self.closings - self.closed_at[block as usize]) as f64;
+            // Without a valid page the cost is that of the erase alone, and the oldest of such blocks goes first.
+            let cost = if valid == 0.0 { 1e-6 } else { 2.0 * valid };
+            (f64::from(self.pages) - valid) / cost * age
+        };
+        self.blocks_of(plane)
+            .filter(|block| self.closed[*block as usize])
+            .map(|block| (block, benefit(block)))
+            .max_by(|one, two| one.1.total_cmp(&two.1).then(two.0.cmp(&one.0)))
+            .map(|(block, _)| block)
+    }
+
+    fn find_among(&mut self, plane: u32, choices: u32) -> Option<Block> {
+        let planes = self.planes.len() as u32;
+        let in_plane = u64::from(self.blocks / planes);
+        let mut best = None;
+        let mut drawn = 0;
+        // Few blocks are not closed, so few draws are in vain.
+        for _ in 0..u64::from(choices) * 4 + 16 {
+            let block = plane + self.rng.below(in_plane) as u32 * planes;
+            if !self.closed[block as usize] {
+                continue;
+            }
+            let valid = self.valid[block as usize];
+            if best.is_none_or(|(fewest, _)| valid < fewest) {
+                best = Some((valid, block));
+            }
+            drawn += 1;
+            if drawn == choices {
+                break;
+            }
+        }
+        // A block full of valid pages gains nothing, and is taken all the same, as the model has it; but not for ever.
+        match best {
+            Some((valid, _)) if u32::from(valid) == self.pages => self.in_vain += 1,
+            _ => self.in_vain = 0,
+        }
+        match best {
+            Some((_, block)) if self.in_vain <= MOST_IN_VAIN => Some(block),
+            _ => self.find_fewest(plane),
+        }
+    }
+
+    fn find_in_window(&self, plane: u32, window: u32) -> Option<Block> {
+        let mut at = self.planes[plane as usize].lists[0].first;
+        let mut best = None;
+        for _ in 0..window {
+            if at == NONE {
+                break;
+            }
+            let valid = self.valid[at as usize];
+            if best.is_none_or(|(fewest, _)| valid < fewest) {
+                best = Some((valid, at));
+            }
+            at = self.links[at as usize].1;
+        }
+        best.map(|(_, block)| block)
+    }
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Superblock: adjacent logical blocks share their physical blocks, in which their pages lie freely.
+//!
+//! Idea: `size` adjacent logical blocks are a superblock. It has as many physical blocks, and update blocks beyond that as long as there are any; a page goes to the next free page of its
+//! superblock. When no update block is left, one is won back within a superblock: from one that has a block without valid pages, or else from that which was written longest ago, by copying the valid
+//! pages of its emptiest blocks together. Only pages of neighbours are mixed, so that the map of a superblock is small, and hot pages gather in few blocks.
+//!
+//! Source: J.-U. Kang, H. Jo, J.-S. Kim, J. Lee, "A superblock-based flash translation layer for NAND flash memory", EMSOFT 2006.
+//! Options: `log-blocks`, the update blocks of all superblocks together; `size`.
+//! Deviations: the paper keeps the map of pages in the spare areas in three levels, of which it caches parts; here reading it costs nothing, and `mapping` counts it as on the flash. The paper also
+//! separates hot from cold pages when it collects; here pages are copied in the order of their block.
+
+use crate::ftl::logs::Blocks;
+use crate::ftl::{Ftl, FtlCounts, Mapping};
+use crate::geometry::{Block, Lpn, Ppn};
+use crate::nand::Nand;
+use crate::spec::Spec;
+use crate::{Error, Time};
+
+/// Its name in specifications.
+pub(super) const NAME: &str = "superblock";
+
+#[derive(Clone, Debug, Default)]
+struct Super {
+    /// Its physical blocks, in the order in which they were taken. Pages are appended to the last.
+    blocks: Vec<Block>,
+    /// When it was written last.
+    age: u64,
+}
+
+struct Superblocks {
+    blocks: Blocks,
+    log_blocks: u32,
+    /// Logical blocks in a superblock.
+    size: u32,
+    supers: Vec<Super>,
+    /// Update blocks in use: physical blocks of superblocks beyond their logical ones.
+    updates: u32,
+    /// Valid pages of each block.
+    valid: Vec<u32>,
+    clock: u64,
+}
+
+/// Builds the layer.
+pub(super) fn make(
+    spec: &mut Spec,
+    nand: &Nand,
+    logical_pages: u32,
+) -> Result<Box<dyn Ftl>, Error> {
+    let log_blocks: u32 = spec.take("log-blocks", 16)?;
+    let size: u32 = spec.take("size", 4)?;
+    if log_blocks == 0 || size == 0 {
+        return Err(Error::spec(format!(
+            "{NAME} needs at least 1 log block and a size of at least 1"
+        )));
+    }
+    let blocks = Blocks::new(NAME, nand, logical_pages, log_blocks)?;
+    let supers = blocks.data.len().div_ceil(size as usize);
+    Ok(Box::new(Superblocks {
+        blocks,
+        log_blocks,
+        size,
+        supers: vec![Super::default(); supers],
+        updates: 0,
+        valid: vec![0; nand.blocks() as usize],
+        clock: 0,
+    }))
+}
+
+impl Superblocks {
+    fn super_of(&self, lpn: Lpn) -> usize {
+        (lpn / self.blocks.pages / self.size) as usize
+    }
+
+    /// Logical blocks of a superblock: fewer in the last one.
+    fn logical_blocks(&self, of: usize) -> usize {
+        let first = of * self.size as usize;
+        (self.blocks.data.len() - first).min(self.size as usize)
+    }
+
+    fn has_updates(&self, of: usize) -> bool {
+        self.supers[of].blocks.len() > self.logical_blocks(of)
+    }
+
+    fn add(&mut self, of: usize) -> Block {
+        let block = self.blocks.take();
+        self.supers[of].blocks.push(block);
+        self.updates += u32::from(self.has_updates(of));
+        block
+    }
+
+    fn remove(&mut self, nand: &mut Nand, of: usize, block: Block, at: Time) -> Time {
+        self.updates -= u32::from(self.has_updates(of));
+        self.supers[of].blocks.retain(|other| *other != block);
+        self.blocks.release(nand, block, at)
+    }
+
+    /// Counts a page out of the block where it is now, if it is anywhere.
+    fn leave(&mut self, nand: &Nand, lpn: Lpn) {
+        if let Some(page) = self.blocks.locate(lpn) {
+            self.valid[nand.geometry().block_of(page) as usize] -= 1;
+        }
+    }
+
+    /// The block of a superblock with the fewest valid pages. The one that is being filled only if all others are full of valid pages.
+    fn emptiest(&self, of: usize) -> Option<Block> {
+        let (last, others) = self.supers[of].blocks.split_last()?;
+        let best = others
+            .iter()
+            .min_by_key(|block| self.valid[**block as usize]);
+        match best {
+            Some(best) if self.valid[*best as usize] < self.blocks.pages => Some(*best),
+            _ => Some(*last),
+        }
+    }
+
+    /// The superblock that has to give an update block back.
+    fn victim(&self) -> Option<usize> {
+        let is_free = |of: usize| {
+            self.emptiest(of)
+                .is_some_and(|block| self.valid[block as usize] == 0)
+        };
+        (0..self.supers.len())
+            .filter(|of| self.has_updates(*of))
+            .min_by_key(|of| (!is_free(*of), self.supers[*of].age))
+    }
+
+    /// Wins an update block back from a superblock.
+    fn collect(&mut self, nand: &mut Nand, of: usize, at: Time) -> Time {
+        let target = self.supers[of].blocks.len() - 1;
+        let mut done = at;
+        while self.supers[of].blocks.len() > target
+            && let Some(victim) = self.emptiest(of)
+        {
+            let live = self.blocks.live_in(nand, victim);
+            let mut copied = done;
+            for lpn in &live {
+                let to = self.next_page(nand, of, victim);
+                self.leave(nand, *lpn);
+                copied = copied.max(self.blocks.copy(nand, *lpn, to, done));
+                self.valid[nand.geometry().block_of(to) as usize] += 1;
+            }
+            if live.is_empty() {
+                self.blocks.counts.switch_merges += 1;
+            } else {
+                self.blocks.counts.full_merges += 1;
+            }
+            self.blocks.counts.gc_blocks += 1;
+            self.blocks.counts.gc_pages += live.len() as u64;
+            done = self.remove(nand, of, victim, copied);
+        }
+        done
+    }
+
+    /// Where a page that is copied out of `victim` goes.
+    fn next_page(&mut self, nand: &Nand, of: usize, victim: Block) -> Ppn {
+        let last = self.supers[of].blocks.last().copied();
+        let room = last
+            .filter(|last| *last != victim)
+            .and_then(|last| self.blocks.append(nand, last));
+        match room {
+            Some(page) => page,
+            None => nand.geometry().first_page(self.add(of)),
+        }
+    }
+
+    fn release_all(&mut self, nand: &mut Nand, of: usize, at: Time) -> Time {
+        let mut done = at;
+        while let Some(block) = self.supers[of].blocks.last().copied() {
+            done = self.remove(nand, of, block, done);
+        }
+        done
+    }
+}
+
+impl Ftl for Superblocks {
+    fn spec(&self) -> Spec {
+        Spec::plain(NAME)
+            .with("log-blocks", self.log_blocks)
+            .with("size", self.size)
+    }
+
+    fn logical_pages(&self) -> u32 {
+        self.blocks.logical_pages
+    }
+
+    fn write(&mut self, nand: &mut Nand, lpn: Lpn, _stream: u16, at: Time) -> Time {
+        let of = self.super_of(lpn);
+        self.clock += 1;
+        self.supers[of].age = self.clock;
+        let mut ready = at;
+        let page = loop {
+            if nand.is_off() {
+                return ready;
+            }
+            let last = self.supers[of].blocks.last().copied();
+            if let Some(page) = last.and_then(|last| self.blocks.append(nand, last)) {
+                break page;
+            }
+            if self.supers[of].blocks.len() < self.logical_blocks(of)
+                || self.updates < self.log_blocks
+            {
+                self.add(of);
+            } else if let Some(victim) = self.victim() {
+                ready = self.collect(nand, victim, ready);
+            }
+        };
+        self.leave(nand, lpn);
+        self.valid[nand.geometry().block_of(page) as usize] += 1;
+        self.blocks.program(nand, lpn, page, ready)
+    }
+
+    fn read(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> (Option<Ppn>, Time) {
+        self.blocks.read(nand, lpn, at)
+    }
+
+    fn trim(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time {
+        self.leave(nand, lpn);
+        self.blocks.forget(lpn);
+        let of = self.super_of(lpn);
+        let valid = &self.valid;
+        let blocks = &self.supers[of].blocks;
+        if blocks.iter().all(|block| valid[*block as usize] == 0) {
+            return self.release_all(nand, of, at);
+        }
+        at
+    }
+
+    fn locate(&self, lpn: Lpn) -> Option<Ppn> {
+        self.blocks.locate(lpn)
+    }
+
+    fn recover(&mut self, nand: &mut Nand) {
+        let mut found = self.blocks.scan(nand);
+        // The last one is that which was being filled.
+        found.sort_by_key(|found| (nand.next_page(found.block) < self.blocks.pages, found.last));
+        self.supers.fill(Super::default());
+        self.updates = 0;
+        self.valid.fill(0);
+        for found in found {
+            let live = self.blocks.live_in(nand, found.block);
+            self.valid[found.block as usize] = live.len() as u32;
+            if let Some(lpn) = live.first() {
+                let of = self.super_of(*lpn);
+                self.supers[of].blocks.push(found.block);
+                self.updates += u32::from(self.has_updates(of));
+            }
+        }
+        // A collection that was cut short has one block too many.
+        while self.updates > self.log_blocks
+            && let Some(victim) = self.victim()
+        {
+            self.collect(nand, victim, 0);
+        }
+    }
+
+    fn counts(&self) -> FtlCounts {
+        self.blocks.counts
+    }
+
+    fn mapping(&self) -> Mapping {
+        // In RAM: the physical blocks of each superblock. In the spare areas: for each page, which of the blocks of its superblock, and which page there.
+        let all_blocks = u64::from(self.blocks.all_blocks());
+        let blocks = self.blocks.data.len() as u64 + u64::from(self.log_blocks);
+        let places = u64::from(self.size + self.log_blocks) * u64::from(self.blocks.pages);
+        let in_spare = Mapping::table(u64::from(self.blocks.logical_pages), places);
+        Mapping {
+            flash_bytes: in_spare.bits.div_ceil(8),
+            ..Mapping::table(blocks, all_blocks)
+        }
+    }
+}

@@ -1,0 +1,573 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Requests that are made up: the loads of the endurance literature, for when there is no trace or when a closed form is to be met.
+//!
+//! | name | addresses | own options |
+//! |---|---|---|
+//! | `uniform` | every page alike | |
+//! | `zipf` | Zipf's law over the pages, scattered by a permutation | `theta` (0.99), `scatter` (1; with 0 the most popular pages come first) |
+//! | `seq` | one after the other, from the start again at the end | |
+//! | `hotcold` | a share `r` of requests goes to a share `f` of the pages | `r` (0.9), `f` (0.1), `scatter` (0: the hot pages come first), `split` (1: cold requests have the stream after the hot ones') |
+//!
+//! | option of all | meaning | default |
+//! |---|---|---|
+//! | `count` | requests | 1e6 |
+//! | `pages` or `space` | pages that are addressed, or bytes | 262144 |
+//! | `start` | the first of them | 0 |
+//! | `page` | bytes of a page | 4k |
+//! | `size` | bytes of a request, or sizes with weights such as `4k*70+64k*30` | one page |
+//! | `writes`, `trims` | shares of the requests; the others read | 1, 0 |
+//! | `flush` | a flush after so many requests; 0 for none. It is not counted in `count` | 0 |
+//! | `rate` | requests a second; 0 for a closed load, all at the time of the phase's start | 0 |
+//! | `gaps` | `poisson` (independent users) or `even` | poisson |
+//! | `stream` | the host's stream of the requests | 0 |
+//! | `seed` | another seed, other requests | 1 |
+//!
+//! `zipf:theta=0.9,count=1e5/seq:count=2e5,size=64k` is two phases, one after the other. Requests start at pages and do not leave the pages that are addressed:
+//! where a drawn page is too near to the end for the request's size, the last page that it fits on is taken. The same text gives the same requests, always.
+
+use std::str::FromStr;
+
+use senko_workload::permutation::Permutation;
+use senko_workload::zipf::Zipf;
+use senko_workload::{Arrivals, Rng, SpecError};
+
+use crate::spec::Spec;
+use crate::{Error, Op, Request, Time};
+
+/// Phases of a load.
+const MAX_PHASES: usize = 1000;
+/// Sizes that a phase may draw from.
+const MAX_SIZES: usize = 64;
+/// The largest request.
+const MAX_SIZE: u64 = 1 << 30;
+
+/// Page numbers, uniform in `0..pages`: the load of the closed forms, at the price of a random number and a multiplication.
+///
+/// Idea: the high half of the product of 64 random bits and the bound (Lemire 2019). Deviation: without his rejection step; each page's share is off by at
+/// most `pages / 2^64`.
+#[derive(Clone, Debug)]
+pub struct UniformPages {
+    rng: Rng,
+    pages: u64,
+}
+
+impl UniformPages {
+    /// Numbers in `0..pages`.
+    ///
+    /// # Panics
+    /// If `pages` is 0.
+    pub fn new(pages: u64, seed: u64) -> UniformPages {
+        assert!(pages > 0, "there is no page to draw");
+        UniformPages {
+            rng: Rng::new(seed),
+            pages,
+        }
+    }
+
+    /// The next.
+    #[inline]
+    pub fn draw(&mut self) -> u64 {
+        ((u128::from(self.rng.next_u64()) * u128::from(self.pages)) >> 64) as u64
+    }
+
+    /// Many at once. Pages must be numbered below 2^32 for it.
+    ///
+    /// # Panics
+    /// If there are more than 2^32 pages.
+    pub fn fill(&mut self, into: &mut [u32]) {
+        assert!(self.pages <= 1 << 32, "page numbers of 32 bits");
+        for page in into {
+            *page = self.draw() as u32;
+        }
+    }
+}
+
+/// Which pages are addressed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pattern {
+    /// Every page alike.
+    Uniform,
+    /// Zipf's law.
+    Zipf {
+        /// The exponent; 0 is uniform.
+        theta: f64,
+        /// Whether popular pages lie anywhere, or at the start.
+        scatter: bool,
+    },
+    /// One after the other.
+    Sequential,
+    /// A share of the requests goes to a share of the pages.
+    HotCold {
+        /// Of the requests.
+        r: f64,
+        /// Of the pages.
+        f: f64,
+        /// Whether hot pages lie anywhere, or at the start.
+        scatter: bool,
+        /// Whether cold requests have the stream after the hot ones', as a host would separate them.
+        split: bool,
+    },
+}
+
+/// When requests come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arrival {
+    /// All at the time at which the phase starts: the drive is never idle.
+    Closed,
+    /// At independent times, so many a second on average.
+    Poisson(f64),
+    /// At equal distances, so many a second.
+    Even(f64),
+}
+
+/// A part of a load, in which nothing changes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Phase {
+    /// Addresses.
+    pub pattern: Pattern,
+    /// Requests, without flushes.
+    pub count: u64,
+    /// Pages that are addressed.
+    pub pages: u64,
+    /// The first of them.
+    pub start: u64,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// Bytes of a request, and their weights.
+    pub sizes: Vec<(u64, u64)>,
+    /// The share of requests that write.
+    pub writes: f64,
+    /// The share that trims.
+    pub trims: f64,
+    /// A flush after so many requests; 0 for none.
+    pub flush_every: u64,
+    /// Times.
+    pub arrival: Arrival,
+    /// The host's stream.
+    pub stream: u16,
+    /// The seed.
+    pub seed: u64,
+}
+
+impl Phase {
+    /// Writes of one 4 KiB page each, as fast as the drive takes them.
+    pub fn new(pattern: Pattern, pages: u64, count: u64) -> Phase {
+        Phase {
+            pattern,
+            count,
+            pages,
+            start: 0,
+            page_bytes: 4096,
+            sizes: vec![(4096, 1)],
+            writes: 1.0,
+            trims: 0.0,
+            flush_every: 0,
+            arrival: Arrival::Closed,
+            stream: 0,
+            seed: 1,
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let fail = |what: String| Err(Error::spec(what));
+        if self.pages == 0 || self.page_bytes == 0 {
+            return fail("a generator needs at least one page of at least one byte".to_owned());
+        }
+        let end = self
+            .start
+            .checked_add(self.pages)
+            .and_then(|end| end.checked_mul(self.page_bytes));
+        if end.is_none() {
+            return fail("the pages of a generator end below 2^64 bytes".to_owned());
+        }
+        if self.sizes.is_empty() || self.sizes.len() > MAX_SIZES {
+            return fail(format!("a generator has one to {MAX_SIZES} sizes"));
+        }
+        let space = self.pages.saturating_mul(self.page_bytes);
+        for &(bytes, weight) in &self.sizes {
+            if bytes == 0 || bytes > MAX_SIZE || bytes > space || weight == 0 || weight >= 1 << 32 {
+                return fail(format!(
+                    "a request of {bytes} bytes with weight {weight} is not possible: 1 byte to 1 GiB, no more than the {space} bytes that are addressed, weights from 1 on"
+                ));
+            }
+        }
+        let shares = [self.writes, self.trims, self.writes + self.trims];
+        if !shares
+            .iter()
+            .all(|share| (0.0..=1.0 + 1e-9).contains(share))
+        {
+            return fail(format!(
+                "shares of writes and trims lie between 0 and 1 together, and {} and {} do not",
+                self.writes, self.trims
+            ));
+        }
+        if self.stream == u16::MAX {
+            return fail("streams are numbered up to 65,534".to_owned());
+        }
+        if let Pattern::HotCold { r, f, .. } = self.pattern {
+            let hot = (f * self.pages as f64).round() as u64;
+            if !(0.0..=1.0).contains(&r)
+                || !(0.0..1.0).contains(&f)
+                || hot == 0
+                || hot >= self.pages
+            {
+                return fail(format!(
+                    "r={r} and f={f} of {} pages leave no hot or no cold pages",
+                    self.pages
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How a running phase picks pages.
+enum Picker {
+    Uniform,
+    Zipf(Zipf),
+    Sequential { next: u64 },
+    HotCold { r: f64, hot: u64, split: bool },
+}
+
+/// A phase that runs.
+struct Running {
+    phase: Phase,
+    picker: Picker,
+    scatter: Option<Permutation>,
+    arrivals: Option<Arrivals>,
+    weights: u64,
+    rng: Rng,
+    given: u64,
+    flushed: bool,
+    /// Of the request that is being made.
+    stream: u16,
+}
+
+impl Running {
+    fn new(phase: Phase, number: u64) -> Result<Running, Error> {
+        phase.check()?;
+        let (picker, scatter) = match phase.pattern {
+            Pattern::Uniform => (Picker::Uniform, false),
+            Pattern::Zipf { theta, scatter } => {
+                let zipf = Zipf::new(phase.pages, theta).map_err(spec_error)?;
+                (Picker::Zipf(zipf), scatter)
+            }
+            Pattern::Sequential => (Picker::Sequential { next: 0 }, false),
+            Pattern::HotCold {
+                r,
+                f,
+                scatter,
+                split,
+            } => {
+                let hot = (f * phase.pages as f64).round() as u64;
+                (Picker::HotCold { r, hot, split }, scatter)
+            }
+        };
+        let arrivals = match phase.arrival {
+            Arrival::Closed => None,
+            Arrival::Poisson(rate) => Some(Arrivals::poisson(rate).map_err(spec_error)?),
+            Arrival::Even(rate) => Some(Arrivals::even(rate).map_err(spec_error)?),
+        };
+        Ok(Running {
+            picker,
+            // All phases of one seed and size have the same popular pages.
+            scatter: scatter.then(|| Permutation::new(phase.pages, phase.seed)),
+            arrivals,
+            weights: phase.sizes.iter().map(|size| size.1).sum(),
+            rng: Rng::for_stream(phase.seed, number),
+            given: 0,
+            flushed: true,
+            stream: 0,
+            phase,
+        })
+    }
+
+    fn bytes(&mut self) -> u64 {
+        if let [(bytes, _)] = self.phase.sizes[..] {
+            return bytes;
+        }
+        let mut at = self.rng.below(self.weights);
+        for &(bytes, weight) in &self.phase.sizes {
+            if at < weight {
+                return bytes;
+            }
+            at -= weight;
+        }
+        unreachable!("the weights add up to their sum")
+    }
+
+    /// A page at which a request of `need` pages starts.
+    fn page(&mut self, need: u64) -> u64 {
+        let last = self.phase.pages - need;
+        self.stream = self.phase.stream;
+        let page = match &mut self.picker {
+            Picker::Uniform => return self.rng.below(last + 1),
+            Picker::Sequential { next } => {
+                let page = if *next > last { 0 } else { *next };
+                *next = page + need;
+                return page;
+            }
+            Picker::Zipf(zipf) => zipf.draw(&mut self.rng),
+            Picker::HotCold { r, hot, split } => {
+                if self.rng.next_f64() < *r {
+                    self.rng.below(*hot)
+                } else {
+                    self.stream += u16::from(*split);
+                    *hot + self.rng.below(self.phase.pages - *hot)
+                }
+            }
+        };
+        match &self.scatter {
+            Some(permutation) => permutation.apply(page),
+            None => page,
+        }
+        .min(last)
+    }
+
+    fn op(&mut self) -> Op {
+        let Phase { writes, trims, .. } = self.phase;
+        if writes >= 1.0 {
+            return Op::Write;
+        }
+        let at = self.rng.next_f64();
+        if at < writes {
+            Op::Write
+        } else if at < writes + trims {
+            Op::Trim
+        } else {
+            Op::Read
+        }
+    }
+}
+
+/// A load: an iterator of requests.
+pub struct Generator {
+    phases: std::vec::IntoIter<Running>,
+    current: Option<Running>,
+    /// The time of the last request, in nanoseconds; its fraction is kept so that gaps do not lose it.
+    now: Time,
+    fraction: f64,
+    left: u64,
+}
+
+impl Generator {
+    /// A load of phases, one after the other.
+    ///
+    /// # Errors
+    /// If a phase is impossible, or there are none or more than 1000.
+    pub fn new(phases: Vec<Phase>) -> Result<Generator, Error> {
+        if !(1..=MAX_PHASES).contains(&phases.len()) {
+            return Err(Error::spec(format!(
+                "a load has 1 to {MAX_PHASES} phases, and not {}",
+                phases.len()
+            )));
+        }
+        let left = phases
+            .iter()
+            .map(|phase| phase.count)
+            .fold(0, u64::saturating_add);
+        let running = phases
+            .into_iter()
+            .zip(0..)
+            .map(|(phase, number)| Running::new(phase, number))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut phases = running.into_iter();
+        Ok(Generator {
+            current: phases.next(),
+            phases,
+            now: 0,
+            fraction: 0.0,
+            left,
+        })
+    }
+
+    /// Requests that are still to come, without flushes: for a progress bar.
+    pub fn remaining(&self) -> u64 {
+        self.left
+    }
+}
+
+impl Iterator for Generator {
+    type Item = Request;
+
+    #[inline]
+    fn next(&mut self) -> Option<Request> {
+        loop {
+            let running = self.current.as_mut()?;
+            let phase = &running.phase;
+            if !running.flushed
+                && phase.flush_every > 0
+                && running.given.is_multiple_of(phase.flush_every)
+            {
+                running.flushed = true;
+                return Some(Request {
+                    time: self.now,
+                    device: 0,
+                    op: Op::Flush,
+                    offset: 0,
+                    bytes: 0,
+                    stream: 0,
+                });
+            }
+            if running.given == phase.count {
+                self.current = self.phases.next();
+                continue;
+            }
+            if let Some(arrivals) = &running.arrivals {
+                let gap = self.fraction + arrivals.draw_ns(&mut running.rng);
+                self.now = self.now.saturating_add(gap as u64);
+                self.fraction = gap - gap.trunc();
+            }
+            let page_bytes = phase.page_bytes;
+            let op = running.op();
+            let bytes = running.bytes();
+            let page = running.phase.start + running.page(bytes.div_ceil(page_bytes));
+            running.given += 1;
+            running.flushed = false;
+            self.left = self.left.saturating_sub(1);
+            return Some(Request {
+                time: self.now,
+                device: 0,
+                op,
+                offset: page * page_bytes,
+                bytes,
+                stream: running.stream,
+            });
+        }
+    }
+}
+
+/// One or more phases, apart by `/`; see the module.
+impl FromStr for Generator {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Generator, Error> {
+        let phases = text.split('/').map(str::parse).collect::<Result<_, _>>()?;
+        Generator::new(phases)
+    }
+}
+
+const PATTERNS: [&str; 4] = ["uniform", "zipf", "seq", "hotcold"];
+const COMMON: &str =
+    "count, pages, space, start, page, size, writes, trims, flush, rate, gaps, stream, seed";
+
+impl FromStr for Phase {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Phase, Error> {
+        let mut spec: Spec = text.parse()?;
+        let name = spec.name().to_owned();
+        let (pattern, own): (Pattern, &[&str]) = match name.as_str() {
+            "uniform" => (Pattern::Uniform, &[COMMON]),
+            "zipf" => (
+                Pattern::Zipf {
+                    theta: spec.take("theta", 0.99)?,
+                    scatter: spec.take("scatter", 1u8)? != 0,
+                },
+                &["theta", "scatter", COMMON],
+            ),
+            "seq" => (Pattern::Sequential, &[COMMON]),
+            "hotcold" => (
+                Pattern::HotCold {
+                    r: spec.take("r", 0.9)?,
+                    f: spec.take("f", 0.1)?,
+                    scatter: spec.take("scatter", 0u8)? != 0,
+                    split: spec.take("split", 0u8)? != 0,
+                },
+                &["r", "f", "scatter", "split", COMMON],
+            ),
+            _ => {
+                return Err(Error::spec(format!(
+                    "\"{name}\" is no generator; known are {}",
+                    PATTERNS.join(", ")
+                )));
+            }
+        };
+        let mut phase = Phase::new(pattern, 262_144, 1_000_000);
+        let mut text = |option: &str| spec.take_optional::<String>(option);
+        if let Some(page) = text("page")? {
+            phase.page_bytes = bytes(&page)?;
+            phase.sizes = vec![(phase.page_bytes, 1)];
+        }
+        if let Some(size) = text("size")? {
+            phase.sizes = size.split('+').map(weighted).collect::<Result<_, _>>()?;
+        }
+        if let Some(space) = text("space")? {
+            let space = bytes(&space)?;
+            phase.pages = space.checked_div(phase.page_bytes).unwrap_or(0);
+        }
+        for (option, value) in [
+            ("pages", &mut phase.pages),
+            ("count", &mut phase.count),
+            ("start", &mut phase.start),
+            ("flush", &mut phase.flush_every),
+        ] {
+            if let Some(text) = text(option)? {
+                *value = whole(&text)?;
+            }
+        }
+        phase.writes = spec.take("writes", phase.writes)?;
+        phase.trims = spec.take("trims", phase.trims)?;
+        phase.stream = spec.take("stream", phase.stream)?;
+        phase.seed = spec.take("seed", phase.seed)?;
+        let rate: f64 = spec.take("rate", 0.0)?;
+        let gaps: String = spec.take("gaps", "poisson".to_owned())?;
+        phase.arrival = match gaps.as_str() {
+            _ if rate == 0.0 => Arrival::Closed,
+            "poisson" => Arrival::Poisson(rate),
+            "even" => Arrival::Even(rate),
+            _ => {
+                return Err(Error::spec(format!(
+                    "gaps are poisson or even, and not \"{gaps}\""
+                )));
+            }
+        };
+        spec.finish(own)?;
+        phase.check()?;
+        Ok(phase)
+    }
+}
+
+/// `64k*30`: requests of 64 KiB with weight 30; the weight may be left out.
+fn weighted(text: &str) -> Result<(u64, u64), Error> {
+    match text.split_once('*') {
+        Some((size, weight)) => Ok((bytes(size)?, whole(weight)?)),
+        None => Ok((bytes(text)?, 1)),
+    }
+}
+
+/// A whole number: `262144` or `1e6`.
+fn whole(text: &str) -> Result<u64, Error> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    // Up to 2^53 every whole number has its own `f64`.
+    match text.parse::<f64>() {
+        Ok(number)
+            if number.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&number) =>
+        {
+            Ok(number as u64)
+        }
+        _ => Err(Error::spec(format!(
+            "\"{text}\" is no whole number such as 262144 or 1e6"
+        ))),
+    }
+}
+
+/// Bytes: a whole number, with `k`, `m`, `g` or `t` for powers of 1024.
+pub(crate) fn bytes(text: &str) -> Result<u64, Error> {
+    let (digits, shift) = match text.bytes().last().map(|byte| byte.to_ascii_lowercase()) {
+        Some(b'k') => (&text[..text.len() - 1], 10),
+        Some(b'm') => (&text[..text.len() - 1], 20),
+        Some(b'g') => (&text[..text.len() - 1], 30),
+        Some(b't') => (&text[..text.len() - 1], 40),
+        _ => (text, 0),
+    };
+    whole(digits)?
+        .checked_mul(1 << shift)
+        .ok_or_else(|| Error::spec(format!("\"{text}\" is beyond 2^64 bytes")))
+}
+
+fn spec_error(error: SpecError) -> Error {
+    Error::spec(error.to_string())
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A simulator of solid-state drives: what a workload does to the flash, before the drive is bought.
+//!
+//! A trace or a generator gives [`Request`]s; [`drive::Drive`] takes them as a host's queue does, in virtual time; [`device::Device`] turns them into pages, which a write
+//! buffer ([`buffer`]) holds back and orders, a flash translation layer ([`ftl`]) places, and the flash ([`nand`]) counts and times. [`report::Report`] says what
+//! came of it.
+//!
+//! What always holds:
+//! - Virtual time only: the same requests, profile and seed give the same result, on every machine.
+//! - Conservation: every program of the flash has a cause, and those for the host are those that left the buffer
+//!   ([`device::Device::assert_conservation`], in every run).
+
+#![deny(unsafe_code)]
+
+// What a host asks of a drive.
+pub mod request;
+
+// What a user can get wrong.
+pub mod error;
+
+// `name:option=value`, which names parts.
+pub mod spec;
+
+// Traces: every format that is read, recognised by content; what was read and what was dropped.
+pub mod trace;
+
+// Requests that are made up.
+pub mod generate;
+
+// A workload as a user names it.
+pub mod source;
+
+// The flash's shape and numbers.
+pub mod geometry;
+
+// The flash: programs, reads, erases, their rules, counts and times.
+pub mod nand;
+
+// Translation layers.
+pub mod ftl;
+
+// Write buffers.
+pub mod buffer;
+
+// The check that reads return the latest version.
+pub mod shadow;
+
+// A drive's description, as TOML.
+pub mod profile;
+
+// One drive, page by page.
+pub mod device;
+
+// Drives under a host: queues, events, RAID 0.
+pub mod drive;
+
+// A simulated drive as a device that engines can run on.
+pub mod engine_device;
+
+// What a run found.
+pub mod report;
+
+// How long a drive lives.
+pub mod lifetime;
+
+// Pictures.
+pub mod plot;
+
+// Closed forms of write amplification.
+pub mod model;
+
+// The direct transfer engine as a queueing model.
+pub mod transfer;
+
+pub use error::Error;
+pub use request::{Op, Request, Time};

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How long a drive lives under a workload: years at the workload's rate, terabytes written, drive writes per day.
+//!
+//! What wears is the block: a drive has `blocks * cycles` erases, if wear is level. A run says how many erases a byte of the host costs; since a run that begins with erased blocks uses
+//! them up before it erases any, it costs at least an erase for each block's worth of programmed pages. Where wear is not level, the most worn block ends the drive, and the
+//! estimate is reduced by how much more that block was worn than the mean.
+
+use serde::Serialize;
+
+use crate::report::Report;
+
+const SECONDS_A_DAY: f64 = 86_400.0;
+const DAYS_A_YEAR: f64 = 365.25;
+
+/// An estimate of a drive's life.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Lifetime {
+    /// Cycles that a block lives.
+    pub cycles: u32,
+    /// Bytes that the host writes in a day at the run's rate.
+    pub bytes_a_day: f64,
+    /// Bytes that the host can write in the drive's life (TBW, in bytes), if wear is level.
+    pub host_bytes: f64,
+    /// Years at the run's rate, if wear is level.
+    pub years: f64,
+    /// Years until the most worn block has done its cycles, if it goes on being worn as unevenly as in the run.
+    pub years_as_worn: f64,
+    /// Drive writes per day over five years that use up `host_bytes`.
+    pub dwpd_5_years: f64,
+}
+
+impl Lifetime {
+    /// The life of a drive whose blocks live `cycles` erases, under the workload of a run. `None` if nothing was erased, or written, or no time passed.
+    pub fn of(report: &Report, cycles: u32) -> Option<Self> {
+        let used_up = report.flash.all_programs() as f64 / f64::from(report.pages_per_block);
+        let erases = match report.flash.all_erases() {
+            0 => 0.0,
+            erases => used_up.max(erases as f64),
+        };
+        let host = (report.pages.host_writes * report.page_bytes) as f64;
+        if erases == 0.0 || host == 0.0 || report.seconds <= 0.0 {
+            return None;
+        }
+        let host_bytes = host / erases * report.blocks as f64 * f64::from(cycles);
+        let bytes_a_day = host / report.seconds * SECONDS_A_DAY;
+        let years = host_bytes / bytes_a_day / DAYS_A_YEAR;
+        let unevenness = (f64::from(report.wear.max) / report.wear.mean).max(1.0);
+        Some(Self {
+            cycles,
+            bytes_a_day,
+            host_bytes,
+            years,
+            years_as_worn: years / unevenness,
+            dwpd_5_years: host_bytes / (5.0 * DAYS_A_YEAR) / report.user_bytes as f64,
+        })
+    }
+}

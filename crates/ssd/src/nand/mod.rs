@@ -1,0 +1,608 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The flash: pages that are programmed once between erases and in order within their block, counted and timed.
+//!
+//! Translation layers call [`Nand::read`], [`Nand::program`], [`Nand::copy`] and [`Nand::erase`]. Each takes the time from which the operation may begin
+//! and gives the time at which it ends, so that what depends on it can begin there. In write-amplification mode there is no time: all is 0.
+//!
+//! What always holds, asserted in every run:
+//! - N1: a page is programmed only above all pages that were programmed in its block since its erase.
+//! - N2: only a programmed page is read or copied.
+//! - N3: an erase takes what its block held; [`Counts`] has every operation once, under its [`Cause`].
+//!
+//! Failing and worn blocks are replaced below the translation layer (`remap.rs`), as controllers do: its block numbers stay.
+
+mod remap;
+mod timeline;
+
+use serde::{Deserialize, Serialize};
+
+use crate::geometry::{Block, Divider, Geometry, Lpn, NONE, Ppn};
+use crate::{Error, Time};
+use remap::Remap;
+use timeline::Timeline;
+
+pub use remap::Endurance;
+
+/// How long the flash takes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Timing {
+    /// From the cells to the plane's register, in nanoseconds.
+    pub read_ns: Time,
+    /// From the register to the cells.
+    pub program_ns: Time,
+    /// A block's erase.
+    pub erase_ns: Time,
+    /// Command and address cycles on the bus, for each transfer.
+    pub command_ns: Time,
+    /// A byte on the bus between plane and controller.
+    pub bus_ns_per_byte: f64,
+    /// What the controller adds to each request.
+    pub controller_ns: Time,
+    /// A page into or out of the controller's RAM.
+    pub ram_ns: Time,
+    /// Erases run when their plane is idle, as long as it is idle enough.
+    pub background_erase: bool,
+    /// Pages are copied within a plane without crossing the bus.
+    pub copy_back: bool,
+}
+
+/// Why the flash was touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[repr(u8)]
+pub enum Cause {
+    /// The write buffer, or the host where there is none.
+    Host,
+    /// A write buffer filled up a block with what the flash had of it.
+    Pad,
+    /// Garbage collection of a page-level layer.
+    Gc,
+    /// A merge of a layer with log blocks.
+    Merge,
+    /// The mapping table itself.
+    Map,
+    /// Wear levelling.
+    Wear,
+    /// A block that failed was replaced.
+    Retire,
+}
+
+/// How many causes there are.
+pub const CAUSES: usize = 7;
+
+impl Cause {
+    /// Every cause, in the order of the arrays in [`Counts`].
+    pub const ALL: [Cause; CAUSES] = [
+        Cause::Host,
+        Cause::Pad,
+        Cause::Gc,
+        Cause::Merge,
+        Cause::Map,
+        Cause::Wear,
+        Cause::Retire,
+    ];
+
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Pad => "pad",
+            Self::Gc => "gc",
+            Self::Merge => "merge",
+            Self::Map => "map",
+            Self::Wear => "wear",
+            Self::Retire => "retire",
+        }
+    }
+}
+
+/// What the flash did, by cause (indexed by `Cause as usize`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Pages read, those of copies included.
+    pub reads: [u64; CAUSES],
+    /// Pages programmed, those of copies included.
+    pub programs: [u64; CAUSES],
+    /// Blocks erased.
+    pub erases: [u64; CAUSES],
+    /// Copies that did not cross the bus, among the above.
+    pub copy_backs: u64,
+}
+
+impl Counts {
+    /// Pages read in all.
+    pub fn all_reads(&self) -> u64 {
+        self.reads.iter().sum()
+    }
+
+    /// Pages programmed in all.
+    pub fn all_programs(&self) -> u64 {
+        self.programs.iter().sum()
+    }
+
+    /// Blocks erased in all.
+    pub fn all_erases(&self) -> u64 {
+        self.erases.iter().sum()
+    }
+
+    /// Adds another drive's.
+    pub fn add(&mut self, other: &Counts) {
+        for cause in 0..CAUSES {
+            self.reads[cause] += other.reads[cause];
+            self.programs[cause] += other.programs[cause];
+            self.erases[cause] += other.erases[cause];
+        }
+        self.copy_backs += other.copy_backs;
+    }
+
+    /// What happened since `earlier`.
+    pub fn since(&self, earlier: &Counts) -> Counts {
+        let less = |now: &[u64; CAUSES], then: &[u64; CAUSES]| {
+            std::array::from_fn(|at| now[at] - then[at])
+        };
+        Counts {
+            reads: less(&self.reads, &earlier.reads),
+            programs: less(&self.programs, &earlier.programs),
+            erases: less(&self.erases, &earlier.erases),
+            copy_backs: self.copy_backs - earlier.copy_backs,
+        }
+    }
+}
+
+/// The flash of one drive.
+#[derive(Clone, Debug)]
+pub struct Nand {
+    geometry: Geometry,
+    by_pages: Divider,
+    by_planes: Divider,
+    by_channels: Divider,
+    seed: u64,
+    /// Pages programmed in each block since its erase; more exactly, the first page that may be programmed (N1).
+    next: Vec<u32>,
+    /// The spare areas: which logical page each page holds, [`NONE`] if it is erased or was skipped.
+    lpns: Vec<Lpn>,
+    /// The spare areas' sequence numbers, where power cuts are simulated.
+    sequence: Option<Vec<u64>>,
+    last_sequence: u64,
+    last_host_sequence: u64,
+    counts: Counts,
+    timeline: Option<Timeline>,
+    copy_back: bool,
+    remap: Remap,
+    /// Operations until the power goes; then nothing is done any more.
+    power: Option<u64>,
+}
+
+impl Nand {
+    /// Erased flash. Without `timing` it has no time.
+    ///
+    /// # Errors
+    /// If the geometry or the endurance is impossible.
+    pub fn new(
+        geometry: Geometry,
+        timing: Option<Timing>,
+        endurance: &Endurance,
+        seed: u64,
+    ) -> Result<Self, Error> {
+        geometry.check()?;
+        let pages = geometry.all_pages() as usize;
+        Ok(Self {
+            geometry,
+            by_pages: Divider::new(geometry.pages),
+            by_planes: Divider::new(geometry.all_planes()),
+            by_channels: Divider::new(geometry.channels),
+            seed,
+            next: vec![0; geometry.all_blocks() as usize],
+            lpns: vec![NONE; pages],
+            sequence: None,
+            last_sequence: 0,
+            last_host_sequence: 0,
+            counts: Counts::default(),
+            timeline: timing.map(|timing| {
+                let planes = geometry.all_planes();
+                let page = u64::from(geometry.page_bytes) + u64::from(geometry.spare_bytes);
+                Timeline::new(timing, page, planes, geometry.channels)
+            }),
+            copy_back: timing.is_some_and(|timing| timing.copy_back),
+            remap: Remap::new(&geometry, endurance, seed)?,
+            power: None,
+        })
+    }
+
+    /// Keeps a sequence number in each page's spare area, which recovery after a power cut needs. Costs 8 bytes a page.
+    pub fn keep_sequence(&mut self) {
+        self.sequence
+            .get_or_insert_with(|| vec![0; self.lpns.len()]);
+    }
+
+    /// The shape.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Pages in a block.
+    pub fn pages_per_block(&self) -> u32 {
+        self.geometry.pages
+    }
+
+    /// Blocks that the translation layer may use: 0 to this.
+    pub fn blocks(&self) -> u32 {
+        self.geometry.all_blocks()
+    }
+
+    /// The seed of all that is random in the drive.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// What was done so far.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Whether operations have times.
+    pub fn is_timed(&self) -> bool {
+        self.timeline.is_some()
+    }
+
+    /// The logical page that a page holds by its spare area, [`NONE`] if it is erased or was skipped.
+    pub fn lpn(&self, page: Ppn) -> Lpn {
+        self.lpns[page as usize]
+    }
+
+    /// The spare areas of a block, up to the last page that was programmed.
+    pub fn spare(&self, block: Block) -> &[Lpn] {
+        let first = self.geometry.first_page(block) as usize;
+        &self.lpns[first..first + self.next[block as usize] as usize]
+    }
+
+    /// The sequence number that a page was programmed with: larger is later, 0 is erased. A copy has its source's, so that it is no newer version.
+    ///
+    /// # Panics
+    /// If sequence numbers are not kept ([`Nand::keep_sequence`]).
+    pub fn sequence(&self, page: Ppn) -> u64 {
+        self.sequence.as_ref().expect("sequence numbers are kept")[page as usize]
+    }
+
+    /// The sequence number of the last program under [`Cause::Host`].
+    pub fn last_host_sequence(&self) -> u64 {
+        self.last_host_sequence
+    }
+
+    /// The first page of the block that may be programmed next, counted within the block; the number of pages if the block is full.
+    pub fn next_page(&self, block: Block) -> u32 {
+        self.next[block as usize]
+    }
+
+    /// How often the block that now goes by this number was erased.
+    pub fn erases(&self, block: Block) -> u32 {
+        self.remap.erases(block)
+    }
+
+    /// How often each physical block was erased, spare ones included.
+    pub fn wear(&self) -> &[u32] {
+        self.remap.wear()
+    }
+
+    /// Blocks that failed and were replaced.
+    pub fn retired(&self) -> u32 {
+        self.remap.retired()
+    }
+
+    /// Why the flash can take no more writes, if that is so.
+    pub fn worn_out(&self) -> Option<&str> {
+        self.remap.worn_out()
+    }
+
+    /// Nothing will be issued before `now` any more.
+    pub fn advance(&mut self, now: Time) {
+        if let Some(timeline) = &mut self.timeline {
+            timeline.advance(now);
+        }
+    }
+
+    /// Everything that was issued is taken as done at time 0, as after a preparation that is not part of a run.
+    pub fn rest(&mut self) {
+        if let Some(timeline) = &mut self.timeline {
+            timeline.rest();
+        }
+    }
+
+    /// When all that was issued to the plane of `block` is done.
+    pub fn free_at(&self, block: Block) -> Time {
+        match &self.timeline {
+            Some(timeline) => timeline.free_at(self.by_planes.remainder(block)),
+            None => 0,
+        }
+    }
+
+    /// Lets the power go after `operations` more programs and erases: those after it do nothing. The caller then has the translation layer
+    /// recover from what is there.
+    pub fn cut_power_after(&mut self, operations: u64) {
+        self.power = Some(operations);
+    }
+
+    /// Whether the power has gone.
+    pub fn is_off(&self) -> bool {
+        self.power == Some(0)
+    }
+
+    /// The power is back.
+    pub fn power_on(&mut self) {
+        self.power = None;
+    }
+
+    /// Whether an operation that changes the flash still has power.
+    fn has_power(&mut self) -> bool {
+        match &mut self.power {
+            None => true,
+            Some(0) => false,
+            Some(left) => {
+                *left -= 1;
+                true
+            }
+        }
+    }
+
+    #[inline]
+    fn place(&self, page: Ppn) -> (u32, u32) {
+        let plane = self.by_planes.remainder(self.by_pages.quotient(page));
+        (plane, self.by_channels.remainder(plane))
+    }
+
+    /// Reads a page.
+    ///
+    /// # Panics
+    /// If it was not programmed (N2).
+    #[inline]
+    pub fn read(&mut self, page: Ppn, at: Time, cause: Cause) -> Time {
+        assert!(
+            self.lpns[page as usize] != NONE || self.is_off(),
+            "N2: page {page} is read and was not programmed"
+        );
+        self.counts.reads[cause as usize] += 1;
+        if self.timeline.is_none() {
+            return at;
+        }
+        let (plane, channel) = self.place(page);
+        match &mut self.timeline {
+            Some(timeline) => timeline.read(plane, channel, at),
+            None => at,
+        }
+    }
+
+    /// Programs a page with the contents of a logical page (or of whatever the layer gives a number to).
+    ///
+    /// # Panics
+    /// If the page, or one above it in its block, was programmed since the erase (N1).
+    #[inline]
+    pub fn program(&mut self, page: Ppn, lpn: Lpn, at: Time, cause: Cause) -> Time {
+        if !self.has_power() {
+            return at;
+        }
+        self.last_sequence += 1;
+        let sequence = self.last_sequence;
+        if cause == Cause::Host {
+            self.last_host_sequence = sequence;
+        }
+        self.set(page, lpn, sequence);
+        self.counts.programs[cause as usize] += 1;
+        self.spend_program(page, at)
+    }
+
+    /// Copies a page to another: a read and a program, or a copy-back where both are in one plane and the flash can.
+    ///
+    /// # Panics
+    /// If the source was not programmed (N2), or the target may not be (N1).
+    #[inline]
+    pub fn copy(&mut self, from: Ppn, to: Ppn, at: Time, cause: Cause) -> Time {
+        let lpn = self.lpns[from as usize];
+        if self.is_off() {
+            return at;
+        }
+        assert!(
+            lpn != NONE,
+            "N2: page {from} is copied and was not programmed"
+        );
+        if !self.has_power() {
+            return at;
+        }
+        let sequence = self.sequence.as_ref().map_or(0, |all| all[from as usize]);
+        self.set(to, lpn, sequence);
+        self.counts.reads[cause as usize] += 1;
+        self.counts.programs[cause as usize] += 1;
+        if self.timeline.is_none() && !self.remap.programs_fail() {
+            return at;
+        }
+        let ((source, source_bus), (target, _)) = (self.place(from), self.place(to));
+        if self.copy_back && source == target {
+            self.counts.copy_backs += 1;
+            let done = match &mut self.timeline {
+                Some(timeline) => timeline.copy_back(source, at),
+                None => at,
+            };
+            return self.check_program(to, done);
+        }
+        let read = match &mut self.timeline {
+            Some(timeline) => timeline.read(source, source_bus, at),
+            None => at,
+        };
+        self.spend_program(to, read)
+    }
+
+    /// Whether operations only count: no time, no failing programs, no power to cut, no sequence numbers. Then runs of pages may be done at a stroke.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.timeline.is_none()
+            && self.power.is_none()
+            && self.sequence.is_none()
+            && !self.remap.programs_fail()
+    }
+
+    /// Programs consecutive pages from `page` on, all in one block, for the host: what [`Nand::program`] does page by page, on flash that [`Nand::is_plain`].
+    ///
+    /// # Panics
+    /// As [`Nand::program`] does (N1), or if the run leaves its block.
+    pub fn program_run(&mut self, page: Ppn, lpns: &[Lpn]) {
+        debug_assert!(self.is_plain(), "a run of programs in no time");
+        self.set_run(page, lpns.len());
+        self.lpns[page as usize..page as usize + lpns.len()].copy_from_slice(lpns);
+        self.last_sequence += lpns.len() as u64;
+        self.last_host_sequence = self.last_sequence;
+        self.counts.programs[Cause::Host as usize] += lpns.len() as u64;
+    }
+
+    /// Copies pages to consecutive ones from `to` on, all in one block; when the last is there. What [`Nand::copy`] does page by page.
+    ///
+    /// # Panics
+    /// As [`Nand::copy`] does (N1, N2), or if the run leaves its block.
+    pub fn copy_run(&mut self, from: &[Ppn], to: Ppn, at: Time, cause: Cause) -> Time {
+        if !self.is_plain() {
+            let copies = from.iter().zip(to..);
+            let done = copies.map(|(from, to)| self.copy(*from, to, at, cause));
+            return done.max().unwrap_or(at);
+        }
+        self.set_run(to, from.len());
+        for (from, to) in from.iter().zip(to as usize..) {
+            let lpn = self.lpns[*from as usize];
+            assert!(
+                lpn != NONE,
+                "N2: page {from} is copied and was not programmed"
+            );
+            self.lpns[to] = lpn;
+        }
+        self.counts.reads[cause as usize] += from.len() as u64;
+        self.counts.programs[cause as usize] += from.len() as u64;
+        at
+    }
+
+    /// Moves a block's end of programmed pages over a run of pages, which begins there or above.
+    fn set_run(&mut self, page: Ppn, pages: usize) {
+        let block = self.by_pages.quotient(page);
+        let within = page - self.geometry.first_page(block);
+        let next = &mut self.next[block as usize];
+        let end = within as usize + pages;
+        assert!(
+            within >= *next && end <= self.geometry.pages as usize,
+            "N1: pages {within} to {end} of block {block} are programmed after page {next}"
+        );
+        *next = end as u32;
+    }
+
+    /// Marks a page as programmed.
+    #[inline]
+    fn set(&mut self, page: Ppn, lpn: Lpn, sequence: u64) {
+        let block = self.by_pages.quotient(page);
+        let within = page - self.geometry.first_page(block);
+        let next = &mut self.next[block as usize];
+        assert!(
+            within >= *next,
+            "N1: page {within} of block {block} is programmed after page {}",
+            *next - 1
+        );
+        *next = within + 1;
+        self.lpns[page as usize] = lpn;
+        if let Some(all) = &mut self.sequence {
+            all[page as usize] = sequence;
+        }
+    }
+
+    #[inline]
+    fn spend_program(&mut self, page: Ppn, at: Time) -> Time {
+        if self.timeline.is_none() && !self.remap.programs_fail() {
+            return at;
+        }
+        let (plane, channel) = self.place(page);
+        let done = match &mut self.timeline {
+            Some(timeline) => timeline.program(plane, channel, at),
+            None => at,
+        };
+        self.check_program(page, done)
+    }
+
+    /// A program fails now and then: its block is replaced by a spare one, to which all its pages are copied.
+    fn check_program(&mut self, page: Ppn, at: Time) -> Time {
+        let block = self.geometry.block_of(page);
+        if self.remap.program_fails(block) {
+            self.replace(block, at)
+        } else {
+            at
+        }
+    }
+
+    fn replace(&mut self, block: Block, at: Time) -> Time {
+        if !self.remap.retire(block) {
+            return at;
+        }
+        let programmed = self.programmed(block);
+        self.counts.reads[Cause::Retire as usize] += programmed;
+        self.counts.programs[Cause::Retire as usize] += programmed;
+        self.spend_copies(block, programmed, at)
+    }
+
+    fn programmed(&self, block: Block) -> u64 {
+        self.spare(block).iter().filter(|lpn| **lpn != NONE).count() as u64
+    }
+
+    /// The time of copying pages within the plane of a block.
+    fn spend_copies(&mut self, block: Block, pages: u64, mut at: Time) -> Time {
+        let plane = self.geometry.plane_of(block);
+        let channel = self.geometry.channel_of(plane);
+        if let Some(timeline) = &mut self.timeline {
+            for _ in 0..pages {
+                at = if self.copy_back {
+                    timeline.copy_back(plane, at)
+                } else {
+                    let read = timeline.read(plane, channel, at);
+                    timeline.program(plane, channel, read)
+                };
+            }
+        }
+        if self.copy_back {
+            self.counts.copy_backs += pages;
+        }
+        at
+    }
+
+    /// Erases a block. Where static wear levelling finds it much more worn than the least worn block of its plane, the two change places.
+    pub fn erase(&mut self, block: Block, at: Time, cause: Cause) -> Time {
+        if !self.has_power() {
+            return at;
+        }
+        let pages = self.geometry.pages as usize;
+        let first = block as usize * pages;
+        let programmed = self.next[block as usize] as usize;
+        self.lpns[first..first + programmed].fill(NONE);
+        if let Some(all) = &mut self.sequence {
+            all[first..first + programmed].fill(0);
+        }
+        self.next[block as usize] = 0;
+        self.counts.erases[cause as usize] += 1;
+        let mut done = self.spend_erase(block, at);
+        if self.remap.erase(block) {
+            // The erase failed. There is nothing to copy.
+            self.remap.retire(block);
+        }
+        if let Some(cold) = self.remap.colder(block) {
+            // The cold block's pages move to the worn block, which rests from now on; the cold block is erased and goes by the worn block's number.
+            let moved = self.programmed(cold);
+            self.counts.reads[Cause::Wear as usize] += moved;
+            self.counts.programs[Cause::Wear as usize] += moved;
+            self.counts.erases[Cause::Wear as usize] += 1;
+            done = self.spend_copies(block, moved, done);
+            self.remap.swap(block, cold);
+            done = self.spend_erase(block, done);
+            self.remap.erase(block);
+        }
+        done
+    }
+
+    fn spend_erase(&mut self, block: Block, at: Time) -> Time {
+        let plane = self.geometry.plane_of(block);
+        match &mut self.timeline {
+            Some(timeline) => timeline.erase(plane, at),
+            None => at,
+        }
+    }
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//! When planes and buses are busy.
+//!
+//! An operation is given its time when it is issued: the plane takes operations in the order of issue, a bus gives an operation the first gap
+//! that is long enough. So a transfer that waits for a busy plane does not hold up transfers to others on the same bus.
+//!
+//! ```text
+//! read     plane |--- cell read ---|     .. wait for the bus ..     |--- transfer ---|
+//! program  bus   |--- transfer ---|  plane  |--- cell program ---|
+//! erase    plane |--- erase ---|
+//! ```
+//!
+//! A background erase costs its plane idle time first: it is a debt that later operations of the plane find paid for as far as the plane was
+//! idle before them.
+
+use std::collections::VecDeque;
+
+use crate::Time;
+use crate::nand::Timing;
+
+/// When a bus is taken: intervals in order, none touching another.
+#[derive(Clone, Debug, Default)]
+struct Bus {
+    taken: VecDeque<(Time, Time)>,
+}
+
+impl Bus {
+    /// Takes the first gap of `length` from `at` on; when it begins.
+    fn take(&mut self, at: Time, length: Time) -> Time {
+        if length == 0 {
+            return at;
+        }
+        let mut begin = at;
+        let mut place = self.taken.len();
+        // Nearly always the end is the place.
+        while place > 0 && self.taken[place - 1].1 > at {
+            place -= 1;
+        }
+        while let Some(&(start, end)) = self.taken.get(place) {
+            if begin + length <= start {
+                break;
+            }
+            begin = begin.max(end);
+            place += 1;
+        }
+        let end = begin + length;
+        let joins_last = place > 0 && self.taken[place - 1].1 == begin;
+        let joins_next = self.taken.get(place).is_some_and(|next| next.0 == end);
+        match (joins_last, joins_next) {
+            (true, true) => {
+                self.taken[place - 1].1 = self.taken[place].1;
+                self.taken.remove(place);
+            }
+            (true, false) => self.taken[place - 1].1 = end,
+            (false, true) => self.taken[place].0 = begin,
+            (false, false) => self.taken.insert(place, (begin, end)),
+        }
+        begin
+    }
+
+    /// Forgets what ends before `now`: nothing will ask for an earlier gap.
+    fn forget_before(&mut self, now: Time) {
+        while self.taken.front().is_some_and(|first| first.1 < now) {
+            self.taken.pop_front();
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Plane {
+    /// When it has done all that was issued.
+    free: Time,
+    /// Background work that it still owes.
+    debt: Time,
+}
+
+/// The state of every plane and bus in time.
+#[derive(Clone, Debug)]
+pub(crate) struct Timeline {
+    timing: Timing,
+    /// How long a page is on the bus.
+    transfer: Time,
+    planes: Vec<Plane>,
+    buses: Vec<Bus>,
+}
+
+impl Timeline {
+    pub(crate) fn new(timing: Timing, page_bytes: u64, planes: u32, channels: u32) -> Self {
+        Self {
+            timing,
+            transfer: timing.command_ns + (page_bytes as f64 * timing.bus_ns_per_byte) as Time,
+            planes: vec![Plane::default(); planes as usize],
+            buses: vec![Bus::default(); channels as usize],
+        }
+    }
+
+    /// Nothing will be issued before `now` any more.
+    pub(crate) fn advance(&mut self, now: Time) {
+        for bus in &mut self.buses {
+            bus.forget_before(now);
+        }
+    }
+
+    /// Everything that was issued is taken as done at time 0.
+    pub(crate) fn rest(&mut self) {
+        self.planes.fill(Plane::default());
+        self.buses.fill(Bus::default());
+    }
+
+    /// When the plane can begin something that is issued at `at`.
+    fn begin(&mut self, plane: u32, at: Time) -> Time {
+        let plane = &mut self.planes[plane as usize];
+        if at > plane.free {
+            plane.debt = plane.debt.saturating_sub(at - plane.free);
+            plane.free = at;
+        }
+        plane.free
+    }
+
+    pub(crate) fn read(&mut self, plane: u32, channel: u32, at: Time) -> Time {
+        let cell = self.begin(plane, at) + self.timing.read_ns;
+        let end = self.buses[channel as usize].take(cell, self.transfer) + self.transfer;
+        self.planes[plane as usize].free = end;
+        end
+    }
+
+    pub(crate) fn program(&mut self, plane: u32, channel: u32, at: Time) -> Time {
+        let begin = self.begin(plane, at);
+        let cell = self.buses[channel as usize].take(begin, self.transfer) + self.transfer;
+        let end = cell + self.timing.program_ns;
+        self.planes[plane as usize].free = end;
+        end
+    }
+
+    /// A read and a program within one plane, with nothing on the bus.
+    pub(crate) fn copy_back(&mut self, plane: u32, at: Time) -> Time {
+        let end = self.begin(plane, at) + self.timing.read_ns + self.timing.program_ns;
+        self.planes[plane as usize].free = end;
+        end
+    }
+
+    pub(crate) fn erase(&mut self, plane: u32, at: Time) -> Time {
+        let begin = self.begin(plane, at);
+        let plane = &mut self.planes[plane as usize];
+        // What the last one did not find idle time for is due before the next.
+        let owed = std::mem::take(&mut plane.debt);
+        if self.timing.background_erase {
+            plane.debt = self.timing.erase_ns;
+            plane.free = begin + owed;
+            begin
+        } else {
+            plane.free = begin + self.timing.erase_ns;
+            plane.free
+        }
+    }
+
+    /// When the plane has done all that was issued to it.
+    pub(crate) fn free_at(&self, plane: u32) -> Time {
+        self.planes[plane as usize].free
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bus_fills_gaps() {
+        let mut bus = Bus::default();
+        assert_eq!(bus.take(100, 10), 100);
+        assert_eq!(bus.take(0, 10), 0, "before what waits for later");
+        assert_eq!(bus.take(95, 10), 110, "too long for the gap before 100");
+        assert_eq!(bus.take(90, 10), 90, "just fits");
+        assert_eq!(bus.taken, [(0, 10), (90, 120)]);
+        assert_eq!(bus.take(5, 80), 10, "joins both");
+        assert_eq!(bus.taken, [(0, 120)]);
+        bus.forget_before(200);
+        assert!(bus.taken.is_empty());
+    }
+
+    fn timeline(background_erase: bool) -> Timeline {
+        let timing = Timing {
+            read_ns: 25_000,
+            program_ns: 200_000,
+            erase_ns: 1_500_000,
+            command_ns: 0,
+            bus_ns_per_byte: 10.0,
+            controller_ns: 0,
+            ram_ns: 0,
+            background_erase,
+            copy_back: true,
+        };
+        Timeline::new(timing, 1000, 2, 1)
+    }
+
+    #[test]
+    fn planes_overlap_and_share_the_bus() {
+        let mut time = timeline(false);
+        assert_eq!(time.program(0, 0, 0), 210_000);
+        assert_eq!(time.program(1, 0, 0), 220_000, "only its transfer waits");
+        assert_eq!(time.read(0, 0, 0), 245_000, "the plane is busy to 210,000");
+    }
+
+    #[test]
+    fn idle_time_pays_for_a_background_erase() {
+        let mut time = timeline(true);
+        assert_eq!(time.erase(0, 0), 0);
+        assert_eq!(time.program(0, 0, 1_000_000), 1_210_000);
+        // 1,000,000 were paid, 500,000 are due when the next erase comes.
+        time.erase(0, 1_210_000);
+        assert_eq!(time.free_at(0), 1_710_000);
+    }
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Profiles: all that is to be said of a drive, as TOML.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::geometry::Geometry;
+use crate::nand::{Endurance, Timing};
+
+/// A drive.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// What it is called.
+    pub name: String,
+    /// Where the numbers come from.
+    pub source: String,
+    /// What the host sees, in bytes. The rest of the flash is over-provisioning.
+    pub user_bytes: u64,
+    /// The flash's shape.
+    pub geometry: Geometry,
+    /// The flash's times.
+    pub timing: Timing,
+    /// The flash's life.
+    #[serde(default)]
+    pub endurance: Endurance,
+    /// How the host speaks to it.
+    #[serde(default)]
+    pub interface: Interface,
+    /// The translation layer, as a specification.
+    pub ftl: String,
+    /// The write buffer, as a specification.
+    #[serde(default = "no_buffer")]
+    pub buffer: String,
+    /// RAM for the write buffer, in bytes.
+    #[serde(default)]
+    pub buffer_bytes: u64,
+    /// What becomes of a write that covers a part of a page.
+    #[serde(default)]
+    pub partial_pages: PartialPages,
+}
+
+fn no_buffer() -> String {
+    "none".to_owned()
+}
+
+/// How many requests a drive takes at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Interface {
+    /// One after the other.
+    Single,
+    /// SATA's native command queuing.
+    Ncq {
+        /// Requests at once.
+        depth: u32,
+    },
+    /// NVMe's queues, served in turn. A request goes to the queue of its `device` number.
+    Nvme {
+        /// Queues.
+        queues: u32,
+        /// Requests at once in each.
+        depth: u32,
+    },
+}
+
+impl Default for Interface {
+    fn default() -> Self {
+        Self::Ncq { depth: 32 }
+    }
+}
+
+/// What becomes of a write that covers a part of a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PartialPages {
+    /// The rest of the page is read first, unless the buffer has it.
+    #[default]
+    ReadModifyWrite,
+    /// It is taken as a write of the whole page, as FlashSim and the endurance paper do.
+    Whole,
+}
+
+/// Profiles that come with the simulator: name and text.
+pub static BUILT_IN: &[(&str, &str)] = &[
+    ("paper-1gb", include_str!("../profiles/paper-1gb.toml")),
+    ("x25-m", include_str!("../profiles/x25-m.toml")),
+    ("x25-e", include_str!("../profiles/x25-e.toml")),
+    ("usb-stick", include_str!("../profiles/usb-stick.toml")),
+    ("tlc-256gb", include_str!("../profiles/tlc-256gb.toml")),
+];
+
+impl Profile {
+    /// The profile of this name, or in this file.
+    ///
+    /// # Errors
+    /// If there is neither, or it is not a sound profile.
+    pub fn find(name: &str) -> Result<Self, Error> {
+        if let Some((_, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
+            return Self::parse(text).map_err(|error| Error::profile(format!("{name}: {error}")));
+        }
+        let path = Path::new(name);
+        if !path.exists() {
+            let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+            return Err(Error::profile(format!(
+                "there is no profile and no file \"{name}\"; the profiles that come with senko are {}",
+                names.join(", ")
+            )));
+        }
+        let text = std::fs::read_to_string(path).map_err(|source| Error::File {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(&text).map_err(|error| Error::profile(format!("{name}: {error}")))
+    }
+
+    /// A profile from TOML.
+    ///
+    /// # Errors
+    /// If it isn't one, or contradicts itself.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let profile: Self =
+            toml::from_str(text).map_err(|error| Error::profile(error.to_string()))?;
+        profile.check()?;
+        Ok(profile)
+    }
+
+    /// Logical pages.
+    pub fn user_pages(&self) -> u32 {
+        (self.user_bytes / u64::from(self.geometry.page_bytes)) as u32
+    }
+
+    /// Pages of RAM for the buffer.
+    pub fn buffer_pages(&self) -> usize {
+        (self.buffer_bytes / u64::from(self.geometry.page_bytes)) as usize
+    }
+
+    /// Refuses what can't be.
+    ///
+    /// # Errors
+    /// If the profile contradicts itself.
+    pub fn check(&self) -> Result<(), Error> {
+        self.geometry.check()?;
+        if self.user_bytes == 0 || self.user_bytes >= self.geometry.bytes() {
+            return Err(Error::profile(format!(
+                "user_bytes is {}, and must be more than 0 and less than the flash's {}",
+                self.user_bytes,
+                self.geometry.bytes()
+            )));
+        }
+        if !self
+            .user_bytes
+            .is_multiple_of(u64::from(self.geometry.page_bytes))
+        {
+            return Err(Error::profile(format!(
+                "user_bytes is {}, which is no multiple of the page's {} bytes",
+                self.user_bytes, self.geometry.page_bytes
+            )));
+        }
+        let depths = match self.interface {
+            Interface::Single => 1,
+            Interface::Ncq { depth } => depth,
+            Interface::Nvme { queues, depth } => queues.min(depth),
+        };
+        if depths == 0 {
+            return Err(Error::profile("an interface that takes no request"));
+        }
+        if !self.timing.bus_ns_per_byte.is_finite() || self.timing.bus_ns_per_byte < 0.0 {
+            return Err(Error::profile("bus_ns_per_byte must be at least 0"));
+        }
+        Ok(())
+    }
+}

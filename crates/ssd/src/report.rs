@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a run found: response times, what reached the flash and why, wear, memory, life.
+
+use senko_workload::Histogram;
+use serde::Serialize;
+
+use crate::Time;
+use crate::device::{Device, PageCounts};
+use crate::ftl::{FtlCounts, Mapping};
+use crate::nand::Counts;
+
+/// Buckets of a series at most; when they are full, two become one.
+const SERIES: usize = 512;
+
+/// Response times over virtual time.
+#[derive(Clone, Debug)]
+struct Series {
+    width: Time,
+    /// Count, sum and largest of each bucket.
+    buckets: Vec<(u64, u64, Time)>,
+}
+
+impl Default for Series {
+    fn default() -> Self {
+        Self {
+            width: 1_000_000,
+            buckets: Vec::new(),
+        }
+    }
+}
+
+impl Series {
+    fn record(&mut self, at: Time, response: Time) {
+        let mut index = (at / self.width) as usize;
+        while index >= SERIES {
+            self.width *= 2;
+            index = (at / self.width) as usize;
+            self.buckets = self
+                .buckets
+                .chunks(2)
+                .map(|pair| {
+                    let add = |a: (u64, u64, Time), b: &(u64, u64, Time)| {
+                        (a.0 + b.0, a.1 + b.1, a.2.max(b.2))
+                    };
+                    pair.iter().fold((0, 0, 0), add)
+                })
+                .collect();
+        }
+        if self.buckets.len() <= index {
+            self.buckets.resize(index + 1, (0, 0, 0));
+        }
+        let bucket = &mut self.buckets[index];
+        *bucket = (bucket.0 + 1, bucket.1 + response, bucket.2.max(response));
+    }
+}
+
+/// Response times of a run, by operation.
+#[derive(Clone, Debug)]
+pub struct Responses {
+    /// Reads, writes, trims, flushes, as [`crate::Op`] counts them.
+    by_op: [Histogram; 4],
+    series: Series,
+    first: Option<Time>,
+    last: Time,
+}
+
+impl Default for Responses {
+    fn default() -> Self {
+        Self {
+            by_op: std::array::from_fn(|_| Histogram::new()),
+            series: Series::default(),
+            first: None,
+            last: 0,
+        }
+    }
+}
+
+impl Responses {
+    /// Requests of each kind that took no time and arrived between `first` and `last`.
+    pub fn in_no_time(counts: [u64; 4], first: Option<Time>, last: Time) -> Self {
+        let mut responses = Self {
+            first,
+            last,
+            ..Self::default()
+        };
+        for (histogram, count) in responses.by_op.iter_mut().zip(counts) {
+            histogram.record_n(0, count);
+        }
+        responses
+    }
+
+    /// A request is done.
+    pub fn record(&mut self, op: u8, arrived: Time, done: Time) {
+        self.by_op[op as usize].record(done - arrived);
+        self.series.record(arrived, done - arrived);
+        self.first = Some(self.first.map_or(arrived, |first| first.min(arrived)));
+        self.last = self.last.max(done);
+    }
+}
+
+/// A distribution of response times, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct ResponseTimes {
+    /// How many.
+    pub count: u64,
+    /// The mean.
+    pub mean_us: f64,
+    /// Half are at most this.
+    pub p50_us: f64,
+    /// 99 % are at most this.
+    pub p99_us: f64,
+    /// 99.9 % are at most this.
+    pub p999_us: f64,
+    /// The longest.
+    pub max_us: f64,
+}
+
+impl ResponseTimes {
+    fn of(histogram: &Histogram) -> Self {
+        if histogram.is_empty() {
+            return Self::default();
+        }
+        let us = |ns: u64| ns as f64 / 1000.0;
+        Self {
+            count: histogram.len(),
+            mean_us: histogram.mean() / 1000.0,
+            p50_us: us(histogram.quantile(0.5)),
+            p99_us: us(histogram.quantile(0.99)),
+            p999_us: us(histogram.quantile(0.999)),
+            max_us: us(histogram.max()),
+        }
+    }
+}
+
+/// A bucket of the series.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SeriesPoint {
+    /// When the bucket begins, in seconds.
+    pub second: f64,
+    /// Requests that arrived in it.
+    pub count: u64,
+    /// Their mean response time.
+    pub mean_us: f64,
+    /// Their longest.
+    pub max_us: f64,
+}
+
+/// How evenly blocks are worn.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Wear {
+    /// Erases of a block on average, since the drive was new.
+    pub mean: f64,
+    /// Standard deviation.
+    pub deviation: f64,
+    /// The least worn block.
+    pub min: u32,
+    /// The most worn block.
+    pub max: u32,
+    /// How many blocks had how many erases: number of erases from, to (not included), blocks.
+    pub histogram: Vec<(u32, u32, u32)>,
+}
+
+impl Wear {
+    fn of(erases: &[u32]) -> Self {
+        let count = erases.len() as f64;
+        let mean = erases.iter().map(|n| f64::from(*n)).sum::<f64>() / count;
+        let variance = erases
+            .iter()
+            .map(|n| (f64::from(*n) - mean).powi(2))
+            .sum::<f64>()
+            / count;
+        let (min, max) = erases
+            .iter()
+            .fold((u32::MAX, 0), |(min, max), n| (min.min(*n), max.max(*n)));
+        let width = ((max - min) / 32 + 1).max(1);
+        let mut histogram = vec![0; ((max - min) / width + 1) as usize];
+        for n in erases {
+            histogram[((n - min) / width) as usize] += 1;
+        }
+        let histogram = (min..).step_by(width as usize).zip(histogram);
+        Self {
+            mean,
+            deviation: variance.sqrt(),
+            min,
+            max,
+            histogram: histogram
+                .map(|(from, blocks)| (from, from + width, blocks))
+                .collect(),
+        }
+    }
+}
+
+/// What a run found, over all drives.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The translation layer, with its parameters.
+    pub ftl: String,
+    /// The write buffer, with its parameters.
+    pub buffer: String,
+    /// Drives.
+    pub drives: usize,
+    /// From the first arrival to the last completion, in virtual seconds.
+    pub seconds: f64,
+    /// All requests together.
+    pub all: ResponseTimes,
+    /// Reads.
+    pub reads: ResponseTimes,
+    /// Writes.
+    pub writes: ResponseTimes,
+    /// Trims and flushes.
+    pub others: ResponseTimes,
+    /// Response times over time.
+    pub series: Vec<SeriesPoint>,
+    /// What host, buffer and layer passed to each other.
+    pub pages: PageCounts,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// What the flash did.
+    pub flash: Counts,
+    /// What the layer did.
+    pub layer: FtlCounts,
+    /// The mapping table.
+    pub mapping: Mapping,
+    /// Tables of the buffer, in bytes.
+    pub buffer_table_bytes: u64,
+    /// Wear since the drive was new.
+    pub wear: Wear,
+    /// Failed blocks.
+    pub retired: u32,
+    /// Pages of a block.
+    pub pages_per_block: u32,
+    /// Blocks in all, spare ones not counted.
+    pub blocks: u64,
+    /// Bytes that the host sees.
+    pub user_bytes: u64,
+}
+
+/// Counts of a moment, from which a later report counts on.
+#[derive(Clone, Debug)]
+pub struct Before(Vec<(PageCounts, Counts, FtlCounts)>);
+
+impl Report {
+    /// The drives' counts now.
+    pub fn counts_of(devices: &[Device]) -> Before {
+        Before(
+            devices
+                .iter()
+                .map(|device| {
+                    (
+                        *device.counts(),
+                        *device.nand().counts(),
+                        device.ftl().counts(),
+                    )
+                })
+                .collect(),
+        )
+    }
+
+    /// What happened since `before`.
+    pub fn new(devices: &[Device], before: &Before, responses: Responses) -> Self {
+        let mut pages = PageCounts::default();
+        let mut flash = Counts::default();
+        let mut layer = FtlCounts::default();
+        let mut mapping = Mapping::default();
+        let mut erases = Vec::new();
+        for (device, (pages_then, flash_then, layer_then)) in devices.iter().zip(&before.0) {
+            pages.add(&device.counts().since(pages_then));
+            flash.add(&device.nand().counts().since(flash_then));
+            layer.add(&device.ftl().counts().since(layer_then));
+            mapping = mapping.and(device.ftl().mapping());
+            erases.extend_from_slice(device.nand().wear());
+        }
+        let mut all = Histogram::new();
+        let mut others = Histogram::new();
+        responses.by_op.iter().for_each(|one| all.merge(one));
+        responses.by_op[2..]
+            .iter()
+            .for_each(|one| others.merge(one));
+        let first = &devices[0];
+        let geometry = first.nand().geometry();
+        let page_bytes = u64::from(geometry.page_bytes);
+        let width = responses.series.width;
+        let point = |(index, (count, sum, max)): (usize, &(u64, u64, Time))| SeriesPoint {
+            second: index as f64 * width as f64 / 1e9,
+            count: *count,
+            mean_us: *sum as f64 / (*count).max(1) as f64 / 1000.0,
+            max_us: *max as f64 / 1000.0,
+        };
+        Self {
+            ftl: first.ftl().spec().to_string(),
+            buffer: first.buffer().spec().to_string(),
+            drives: devices.len(),
+            seconds: (responses.last - responses.first.unwrap_or(responses.last)) as f64 / 1e9,
+            all: ResponseTimes::of(&all),
+            reads: ResponseTimes::of(&responses.by_op[0]),
+            writes: ResponseTimes::of(&responses.by_op[1]),
+            others: ResponseTimes::of(&others),
+            series: responses
+                .series
+                .buckets
+                .iter()
+                .enumerate()
+                .map(point)
+                .collect(),
+            pages,
+            page_bytes,
+            flash,
+            layer,
+            mapping,
+            buffer_table_bytes: devices
+                .iter()
+                .map(|device| device.buffer().table_bytes())
+                .sum(),
+            wear: Wear::of(&erases),
+            retired: devices.iter().map(|device| device.nand().retired()).sum(),
+            pages_per_block: geometry.pages,
+            blocks: devices.len() as u64 * u64::from(geometry.all_blocks()),
+            user_bytes: devices
+                .iter()
+                .map(|device| u64::from(device.logical_pages()) * page_bytes)
+                .sum(),
+        }
+    }
+
+    /// Pages that the flash programmed for each that the host wrote.
+    pub fn write_amplification(&self) -> Option<f64> {
+        ratio(self.flash.all_programs(), self.pages.host_writes)
+    }
+
+    /// Pages that the flash programmed for each that left the buffer.
+    pub fn flash_write_amplification(&self) -> Option<f64> {
+        ratio(self.flash.all_programs(), self.pages.evicted)
+    }
+
+    /// The share of the host's page writes that overwrote a page in the buffer.
+    pub fn write_hit_ratio(&self) -> Option<f64> {
+        ratio(self.pages.write_hits, self.pages.host_writes)
+    }
+
+    /// The share of the host's page reads that the buffer served.
+    pub fn read_hit_ratio(&self) -> Option<f64> {
+        ratio(self.pages.read_hits, self.pages.host_reads)
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a host asks of a drive: the one form into which every trace format and every generator is turned.
+
+/// Virtual time, in nanoseconds since the start of a run.
+pub type Time = u64;
+
+/// What a host asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Read bytes.
+    Read,
+    /// Write bytes.
+    Write,
+    /// Forget bytes (TRIM, discard, deallocate).
+    Trim,
+    /// Make everything that was answered durable. Has no address and no length.
+    Flush,
+}
+
+/// One request of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// When it reaches the drive. Never less than its predecessor's.
+    pub time: Time,
+    /// Which drive, volume or ASU of the trace it addresses.
+    pub device: u32,
+    /// What it asks for.
+    pub op: Op,
+    /// The first byte, from the start of `device`.
+    pub offset: u64,
+    /// How many bytes; 0 for a flush.
+    pub bytes: u64,
+    /// The host's stream (FDP placement, multi-stream), 0 where there is none.
+    pub stream: u16,
+}
+
+impl Request {
+    /// A flush.
+    pub fn flush(time: Time) -> Self {
+        Self {
+            time,
+            device: 0,
+            op: Op::Flush,
+            offset: 0,
+            bytes: 0,
+            stream: 0,
+        }
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The check that no read returns anything but the latest version.
+//!
+//! There is no data in the simulator; a version of a page is known by the sequence number of its program, which copies within the flash keep
+//! ([`Nand::sequence`]). The shadow stands beside a drive, knows for each logical page whether the buffer must hold it and which program was its last, and compares. Tests run with
+//! it; a user can, at about 10 bytes a logical and 8 a physical page.
+
+use crate::buffer::Leave;
+use crate::ftl::Ftl;
+use crate::geometry::{Lpn, Ppn};
+use crate::nand::Nand;
+
+/// What is known of every page. Each method panics where the drive is wrong, with the page and what was expected.
+#[derive(Clone, Debug)]
+pub struct Shadow {
+    /// Pages that the host wrote and that have not left the buffer since.
+    dirty: Vec<bool>,
+    /// Sequence number of each page's last program, 0 if there is none or the page was trimmed.
+    programmed: Vec<u64>,
+    /// Pages that were trimmed, and not written since: a power cut may bring them back.
+    trimmed: Vec<bool>,
+}
+
+impl Shadow {
+    /// Nothing was written yet.
+    pub fn new(logical_pages: u32) -> Self {
+        let pages = logical_pages as usize;
+        Self {
+            dirty: vec![false; pages],
+            programmed: vec![0; pages],
+            trimmed: vec![false; pages],
+        }
+    }
+
+    /// The host writes a page into the buffer.
+    pub fn host_writes(&mut self, lpn: Lpn) {
+        self.dirty[lpn as usize] = true;
+    }
+
+    /// The host trims a page.
+    pub fn host_trims(&mut self, lpn: Lpn) {
+        self.dirty[lpn as usize] = false;
+        self.programmed[lpn as usize] = 0;
+        self.trimmed[lpn as usize] = true;
+    }
+
+    /// A page leaves the buffer to make room for `incoming`, which the host is writing.
+    pub fn leaves(&mut self, lpn: Lpn, how: Leave, incoming: Option<Lpn>) {
+        let dirty = &mut self.dirty[lpn as usize];
+        match how {
+            Leave::Dirty => {
+                assert!(*dirty, "B2: page {lpn} leaves as dirty and is not");
+                *dirty = false;
+            }
+            // The incoming page is not held yet: its block may be made whole with what the flash has of it.
+            Leave::Pad => assert!(
+                !*dirty || incoming == Some(lpn),
+                "B2: page {lpn} is a pad and is dirty"
+            ),
+        }
+    }
+
+    /// The translation layer was asked to write a page; `before` is the flash's last sequence number for the host until then. Where the power went first,
+    /// nothing was written.
+    pub fn programmed(&mut self, lpn: Lpn, nand: &Nand, before: u64) {
+        let now = nand.last_host_sequence();
+        if now != before {
+            self.programmed[lpn as usize] = now;
+            self.trimmed[lpn as usize] = false;
+        } else {
+            assert!(nand.is_off(), "F2: page {lpn} was not written");
+        }
+    }
+
+    /// The buffer says whether it has a page that the host reads.
+    pub fn buffer_read(&self, lpn: Lpn, hit: bool) {
+        assert!(
+            hit || !self.dirty[lpn as usize],
+            "B1: page {lpn} was written and is not in the buffer"
+        );
+    }
+
+    /// The translation layer found a page, or none.
+    pub fn flash_read(&self, lpn: Lpn, found: Option<Ppn>, nand: &Nand) {
+        let sequence = found.map_or(0, |page| {
+            assert_eq!(nand.lpn(page), lpn, "F1: page {lpn} was read from {page}");
+            nand.sequence(page)
+        });
+        assert_eq!(
+            sequence, self.programmed[lpn as usize],
+            "F1: page {lpn} was read from {found:?}, another version than its last"
+        );
+    }
+
+    /// Nothing is dirty after a flush.
+    pub fn flushed(&self) {
+        let held = self.dirty.iter().position(|dirty| *dirty);
+        assert_eq!(
+            held, None,
+            "a page stayed in the buffer in spite of a flush"
+        );
+    }
+
+    /// What the layer found after a power cut; the buffer's contents are lost.
+    pub fn recovered(&mut self, ftl: &dyn Ftl, nand: &Nand) {
+        self.dirty.fill(false);
+        for lpn in 0..ftl.logical_pages() {
+            let found = ftl.locate(lpn);
+            let expected = self.programmed[lpn as usize];
+            let sequence = found.map_or(0, |page| {
+                assert_eq!(nand.lpn(page), lpn, "F4: page {lpn} was found at {page}");
+                nand.sequence(page)
+            });
+            if !self.trimmed[lpn as usize] {
+                assert_eq!(sequence, expected, "F4: page {lpn}, found at {found:?}");
+            }
+            self.programmed[lpn as usize] = sequence;
+            self.trimmed[lpn as usize] = false;
+        }
+    }
+}

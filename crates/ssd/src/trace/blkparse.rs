@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The text that `blkparse` makes of a block trace of Linux, in its default format.
+//!
+//! Source: blkparse(1) and the kernel's `blk_fill_rwbs`.
+//! One event a line: `major,minor cpu number seconds pid action RWBS sector + sectors [process]`; then totals.
+//!
+//! A request passes several points: Q (it is queued), G, I (inserted into the scheduler), D (sent to the drive), C (completed). Counting more than one would
+//! count a request more than once, so one is chosen: option `event`, or, without it, the first of Q, I, D and C that the head of the trace shows. D shows what
+//! reaches the drive after merging and splitting, Q what the application asked.
+//!
+//! RWBS: the first of R, W and D is the operation (D with or without E is a discard: a trim), an F before it a flush before the write, one behind it
+//! FUA. An event that holds an F and no sectors is a flush.
+//!
+//! Deviations: the flush before a write that carries data is not told apart from the write (FUA likewise); packet commands (N) are other events.
+//! The device is `major << 20 | minor`, as Linux numbers it.
+
+use super::fields::{self, SECOND, Words};
+use super::parser::{LineParser, Parsed, Raw, want};
+use crate::Op;
+
+/// Bytes of a sector, in any block trace of Linux.
+const SECTOR: u64 = 512;
+
+/// The points that can be chosen, the preferred first.
+const EVENTS: [u8; 4] = [b'Q', b'I', b'D', b'C'];
+
+pub(super) struct Blkparse {
+    pub event: u8,
+}
+
+impl Blkparse {
+    /// The point to count at for a trace that starts with `head`, and what to tell of the choice.
+    pub(super) fn choose(head: &[u8]) -> (u8, String) {
+        let mut seen = [0u64; EVENTS.len()];
+        for line in head.split(|&byte| byte == b'\n') {
+            if let Some(action) = action(line)
+                && let Some(at) = EVENTS.iter().position(|&event| action == [event])
+            {
+                seen[at] += 1;
+            }
+        }
+        let at = seen.iter().position(|&count| count > 0).unwrap_or(0);
+        let event = EVENTS[at];
+        let name = event as char;
+        let others: Vec<String> = EVENTS
+            .iter()
+            .zip(seen)
+            .filter(|&(&other, count)| other != event && count > 0)
+            .map(|(&other, _)| (other as char).to_string())
+            .collect();
+        let rest = if others.is_empty() {
+            String::new()
+        } else {
+            format!("; it also has {}", others.join(", "))
+        };
+        let note = format!("requests are counted at the event {name}{rest} (blkparse:event=...)");
+        (event, note)
+    }
+}
+
+/// The action of a line, if it is an event's.
+pub(super) fn action(line: &[u8]) -> Option<&[u8]> {
+    let mut words = Words::of(line);
+    device(words.next()?)?;
+    fields::uint(words.next()?)?;
+    fields::uint(words.next()?)?;
+    fields::time(words.next()?, SECOND)?;
+    fields::uint(words.next()?)?;
+    words.next()
+}
+
+/// `major,minor` as one number.
+fn device(word: &[u8]) -> Option<u32> {
+    let comma = word.iter().position(|&byte| byte == b',')?;
+    let major = fields::uint32(&word[..comma])?;
+    let minor = fields::uint32(&word[comma + 1..])?;
+    (major < 1 << 12 && minor < 1 << 20).then_some(major << 20 | minor)
+}
+
+impl LineParser for Blkparse {
+    #[inline]
+    fn line(&mut self, line: &[u8]) -> Parsed {
+        let mut words = Words::of(line);
+        let first = words.next().unwrap_or_default();
+        if !first.first().is_some_and(u8::is_ascii_digit) {
+            // Totals, and messages of blkparse.
+            return Parsed::Heading;
+        }
+        let mut next = || words.next().unwrap_or_default();
+        let device = want!(device(first), "the device is no major,minor");
+        want!(fields::uint(next()), "the CPU is no number");
+        want!(fields::uint(next()), "the event's number is no number");
+        let time = want!(fields::time(next(), SECOND), "the time is no number");
+        want!(fields::uint(next()), "the process is no number");
+        let action = next();
+        if action.is_empty() {
+            return Parsed::Damaged("there is no action");
+        }
+        if action != [self.event] {
+            return Parsed::Other;
+        }
+        let rwbs = next();
+        let op = rwbs.iter().find_map(|letter| match letter {
+            b'R' => Some(Op::Read),
+            b'W' => Some(Op::Write),
+            b'D' => Some(Op::Trim),
+            _ => None,
+        });
+        let flushes = rwbs.contains(&b'F');
+        let (sector, plus, count) = (next(), next(), next());
+        let (offset, bytes) = if plus == b"+" {
+            let sector = want!(fields::uint(sector), "the sector is no number");
+            let count = want!(fields::uint(count), "the number of sectors is no number");
+            (
+                want!(sector.checked_mul(SECTOR), "the address is beyond 2^64"),
+                want!(count.checked_mul(SECTOR), "the size is beyond 2^64"),
+            )
+        } else if flushes || op.is_none() {
+            (0, 0)
+        } else {
+            return Parsed::Damaged("there is no sector + sectors");
+        };
+        let op = match op {
+            Some(op) if bytes > 0 || !flushes => op,
+            _ if flushes => Op::Flush,
+            _ => return Parsed::Other,
+        };
+        Parsed::Request(Raw {
+            time,
+            device,
+            op,
+            offset,
+            bytes,
+            stream: 0,
+        })
+    }
+}

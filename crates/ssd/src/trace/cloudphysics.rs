@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//! CloudPhysics traces as text.
+//!
+//! Source: the traces of Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST 2015, as libCacheSim's users pass them on.
+//! A heading, then one request a line: `version,time,op,size,lbn`.
+//!
+//! | field | unit |
+//! |---|---|
+//! | version | of the binary format that it was made of; not used |
+//! | time | whole seconds (option `unit`) |
+//! | op | the SCSI command, hexadecimal: 28 reads, 2a writes; the others as in `vscsi.rs` |
+//! | size | bytes |
+//! | lbn | 512 B blocks (option `sector`) |
+//!
+//! Deviation: requests of one second come at once, since the format knows no better; the binary format does.
+
+use super::fields::{self, Commas};
+use super::parser::{LineParser, Parsed, Raw, sectors, want};
+use super::vscsi;
+
+pub(super) struct CloudPhysics {
+    pub unit_ns: u64,
+    pub sector: u64,
+}
+
+impl LineParser for CloudPhysics {
+    #[inline]
+    fn line(&mut self, line: &[u8]) -> Parsed {
+        let mut fields = Commas::of(line);
+        let mut next = || fields.next().unwrap_or_default();
+        let first = next();
+        if first.eq_ignore_ascii_case(b"version") {
+            return Parsed::Heading;
+        }
+        want!(fields::uint(first), "the version is no number");
+        let time = want!(fields::time(next(), self.unit_ns), "the time is no number");
+        let command = want!(
+            fields::hex(next()),
+            "the SCSI command is no hexadecimal number"
+        );
+        let bytes = want!(fields::uint(next()), "the size is no number");
+        let lbn = want!(fields::uint(next()), "the block is no number");
+        let Some(op) = vscsi::operation(command) else {
+            return Parsed::Other;
+        };
+        Parsed::Request(Raw {
+            time,
+            device: 0,
+            op,
+            offset: want!(sectors(lbn, self.sector), "the address is beyond 2^64"),
+            bytes,
+            stream: 0,
+        })
+    }
+}

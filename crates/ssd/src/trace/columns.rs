@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Five columns of numbers: the input of DiskSim, MQSim, SSDsim and their descendants.
+//!
+//! Source: the manuals of DiskSim 4.0 ("ASCII" format) and MQSim, and SSDsim's reader.
+//! One request a line, columns apart by spaces or tabs: `time device address sectors flag`.
+//!
+//! The tools agree on the order and on little else:
+//!
+//! | option | meaning | without it |
+//! |---|---|---|
+//! | `unit` | of the time: `ns`, `us`, `ms` or `s` | `ms` if the head of the trace has times with a decimal point (DiskSim), else `ns` (MQSim, SSDsim) |
+//! | `sector` | bytes of a sector, for address and size | 512 |
+//! | `write` or `read` | the flag of a write, or of a read: 0 or 1; words such as `R` and `Write` need none | a write is 0 |
+//! | `columns` | a letter for each column: `t`ime, `d`evice, `a`ddress, `s`ectors, `f`lag, `-` ignored | `tdasf`; another place for the flag if only one other column holds nothing but 0 and 1 |
+//!
+//! What was guessed is told with the figures that show whether the guess was good: the share of writes and the rate at the head of the trace.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::fields::{self, Stamp, Words};
+use super::format::{TimeUnit, TraceSpec};
+use super::parser::{LineParser, Parsed, Raw, read_or_write, sectors, want};
+use crate::{Error, Op};
+
+/// The most columns that a line may have.
+const MAX_COLUMNS: usize = 16;
+/// Lines of the head that the guesses are made from.
+const LOOKED_AT: usize = 2000;
+
+/// Which column holds what; `None` for what there is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Columns {
+    time: Option<usize>,
+    device: Option<usize>,
+    address: usize,
+    sectors: usize,
+    flag: usize,
+    /// How many there are in all.
+    count: usize,
+}
+
+impl Columns {
+    /// Time, device, address, sectors, flag.
+    pub const USUAL: Columns = Columns {
+        time: Some(0),
+        device: Some(1),
+        address: 2,
+        sectors: 3,
+        flag: 4,
+        count: 5,
+    };
+}
+
+impl FromStr for Columns {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Columns, Error> {
+        let place = |letter: char| -> Result<Option<usize>, Error> {
+            if text.matches(letter).count() > 1 {
+                return Err(Error::spec(format!(
+                    "the columns \"{text}\" name {letter} twice"
+                )));
+            }
+            Ok(text.find(letter))
+        };
+        if text.len() > MAX_COLUMNS || !text.chars().all(|c| "tdasf-".contains(c)) {
+            return Err(Error::spec(format!(
+                "the columns \"{text}\" are not at most {MAX_COLUMNS} letters of t(ime), d(evice), a(ddress), s(ectors), f(lag) and - (ignored)"
+            )));
+        }
+        let needed = |letter: char| -> Result<usize, Error> {
+            place(letter)?.ok_or_else(|| {
+                Error::spec(format!(
+                    "the columns \"{text}\" lack {letter}: address (a), sectors (s) and flag (f) are needed"
+                ))
+            })
+        };
+        Ok(Columns {
+            time: place('t')?,
+            device: place('d')?,
+            address: needed('a')?,
+            sectors: needed('s')?,
+            flag: needed('f')?,
+            count: text.len(),
+        })
+    }
+}
+
+impl fmt::Display for Columns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for at in 0..self.count {
+            f.write_str(match at {
+                _ if Some(at) == self.time => "t",
+                _ if Some(at) == self.device => "d",
+                _ if at == self.address => "a",
+                _ if at == self.sectors => "s",
+                _ if at == self.flag => "f",
+                _ => "-",
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// The parser, with everything decided.
+pub(super) struct FiveColumns {
+    pub columns: Columns,
+    pub unit: TimeUnit,
+    pub sector: u64,
+    /// The flag of a write.
+    pub write: u64,
+}
+
+impl FiveColumns {
+    /// A parser for a trace that starts with `head`, and what was guessed.
+    pub(super) fn new(head: &[u8], spec: &TraceSpec) -> (FiveColumns, Vec<String>) {
+        let mut notes = Vec::new();
+        let columns = spec.options.columns.unwrap_or_else(|| {
+            let columns = guess_columns(head);
+            if columns != Columns::USUAL {
+                notes.push(format!(
+                    "columns taken as {columns}, since only there the flag is 0 or 1 (columns:columns=...)"
+                ));
+            }
+            columns
+        });
+        let unit = spec
+            .options
+            .unit
+            .unwrap_or_else(|| guess_unit(head, columns));
+        let parser = FiveColumns {
+            columns,
+            unit,
+            sector: spec.options.sector.unwrap_or(512),
+            write: spec.options.write_flag.unwrap_or(0),
+        };
+        parser.describe(head, spec, &mut notes);
+        (parser, notes)
+    }
+
+    /// What was guessed, and how the head of the trace looks with it.
+    fn describe(&self, head: &[u8], spec: &TraceSpec, notes: &mut Vec<String>) {
+        let mut probe = FiveColumns { ..*self };
+        let (mut requests, mut writes, mut words) = (0u64, 0u64, 0u64);
+        let (mut first, mut last) = (None, 0);
+        for line in rows(head) {
+            if let Parsed::Request(raw) = probe.line(line) {
+                requests += 1;
+                writes += u64::from(raw.op == Op::Write);
+                let flag = Words::of(line).nth(self.columns.flag).unwrap_or_default();
+                words += u64::from(fields::uint(flag).is_none());
+                first.get_or_insert(raw.time.ns);
+                last = raw.time.ns.max(last);
+            }
+        }
+        if spec.options.unit.is_none() && self.columns.time.is_some() {
+            let span = last.saturating_sub(first.unwrap_or(0));
+            let rate = if span == 0 {
+                String::new()
+            } else {
+                let rate = requests as f64 * 1e9 / span as f64;
+                format!(": {rate:.0} requests/s at the head of the trace")
+            };
+            notes.push(format!(
+                "times taken as {}{rate} (columns:unit=...)",
+                self.unit
+            ));
+        }
+        if spec.options.write_flag.is_none() && words == 0 && requests > 0 {
+            let share = writes as f64 * 100.0 / requests as f64;
+            notes.push(format!(
+                "flag {} taken as a write: {share:.1} % writes at the head of the trace (columns:write=...)",
+                self.write
+            ));
+        }
+    }
+}
+
+/// The whole lines of a head.
+fn rows(head: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let whole = memchr::memrchr(b'\n', head).map_or(head, |at| &head[..at]);
+    whole.split(|&byte| byte == b'\n').take(LOOKED_AT)
+}
+
+/// The usual order, unless its flag cannot be one and another column can.
+fn guess_columns(head: &[u8]) -> Columns {
+    let usual = Columns::USUAL;
+    let mut can_be = [true; 5];
+    let mut lines = 0;
+    for line in rows(head) {
+        let words: Vec<&[u8]> = Words::of(line).collect();
+        if words.len() != usual.count {
+            continue;
+        }
+        lines += 1;
+        for (able, word) in can_be.iter_mut().zip(words) {
+            *able &= matches!(word, b"0" | b"1") || read_or_write(word).is_some();
+        }
+    }
+    let others: Vec<usize> = (1..4).filter(|&at| can_be[at]).collect();
+    match others[..] {
+        [flag] if lines > 0 && !can_be[4] => {
+            let mut rest = (1..5).filter(|&at| at != flag);
+            Columns {
+                device: rest.next(),
+                address: rest.next().unwrap_or(usual.address),
+                sectors: rest.next().unwrap_or(usual.sectors),
+                flag,
+                ..usual
+            }
+        }
+        _ => usual,
+    }
+}
+
+/// Times with a decimal point are DiskSim's milliseconds.
+fn guess_unit(head: &[u8], columns: Columns) -> TimeUnit {
+    let decimal = rows(head)
+        .filter_map(|line| Words::of(line).nth(columns.time?))
+        .any(|word| word.contains(&b'.'));
+    if decimal {
+        TimeUnit::Milliseconds
+    } else {
+        TimeUnit::Nanoseconds
+    }
+}
+
+impl LineParser for FiveColumns {
+    #[inline]
+    fn line(&mut self, line: &[u8]) -> Parsed {
+        let mut words = [&[][..]; MAX_COLUMNS];
+        let mut count = 0;
+        for word in Words::of(line) {
+            if count == self.columns.count {
+                return Parsed::Damaged("there are more columns than expected");
+            }
+            words[count] = word;
+            count += 1;
+        }
+        if count < self.columns.count {
+            return Parsed::Damaged("there are fewer columns than expected");
+        }
+        let columns = &self.columns;
+        let time = match columns.time {
+            Some(at) => want!(
+                fields::time(words[at], self.unit.nanoseconds()),
+                "the time is no number"
+            ),
+            None => Stamp::at(0),
+        };
+        let device = match columns.device {
+            Some(at) => want!(fields::uint32(words[at]), "the device is no number"),
+            None => 0,
+        };
+        let address = want!(
+            fields::uint(words[columns.address]),
+            "the address is no number"
+        );
+        let size = want!(
+            fields::uint(words[columns.sectors]),
+            "the number of sectors is no number"
+        );
+        let op = match words[columns.flag] {
+            flag @ (b"0" | b"1") if u64::from(flag[0] - b'0') == self.write => Op::Write,
+            b"0" | b"1" => Op::Read,
+            word => want!(read_or_write(word), "the flag is neither 0 nor 1"),
+        };
+        Parsed::Request(Raw {
+            time,
+            device,
+            op,
+            offset: want!(sectors(address, self.sector), "the address is beyond 2^64"),
+            bytes: want!(sectors(size, self.sector), "the size is beyond 2^64"),
+            stream: 0,
+        })
+    }
+
+    fn timed(&self) -> bool {
+        self.columns.time.is_some()
+    }
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Numbers and words of a line of text. Every parser of a text format stands on these; none of them allocates, and none panics on any bytes.
+
+/// Nanoseconds in a second.
+pub(super) const SECOND: u64 = 1_000_000_000;
+/// Nanoseconds in a millisecond.
+pub(super) const MILLISECOND: u64 = 1_000_000;
+/// Nanoseconds in a microsecond.
+pub(super) const MICROSECOND: u64 = 1_000;
+
+/// A number of decimal digits and nothing else; `None` beyond 64 bits too.
+#[inline]
+pub(super) fn uint(field: &[u8]) -> Option<u64> {
+    if field.is_empty() {
+        return None;
+    }
+    let mut value = 0u64;
+    if field.len() < 20 {
+        // Nineteen digits cannot overflow.
+        for &byte in field {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                return None;
+            }
+            value = value * 10 + u64::from(digit);
+        }
+        return Some(value);
+    }
+    for &byte in field {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
+    }
+    Some(value)
+}
+
+/// A number that fits 32 bits.
+#[inline]
+pub(super) fn uint32(field: &[u8]) -> Option<u32> {
+    u32::try_from(uint(field)?).ok()
+}
+
+/// A hexadecimal number, with or without `0x`.
+pub(super) fn hex(field: &[u8]) -> Option<u64> {
+    let digits = match field {
+        [b'0', b'x' | b'X', rest @ ..] => rest,
+        _ => field,
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let mut value = 0u64;
+    for &byte in digits {
+        let digit = (byte as char).to_digit(16)?;
+        if value >> 60 != 0 {
+            return None;
+        }
+        value = value << 4 | u64::from(digit);
+    }
+    Some(value)
+}
+
+/// A point in time as a trace tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    /// Nanoseconds; 0 for a negative time.
+    pub ns: u64,
+    /// Whether it stood below 0.
+    pub negative: bool,
+}
+
+impl Stamp {
+    /// A time of `ns` nanoseconds.
+    #[inline]
+    pub(super) fn at(ns: u64) -> Stamp {
+        Stamp {
+            ns,
+            negative: false,
+        }
+    }
+}
+
+/// A time of `unit_ns` nanoseconds a unit, with an optional sign and fraction. The fraction's first nine digits count, which is exact to the nanosecond
+/// up to units of a second. `None` for anything else, and beyond 2^64 ns (584 years).
+#[inline]
+pub(super) fn time(field: &[u8], unit_ns: u64) -> Option<Stamp> {
+    let (negative, digits) = match field {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        _ => (false, field),
+    };
+    let point = memchr::memchr(b'.', digits);
+    let (whole, fraction) = match point {
+        Some(at) => (&digits[..at], &digits[at + 1..]),
+        None => (digits, &[][..]),
+    };
+    let whole = match (whole, fraction) {
+        ([], []) => return None,
+        ([], _) => 0,
+        _ => uint(whole)?,
+    };
+    let mut part = 0u64;
+    let mut scale = 1_000_000_000u64;
+    for &byte in fraction {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        if scale > 1 {
+            scale /= 10;
+            part += u64::from(digit) * scale;
+        }
+    }
+    let part = (u128::from(part) * u128::from(unit_ns) / 1_000_000_000) as u64;
+    let ns = whole.checked_mul(unit_ns)?.checked_add(part)?;
+    Some(Stamp {
+        ns: if negative { 0 } else { ns },
+        negative: negative && ns != 0,
+    })
+}
+
+/// The fields between commas, with the spaces around each taken off.
+#[derive(Clone)]
+pub(super) struct Commas<'a> {
+    rest: Option<&'a [u8]>,
+}
+
+impl<'a> Commas<'a> {
+    #[inline]
+    pub(super) fn of(line: &'a [u8]) -> Commas<'a> {
+        Commas { rest: Some(line) }
+    }
+}
+
+impl<'a> Iterator for Commas<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let line = self.rest?;
+        // Fields are short: a plain loop beats a call of a vector search.
+        let field = match line.iter().position(|&byte| byte == b',') {
+            Some(at) => {
+                self.rest = Some(&line[at + 1..]);
+                &line[..at]
+            }
+            None => {
+                self.rest = None;
+                line
+            }
+        };
+        Some(field.trim_ascii())
+    }
+}
+
+/// The words between spaces and tabs.
+#[derive(Clone)]
+pub(super) struct Words<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Words<'a> {
+    #[inline]
+    pub(super) fn of(line: &'a [u8]) -> Words<'a> {
+        Words { rest: line }
+    }
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let start = self
+            .rest
+            .iter()
+            .position(|byte| !byte.is_ascii_whitespace())?;
+        let line = &self.rest[start..];
+        let end = line
+            .iter()
+            .position(u8::is_ascii_whitespace)
+            .unwrap_or(line.len());
+        self.rest = &line[end..];
+        Some(&line[..end])
+    }
+}
+
+/// At most 60 characters of a line, for a message.
+pub(super) fn excerpt(line: &[u8]) -> String {
+    let shown = String::from_utf8_lossy(&line[..line.len().min(60)]);
+    let dots = if line.len() > 60 { "..." } else { "" };
+    format!("{}{dots}", shown.escape_debug())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        assert_eq!(uint(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(uint(b"18446744073709551616"), None);
+        assert_eq!(uint(b"0000000000000000000000000000007"), Some(7));
+        assert_eq!(uint(b""), None);
+        assert_eq!(uint(b"-1"), None);
+        assert_eq!(hex(b"0xffffffffffffffff"), Some(u64::MAX));
+        assert_eq!(hex(b"0x10000000000000000"), None);
+        assert_eq!(hex(b"2a"), Some(42));
+        assert_eq!(hex(b"0x"), None);
+    }
+
+    #[test]
+    fn times_are_exact() {
+        let ns = |text: &[u8], unit| time(text, unit).map(|s| s.ns);
+        assert_eq!(ns(b"0.026214", SECOND), Some(26_214_000));
+        assert_eq!(ns(b"259.601196", SECOND), Some(259_601_196_000));
+        assert_eq!(ns(b"143067.135", MILLISECOND), Some(143_067_135_000));
+        assert_eq!(ns(b"1.9999999999", SECOND), Some(1_999_999_999));
+        assert_eq!(ns(b".5", SECOND), Some(500_000_000));
+        assert_eq!(ns(b"7.", SECOND), Some(7 * SECOND));
+        assert_eq!(ns(b".", SECOND), None);
+        assert_eq!(ns(b"1.2.3", SECOND), None);
+        assert_eq!(ns(b"18446744074", SECOND), None);
+        assert_eq!(
+            time(b"-0.5", SECOND),
+            Some(Stamp {
+                ns: 0,
+                negative: true
+            })
+        );
+        assert_eq!(time(b"-0", SECOND), Some(Stamp::at(0)));
+    }
+
+    #[test]
+    fn splits() {
+        let commas: Vec<&[u8]> = Commas::of(b"a, b ,,c").collect();
+        assert_eq!(commas, [&b"a"[..], b"b", b"", b"c"]);
+        let words: Vec<&[u8]> = Words::of(b"  1\t 22  x ").collect();
+        assert_eq!(words, [&b"1"[..], b"22", b"x"]);
+    }
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The traces of Florida International University (homes, mail, web servers; cheetah).
+//!
+//! Source: the README of the SNIA IOTTA set 390 (Koller and Rangaswami, "I/O Deduplication", FAST 2010).
+//! One request a line: `ts pid process lba sectors R|W major minor md5`.
+//!
+//! | field | unit |
+//! |---|---|
+//! | ts | nanoseconds |
+//! | lba, sectors | 512 B (option `sector`) |
+//! | R or W | the operation |
+//! | major, minor | the block device; the request's device is `major << 20 | minor`, as Linux numbers it |
+//! | pid, process, md5 | not used; the digest may be missing |
+//!
+//! Deviation: a process name may hold spaces: the fields after it are found from the R or W.
+
+use super::fields::{self, Stamp, Words};
+use super::parser::{LineParser, Parsed, Raw, read_or_write, sectors, want};
+
+/// Words of a line that are looked at.
+const MAX_WORDS: usize = 24;
+
+pub(super) struct Fiu {
+    pub sector: u64,
+}
+
+impl LineParser for Fiu {
+    #[inline]
+    fn line(&mut self, line: &[u8]) -> Parsed {
+        let mut words = [&[][..]; MAX_WORDS];
+        let mut count = 0;
+        for word in Words::of(line).take(MAX_WORDS) {
+            words[count] = word;
+            count += 1;
+        }
+        let words = &words[..count];
+        let Some((at, op)) = (5..count).find_map(|at| {
+            let op = read_or_write(words[at])?;
+            // A process may be called R; numbers stand around the real one.
+            fields::uint(words[at - 1]).map(|_| (at, op))
+        }) else {
+            return Parsed::Damaged("there is no R or W after the address and the size");
+        };
+        let ns = want!(fields::uint(words[0]), "the time is no number");
+        let lba = want!(fields::uint(words[at - 2]), "the address is no number");
+        let size = want!(fields::uint(words[at - 1]), "the size is no number");
+        let number = |at: usize| fields::uint32(words.get(at).copied().unwrap_or_default());
+        let major = want!(
+            number(at + 1).filter(|&major| major < 1 << 12),
+            "the major number is no number below 4096"
+        );
+        let minor = want!(
+            number(at + 2).filter(|&minor| minor < 1 << 20),
+            "the minor number is no number below 2^20"
+        );
+        Parsed::Request(Raw {
+            time: Stamp::at(ns),
+            device: major << 20 | minor,
+            op,
+            offset: want!(sectors(lba, self.sector), "the address is beyond 2^64"),
+            bytes: want!(sectors(size, self.sector), "the size is beyond 2^64"),
+            stream: 0,
+        })
+    }
+}

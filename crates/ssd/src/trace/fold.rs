@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Addresses of a trace into the capacity of a drive: what to do with several devices, and with addresses beyond the end. Nothing is folded unless it was asked
+//! for, since every way changes what a trace means.
+//!
+//! | devices | |
+//! |---|---|
+//! | `ignore` | the device's number is dropped; addresses of different devices overlap |
+//! | `concatenate` | each device has a part of the drive, in the order of the list, of the size that is given |
+//!
+//! | addresses | |
+//! |---|---|
+//! | `none` | a request beyond the capacity (or its device's part) is an error that names it |
+//! | `modulo` | the address modulo the capacity (or its device's part: each device is folded for itself); a request across the end goes on at the start |
+//! | `compact` | extents are numbered in the order in which they are first touched, so that a sparse trace fits a drive of its footprint. Neighbours within an extent stay neighbours, extents need not. A trim does not touch; what it trims of untouched extents is dropped |
+//!
+//! Always: a folded request has device 0 and lies within the capacity; all bytes of a request are in its pieces, once and in order. A read or write longer than what
+//! it is folded into is an error; a trim is cut to it.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::str::FromStr;
+
+use crate::spec::Spec;
+use crate::{Error, Op, Request};
+
+/// What becomes of the devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Devices {
+    /// Their numbers are dropped.
+    #[default]
+    Ignore,
+    /// Each has its own part of the drive: number and bytes.
+    Concatenate(Vec<(u32, u64)>),
+}
+
+/// What becomes of addresses beyond the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Range {
+    /// They are errors.
+    #[default]
+    None,
+    /// They start again at 0.
+    Modulo,
+    /// Extents of so many bytes are renumbered by first touch.
+    Compact(u64),
+}
+
+/// Bytes of an extent, where nothing is said: large enough to keep blocks of flash together.
+pub const DEFAULT_EXTENT: u64 = 1 << 20;
+
+/// Extents smaller than a sector only cost memory.
+const LEAST_EXTENT: u64 = 512;
+
+/// How addresses are folded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fold {
+    /// Several devices.
+    pub devices: Devices,
+    /// Addresses beyond the end.
+    pub range: Range,
+}
+
+/// Why a request can't be folded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FoldError {
+    /// The request lies beyond the end.
+    #[error(
+        "request {number} ({request:?}) ends at byte {end} of {what}, which has {capacity}: fold addresses with modulo or compact, or take a larger drive"
+    )]
+    Beyond {
+        /// The request's number, from 1.
+        number: u64,
+        /// The request.
+        request: Request,
+        /// Where it ends.
+        end: u64,
+        /// The drive, or a device's part of it.
+        what: &'static str,
+        /// Its bytes.
+        capacity: u64,
+    },
+    /// The request is longer than what it is folded into.
+    #[error("request {number} ({request:?}) is longer than {what}, which has {capacity} bytes")]
+    TooLong {
+        /// The request's number, from 1.
+        number: u64,
+        /// The request.
+        request: Request,
+        /// The drive, or a device's part of it.
+        what: &'static str,
+        /// Its bytes.
+        capacity: u64,
+    },
+    /// The request's device has no part of the drive.
+    #[error("request {number} ({request:?}) is for device {}, which has no part of the drive", request.device)]
+    NoPart {
+        /// The request's number, from 1.
+        number: u64,
+        /// The request.
+        request: Request,
+    },
+    /// More extents are touched than the drive has.
+    #[error(
+        "request {number} ({request:?}) touches a new extent of {extent} bytes, and all {capacity} bytes of the drive are taken"
+    )]
+    Full {
+        /// The request's number, from 1.
+        number: u64,
+        /// The request.
+        request: Request,
+        /// Bytes of an extent.
+        extent: u64,
+        /// Bytes of the drive.
+        capacity: u64,
+    },
+}
+
+/// A part of the drive.
+#[derive(Clone, Copy)]
+struct Part {
+    base: u64,
+    bytes: u64,
+    what: &'static str,
+}
+
+/// Folds one request after the other.
+pub struct Folder {
+    parts: Option<HashMap<u32, Part>>,
+    range: Range,
+    capacity: u64,
+    /// Device and extent, to the extent on the drive.
+    extents: HashMap<(u32, u64), u64>,
+    number: u64,
+}
+
+const DRIVE: &str = "the drive";
+const DEVICE: &str = "its device's part of the drive";
+
+impl Folder {
+    /// A folder into `capacity` bytes.
+    ///
+    /// # Errors
+    /// If the capacity is 0, the parts are larger than it or one is named twice or empty, an extent is smaller than a sector or larger than the drive, or parts are combined with compact.
+    pub fn new(fold: &Fold, capacity: u64) -> Result<Folder, Error> {
+        if capacity == 0 {
+            return Err(Error::spec("a drive of 0 bytes holds no trace"));
+        }
+        if let Range::Compact(extent) = fold.range
+            && !(LEAST_EXTENT..=capacity).contains(&extent)
+        {
+            return Err(Error::spec(format!(
+                "extents of {extent} bytes are not within {LEAST_EXTENT} and the {capacity} of the drive"
+            )));
+        }
+        let parts = match &fold.devices {
+            Devices::Ignore => None,
+            Devices::Concatenate(_) if matches!(fold.range, Range::Compact(_)) => {
+                return Err(Error::spec(
+                    "compact keeps devices apart by itself, so it takes no sizes of devices",
+                ));
+            }
+            Devices::Concatenate(list) => Some(parts(list, capacity)?),
+        };
+        Ok(Folder {
+            parts,
+            range: fold.range,
+            capacity,
+            extents: HashMap::new(),
+            number: 0,
+        })
+    }
+
+    /// Folds a request; gives each piece to `each`.
+    ///
+    /// # Errors
+    /// If it can't be folded in the way that was chosen. Pieces before the one in trouble may have been given.
+    #[inline]
+    pub fn fold(
+        &mut self,
+        request: Request,
+        mut each: impl FnMut(Request),
+    ) -> Result<(), FoldError> {
+        self.number += 1;
+        if request.op == Op::Flush {
+            each(Request {
+                device: 0,
+                ..request
+            });
+            return Ok(());
+        }
+        let part = self.part(&request)?;
+        match self.range {
+            Range::None => {
+                let end = request.offset.saturating_add(request.bytes);
+                if end > part.bytes {
+                    return Err(FoldError::Beyond {
+                        number: self.number,
+                        request,
+                        end,
+                        what: part.what,
+                        capacity: part.bytes,
+                    });
+                }
+                each(Request {
+                    device: 0,
+                    offset: part.base + request.offset,
+                    ..request
+                });
+                Ok(())
+            }
+            Range::Modulo => self.modulo(request, part, &mut each),
+            Range::Compact(extent) => self.compact(request, extent, &mut each),
+        }
+    }
+
+    fn part(&self, request: &Request) -> Result<Part, FoldError> {
+        let Some(parts) = &self.parts else {
+            return Ok(Part {
+                base: 0,
+                bytes: self.capacity,
+                what: DRIVE,
+            });
+        };
+        parts
+            .get(&request.device)
+            .copied()
+            .ok_or(FoldError::NoPart {
+                number: self.number,
+                request: *request,
+            })
+    }
+
+    fn modulo(
+        &self,
+        request: Request,
+        part: Part,
+        each: &mut dyn FnMut(Request),
+    ) -> Result<(), FoldError> {
+        let mut bytes = request.bytes;
+        if bytes > part.bytes {
+            if request.op != Op::Trim {
+                return Err(FoldError::TooLong {
+                    number: self.number,
+                    request,
+                    what: part.what,
+                    capacity: part.bytes,
+                });
+            }
+            bytes = part.bytes;
+        }
+        let start = request.offset % part.bytes;
+        let first = bytes.min(part.bytes - start);
+        let piece = |offset, bytes| Request {
+            device: 0,
+            offset: part.base + offset,
+            bytes,
+            ..request
+        };
+        each(piece(start, first));
+        if bytes > first {
+            each(piece(0, bytes - first));
+        }
+        Ok(())
+    }
+
+    fn compact(
+        &mut self,
+        request: Request,
+        extent: u64,
+        each: &mut dyn FnMut(Request),
+    ) -> Result<(), FoldError> {
+        if request.op == Op::Trim {
+            self.compact_trim(request, extent, each);
+            return Ok(());
+        }
+        let mut offset = request.offset;
+        let end = request.offset.saturating_add(request.bytes);
+        // Extents that lie one behind the other are one piece.
+        let mut piece: Option<Request> = None;
+        while offset < end {
+            let number = offset / extent;
+            let within = offset % extent;
+            let bytes = (extent - within).min(end - offset);
+            let next = self.extents.len() as u64;
+            let place = match self.extents.entry((request.device, number)) {
+                Entry::Occupied(found) => *found.get(),
+                Entry::Vacant(free) if next < self.capacity / extent => *free.insert(next),
+                Entry::Vacant(_) => {
+                    return Err(FoldError::Full {
+                        number: self.number,
+                        request,
+                        extent,
+                        capacity: self.capacity,
+                    });
+                }
+            };
+            let start = place * extent + within;
+            match &mut piece {
+                Some(open) if open.offset + open.bytes == start => open.bytes += bytes,
+                _ => {
+                    let done = piece.replace(Request {
+                        device: 0,
+                        offset: start,
+                        bytes,
+                        ..request
+                    });
+                    if let Some(done) = done {
+                        each(done);
+                    }
+                }
+            }
+            offset += bytes;
+        }
+        if let Some(last) = piece {
+            each(last);
+        }
+        Ok(())
+    }
+
+    /// Trims the extents that were touched; a walk over the trim's extents or over those that were touched, whichever are fewer.
+    fn compact_trim(&self, request: Request, extent: u64, each: &mut dyn FnMut(Request)) {
+        let end = request.offset.saturating_add(request.bytes);
+        if request.bytes == 0 {
+            return;
+        }
+        let (first, last) = (request.offset / extent, (end - 1) / extent);
+        let mut give = |number: u64, place: u64| {
+            let from = request.offset.max(number * extent);
+            let to = end.min((number * extent).saturating_add(extent));
+            each(Request {
+                device: 0,
+                offset: place * extent + (from - number * extent),
+                bytes: to - from,
+                ..request
+            });
+        };
+        if last - first < self.extents.len() as u64 {
+            for number in first..=last {
+                if let Some(&place) = self.extents.get(&(request.device, number)) {
+                    give(number, place);
+                }
+            }
+        } else {
+            // In the order of addresses, so that a run is the same each time.
+            let mut touched: Vec<(u64, u64)> = self
+                .extents
+                .iter()
+                .filter(|&(&(device, number), _)| {
+                    device == request.device && (first..=last).contains(&number)
+                })
+                .map(|(&(_, number), &place)| (number, place))
+                .collect();
+            touched.sort_unstable();
+            for (number, place) in touched {
+                give(number, place);
+            }
+        }
+    }
+}
+
+/// The parts of the drive, one behind the other.
+fn parts(list: &[(u32, u64)], capacity: u64) -> Result<HashMap<u32, Part>, Error> {
+    let mut parts = HashMap::new();
+    let mut base = 0u64;
+    for &(device, bytes) in list {
+        let part = Part {
+            base,
+            bytes,
+            what: DEVICE,
+        };
+        if bytes == 0 {
+            return Err(Error::spec(format!("device {device} is given 0 bytes")));
+        }
+        if parts.insert(device, part).is_some() {
+            return Err(Error::spec(format!("device {device} is given two sizes")));
+        }
+        base = base.saturating_add(bytes);
+    }
+    if base > capacity {
+        return Err(Error::spec(format!(
+            "the devices have {base} bytes together, and the drive has {capacity}"
+        )));
+    }
+    Ok(parts)
+}
+
+/// `none`, `modulo` or `compact`, with the options `devices=0*1g+1*500m` and, for `compact`, `extent=256k`.
+impl FromStr for Fold {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Fold, Error> {
+        let mut spec: Spec = text.parse()?;
+        let name = spec.name().to_owned();
+        let range = match name.as_str() {
+            "none" => Range::None,
+            "modulo" => Range::Modulo,
+            "compact" => {
+                let extent = spec.take_optional::<String>("extent")?;
+                Range::Compact(match extent {
+                    Some(text) => crate::generate::bytes(&text)?,
+                    None => DEFAULT_EXTENT,
+                })
+            }
+            _ => {
+                return Err(Error::spec(format!(
+                    "\"{name}\" is no way to fold addresses: none, modulo or compact"
+                )));
+            }
+        };
+        let list = if name == "compact" {
+            None
+        } else {
+            spec.take_optional::<String>("devices")?
+        };
+        let devices = match list.as_deref() {
+            None | Some("ignore") => Devices::Ignore,
+            Some(list) => {
+                Devices::Concatenate(list.split('+').map(device_of).collect::<Result<_, _>>()?)
+            }
+        };
+        let known: &[&str] = if name == "compact" {
+            &["extent"]
+        } else {
+            &["devices"]
+        };
+        spec.finish(known)?;
+        Ok(Fold { devices, range })
+    }
+}
+
+/// `3*1g`: device 3 has a GiB.
+fn device_of(text: &str) -> Result<(u32, u64), Error> {
+    let wrong = || {
+        Error::spec(format!(
+            "\"{text}\" is no device with its size, such as 3*1g"
+        ))
+    };
+    let (device, bytes) = text.split_once('*').ok_or_else(wrong)?;
+    let device = device.parse().map_err(|_| wrong())?;
+    Ok((device, crate::generate::bytes(bytes)?))
+}

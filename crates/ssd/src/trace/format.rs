@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The names of the formats, and what a user may say about a trace: `auto`, `spc`, `disksim:unit=ms,write=0`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::columns::Columns;
+use super::fields::{MICROSECOND, MILLISECOND, SECOND};
+use crate::spec::Spec;
+use crate::{Error, Op};
+
+/// A trace format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// `ASU,LBA,bytes,opcode,seconds`.
+    Spc,
+    /// MSR Cambridge.
+    Msr,
+    /// A dump of Event Tracing for Windows.
+    Etw,
+    /// DiskSim's, MQSim's or SSDsim's five columns.
+    Columns,
+    /// blkparse's text.
+    Blkparse,
+    /// fio's log.
+    Fio,
+    /// VMware's binary records.
+    Vscsi,
+    /// The same as text.
+    CloudPhysics,
+    /// Florida International University.
+    Fiu,
+    /// Alibaba Cloud.
+    Alibaba,
+    /// SYSTOR '17.
+    Systor,
+    /// Page references of the ARC paper.
+    Lis,
+    /// Senko's own.
+    Senko,
+}
+
+/// A format's names, the first of which it is shown by, and its options.
+const NAMES: [(Format, &[&str], &[&str]); 13] = [
+    (Format::Spc, &["spc"], &["sector"]),
+    (Format::Msr, &["msr"], &[]),
+    (Format::Etw, &["etw"], &[]),
+    (
+        Format::Columns,
+        &["columns", "disksim", "mqsim", "ssdsim"],
+        &["unit", "sector", "write", "read", "columns"],
+    ),
+    (Format::Blkparse, &["blkparse"], &["event"]),
+    (Format::Fio, &["fio"], &[]),
+    (Format::Vscsi, &["vscsi"], &[]),
+    (Format::CloudPhysics, &["cloudphysics"], &["unit", "sector"]),
+    (Format::Fiu, &["fiu"], &["sector"]),
+    (Format::Alibaba, &["alibaba"], &[]),
+    (Format::Systor, &["systor"], &[]),
+    (Format::Lis, &["lis", "arc"], &["op", "page"]),
+    (Format::Senko, &["senko", "native"], &["streams"]),
+];
+
+/// The name that stands for recognising the format.
+const AUTO: &str = "auto";
+
+impl Format {
+    /// All formats.
+    pub fn all() -> impl Iterator<Item = Format> {
+        NAMES.iter().map(|row| row.0)
+    }
+
+    fn row(self) -> &'static (Format, &'static [&'static str], &'static [&'static str]) {
+        NAMES
+            .iter()
+            .find(|row| row.0 == self)
+            .expect("every format has a row")
+    }
+
+    /// The name by which users know it.
+    pub fn name(self) -> &'static str {
+        self.row().1[0]
+    }
+
+    /// The options that it takes.
+    pub fn options(self) -> &'static [&'static str] {
+        self.row().2
+    }
+
+    /// The names of all formats, for a message.
+    pub fn names() -> String {
+        NAMES.map(|row| row.1[0]).join(", ")
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a trace's times count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeUnit {
+    /// 10^-9 s.
+    Nanoseconds,
+    /// 10^-6 s.
+    Microseconds,
+    /// 10^-3 s.
+    Milliseconds,
+    /// Seconds.
+    Seconds,
+}
+
+impl TimeUnit {
+    /// Nanoseconds in one.
+    #[inline]
+    pub fn nanoseconds(self) -> u64 {
+        match self {
+            TimeUnit::Nanoseconds => 1,
+            TimeUnit::Microseconds => MICROSECOND,
+            TimeUnit::Milliseconds => MILLISECOND,
+            TimeUnit::Seconds => SECOND,
+        }
+    }
+}
+
+impl FromStr for TimeUnit {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<TimeUnit, Error> {
+        Ok(match text {
+            "ns" => TimeUnit::Nanoseconds,
+            "us" => TimeUnit::Microseconds,
+            "ms" => TimeUnit::Milliseconds,
+            "s" => TimeUnit::Seconds,
+            _ => {
+                return Err(Error::spec(format!(
+                    "\"{text}\" is no unit of time: ns, us, ms or s"
+                )));
+            }
+        })
+    }
+}
+
+impl fmt::Display for TimeUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TimeUnit::Nanoseconds => "ns",
+            TimeUnit::Microseconds => "us",
+            TimeUnit::Milliseconds => "ms",
+            TimeUnit::Seconds => "s",
+        })
+    }
+}
+
+/// What a user said of a trace; `None` leaves it to the format or to the content.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// `unit`: of the times.
+    pub unit: Option<TimeUnit>,
+    /// `sector`: bytes of a sector.
+    pub sector: Option<u64>,
+    /// `write` (or the other of `read`): the flag of a write, 0 or 1.
+    pub write_flag: Option<u64>,
+    /// `columns`: their order.
+    pub columns: Option<Columns>,
+    /// `event`: the point of a request's life at which blkparse's events count.
+    pub event: Option<u8>,
+    /// `op`: what a page reference does.
+    pub op: Option<Op>,
+    /// `page`: bytes of a page.
+    pub page: Option<u64>,
+    /// `streams=purpose`: the purpose in Senko's own trace is the stream.
+    pub streams: Option<bool>,
+}
+
+/// A format, or none to recognise it, with options.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TraceSpec {
+    /// The format; `None` recognises it.
+    pub format: Option<Format>,
+    /// What is known better than by default.
+    pub options: Options,
+    /// The names of the options that were given.
+    given: Vec<&'static str>,
+}
+
+/// Every option's name.
+const KNOWN: [&str; 9] = [
+    "unit", "sector", "write", "read", "columns", "event", "op", "page", "streams",
+];
+/// Sectors and pages beyond this are mistakes.
+const MAX_UNIT_BYTES: u64 = 1 << 30;
+
+impl TraceSpec {
+    /// A format that is known, without options.
+    pub fn of(format: Format) -> TraceSpec {
+        TraceSpec {
+            format: Some(format),
+            ..TraceSpec::default()
+        }
+    }
+
+    /// Complains of an option that `format` does not have.
+    pub(super) fn check(&self, format: Format) -> Result<(), Error> {
+        let Some(foreign) = self
+            .given
+            .iter()
+            .find(|name| !format.options().contains(*name))
+        else {
+            return Ok(());
+        };
+        let options = format.options();
+        Err(Error::spec(if options.is_empty() {
+            format!("the trace format {format} has no options, and so no {foreign}")
+        } else {
+            let options = options.join(", ");
+            format!("the trace format {format} has no option {foreign}; it has {options}")
+        }))
+    }
+}
+
+impl FromStr for TraceSpec {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<TraceSpec, Error> {
+        let mut spec: Spec = text.parse()?;
+        let name = spec.name().to_owned();
+        let format = match NAMES.iter().find(|row| row.1.contains(&name.as_str())) {
+            Some(row) => Some(row.0),
+            None if name == AUTO => None,
+            None => {
+                return Err(Error::spec(format!(
+                    "\"{name}\" is no trace format; known are {} and {AUTO}",
+                    Format::names()
+                )));
+            }
+        };
+        let mut given = Vec::new();
+        let mut take = |option: &'static str| -> Result<Option<String>, Error> {
+            let value = spec.take_optional::<String>(option)?;
+            if value.is_some() {
+                given.push(option);
+            }
+            Ok(value)
+        };
+        let mut options = Options {
+            unit: take("unit")?.map(|text| text.parse()).transpose()?,
+            sector: bytes_of("sector", take("sector")?)?,
+            columns: take("columns")?.map(|text| text.parse()).transpose()?,
+            event: take("event")?.map(|text| event_of(&text)).transpose()?,
+            op: take("op")?.map(|text| op_of(&text)).transpose()?,
+            page: bytes_of("page", take("page")?)?,
+            streams: take("streams")?.map(|text| streams_of(&text)).transpose()?,
+            write_flag: None,
+        };
+        let write = take("write")?
+            .map(|text| flag_of("write", &text))
+            .transpose()?;
+        let read = take("read")?
+            .map(|text| flag_of("read", &text))
+            .transpose()?;
+        options.write_flag = match (write, read) {
+            (Some(write), Some(read)) if write == read => {
+                return Err(Error::spec(format!(
+                    "{name}: {write} can't be the flag of both reads and writes"
+                )));
+            }
+            (Some(write), _) => Some(write),
+            (None, read) => read.map(|read| 1 - read),
+        };
+        if name == "disksim" && options.unit.is_none() {
+            options.unit = Some(TimeUnit::Milliseconds);
+        } else if (name == "mqsim" || name == "ssdsim") && options.unit.is_none() {
+            options.unit = Some(TimeUnit::Nanoseconds);
+        }
+        let found = TraceSpec {
+            format,
+            options,
+            given,
+        };
+        match format {
+            Some(format) => {
+                spec.finish(format.options())?;
+                found.check(format)?;
+            }
+            None => spec.finish(&KNOWN)?,
+        }
+        Ok(found)
+    }
+}
+
+fn flag_of(option: &str, text: &str) -> Result<u64, Error> {
+    match text {
+        "0" => Ok(0),
+        "1" => Ok(1),
+        _ => Err(Error::spec(format!(
+            "the flag of {option} is 0 or 1, and not \"{text}\""
+        ))),
+    }
+}
+
+fn bytes_of(option: &str, text: Option<String>) -> Result<Option<u64>, Error> {
+    let Some(text) = text else { return Ok(None) };
+    match text.parse() {
+        Ok(bytes @ 1..=MAX_UNIT_BYTES) => Ok(Some(bytes)),
+        _ => Err(Error::spec(format!(
+            "\"{text}\" is no number of bytes for {option}: 1 to {MAX_UNIT_BYTES}"
+        ))),
+    }
+}
+
+fn event_of(text: &str) -> Result<u8, Error> {
+    match text {
+        "Q" | "G" | "I" | "D" | "C" => Ok(text.as_bytes()[0]),
+        _ => Err(Error::spec(format!(
+            "\"{text}\" is no event to count requests at: Q, G, I, D or C"
+        ))),
+    }
+}
+
+fn op_of(text: &str) -> Result<Op, Error> {
+    match text {
+        "read" => Ok(Op::Read),
+        "write" => Ok(Op::Write),
+        _ => Err(Error::spec(format!(
+            "a page reference is a read or a write, and not \"{text}\""
+        ))),
+    }
+}
+
+fn streams_of(text: &str) -> Result<bool, Error> {
+    match text {
+        "purpose" => Ok(true),
+        "none" => Ok(false),
+        _ => Err(Error::spec(format!(
+            "streams come from purpose or none, and not from \"{text}\""
+        ))),
+    }
+}

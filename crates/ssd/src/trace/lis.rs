@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The page references of the ARC paper (`.lis`), as requests to a drive.
+//!
+//! Source: Megiddo and Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003.
+//! One run a line: `start count ignored ignored`: references to the pages `start`, `start + 1`, ... A line becomes one request of `count` pages, so the
+//! references of a trace are its pages, not its requests.
+//!
+//! Options: `op` says whether references read (the default) or write; `page` is the bytes of a page (4096).
+//! The format has no times: all requests come at time 0.
+
+use super::fields::{self, Stamp, Words};
+use super::parser::{LineParser, Parsed, Raw, sectors, want};
+use crate::Op;
+
+pub(super) struct Lis {
+    pub op: Op,
+    pub page: u64,
+}
+
+impl LineParser for Lis {
+    #[inline]
+    fn line(&mut self, line: &[u8]) -> Parsed {
+        let mut words = Words::of(line);
+        let mut next = || words.next().unwrap_or_default();
+        let start = want!(fields::uint(next()), "the first page is no number");
+        let count = want!(fields::uint(next()), "the count is no number");
+        let offset = want!(sectors(start, self.page), "the address is beyond 2^64");
+        let bytes = want!(sectors(count, self.page), "the count is beyond 2^64 bytes");
+        Parsed::Request(Raw {
+            time: Stamp::at(0),
+            device: 0,
+            op: self.op,
+            offset,
+            bytes,
+            stream: 0,
+        })
+    }
+
+    fn timed(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Traces of what hosts asked of drives: bytes in, a stream of [`Request`](crate::Request)s out, and back into files.
+//!
+//! [`Reader::open`] undoes the compression, recognises the format by the content (never by the file's name) and yields one request at a time; it
+//! never holds the trace in memory. [`Summary`] is what is printed on load, [`Fold`] maps the addresses into a drive, [`TraceWriter`] converts.
+//!
+//! ```text
+//!  file -> decompress -> Buffer -> a format's parser -> the rules of Reader -> Request -> Fold -> the drive
+//!                                                                                  \----> Summary, TraceWriter
+//! ```
+//!
+//! What every reader keeps to, whatever the format:
+//!
+//! - T1: a line or record that makes no sense is counted as damaged, and the first few are kept with their number and what is wrong. Reading goes on.
+//! - T2: a request for no bytes is dropped and counted; a flush is not one of them.
+//! - T3: times start with 0 at the first request. A time before its predecessor's (or below 0) is raised to it, and counted; so
+//!   after one damaged time far in the future the count tells that all later ones were raised.
+//! - T4: sizes and addresses are bytes, whatever the trace's unit; nothing is rounded to sectors or pages.
+//! - T5: a stream that breaks off (a truncated archive, a failing disk) ends with an error that says where, after all that was whole.
+
+// The formats' names, and a trace's description on the command line: `columns:unit=ms,write=0`.
+mod format;
+// Numbers and words of a line, with no allocation.
+mod fields;
+// gzip, xz, zstd and bzip2, by their magic numbers.
+mod compress;
+// The bytes of a trace: its head to be recognised, then lines or records.
+mod buffer;
+// What a parser is, and what it makes of a line.
+mod parser;
+// Which format the head of a trace shows.
+mod detect;
+// The formats, one file each.
+mod alibaba;
+mod blkparse;
+mod cloudphysics;
+mod columns;
+mod etw;
+mod fio;
+mod fiu;
+mod lis;
+mod msr;
+mod native;
+mod spc;
+mod systor;
+mod vscsi;
+// The reader: rules T1 to T5, and the counts.
+mod reader;
+// What a trace is, in figures.
+mod footprint;
+mod summary;
+// Addresses into a drive's capacity.
+mod fold;
+// Conversion.
+mod write;
+
+pub use columns::Columns;
+pub use compress::Compression;
+pub use fold::{Devices, Fold, FoldError, Folder, Range};
+pub use footprint::Footprint;
+pub use format::{Format, Options, TimeUnit, TraceSpec};
+pub use reader::{Counts, Damage, Reader, TraceError};
+pub use summary::{DeviceSummary, Mix, Summary};
+pub use write::{TraceWriter, WriteFormat, Written};
+
+/// What the fuzz target calls: any bytes as a trace of any kind.
+pub mod fuzzing;

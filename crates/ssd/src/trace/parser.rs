@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a parser of a text format is, and what it makes of a line. A parser knows its format and nothing of the rules that all traces obey; those
+//! are applied by the reader, in one place.
+
+use super::fields::Stamp;
+use crate::Op;
+
+/// A request as it stands in the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Raw {
+    /// When, by the trace's own clock.
+    pub time: Stamp,
+    pub device: u32,
+    pub op: Op,
+    /// In bytes.
+    pub offset: u64,
+    pub bytes: u64,
+    pub stream: u16,
+}
+
+/// What a line held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Parsed {
+    /// A request.
+    Request(Raw),
+    /// A heading, a comment, a total.
+    Heading,
+    /// An event that asks nothing of the drive, or not at the point that was chosen.
+    Other,
+    /// Nothing that the format allows, and why.
+    Damaged(&'static str),
+}
+
+/// A text format.
+pub(super) trait LineParser: Send {
+    /// Takes one line, which is not blank and no `#` comment.
+    fn line(&mut self, line: &[u8]) -> Parsed;
+
+    /// Whether what was read so far had times.
+    fn timed(&self) -> bool {
+        true
+    }
+}
+
+/// `Some` of what a field holds, or out of the parser with a reason.
+macro_rules! want {
+    ($field:expr, $why:literal) => {
+        match $field {
+            Some(value) => value,
+            None => return Parsed::Damaged($why),
+        }
+    };
+}
+pub(super) use want;
+
+/// Sectors of `sector` bytes as bytes.
+#[inline]
+pub(super) fn sectors(count: u64, sector: u64) -> Option<u64> {
+    count.checked_mul(sector)
+}
+
+/// A read or a write by a word such as `R`, `w` or `Read`.
+#[inline]
+pub(super) fn read_or_write(word: &[u8]) -> Option<Op> {
+    match word {
+        [b'r' | b'R'] => Some(Op::Read),
+        [b'w' | b'W'] => Some(Op::Write),
+        _ if word.eq_ignore_ascii_case(b"read") => Some(Op::Read),
+        _ if word.eq_ignore_ascii_case(b"write") => Some(Op::Write),
+        _ => None,
+    }
+}

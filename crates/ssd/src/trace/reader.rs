@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The reader of traces: an iterator of requests over any format, under the rules T1 to T5 of the module, with the counts of what was left out.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use senko_io::trace::{HEADER_BYTES, RECORD_BYTES};
+
+use super::buffer::{Buffer, Line};
+use super::compress::{self, Compression};
+use super::detect;
+use super::fields::{Stamp, excerpt};
+use super::format::{Format, TraceSpec};
+use super::native;
+use super::parser::{LineParser, Parsed, Raw};
+use super::vscsi::Version;
+use crate::{Error, Op, Request, Time};
+
+/// Damaged lines that are kept with their number and reason; the others are only counted.
+const NAMED: usize = 8;
+/// A read or write of more bytes than this is damage: no interface can carry it. Trims may be as long as a drive.
+const MAX_TRANSFER: u64 = 1 << 32;
+
+/// A damaged line or record.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Damage {
+    /// Its number, from 1.
+    pub number: u64,
+    /// What is wrong with it.
+    pub why: &'static str,
+    /// Its first characters; empty for a binary record.
+    pub text: String,
+}
+
+/// What was read and what was left out, and why. `items` is the sum of `requests`, `zero_sized`, `damaged`, `other_events` and `headings`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Counts {
+    /// Lines, or binary records.
+    pub items: u64,
+    /// Requests that were given out.
+    pub requests: u64,
+    /// Requests for no bytes, dropped.
+    pub zero_sized: u64,
+    /// Lines or records that make no sense, dropped.
+    pub damaged: u64,
+    /// Events that ask nothing of the drive, dropped.
+    pub other_events: u64,
+    /// Blank lines, headings, comments and totals, dropped.
+    pub headings: u64,
+    /// Requests whose time lay before their predecessor's or below 0, given out at their predecessor's.
+    pub backwards: u64,
+    /// The first damaged lines or records.
+    pub first_damaged: Vec<Damage>,
+}
+
+/// Why a trace cannot be read, or not further.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// The file cannot be opened.
+    #[error("cannot open the trace {path}: {source}")]
+    Open {
+        /// Which.
+        path: std::path::PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The stream breaks off: a disk that fails, an archive that is damaged or truncated.
+    #[error("the trace breaks off after {unit} {after} ({bytes} bytes, {compression}): {source}")]
+    Broken {
+        /// `line` or `record`.
+        unit: &'static str,
+        /// The last whole one.
+        after: u64,
+        /// Bytes up to there, after decompression.
+        bytes: u64,
+        /// How it was compressed.
+        compression: Compression,
+        /// What the source said.
+        source: io::Error,
+    },
+    /// The file ends inside a binary record.
+    #[error("the trace ends inside record {record}: {got} of its {expected} bytes are there")]
+    Truncated {
+        /// Number of the record, from 1.
+        record: u64,
+        /// Bytes of it.
+        got: usize,
+        /// Bytes of a record.
+        expected: usize,
+    },
+    /// The content is none of the known formats.
+    #[error(
+        "the trace is in no known format: {why}; known are {}",
+        Format::names()
+    )]
+    Unknown {
+        /// What was seen.
+        why: String,
+    },
+    /// What was said of the trace cannot be.
+    #[error(transparent)]
+    Spec(#[from] Error),
+    /// Senko's own trace is damaged.
+    #[error(transparent)]
+    Native(#[from] senko_io::trace::TraceError),
+}
+
+/// Counts what is taken from a file, at the far end of the decoder.
+struct Metered<R> {
+    input: R,
+    taken: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Metered<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let got = self.input.read(into)?;
+        self.taken.fetch_add(got as u64, Ordering::Relaxed);
+        Ok(got)
+    }
+}
+
+enum Source {
+    Lines(Buffer, Box<dyn LineParser>),
+    Vscsi(Buffer, Version),
+    Native(Box<senko_io::trace::TraceReader<Buffer>>, bool),
+}
+
+/// A trace that is being read: an iterator that ends after its first error.
+pub struct Reader {
+    source: Source,
+    /// Bytes that were taken from the file.
+    taken: Arc<AtomicU64>,
+    format: Format,
+    compression: Compression,
+    notes: Vec<String>,
+    counts: Counts,
+    /// The trace's clock at the first request.
+    origin: Option<u64>,
+    /// The time of the last request.
+    now: Time,
+    ended: bool,
+}
+
+impl Reader {
+    /// Opens the trace at `path`.
+    ///
+    /// # Errors
+    /// If it can't be opened, its format is not known, or `spec` has an option that the format has not.
+    pub fn open(path: &Path, spec: &TraceSpec) -> Result<Reader, TraceError> {
+        let file = File::open(path).map_err(|source| TraceError::Open {
+            path: path.to_path_buf(),
+            source,
+        })?;
+        Reader::new(file, spec)
+    }
+
+    /// Reads a trace from a stream.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
+    pub fn new(input: impl Read + Send + 'static, spec: &TraceSpec) -> Result<Reader, TraceError> {
+        let broken = |source, compression| TraceError::Broken {
+            unit: "line",
+            after: 0,
+            bytes: 0,
+            compression,
+            source,
+        };
+        let taken = Arc::new(AtomicU64::new(0));
+        let input = Metered {
+            input,
+            taken: Arc::clone(&taken),
+        };
+        let (compression, input) = compress::decompress(Box::new(input))
+            .map_err(|source| broken(source, Compression::None))?;
+        let mut buffer = Buffer::new(input);
+        buffer.skip_mark();
+        let head = buffer.head();
+        let recognised = match spec.format {
+            Some(format) => Ok(format),
+            None => detect::recognise(head),
+        };
+        let format = match recognised {
+            Ok(format) => format,
+            Err(why) => {
+                return Err(match buffer.broken() {
+                    Some(source) => broken(source, compression),
+                    None => TraceError::Unknown { why },
+                });
+            }
+        };
+        spec.check(format)?;
+        let mut notes = Vec::new();
+        let source = if let Some((parser, guessed)) = detect::parser(format, head, spec) {
+            notes = guessed;
+            Source::Lines(buffer, parser)
+        } else if format == Format::Vscsi {
+            let version = Version::recognise(head).ok_or_else(|| TraceError::Unknown {
+                why: "its records are neither version 1 nor version 2 of VSCSI".to_owned(),
+            })?;
+            Source::Vscsi(buffer, version)
+        } else {
+            let reader = senko_io::trace::TraceReader::new(buffer)?;
+            Source::Native(Box::new(reader), spec.options.streams.unwrap_or(false))
+        };
+        Ok(Reader {
+            source,
+            taken,
+            format,
+            compression,
+            notes,
+            counts: Counts::default(),
+            origin: None,
+            now: 0,
+            ended: false,
+        })
+    }
+
+    /// The format, recognised or said.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The compression.
+    pub fn compression(&self) -> Compression {
+        self.compression
+    }
+
+    /// What was guessed from the content, in sentences for people, with the option that says otherwise.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Bytes of the file that were taken so far, before decompression: for a progress bar, against the file's length.
+    pub fn input_bytes(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// What was read and left out so far.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Whether requests have times; without, all come at time 0. Known when the trace is opened, but for a log of fio whose first `wait` comes late.
+    pub fn timed(&self) -> bool {
+        match &self.source {
+            Source::Lines(_, parser) => parser.timed(),
+            Source::Vscsi(..) | Source::Native(..) => true,
+        }
+    }
+
+    /// `line` or `record`: what [`Counts::items`] counts.
+    pub fn unit(&self) -> &'static str {
+        match self.source {
+            Source::Lines(..) => "line",
+            Source::Vscsi(..) | Source::Native(..) => "record",
+        }
+    }
+
+    fn broken(&self, bytes: u64, source: io::Error) -> TraceError {
+        TraceError::Broken {
+            unit: self.unit(),
+            after: self.counts.items,
+            bytes,
+            compression: self.compression,
+            source,
+        }
+    }
+
+    /// The next request, past everything that is none.
+    fn advance(&mut self) -> Result<Option<Request>, TraceError> {
+        loop {
+            let raw = match &mut self.source {
+                Source::Lines(buffer, parser) => match buffer.line() {
+                    Ok(Line::At(at)) => {
+                        let line = buffer.slice(at);
+                        let parsed = if is_blank(line) {
+                            Parsed::Heading
+                        } else {
+                            parser.line(line)
+                        };
+                        self.counts.judge(parsed, line)
+                    }
+                    Ok(Line::TooLong) => {
+                        let why = "the line is longer than 64 KiB";
+                        self.counts.judge(Parsed::Damaged(why), &[])
+                    }
+                    Ok(Line::End) => return Ok(None),
+                    Err(error) => {
+                        let bytes = buffer.position();
+                        return Err(self.broken(bytes, error));
+                    }
+                },
+                Source::Vscsi(buffer, version) => {
+                    let expected = version.record_bytes();
+                    match buffer.record(expected) {
+                        Ok(at) if at.is_empty() => return Ok(None),
+                        Ok(at) if at.len() < expected => {
+                            return Err(TraceError::Truncated {
+                                record: self.counts.items + 1,
+                                got: at.len(),
+                                expected,
+                            });
+                        }
+                        Ok(at) => {
+                            let parsed = version.parse(buffer.slice(at));
+                            self.counts.judge(parsed, &[])
+                        }
+                        Err(error) => {
+                            let bytes = buffer.position();
+                            return Err(self.broken(bytes, error));
+                        }
+                    }
+                }
+                Source::Native(reader, streams) => match reader.next() {
+                    Some(Ok(record)) => {
+                        let parsed = native::request(&record, *streams);
+                        self.counts.judge(parsed, &[])
+                    }
+                    Some(Err(senko_io::trace::TraceError::Io(source))) => {
+                        let records = self.counts.items * RECORD_BYTES as u64;
+                        return Err(self.broken(HEADER_BYTES as u64 + records, source));
+                    }
+                    Some(Err(error)) => return Err(error.into()),
+                    None => return Ok(None),
+                },
+            };
+            if let Some(raw) = raw {
+                return Ok(Some(self.admit(raw)));
+            }
+        }
+    }
+
+    /// Gives a request out: its time starts with 0 at the first, and never goes back (T3).
+    #[inline]
+    fn admit(&mut self, raw: Raw) -> Request {
+        let Stamp { ns, negative } = raw.time;
+        let origin = *self.origin.get_or_insert(ns);
+        match ns.checked_sub(origin) {
+            Some(time) if time >= self.now => {
+                self.now = time;
+                self.counts.backwards += u64::from(negative);
+            }
+            _ => self.counts.backwards += 1,
+        }
+        Request {
+            time: self.now,
+            device: raw.device,
+            op: raw.op,
+            offset: raw.offset,
+            bytes: raw.bytes,
+            stream: raw.stream,
+        }
+    }
+}
+
+impl Iterator for Reader {
+    type Item = Result<Request, TraceError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let next = self.advance().transpose();
+        self.ended = !matches!(next, Some(Ok(_)));
+        next
+    }
+}
+
+impl Counts {
+    /// Counts a line or record; gives its request, if it is one that keeps the rules.
+    #[inline]
+    fn judge(&mut self, parsed: Parsed, text: &[u8]) -> Option<Raw> {
+        self.items += 1;
+        let raw = match parsed {
+            Parsed::Request(raw) => raw,
+            Parsed::Heading => {
+                self.headings += 1;
+                return None;
+            }
+            Parsed::Other => {
+                self.other_events += 1;
+                return None;
+            }
+            Parsed::Damaged(why) => {
+                self.name(why, text);
+                return None;
+            }
+        };
+        if raw.op == Op::Flush {
+            self.requests += 1;
+            return Some(Raw {
+                offset: 0,
+                bytes: 0,
+                ..raw
+            });
+        }
+        if raw.bytes == 0 {
+            self.zero_sized += 1;
+            return None;
+        }
+        if raw.offset.checked_add(raw.bytes).is_none() {
+            self.name("the request ends beyond 2^64 bytes", text);
+            return None;
+        }
+        if raw.bytes > MAX_TRANSFER && raw.op != Op::Trim {
+            self.name("the request is longer than 4 GiB", text);
+            return None;
+        }
+        self.requests += 1;
+        Some(raw)
+    }
+
+    /// Counts a damaged line, and keeps it if it is one of the first.
+    #[cold]
+    fn name(&mut self, why: &'static str, text: &[u8]) {
+        self.damaged += 1;
+        if self.first_damaged.len() < NAMED {
+            self.first_damaged.push(Damage {
+                number: self.items,
+                why,
+                text: excerpt(text),
+            });
+        }
+    }
+}
+
+/// A line that no parser is asked about: nothing on it, or a comment.
+#[inline]
+fn is_blank(line: &[u8]) -> bool {
+    match line.iter().find(|byte| !byte.is_ascii_whitespace()) {
+        Some(&first) => first == b'#',
+        None => true,
+    }
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a trace is, in figures: printed when it is loaded, so that a wrong unit or a swapped flag is seen before it is believed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::compress::Compression;
+use super::footprint::{Footprint, PAGE_BYTES};
+use super::format::Format;
+use super::reader::{Counts, Reader, TraceError};
+use crate::{Op, Request, Time};
+
+/// Devices that are described one by one; of further ones only their number and totals are kept.
+const MAX_DEVICES: usize = 1 << 16;
+/// Devices that are printed.
+const SHOWN_DEVICES: usize = 8;
+
+/// Requests and bytes by operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Mix {
+    /// Requests that read.
+    pub reads: u64,
+    /// Requests that write.
+    pub writes: u64,
+    /// Requests that trim.
+    pub trims: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Bytes trimmed.
+    pub trimmed_bytes: u64,
+}
+
+impl Mix {
+    /// All requests.
+    pub fn requests(&self) -> u64 {
+        self.reads + self.writes + self.trims + self.flushes
+    }
+
+    /// Writes among reads and writes, by requests; `None` where there are none.
+    pub fn write_share(&self) -> Option<f64> {
+        share(self.writes, self.reads)
+    }
+
+    /// Writes among reads and writes, by bytes.
+    pub fn written_share(&self) -> Option<f64> {
+        share(self.written_bytes, self.read_bytes)
+    }
+
+    fn add(&mut self, request: &Request) {
+        let (count, bytes) = match request.op {
+            Op::Read => (&mut self.reads, &mut self.read_bytes),
+            Op::Write => (&mut self.writes, &mut self.written_bytes),
+            Op::Trim => (&mut self.trims, &mut self.trimmed_bytes),
+            Op::Flush => {
+                self.flushes += 1;
+                return;
+            }
+        };
+        *count += 1;
+        *bytes = bytes.saturating_add(request.bytes);
+    }
+}
+
+fn share(of: u64, other: u64) -> Option<f64> {
+    let all = of as f64 + other as f64;
+    (all > 0.0).then(|| of as f64 / all)
+}
+
+/// One device of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct DeviceSummary {
+    /// Requests but flushes.
+    pub requests: u64,
+    /// The lowest address.
+    pub first_byte: u64,
+    /// The end of the highest request: the least capacity that holds them all.
+    pub end_byte: u64,
+}
+
+/// A trace in figures. Fed with requests, or taken whole by [`Summary::of`].
+#[derive(serde::Serialize)]
+pub struct Summary {
+    /// The format; none for generated requests.
+    pub format: Option<Format>,
+    /// The compression.
+    pub compression: Compression,
+    /// Whether requests have times.
+    pub timed: bool,
+    /// Requests and bytes by operation.
+    pub mix: Mix,
+    /// Distinct 4 KiB pages that were read or written.
+    pub footprint_pages: u64,
+    /// Whether that is exact, or an estimate within about 1 %.
+    pub footprint_exact: bool,
+    /// Devices, by number; at most 65,536 of them.
+    pub devices: BTreeMap<u32, DeviceSummary>,
+    /// The time of the last request, from the first, in nanoseconds.
+    pub duration_ns: Time,
+    /// What was left out, and why.
+    pub counts: Counts,
+    /// What was guessed from the content.
+    pub notes: Vec<String>,
+    #[serde(skip)]
+    footprint: Footprint,
+}
+
+impl Default for Summary {
+    fn default() -> Summary {
+        Summary {
+            format: None,
+            compression: Compression::None,
+            timed: true,
+            mix: Mix::default(),
+            footprint_pages: 0,
+            footprint_exact: true,
+            devices: BTreeMap::new(),
+            duration_ns: 0,
+            counts: Counts::default(),
+            notes: Vec::new(),
+            footprint: Footprint::default(),
+        }
+    }
+}
+
+impl Summary {
+    /// Reads a trace to its end.
+    ///
+    /// # Errors
+    /// Where the trace breaks off; what was read until then is lost. Use [`Summary::add`] and [`Summary::finish`] to keep it.
+    pub fn of(reader: &mut Reader) -> Result<Summary, TraceError> {
+        let mut summary = Summary::default();
+        for request in &mut *reader {
+            summary.add(&request?);
+        }
+        summary.finish(reader);
+        Ok(summary)
+    }
+
+    /// Counts a request.
+    pub fn add(&mut self, request: &Request) {
+        self.mix.add(request);
+        self.duration_ns = self.duration_ns.max(request.time);
+        if request.op == Op::Flush {
+            return;
+        }
+        if request.op != Op::Trim {
+            self.footprint
+                .touch(request.device, request.offset, request.bytes);
+            self.footprint_pages = self.footprint.pages();
+            self.footprint_exact = self.footprint.is_exact();
+        }
+        let end = request.offset.saturating_add(request.bytes);
+        let full = self.devices.len() >= MAX_DEVICES;
+        if full && !self.devices.contains_key(&request.device) {
+            return;
+        }
+        let device = self.devices.entry(request.device).or_insert(DeviceSummary {
+            requests: 0,
+            first_byte: u64::MAX,
+            end_byte: 0,
+        });
+        device.requests += 1;
+        device.first_byte = device.first_byte.min(request.offset);
+        device.end_byte = device.end_byte.max(end);
+    }
+
+    /// Takes what `reader` knows besides its requests: format, what was left out, notes.
+    pub fn finish(&mut self, reader: &Reader) {
+        self.format = Some(reader.format());
+        self.compression = reader.compression();
+        self.timed = reader.timed();
+        self.counts = reader.counts().clone();
+        self.notes = reader.notes().to_vec();
+    }
+
+    /// The lowest address and the end of the highest request, over all devices; `None` if nothing has an address.
+    pub fn range(&self) -> Option<(u64, u64)> {
+        let first = self
+            .devices
+            .values()
+            .map(|device| device.first_byte)
+            .min()?;
+        let end = self.devices.values().map(|device| device.end_byte).max()?;
+        Some((first, end))
+    }
+}
+
+/// Bytes in a unit that suits them, by powers of 1024.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        let mut value = self.0 as f64;
+        let mut at = 0;
+        while value >= 1024.0 && at + 1 < UNITS.len() {
+            value /= 1024.0;
+            at += 1;
+        }
+        if at == 0 {
+            write!(f, "{} B", self.0)
+        } else {
+            write!(f, "{value:.1} {}", UNITS[at])
+        }
+    }
+}
+
+fn percent(f: &mut fmt::Formatter<'_>, share: Option<f64>) -> fmt::Result {
+    match share {
+        Some(share) => write!(f, "{:.1} %", share * 100.0),
+        None => f.write_str("no"),
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mix = &self.mix;
+        if let Some(format) = self.format {
+            writeln!(f, "format      {format}, {}", self.compression)?;
+        }
+        write!(
+            f,
+            "requests    {}: {} reads, {} writes",
+            mix.requests(),
+            mix.reads,
+            mix.writes
+        )?;
+        write!(f, ", {} trims, {} flushes; ", mix.trims, mix.flushes)?;
+        percent(f, mix.write_share())?;
+        writeln!(f, " writes")?;
+        write!(
+            f,
+            "bytes       {} read, {} written",
+            Bytes(mix.read_bytes),
+            Bytes(mix.written_bytes)
+        )?;
+        write!(f, ", {} trimmed; ", Bytes(mix.trimmed_bytes))?;
+        percent(f, mix.written_share())?;
+        writeln!(f, " written")?;
+        let exact = if self.footprint_exact { "" } else { "about " };
+        let bytes = Bytes(self.footprint_pages.saturating_mul(PAGE_BYTES));
+        writeln!(
+            f,
+            "footprint   {exact}{} pages of 4 KiB ({bytes})",
+            self.footprint_pages
+        )?;
+        self.fmt_devices(f)?;
+        if self.timed {
+            let seconds = self.duration_ns as f64 / 1e9;
+            write!(f, "duration    {seconds:.6} s")?;
+            if seconds > 0.0 {
+                write!(f, ", {:.1} requests/s", mix.requests() as f64 / seconds)?;
+            }
+            writeln!(f)?;
+        } else {
+            writeln!(
+                f,
+                "duration    none: the trace has no times, all requests come at once"
+            )?;
+        }
+        self.fmt_left_out(f)?;
+        for note in &self.notes {
+            writeln!(f, "note        {note}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Summary {
+    fn fmt_devices(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((first, end)) = self.range() {
+            writeln!(
+                f,
+                "addresses   from {} up to {} ({})",
+                first,
+                end,
+                Bytes(end)
+            )?;
+        }
+        let count = self.devices.len();
+        if count < 2 {
+            return Ok(());
+        }
+        let more = if count == MAX_DEVICES { " or more" } else { "" };
+        write!(f, "devices     {count}{more}:")?;
+        for (at, (number, device)) in self.devices.iter().take(SHOWN_DEVICES).enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            write!(
+                f,
+                "{comma} {number} ({}, {})",
+                device.requests,
+                Bytes(device.end_byte)
+            )?;
+        }
+        writeln!(f, "{}", if count > SHOWN_DEVICES { ", ..." } else { "" })
+    }
+
+    fn fmt_left_out(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = &self.counts;
+        let causes = [
+            (counts.damaged, "damaged"),
+            (counts.zero_sized, "of no bytes"),
+            (counts.other_events, "other events"),
+            (counts.headings, "headings and blank lines"),
+        ];
+        let listed: Vec<String> = causes
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, cause)| format!("{count} {cause}"))
+            .collect();
+        let listed = if listed.is_empty() {
+            "nothing".to_owned()
+        } else {
+            listed.join(", ")
+        };
+        writeln!(f, "left out    {listed}")?;
+        for damage in &counts.first_damaged {
+            writeln!(
+                f,
+                "damaged     {}: {}: \"{}\"",
+                damage.number, damage.why, damage.text
+            )?;
+        }
+        if counts.backwards > 0 {
+            let count = counts.backwards;
+            writeln!(
+                f,
+                "times       {count} ran backwards and were raised to their predecessor's"
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The direct transfer engine of the cache server paper (B, sections 3 and 5) as a queueing model: how many answers a second, and after how long.
+//!
+//! Idea: requests are issued in the order of their arrival, each to the drive (RAID 0) and the channel in it where its page lies. A drive takes `depth` commands (NCQ), all drives
+//! together `window`. The engine takes the drives' answers in the order of issue and passes each through a serial stage (interrupt, driver, the call that starts
+//! the next transfer); only then is the command's place free.
+//!
+//! ```text
+//!            issue in order           drives                           serial stage
+//! requests --(window, depth)--> [channel][channel]...[channel]  --in order of issue--> |||| --> answer
+//! ```
+//!
+//! The paper measured six figures and explains them in words; the model's four times and depths ([`Model::PAPER`]) were fitted to the six. Fixed, not fitted: eight channels a
+//! drive (the controller of the paper's drives has eight), and that a channel's time varies as an exponential distribution does. What the paper supposes comes out: with one drive its
+//! command queue is the limit, with four the serial stage, and a response takes as long as commands are queued before it. With a faster or parallel serial stage
+//! the drives are the limit again.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use senko_workload::{Histogram, Rng};
+use serde::Serialize;
+
+use crate::{Error, Time};
+
+/// What the engine is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Model {
+    /// Drives in RAID 0.
+    pub drives: u32,
+    /// Channels of a drive, each of which serves one read at a time.
+    pub channels: u32,
+    /// Mean time of a read on its channel, in nanoseconds; exponentially distributed.
+    pub channel_ns: f64,
+    /// The serial stage, for each answer; constant.
+    pub serial_ns: f64,
+    /// Commands that a drive queues.
+    pub depth: u32,
+    /// Commands under way in the engine, over all drives.
+    pub window: u32,
+    /// Serial stages side by side: 1 in the paper.
+    pub lanes: u32,
+    /// Answers are taken in the order of issue, as in the paper, or as they come.
+    pub in_order: bool,
+}
+
+impl Model {
+    /// The engine of the paper with one drive: the fit to its figures 7 and 8.
+    pub const PAPER: Model = Model {
+        drives: 1,
+        channels: 8,
+        channel_ns: 88_000.0,
+        serial_ns: 14_200.0,
+        depth: 19,
+        window: 30,
+        lanes: 1,
+        in_order: true,
+    };
+
+    /// Refuses engines that never answer.
+    ///
+    /// # Errors
+    /// If a part is missing or a time is no time.
+    pub fn check(&self) -> Result<(), Error> {
+        let counts = [
+            ("drives", self.drives),
+            ("channels", self.channels),
+            ("depth", self.depth),
+            ("window", self.window),
+            ("lanes", self.lanes),
+        ];
+        if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
+            return Err(Error::spec(format!(
+                "an engine with 0 {name} never answers"
+            )));
+        }
+        for (name, time) in [
+            ("channel_ns", self.channel_ns),
+            ("serial_ns", self.serial_ns),
+        ] {
+            if !time.is_finite() || time < 0.0 {
+                return Err(Error::spec(format!("{name} is {time}, which is no time")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How requests come.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Arrivals {
+    /// There is always a next request, as with the paper's load that never pauses. A response time counts from when the request is the next to be issued.
+    Saturated,
+    /// So many clients, each of which asks again this long after its answer.
+    Closed {
+        /// How many.
+        clients: u32,
+        /// From an answer to the next request, in nanoseconds.
+        think_ns: f64,
+    },
+    /// At random (Poisson), in bursts of a fixed size.
+    Open {
+        /// Requests a second.
+        rate: f64,
+        /// Requests that come at once.
+        burst: u32,
+    },
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// Answers a second.
+    pub qps: f64,
+    /// Mean response time.
+    pub mean_us: f64,
+    /// Standard deviation.
+    pub deviation_us: f64,
+    /// The median.
+    pub p50_us: f64,
+    /// 99 % are at most this.
+    pub p99_us: f64,
+    /// The serial stage is busy for this share of the time.
+    pub serial_busy: f64,
+    /// A channel is busy for this share of the time, on average.
+    pub channels_busy: f64,
+    /// Commands under way, on average.
+    pub under_way: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Arrival,
+    ChannelDone(usize),
+    SerialDone(u64),
+}
+
+struct Command {
+    arrived: Time,
+    drive: usize,
+    read: bool,
+}
+
+struct Channel {
+    waiting: VecDeque<u64>,
+    serving: Option<u64>,
+}
+
+struct Engine<'a> {
+    model: &'a Model,
+    rng: Rng,
+    events: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    entered: u64,
+    arrived: VecDeque<Time>,
+    /// Commands from `first` on, in the order of issue; `None` once answered.
+    commands: VecDeque<Option<Command>>,
+    first: u64,
+    /// In order: the command that the serial stage takes next.
+    next_answer: u64,
+    /// Out of order: those that were read.
+    ready: VecDeque<u64>,
+    on_drive: Vec<u32>,
+    channels: Vec<Channel>,
+    under_way: u32,
+    lanes_busy: u32,
+    last_issue: Time,
+}
+
+impl Engine<'_> {
+    fn at(&mut self, time: Time, event: Event) {
+        self.events.push(Reverse((time, self.entered, event)));
+        self.entered += 1;
+    }
+
+    fn exponential(&mut self, mean: f64) -> Time {
+        (-(1.0 - self.rng.next_f64()).ln() * mean) as Time
+    }
+
+    /// Issues as many as there is room for. The drive of the one that does not fit is drawn before, so that it blocks those behind it, as one queue does.
+    fn issue(&mut self, now: Time, saturated: bool, held: &mut Option<usize>) {
+        while self.under_way < self.model.window && (saturated || !self.arrived.is_empty()) {
+            let drives = u64::from(self.model.drives);
+            let drive = held
+                .take()
+                .unwrap_or_else(|| self.rng.below(drives) as usize);
+            if self.on_drive[drive] == self.model.depth {
+                *held = Some(drive);
+                return;
+            }
+            let arrived = self.arrived.pop_front().unwrap_or(self.last_issue);
+            self.last_issue = now;
+            let within = self.rng.below(u64::from(self.model.channels)) as usize;
+            let channel = drive * self.model.channels as usize + within;
+            let number = self.first + self.commands.len() as u64;
+            self.commands.push_back(Some(Command {
+                arrived,
+                drive,
+                read: false,
+            }));
+            self.on_drive[drive] += 1;
+            self.under_way += 1;
+            self.channels[channel].waiting.push_back(number);
+            self.serve_channel(channel, now);
+        }
+    }
+
+    fn serve_channel(&mut self, channel: usize, now: Time) {
+        if self.channels[channel].serving.is_some() {
+            return;
+        }
+        let Some(number) = self.channels[channel].waiting.pop_front() else {
+            return;
+        };
+        self.channels[channel].serving = Some(number);
+        let time = self.exponential(self.model.channel_ns);
+        self.at(now + time, Event::ChannelDone(channel));
+    }
+
+    fn command(&mut self, number: u64) -> Option<&mut Command> {
+        self.commands
+            .get_mut((number - self.first) as usize)
+            .and_then(Option::as_mut)
+    }
+
+    /// Gives answers to idle serial stages.
+    fn take_answers(&mut self, now: Time) {
+        while self.lanes_busy < self.model.lanes {
+            let number = if self.model.in_order {
+                let next = self.next_answer;
+                if !self.command(next).is_some_and(|command| command.read) {
+                    return;
+                }
+                self.next_answer += 1;
+                next
+            } else {
+                let Some(next) = self.ready.pop_front() else {
+                    return;
+                };
+                next
+            };
+            self.lanes_busy += 1;
+            self.at(
+                now + self.model.serial_ns as Time,
+                Event::SerialDone(number),
+            );
+        }
+    }
+
+    /// Ends a command; when it arrived.
+    fn answer(&mut self, number: u64) -> Time {
+        let index = (number - self.first) as usize;
+        let command = self.commands[index]
+            .take()
+            .expect("a command is answered once");
+        while self.commands.front().is_some_and(Option::is_none) {
+            self.commands.pop_front();
+            self.first += 1;
+        }
+        self.on_drive[command.drive] -= 1;
+        self.under_way -= 1;
+        self.lanes_busy -= 1;
+        command.arrived
+    }
+}
+
+/// Runs the model for `answers` answers after a tenth as many to warm up.
+///
+/// # Errors
+/// If the model or the load never answers or asks.
+pub fn simulate(model: &Model, load: Arrivals, answers: u64, seed: u64) -> Result<Outcome, Error> {
+    model.check()?;
+    let all_channels = (model.drives * model.channels) as usize;
+    let mut engine = Engine {
+        model,
+        rng: Rng::new(seed),
+        events: BinaryHeap::new(),
+        entered: 0,
+        arrived: VecDeque::new(),
+        commands: VecDeque::new(),
+        first: 0,
+        next_answer: 0,
+        ready: VecDeque::new(),
+        on_drive: vec![0; model.drives as usize],
+        channels: (0..all_channels)
+            .map(|_| Channel {
+                waiting: VecDeque::new(),
+                serving: None,
+            })
+            .collect(),
+        under_way: 0,
+        lanes_busy: 0,
+        last_issue: 0,
+    };
+    let saturated = load == Arrivals::Saturated;
+    match load {
+        Arrivals::Saturated => {}
+        Arrivals::Closed { clients: 0, .. } => return Err(Error::spec("0 clients never ask")),
+        Arrivals::Closed { clients, .. } => (0..clients).for_each(|_| engine.at(0, Event::Arrival)),
+        Arrivals::Open { rate, burst } => {
+            if !rate.is_finite() || rate <= 0.0 || burst == 0 {
+                return Err(Error::spec(format!(
+                    "{rate} requests a second in bursts of {burst}"
+                )));
+            }
+            engine.at(0, Event::Arrival);
+        }
+    }
+    let mut held = None;
+    engine.issue(0, saturated, &mut held);
+    let warm_up = answers / 10;
+    let mut tally = Tally::default();
+    let mut done = 0;
+    while done < warm_up + answers {
+        let Some(Reverse((now, _, event))) = engine.events.pop() else {
+            break;
+        };
+        tally.pass(now, &engine);
+        match event {
+            Event::Arrival => {
+                let burst = if let Arrivals::Open { burst, .. } = load {
+                    burst
+                } else {
+                    1
+                };
+                engine.arrived.extend((0..burst).map(|_| now));
+                if let Arrivals::Open { rate, burst } = load {
+                    let gap = engine.exponential(1e9 * f64::from(burst) / rate);
+                    engine.at(now + gap, Event::Arrival);
+                }
+            }
+            Event::ChannelDone(channel) => {
+                let number = engine.channels[channel].serving.take();
+                let number = number.expect("a channel that is done was serving");
+                engine.ready.extend((!model.in_order).then_some(number));
+                engine.command(number).expect("it is under way").read = true;
+                engine.serve_channel(channel, now);
+                engine.take_answers(now);
+            }
+            Event::SerialDone(number) => {
+                let arrived = engine.answer(number);
+                done += 1;
+                if done == warm_up {
+                    tally = Tally {
+                        begin: now,
+                        last: now,
+                        ..Tally::default()
+                    };
+                } else {
+                    tally.record(now - arrived);
+                }
+                if let Arrivals::Closed { think_ns, .. } = load {
+                    engine.at(now + think_ns.max(0.0) as Time, Event::Arrival);
+                }
+                engine.take_answers(now);
+            }
+        }
+        engine.issue(now, saturated, &mut held);
+    }
+    Ok(tally.outcome(model))
+}
+
+#[derive(Default)]
+struct Tally {
+    begin: Time,
+    last: Time,
+    responses: Histogram,
+    squares: f64,
+    lanes: f64,
+    channels: f64,
+    under_way: f64,
+}
+
+impl Tally {
+    /// Time goes on to `now` with the engine as it was.
+    fn pass(&mut self, now: Time, engine: &Engine<'_>) {
+        let passed = (now - self.last) as f64;
+        let busy = engine
+            .channels
+            .iter()
+            .filter(|channel| channel.serving.is_some());
+        self.channels += passed * busy.count() as f64;
+        self.lanes += passed * f64::from(engine.lanes_busy);
+        self.under_way += passed * f64::from(engine.under_way);
+        self.last = now;
+    }
+
+    fn record(&mut self, response: Time) {
+        self.responses.record(response);
+        self.squares += (response as f64).powi(2);
+    }
+
+    fn outcome(&self, model: &Model) -> Outcome {
+        let count = self.responses.len() as f64;
+        let time = (self.last - self.begin) as f64;
+        let mean = self.responses.mean();
+        let channels = f64::from(model.drives) * f64::from(model.channels);
+        Outcome {
+            qps: count / time * 1e9,
+            mean_us: mean / 1e3,
+            deviation_us: (self.squares / count - mean * mean).max(0.0).sqrt() / 1e3,
+            p50_us: self.responses.quantile(0.5) as f64 / 1e3,
+            p99_us: self.responses.quantile(0.99) as f64 / 1e3,
+            serial_busy: self.lanes / time / f64::from(model.lanes),
+            channels_busy: self.channels / time / channels,
+            under_way: self.under_way / time,
+        }
+    }
+}

@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the layers of block granularity and DFTL do, operation by operation, worked out by hand. Blocks have four pages: logical block 0 is pages 0 to 3, 1 is 4 to 7 and so on.
+
+use senko_ssd::ftl::{self, Ftl, Mapping};
+use senko_ssd::geometry::Geometry;
+use senko_ssd::nand::{Cause, Endurance, Nand};
+
+/// A layer on flash, and what it had done when it was last asked.
+struct Story {
+    nand: Nand,
+    ftl: Box<dyn Ftl>,
+    seen: (u64, u64, u64, u64),
+}
+
+impl Story {
+    /// With the first `filled` logical pages written in order, which goes to data blocks alone.
+    fn new(spec: &str, blocks: u32, logical_pages: u32, filled: u32) -> Self {
+        let geometry = Geometry {
+            channels: 1,
+            dies: 1,
+            planes: 1,
+            blocks,
+            pages: 4,
+            page_bytes: 512,
+            spare_bytes: 16,
+        };
+        let mut nand = Nand::new(geometry, None, &Endurance::default(), 1).unwrap();
+        nand.keep_sequence();
+        let ftl = ftl::build(&spec.parse().unwrap(), &nand, logical_pages).unwrap();
+        let mut story = Self {
+            nand,
+            ftl,
+            seen: (0, 0, 0, 0),
+        };
+        story.write(0..filled);
+        story
+    }
+
+    fn write(&mut self, pages: impl IntoIterator<Item = u32>) {
+        for lpn in pages {
+            self.ftl.write(&mut self.nand, lpn, 0, 0);
+        }
+    }
+
+    fn read(&mut self, lpn: u32) -> bool {
+        self.ftl.read(&mut self.nand, lpn, 0).0.is_some()
+    }
+
+    /// Pages written for the host, pages copied by merges, blocks erased by them since it was last asked.
+    fn merges(&mut self) -> (u64, u64, u64) {
+        let counts = self.nand.counts();
+        let of = |counts: &[u64], cause: Cause| counts[cause as usize];
+        let now = (
+            of(&counts.programs, Cause::Host),
+            of(&counts.programs, Cause::Merge),
+            of(&counts.erases, Cause::Merge),
+        );
+        let since = (
+            now.0 - self.seen.0,
+            now.1 - self.seen.1,
+            now.2 - self.seen.2,
+        );
+        self.seen = (now.0, now.1, now.2, 0);
+        since
+    }
+
+    /// Pages of the map read and written, and pages of the host read and written since it was last asked.
+    fn map(&mut self) -> (u64, u64, u64, u64) {
+        let counts = self.nand.counts();
+        let now = (
+            counts.reads[Cause::Map as usize],
+            counts.programs[Cause::Map as usize],
+            counts.reads[Cause::Host as usize],
+            counts.programs[Cause::Host as usize],
+        );
+        let seen = std::mem::replace(&mut self.seen, now);
+        (
+            now.0 - seen.0,
+            now.1 - seen.1,
+            now.2 - seen.2,
+            now.3 - seen.3,
+        )
+    }
+
+    /// Switch, partial and full merges so far.
+    fn kinds(&self) -> (u64, u64, u64) {
+        let counts = self.ftl.counts();
+        (
+            counts.switch_merges,
+            counts.partial_merges,
+            counts.full_merges,
+        )
+    }
+
+    /// The sequence number of a page's version: 1 for the first page that was written.
+    fn version(&self, lpn: u32) -> u64 {
+        let page = self.ftl.locate(lpn).expect("it was written");
+        assert_eq!(self.nand.lpn(page), lpn);
+        self.nand.sequence(page)
+    }
+
+    fn cut_and_recover(&mut self, operations: u64, lpn: u32) {
+        self.nand.cut_power_after(operations);
+        self.write([lpn]);
+        assert!(self.nand.is_off());
+        self.nand.power_on();
+        self.ftl.recover(&mut self.nand);
+    }
+}
+
+#[test]
+fn block_level_replaces_the_block() {
+    let mut story = Story::new("block", 5, 8, 8);
+    assert_eq!(
+        story.merges(),
+        (8, 0, 0),
+        "first versions go to their places"
+    );
+    story.write([1]);
+    assert_eq!(
+        story.merges(),
+        (1, 3, 1),
+        "0, 2 and 3 are copied, the old block is erased"
+    );
+    // In a new logical block, what lies behind can be written, what lies before cannot any more.
+    let mut story = Story::new("block", 5, 8, 0);
+    story.write([1, 3]);
+    assert_eq!(story.merges(), (2, 0, 0));
+    story.write([2]);
+    assert_eq!(story.merges(), (1, 2, 1));
+}
+
+#[test]
+fn bast_switches() {
+    let mut story = Story::new("bast:log-blocks=1", 6, 8, 8);
+    story.write(0..4);
+    assert_eq!(
+        story.merges(),
+        (12, 0, 0),
+        "the second versions are in the log block"
+    );
+    story.write([4]);
+    assert_eq!(
+        story.merges(),
+        (1, 0, 1),
+        "the log block is the data block now"
+    );
+    assert_eq!(story.kinds(), (1, 0, 0));
+}
+
+#[test]
+fn bast_merges_partially() {
+    let mut story = Story::new("bast:log-blocks=1", 6, 8, 8);
+    story.write([0, 1, 4]);
+    assert_eq!(
+        story.merges(),
+        (11, 2, 1),
+        "2 and 3 are copied behind 0 and 1"
+    );
+    assert_eq!(story.kinds(), (0, 1, 0));
+}
+
+#[test]
+fn bast_merges_fully() {
+    let mut story = Story::new("bast:log-blocks=1", 6, 8, 8);
+    story.write([1, 1, 0, 4]);
+    assert_eq!(story.merges(), (12, 4, 2), "data and log block are erased");
+    assert_eq!(story.kinds(), (0, 0, 1));
+    // The log block of 1 has 4 alone so far. Three more versions fill it, with the next it is merged for its own sake.
+    story.write([4, 4, 4]);
+    assert_eq!(story.merges(), (3, 0, 0));
+    story.write([4]);
+    assert_eq!(story.merges(), (1, 4, 2));
+    assert_eq!(story.kinds(), (0, 0, 2));
+}
+
+#[test]
+fn bast_chooses_its_victim() {
+    // Logical block 0 gets a log block first, 1 second; 0 is written last.
+    let writes = [1, 4, 1, 8];
+    let mut story = Story::new("bast:log-blocks=2,victim=lru", 7, 12, 12);
+    story.write(writes);
+    assert_eq!(story.kinds(), (0, 1, 0), "1, with page 4 in its place");
+    let mut story = Story::new("bast:log-blocks=2,victim=round-robin", 7, 12, 12);
+    story.write(writes);
+    assert_eq!(story.kinds(), (0, 0, 1), "0, with page 1 twice");
+}
+
+#[test]
+fn bast_gives_back_what_is_trimmed() {
+    let mut story = Story::new("bast:log-blocks=1", 6, 8, 8);
+    story.write([0]);
+    for lpn in 0..4 {
+        assert_eq!(story.nand.counts().erases[Cause::Merge as usize], 0);
+        story.ftl.trim(&mut story.nand, lpn, 0);
+    }
+    assert_eq!(story.merges(), (9, 0, 2), "data and log block");
+    assert!(!story.read(0));
+    story.write([4]);
+    assert_eq!(story.merges(), (1, 0, 0), "the log block is free");
+}
+
+#[test]
+fn fast_writes_in_order_apart() {
+    let mut story = Story::new("fast:log-blocks=2", 7, 12, 12);
+    story.write(0..4);
+    assert_eq!(
+        story.merges(),
+        (16, 0, 0),
+        "the sequential log block has 0 to 3"
+    );
+    story.write([4]);
+    assert_eq!(story.merges(), (1, 0, 1), "which is switched for 4");
+    assert_eq!(story.kinds(), (1, 0, 0));
+    story.write([5]);
+    assert_eq!(story.merges(), (1, 0, 0));
+    story.write([7]);
+    assert_eq!(
+        story.merges(),
+        (1, 2, 1),
+        "7 does not follow 5: the old 6 and 7 are copied, the new 7 is random"
+    );
+    assert_eq!(story.kinds(), (1, 1, 0));
+    story.write([8, 0]);
+    assert_eq!(
+        story.merges(),
+        (2, 3, 1),
+        "0 ends the sequential log block of 8"
+    );
+    assert_eq!(story.kinds(), (1, 2, 0));
+}
+
+#[test]
+fn fast_shares_random_log_blocks() {
+    let mut story = Story::new("fast:log-blocks=2", 7, 12, 12);
+    story.write([1, 5, 9, 1]);
+    assert_eq!(story.merges(), (16, 0, 0));
+    story.write([6]);
+    // 5, 9 and the second 1 are valid: three logical blocks are copied whole; their data blocks and the log block are erased.
+    assert_eq!(story.merges(), (1, 12, 4));
+    assert_eq!(story.kinds(), (0, 0, 3));
+    story.write([6, 6, 6, 7]);
+    assert_eq!(
+        story.merges(),
+        (4, 4, 2),
+        "one logical block, three of its versions dead"
+    );
+}
+
+#[test]
+fn faster_gives_a_second_chance() {
+    // Random log blocks get 1, 5, 9, 13 and 1, 5, 9, 2. Of the first, 13 is still valid when room for 6 is needed.
+    let writes = [1, 5, 9, 13, 1, 5, 9, 2, 6];
+    let mut fast = Story::new("fast:log-blocks=3", 9, 16, 16);
+    fast.write(writes);
+    assert_eq!(fast.merges(), (25, 4, 2), "FAST merges 13's logical block");
+    let mut story = Story::new("faster:log-blocks=4", 10, 16, 16);
+    story.write(writes);
+    assert_eq!(
+        story.merges(),
+        (25, 1, 1),
+        "13 is isolated, the log block is erased"
+    );
+    assert_eq!(story.kinds(), (0, 0, 0));
+    // When 9 comes, the second block goes: its 9 and 2 are still valid. When the second 5 comes, of 6, 13, 1, 5 the last is. 13 dies in isolation.
+    story.write([13, 1, 5, 9, 6, 13, 1, 5]);
+    assert_eq!(story.merges(), (8, 3, 2));
+    // The area is full of 13, 9, 2, 5, of which 2 alone is valid when room is needed for 1: its logical block is merged, and takes 1 along.
+    story.write([9, 6, 13, 1]);
+    assert_eq!(
+        story.merges(),
+        (4, 4, 3),
+        "data block, isolated block, log block"
+    );
+    assert_eq!(story.kinds(), (0, 0, 1));
+}
+
+#[test]
+fn superblocks_erase_what_is_dead() {
+    let mut story = Story::new("superblock:log-blocks=1,size=2", 7, 16, 16);
+    assert_eq!(story.merges(), (16, 0, 0));
+    story.write(0..4);
+    assert_eq!(
+        story.merges(),
+        (4, 0, 0),
+        "the update block has 0 to 3, their old block nothing valid"
+    );
+    story.write([8]);
+    assert_eq!(
+        story.merges(),
+        (1, 0, 1),
+        "which is erased for the other superblock's sake"
+    );
+    assert_eq!(story.kinds(), (1, 0, 0));
+    // The update block has the new 8. 0 needs one: 9, 10 and 11 are copied behind 8.
+    story.write([0]);
+    assert_eq!(story.merges(), (1, 3, 1));
+    assert_eq!(story.kinds(), (1, 0, 1));
+}
+
+#[test]
+fn last_lets_hot_blocks_die() {
+    let mut story = Story::new("last:log-blocks=4,hot-blocks=2,threshold=2", 12, 16, 16);
+    story.write([1; 9]);
+    assert_eq!(
+        story.merges(),
+        (25, 0, 0),
+        "one cold, eight hot versions fill the hot partition"
+    );
+    story.write([1]);
+    assert_eq!(story.merges(), (1, 0, 1), "its first block is dead");
+    assert_eq!(story.kinds(), (0, 0, 0));
+    // 8 is cold. With 9 it is a long write: 8 is copied in front of it.
+    story.write([8, 9]);
+    assert_eq!(story.merges(), (2, 1, 0));
+    story.write([10, 11]);
+    assert_eq!(story.merges(), (2, 0, 0));
+    // The next long write needs the sequential log block, which has all of 8 to 11.
+    story.write([4, 5]);
+    assert_eq!(story.merges(), (2, 1, 1));
+    assert_eq!(story.kinds(), (1, 0, 0));
+}
+
+#[test]
+fn dftl_pays_for_misses() {
+    // A translation page has 128 entries, the cache one.
+    let mut story = Story::new("dftl:cmt-bytes=8", 100, 300, 0);
+    story.write([0]);
+    assert_eq!(story.map(), (0, 0, 0, 1), "there is no map yet");
+    story.write([1]);
+    assert_eq!(
+        story.map(),
+        (1, 1, 0, 1),
+        "0's entry is written, then 1's is read"
+    );
+    story.write([200]);
+    assert_eq!(
+        story.map(),
+        (1, 1, 0, 1),
+        "1's page is read and written; 200 has none"
+    );
+    assert!(story.read(0));
+    assert_eq!(story.map(), (1, 1, 1, 0), "200's is written, 0's is read");
+    assert!(story.read(1));
+    assert_eq!(story.map(), (1, 0, 1, 0), "0's entry was clean");
+    assert!(story.read(1));
+    assert_eq!(story.map(), (0, 0, 1, 0), "a hit");
+    assert!(!story.read(2));
+    assert_eq!(
+        story.map(),
+        (1, 0, 0, 0),
+        "never written, which the map has to say"
+    );
+    let counts = story.ftl.counts();
+    assert_eq!((counts.map_lookups, counts.map_hits), (7, 1));
+}
+
+#[test]
+fn dftl_writes_entries_in_batches() {
+    let mut story = Story::new("dftl:cmt-bytes=24", 100, 300, 3);
+    assert_eq!(story.map(), (0, 0, 0, 3));
+    story.write([200]);
+    assert_eq!(
+        story.map(),
+        (0, 1, 0, 1),
+        "0's entry leaves, and 1's and 2's are written with it"
+    );
+    story.write([201, 202]);
+    assert_eq!(
+        story.map(),
+        (0, 0, 0, 2),
+        "so that theirs leave for nothing"
+    );
+}
+
+#[test]
+fn dftl_collects_data_and_map() {
+    // 14 blocks; the cache has all entries. Six blocks are taken at first; blocks are collected when fewer than six are left.
+    let mut story = Story::new("dftl:cmt-bytes=128", 14, 16, 16);
+    story.write([12, 13, 14, 15, 12, 13, 14, 15]);
+    let counts = story.ftl.counts();
+    assert_eq!((counts.gc_blocks, counts.gc_pages), (0, 0));
+    story.write([0; 16]);
+    let counts = story.ftl.counts();
+    assert!(counts.gc_blocks >= 2, "{counts:?}");
+    assert_eq!(counts.gc_pages, 0, "dead blocks are taken first");
+    assert_eq!(story.map(), (0, 0, 0, 40), "entries change in the cache");
+}
+
+#[test]
+fn a_cut_in_a_full_merge_leaves_the_newest_versions() {
+    // Page 1 has versions 2 (data), 9 and 10 (log). The write of 4 needs the log block: four copies, two erases.
+    for operations in 0..7 {
+        let mut story = Story::new("bast:log-blocks=1", 6, 8, 8);
+        story.write([1, 1]);
+        story.cut_and_recover(operations, 4);
+        let versions: Vec<u64> = (0..8).map(|lpn| story.version(lpn)).collect();
+        // The seventh operation would be the write itself.
+        assert_eq!(versions, [1, 10, 3, 4, 5, 6, 7, 8], "after {operations}");
+        // Life goes on, the log included.
+        story.write([4, 4, 1, 0, 0]);
+        assert_eq!(story.read(0), story.read(4));
+    }
+    let mut story = Story::new("bast:log-blocks=1", 6, 8, 8);
+    story.write([1, 1]);
+    story.cut_and_recover(7, 4);
+    assert_eq!(story.version(4), 11, "the write was the last operation");
+}
+
+#[test]
+fn a_cut_does_not_bring_a_dead_copy_back() {
+    // FAST's victim has versions 13 and 16 of page 1. Wherever its three merges are cut, 16 stays.
+    for operations in 0..17 {
+        let mut story = Story::new("fast:log-blocks=2", 7, 12, 12);
+        story.write([1, 5, 9, 1]);
+        story.cut_and_recover(operations, 6);
+        let found = [1, 5, 9, 6].map(|lpn| story.version(lpn));
+        assert_eq!(found, [16, 14, 15, 7], "after {operations}");
+    }
+}
+
+#[test]
+fn tables_take_what_the_thesis_says() {
+    let mib = |bits: f64| bits / 8.0 / 1024.0 / 1024.0;
+    let pages = Mapping::table(41_943_040, 41_943_040);
+    let blocks = Mapping::table(655_360, 655_360);
+    assert_eq!(format!("{:.1}", mib(pages.fractional_bits)), "126.6");
+    assert_eq!(format!("{:.1}", mib(blocks.fractional_bits)), "1.5");
+    assert_eq!(format!("{:.2}", mib(pages.bits as f64)), "130.00");
+    assert_eq!(format!("{:.2}", mib(blocks.bits as f64)), "1.56");
+    // Block-level says so of itself: 2 data blocks, each one of 5.
+    let story = Story::new("block", 5, 8, 0);
+    assert_eq!(story.ftl.mapping().bits, 2 * 3);
+    // BAST: the log block's number (1 of 6), its data block's (1 of 2), and for each page which (4, or none).
+    let story = Story::new("bast:log-blocks=1", 6, 8, 0);
+    assert_eq!(story.ftl.mapping().bits, 2 * 3 + 3 + 1 + 4 * 3);
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let refused = |spec: &str| {
+        let geometry = Geometry {
+            channels: 1,
+            dies: 1,
+            planes: 1,
+            blocks: 8,
+            pages: 4,
+            page_bytes: 512,
+            spare_bytes: 16,
+        };
+        let nand = Nand::new(geometry, None, &Endurance::default(), 1).unwrap();
+        match ftl::build(&spec.parse().unwrap(), &nand, 24) {
+            Ok(_) => panic!("{spec} was built"),
+            Err(error) => error.to_string(),
+        }
+    };
+    assert_eq!(
+        refused("bast:log-blocks=3"),
+        "bast needs 11 blocks (6 for data, 3 for its log, 2 for merges), and the flash has 8"
+    );
+    assert_eq!(
+        refused("bast:log-blocks=0"),
+        "bast needs at least 1 log block"
+    );
+    assert_eq!(
+        refused("bast:victim=mru"),
+        "bast: victim is lru or round-robin, not \"mru\""
+    );
+    assert!(refused("fast:log-blocks=1").starts_with("fast needs at least 2 log blocks"));
+    assert!(refused("faster:log-blocks=2").starts_with("faster needs at least 3 log blocks"));
+    assert!(refused("faster:isolation-blocks=0").ends_with("without one it is fast"));
+    assert!(refused("superblock:size=0").contains("a size of at least 1"));
+    assert!(refused("last:log-blocks=2").starts_with("last: of 2 log blocks"));
+    assert!(refused("last:threshold=0").ends_with("at least 1 page"));
+    assert!(refused("dftl:cmt-bytes=7").starts_with("dftl: cmt-bytes is 7"));
+    assert!(refused("dftl").starts_with("dftl needs 16 blocks"));
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tests of the simulator from outside.
+
+#![allow(clippy::unwrap_used)]
+
+// Every layer under every buffer, against a shadow.
+mod everything;
+
+// A simulated drive as a device of `io`.
+mod engine_device;
+
+// The page-level layer: victims, streams, runs of pages, closed forms.
+mod page;
+
+// Zones.
+mod zns;
+
+// The direct transfer engine's queueing model.
+mod transfer;
+
+// The layers of block granularity and DFTL by themselves: shadow and power cuts.
+mod log_layers;
+
+// What they do, operation by operation, worked out by hand.
+mod log_stories;
+
+// BAST under an LRU buffer on Financial1, against another implementation.
+mod financial1;
+
+// What the tests of traces share.
+mod trace_util;
+
+// A sample of each format of traces, field by field.
+mod trace_formats;
+
+// What every reader of traces keeps to.
+mod trace_rules;
+
+// Folding addresses.
+mod trace_fold;
+
+// What is written is read back.
+mod trace_write;
+
+// The real traces, read whole.
+mod trace_real;
+
+// The seeds of the traces' fuzz target, and random bytes.
+mod trace_corpus;
+
+// Generated loads.
+mod trace_generate;

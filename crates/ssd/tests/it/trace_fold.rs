@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Folding addresses: what each way does, what it refuses, and that no byte is lost.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use senko_ssd::Op::{Read, Trim, Write};
+use senko_ssd::trace::{Fold, FoldError, Folder};
+use senko_ssd::{Op, Request};
+
+use crate::trace_util::request;
+
+fn folder(text: &str, capacity: u64) -> Folder {
+    let fold: Fold = text.parse().unwrap_or_else(|error| panic!("{error}"));
+    Folder::new(&fold, capacity).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn fold(folder: &mut Folder, request: Request) -> Result<Vec<(u64, u64)>, FoldError> {
+    let mut pieces = Vec::new();
+    folder.fold(request, |piece| {
+        assert_eq!(piece.device, 0);
+        pieces.push((piece.offset, piece.bytes));
+    })?;
+    Ok(pieces)
+}
+
+#[test]
+fn without_folding_a_request_beyond_the_end_is_named() {
+    let mut none = folder("none", 10_000);
+    assert_eq!(
+        fold(&mut none, request(0, 3, Write, 9000, 1000)),
+        Ok(vec![(9000, 1000)])
+    );
+    let error = fold(&mut none, request(0, 3, Write, 9000, 1001)).expect_err("it is beyond");
+    let text = error.to_string();
+    assert!(text.starts_with("request 2 ("), "{text}");
+    assert!(
+        text.contains("ends at byte 10001 of the drive, which has 10000"),
+        "{text}"
+    );
+}
+
+#[test]
+fn modulo_goes_on_at_the_start() {
+    let mut modulo = folder("modulo", 10_000);
+    assert_eq!(
+        fold(&mut modulo, request(0, 3, Write, 25_000, 100)),
+        Ok(vec![(5000, 100)])
+    );
+    assert_eq!(
+        fold(&mut modulo, request(0, 3, Read, 19_000, 3000)),
+        Ok(vec![(9000, 1000), (0, 2000)])
+    );
+    assert!(matches!(
+        fold(&mut modulo, request(0, 3, Read, 0, 10_001)),
+        Err(FoldError::TooLong { number: 3, .. })
+    ));
+    // A trim of everything is cut.
+    assert_eq!(
+        fold(&mut modulo, request(0, 0, Trim, 4000, 1 << 50)),
+        Ok(vec![(4000, 6000), (0, 4000)])
+    );
+}
+
+#[test]
+fn devices_side_by_side() {
+    let mut none = folder("none:devices=5*4k+0*1k", 8192);
+    assert_eq!(
+        fold(&mut none, request(0, 5, Read, 96, 4000)),
+        Ok(vec![(96, 4000)])
+    );
+    assert_eq!(
+        fold(&mut none, request(0, 0, Read, 96, 100)),
+        Ok(vec![(4192, 100)])
+    );
+    assert!(matches!(
+        fold(&mut none, request(0, 0, Read, 1000, 25)),
+        Err(FoldError::Beyond { capacity: 1024, .. })
+    ));
+    assert!(matches!(
+        fold(&mut none, request(0, 1, Read, 0, 1)),
+        Err(FoldError::NoPart { .. })
+    ));
+    // Each is folded for itself.
+    let mut each = folder("modulo:devices=5*4k+0*1k", 8192);
+    assert_eq!(
+        fold(&mut each, request(0, 0, Read, 2048 + 1000, 48)),
+        Ok(vec![(5096, 24), (4096, 24)])
+    );
+}
+
+#[test]
+fn compact_numbers_extents_by_first_touch() {
+    let mut compact = folder("compact:extent=1k", 4096);
+    // 900,000 lies in extent 878, at 928; the request crosses into extent 879, which comes next: one piece.
+    assert_eq!(
+        fold(&mut compact, request(0, 0, Write, 900_000, 100)),
+        Ok(vec![(928, 100)])
+    );
+    assert_eq!(
+        fold(&mut compact, request(0, 1, Write, 900_000, 10)),
+        Ok(vec![(2048 + 928, 10)])
+    );
+    // Device 0's neighbour before comes fourth, so the request is two pieces.
+    assert_eq!(
+        fold(&mut compact, request(0, 0, Read, 877 * 1024, 2048)),
+        Ok(vec![(3072, 1024), (0, 1024)])
+    );
+    // What is not touched need not be trimmed.
+    assert_eq!(
+        fold(&mut compact, request(0, 0, Trim, 0, 1 << 40)),
+        Ok(vec![(3072, 1024), (0, 1024), (1024, 1024)])
+    );
+    assert!(matches!(
+        fold(&mut compact, request(0, 0, Read, 0, 1)),
+        Err(FoldError::Full { number: 5, .. })
+    ));
+}
+
+#[test]
+fn impossible_folds_are_refused() {
+    let why = |text: &str, capacity| {
+        let fold: Fold = text.parse().unwrap_or_else(|error| panic!("{error}"));
+        Folder::new(&fold, capacity)
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default()
+    };
+    assert!(why("modulo", 0).contains("0 bytes"));
+    assert!(why("compact:extent=1m", 4096).contains("extents of 1048576"));
+    assert!(why("none:devices=0*8k", 4096).contains("8192 bytes together"));
+    assert!(why("none:devices=0*1k+0*1k", 4096).contains("two sizes"));
+    for text in [
+        "fold",
+        "modulo:extent=1k",
+        "none:devices=1",
+        "compact:devices=0*1k",
+    ] {
+        assert!(text.parse::<Fold>().is_err(), "{text}");
+    }
+}
+
+fn any_request() -> impl Strategy<Value = Request> {
+    let op = prop_oneof![Just(Read), Just(Write), Just(Trim)];
+    (0u32..4, op, 0u64..1 << 40, 1u64..200_000)
+        .prop_map(|(device, op, offset, bytes)| request(0, device, op, offset, bytes))
+}
+
+proptest! {
+    /// Bytes that are one before are one after; with compact also the other way round, for what was touched.
+    #[test]
+    fn a_byte_has_one_place(requests in prop::collection::vec(any_request(), 1..60)) {
+        const CAPACITY: u64 = 64 << 20;
+        for text in ["modulo", "compact:extent=64k"] {
+            let mut folder = folder(text, CAPACITY);
+            // By pages of 4 KiB of the trace: where they went.
+            let mut places: HashMap<(u32, u64), u64> = HashMap::new();
+            for &request in &requests {
+                let Ok(pieces) = fold(&mut folder, request) else { break };
+                let total: u64 = pieces.iter().map(|piece| piece.1).sum();
+                prop_assert!(request.op == Op::Trim || total == request.bytes);
+                for &(offset, bytes) in &pieces {
+                    prop_assert!(offset + bytes <= CAPACITY);
+                }
+                if request.op == Op::Trim {
+                    continue;
+                }
+                let mut at = request.offset;
+                for (offset, bytes) in pieces {
+                    for byte in [0, bytes - 1] {
+                        let base = (offset + byte).wrapping_sub((at + byte) % 4096);
+                        let key = (if text == "modulo" { 0 } else { request.device }, (at + byte) / 4096);
+                        prop_assert_eq!(*places.entry(key).or_insert(base), base);
+                    }
+                    at += bytes;
+                }
+            }
+        }
+    }
+}
