@@ -17,11 +17,15 @@ def value(key, version):
     return b"%d.%d." % (key, version) * 160
 
 
+STARTED = []
+
+
 def start(senko, folder, *options):
     port = servers.free_port()
     command = [senko, "serve", "-p", str(port), "-m", "64", "-c", "100", "--data-dir", os.path.join(folder, "data")]
     command += ["--flash", os.path.join(folder, "flash") + ":256m", *options]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    STARTED.append(process)
     return servers.wait_until_up(servers.Server("dram", ("127.0.0.1", port), process))
 
 
@@ -53,6 +57,11 @@ def folder():
     with tempfile.TemporaryDirectory(prefix="senko-tests-", dir=os.environ.get("SENKO_TMP")) as path:
         before = set(os.listdir("/dev/shm"))
         yield path
+        while STARTED:
+            process = STARTED.pop()
+            if process.poll() is None:
+                process.kill()
+                process.wait()
         # Only what a server of this test left there.
         for name in set(os.listdir("/dev/shm")) - before:
             if name.startswith("senko-") and owned(path, name):

@@ -340,37 +340,36 @@ impl Index {
     }
 
     /// Builds a segment anew in its place, of the slots given, no more than it had, so that I1 and I2 hold whatever held before. Of several flash
-    /// slots with one tag one stays. A kill meanwhile costs slots of this segment, no more.
-    pub fn mend(&mut self, n: usize, slots: impl Iterator<Item = Slot>) {
-        self.slots -= u64::from(self.segments[n].count);
-        self.segments[n].count = 0;
-        self.wipe(n);
+    /// slots with one tag one stays. A kill meanwhile costs slots of this segment, no more. `new` is memory to use.
+    pub fn mend(&mut self, n: usize, slots: impl Iterator<Item = Slot>, new: &mut Vec<u64>) {
+        let Segment { step, count, .. } = self.segments[n];
+        let lines = SEGMENT_LINES[step as usize] as usize;
+        new.clear();
+        new.resize(lines * LINE, 0);
+        let mut kept = 0;
         for slot in slots {
-            if !self.has_twin(n, slot) {
-                self.insert_in(n, slot)
-                    .expect("no more slots than were there");
+            let tag = self.tag_of(slot);
+            let mut at = self.home(tag, lines) * LINE;
+            loop {
+                let there = Slot(new[at]);
+                if there == Slot::EMPTY {
+                    new[at] = slot.0;
+                    kept += 1;
+                    break;
+                }
+                let twins = there == slot || there.is_flash() && slot.is_flash();
+                if twins && self.tag_of(there) == tag {
+                    break;
+                }
+                // No more slots come than there are places, so one is empty.
+                at = if at + 1 == new.len() { 0 } else { at + 1 };
             }
         }
-    }
-
-    /// Whether a segment has the slot already, or another of kind flash with its tag.
-    fn has_twin(&self, n: usize, slot: Slot) -> bool {
-        let Segment { chunk, step, .. } = self.segments[n];
-        let slots = SEGMENT_LINES[step as usize] as usize * LINE;
-        let tag = self.tag_of(slot);
-        let mut at = self.home(tag, slots / LINE) * LINE;
-        for _ in 0..slots {
-            let there = Slot(self.lines.u64(chunk, at * 8));
-            if there == Slot::EMPTY {
-                return false;
-            }
-            let twins = there == slot || there.is_flash() && slot.is_flash();
-            if self.tag_of(there) == tag && twins {
-                return true;
-            }
-            at = if at + 1 == slots { 0 } else { at + 1 };
+        for (bytes, word) in self.load(n).chunks_exact_mut(8).zip(new.iter()) {
+            bytes.copy_from_slice(&word.to_le_bytes());
         }
-        false
+        self.slots = self.slots - u64::from(count) + u64::from(kept);
+        self.segments[n].count = kept;
     }
 
     /// Bytes of memory that the index takes.

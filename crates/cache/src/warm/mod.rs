@@ -394,13 +394,14 @@ fn marks_fit(logs: &[Log], marks: &[LogMark]) -> bool {
 
 /// Mends every segment, with what `make` makes of its slots; empty ones go.
 fn mend_all(index: &mut Index, mut make: impl FnMut(&mut [Slot])) -> Recovered {
-    let mut slots = Vec::new();
+    let (mut slots, mut new) = (Vec::new(), Vec::new());
     let mut seen = 0;
     for n in 0..index.segments() {
         index.slots_of(n, &mut slots);
         seen += slots.len() as u64;
         make(&mut slots);
-        index.mend(n, slots.iter().copied().filter(|&s| s != Slot::EMPTY));
+        let kept = slots.iter().copied().filter(|&s| s != Slot::EMPTY);
+        index.mend(n, kept, &mut new);
     }
     Recovered {
         flash_items: index.slots(),

@@ -180,7 +180,7 @@ impl Head {
         recovered: &mut Recovered,
         places: &Places<'_>,
     ) {
-        let mut slots = Vec::new();
+        let (mut slots, mut new) = (Vec::new(), Vec::new());
         let mut whole = true;
         for n in 0..index.segments() {
             let crc = if whole {
@@ -201,7 +201,8 @@ impl Head {
                 index.count(n);
             } else {
                 index.slots_of(n, &mut slots);
-                index.mend(n, slots.iter().copied().filter(|&slot| places.holds(slot)));
+                let kept = slots.iter().copied().filter(|&slot| places.holds(slot));
+                index.mend(n, kept, &mut new);
             }
         }
         recovered.flash_items = index.slots();
@@ -347,7 +348,7 @@ impl Shard {
             shape: index.shape(),
             now: *now,
         };
-        let mut slots = Vec::new();
+        let (mut slots, mut new) = (Vec::new(), Vec::new());
         for n in 0..index.segments() {
             index.slots_of(n, &mut slots);
             let on_flash = slots.iter().map(|&slot| {
@@ -357,7 +358,7 @@ impl Shard {
                     slot
                 }
             });
-            index.mend(n, on_flash.filter(|&slot| places.holds(slot)));
+            index.mend(n, on_flash.filter(|&slot| places.holds(slot)), &mut new);
         }
         let head = Head {
             life: logs.first().map_or(0, Log::life),
