@@ -27,7 +27,7 @@ use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 pub struct ServeDramFlashRatio;
 
 /// Bytes a second with which extstore is filled: faster, it drops more items than it must. What it dropped, the warm-up brings back by popularity.
-const EXTSTORE_FILL: f64 = 30e6;
+const EXTSTORE_FILL: f64 = 60e6;
 /// The contenders; the first is what the others are judged by.
 const CONTENDERS: [&str; 4] = ["senko", "dram", "extstore", "swap"];
 /// Connections.
@@ -48,9 +48,9 @@ impl Experiment for ServeDramFlashRatio {
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         let bench = Bench::open(options)?;
         let ratios = bench.scaled(vec![10], vec![1, 2, 5, 10, 20]);
-        let keys = bench.scaled(300_000, 4_000_000);
+        let keys = bench.scaled(600_000, 4_000_000);
         // ETC's items are so small that as few would leave less DRAM at the ratio than a server starts with.
-        let etc_keys = bench.scaled(1_500_000, 4_000_000);
+        let etc_keys = bench.scaled(2_500_000, 4_000_000);
         let cap = 100_000;
         let series = [
             ("fixed", Items::fixed(keys, 64, 1000)),

@@ -9,7 +9,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use super::cleanup::{self, Guard, Undo};
 use super::sys;
@@ -32,8 +35,25 @@ pub struct MemoryCap {
     folder: PathBuf,
     version: Version,
     bytes: u64,
+    relief: Option<Relief>,
     _guard: Guard,
 }
+
+/// A thread that keeps a group which swaps hard from standing still.
+///
+/// The kernel gives up on such a group now and then, though there is swap left: every page it could take was touched a moment ago. It kills
+/// then, or, told not to, lets the group wait for memory that nobody gives back. The thread sees that, and lifts the limit by [`LIFT`], again
+/// and again until the group moves on, which by then finds pages to take; then the limit goes back.
+#[derive(Debug)]
+struct Relief {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+/// By how much the limit of a group that stands still is lifted at a time.
+const LIFT: u64 = 128 << 10;
+/// How often groups are looked at.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// Where groups can be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,7 +137,8 @@ impl MemoryCap {
         }
         fs::create_dir(&folder)
             .map_err(|error| format!("the group {} cannot be made: {error}", folder.display()))?;
-        let cap = MemoryCap {
+        let mut cap = MemoryCap {
+            relief: None,
             _guard: cleanup::later(Undo::RemoveGroup(folder.clone())),
             folder,
             version: place.version,
@@ -128,10 +149,6 @@ impl MemoryCap {
             Version::V2 => ("memory.max", "memory.swap.max"),
         };
         cap.set(limit, bytes)?;
-        if cap.version == Version::V1 {
-            // Who swaps hard is killed else for a moment without progress; like this it waits. Not every kernel offers it.
-            drop(cap.set("memory.oom_control", 1));
-        }
         if !may_swap {
             // Version 1 counts memory and swap together, version 2 swap alone.
             let most = if cap.version == Version::V1 { bytes } else { 0 };
@@ -139,7 +156,47 @@ impl MemoryCap {
                 cap.set("memory.swappiness", 0)?;
             }
         }
+        if may_swap {
+            cap.keep_moving()?;
+        }
         Ok(cap)
+    }
+
+    /// Sees to it that swapping hard ends in waiting, not in a kill.
+    fn keep_moving(&mut self) -> Result<(), String> {
+        if self.version == Version::V2 {
+            // Above `high` the kernel makes processes wait while it swaps; `max`, where it kills, lies further off.
+            self.set("memory.high", self.bytes)?;
+            return self.set("memory.max", self.bytes + self.bytes / 4);
+        }
+        if self.set("memory.oom_control", 1).is_err() {
+            return Ok(());
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let (folder, bytes, stopped) = (self.folder.clone(), self.bytes, Arc::clone(&stop));
+        let thread = thread::Builder::new()
+            .name("lab-relief".into())
+            .spawn(move || {
+                let limit = folder.join("memory.limit_in_bytes");
+                let mut lifted = 0;
+                while !stopped.load(Ordering::Relaxed) {
+                    let state = fs::read_to_string(folder.join("memory.oom_control"));
+                    let stands =
+                        state.is_ok_and(|state| stat_field(&state, "under_oom") == Some(1));
+                    if stands {
+                        // Only a higher limit than before wakes who waits.
+                        lifted += LIFT;
+                        drop(fs::write(&limit, (bytes + lifted).to_string()));
+                    } else if lifted > 0 && fs::write(&limit, bytes.to_string()).is_ok() {
+                        // It fails while too little can be taken back, and is tried again.
+                        lifted = 0;
+                    }
+                    thread::sleep(LOOK);
+                }
+            })
+            .map_err(|error| format!("a thread cannot be started: {error}"))?;
+        self.relief = Some(Relief { stop, thread });
+        Ok(())
     }
 
     fn set(&self, file: &str, value: u64) -> Result<(), String> {
@@ -189,6 +246,16 @@ impl MemoryCap {
             &fs::read_to_string(self.folder.join("memory.stat")).ok()?,
             name,
         )
+    }
+}
+
+impl Drop for MemoryCap {
+    fn drop(&mut self) {
+        if let Some(Relief { stop, thread }) = self.relief.take() {
+            stop.store(true, Ordering::Relaxed);
+            // It only reads and writes the group's files; that it panicked would change nothing.
+            drop(thread.join());
+        }
     }
 }
 
@@ -267,6 +334,10 @@ mod tests {
         };
         assert_eq!(cap.bytes(), 64 << 20);
         assert!(cap.members().is_ok() && cap.page_cache().is_some());
+        drop(
+            MemoryCap::new(64 << 20, true)
+                .expect("a group that may swap is as possible as one that may not"),
+        );
         let folder = cap.folder.clone();
         assert!(folder.is_dir());
         drop(cap);
