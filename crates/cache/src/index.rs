@@ -21,27 +21,20 @@
 //! - I2: from a slot's home line to the line it lies in, every line before the last is full; removal moves slots back to keep
 //!   that, so a probe may end at the first line with a hole.
 
+mod slot; // what the bits of a slot mean
+
 use senko_io::AlignedBuf;
 
 use crate::arena::{Arena, Handle, SEGMENT_LINES};
 use crate::warm::state::State;
+pub(crate) use slot::Slot;
+use slot::{EXPIRY_SHIFT, KIND_DRAM, KIND_FLASH, KIND_SHIFT, LAP_SHIFT, LEN_SHIFT, coarse_expiry};
 
-const KIND_SHIFT: u32 = 62;
-const LEN_SHIFT: u32 = 58;
-const HOT_SHIFT: u32 = 56;
-const EXPIRY_SHIFT: u32 = 48;
-const KIND_DRAM: u64 = 1;
-const KIND_FLASH: u64 = 2;
 const LINE: usize = 8;
-const LAP_SHIFT: u32 = 46;
 /// Bits of page and tag together.
 const PLACE_BITS: u32 = 46;
 /// A DRAM handle needs 32 bits above the tag and below the kind.
 const MAX_TAG_BITS: u32 = 30;
-/// Expiry counts in units of 2^12 seconds, modulo 255, 0 being never or too far away to tell.
-const EXPIRY_UNIT_SHIFT: u32 = 12;
-const EXPIRY_RING: u32 = 255;
-const EXPIRY_HORIZON: u32 = 127;
 /// There are so many segments that one holds about this many slots when flash is full of items of the size planned for; four times as
 /// many is the most that it can hold. Large segments differ little in how full they are, so few outrun the wave, and what it leaves is freed
 /// page by page.
@@ -49,72 +42,6 @@ const PLANNED_SLOTS: u64 = 4096;
 const PLANNED_RECORD: u64 = 320;
 /// A wave goes on while more than this part of the slots, in hundredths, is in use.
 const FULL_PERCENT: u64 = 90;
-
-/// A slot; 0 is empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot(pub u64);
-
-impl Slot {
-    pub const EMPTY: Slot = Slot(0);
-    #[inline]
-    pub fn is_flash(self) -> bool {
-        self.0 >> KIND_SHIFT == KIND_FLASH
-    }
-    #[inline]
-    pub fn is_dram(self) -> bool {
-        self.0 >> KIND_SHIFT == KIND_DRAM
-    }
-    /// Lap of the log, modulo 4, in which a flash item was written.
-    #[inline]
-    pub fn lap(self) -> u64 {
-        self.0 >> LAP_SHIFT & 3
-    }
-    /// Pages of a flash item, 1 to 15; 0: more.
-    #[inline]
-    pub fn len(self) -> usize {
-        (self.0 >> LEN_SHIFT & 15) as usize
-    }
-    /// What hits on flash have left: 0, there was none; 1, there was one, but not lately; 2 and 3, one or more lately, that is since
-    /// [`Index::cool`] came by.
-    #[inline]
-    pub fn hot(self) -> u8 {
-        (self.0 >> HOT_SHIFT & 3) as u8
-    }
-    /// Hits on flash lately, as far as they are counted: 0 to 2.
-    #[inline]
-    pub fn hits_lately(self) -> u8 {
-        self.hot().saturating_sub(1)
-    }
-    /// The slot after one more hit.
-    #[inline]
-    pub fn hit(self) -> Slot {
-        self.with_hot(self.hot().max(1) + 1)
-    }
-    #[inline]
-    pub fn with_hot(self, hot: u8) -> Slot {
-        Slot(self.0 & !(3 << HOT_SHIFT) | u64::from(hot.min(3)) << HOT_SHIFT)
-    }
-    /// Whether the coarse expiry says that the item is certainly gone.
-    pub fn expired(self, now: u32) -> bool {
-        let code = (self.0 >> EXPIRY_SHIFT & 255) as u32;
-        if code == 0 {
-            return false;
-        }
-        let behind =
-            ((now >> EXPIRY_UNIT_SHIFT) % EXPIRY_RING + EXPIRY_RING - (code - 1)) % EXPIRY_RING;
-        behind < EXPIRY_HORIZON
-    }
-}
-
-/// The slot form of an expiry, rounded up, so that `Slot::expired` never errs towards gone.
-fn coarse_expiry(expiry: u32, now: u32) -> u64 {
-    let (at, now) = ((expiry >> EXPIRY_UNIT_SHIFT) + 1, now >> EXPIRY_UNIT_SHIFT);
-    if expiry == 0 || at.saturating_sub(now) > EXPIRY_HORIZON {
-        0
-    } else {
-        u64::from(at % EXPIRY_RING) + 1
-    }
-}
 
 /// Where a slot was found; valid until the next insertion or removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
