@@ -124,8 +124,8 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// If there is none, or no cap: the page cache would serve its file.
     pub fn extstore(&self, name: &str, memory: u64, flash: u64) -> Result<Spec, String> {
-        const SMALL: u64 = 64 << 20;
-        const BUFFERS: u64 = 12 << 20;
+        const SMALL: u64 = 256 << 20;
+        const BUFFERS: u64 = 16 << 20;
         self.caps.clone()?;
         let path = self.scratch.path(&format!("{name}.ext"));
         // Its pages are 64 MiB and its write buffers 4 MiB unless told otherwise: too much for small memories.
