@@ -28,7 +28,10 @@ pub(crate) const LOOSE: u8 = 2;
 /// A further chunk of an item.
 pub(crate) const CHAINED: u8 = 3;
 
-const UNIT: usize = 16;
+/// Handles count in these.
+pub(crate) const UNIT: usize = 16;
+/// Bytes of items from which on large pages are asked for.
+const LARGE_PAGES_FROM: usize = 256 << 20;
 /// Largest chunk; larger items are chains of these.
 pub(crate) const MAX_CHUNK: usize = 16 << 10;
 /// Class of a free page.
@@ -73,6 +76,11 @@ pub(crate) struct Arena {
     classes: Vec<Class>,
 }
 
+/// Memory of about `bytes` bytes in whole pages of an arena, in pages of the system.
+fn whole_pages(bytes: usize, page_bytes: usize) -> usize {
+    (bytes / page_bytes).max(1) * page_bytes / PAGE_SIZE
+}
+
 /// Steps of segment sizes: 1 to 16 lines, then sixteen to each doubling, up to 128 KiB (or a page, if that is less).
 pub(crate) const SEGMENT_STEPS: usize = 16 + 16 * 7;
 
@@ -109,14 +117,43 @@ fn item_sizes() -> Vec<usize> {
 
 impl Arena {
     /// An arena for items.
-    pub fn for_items(bytes: usize) -> Arena {
-        let page_bytes = (bytes / 2048).next_power_of_two().clamp(64 << 10, 1 << 20);
-        Arena::new(bytes, page_bytes, &item_sizes())
+    pub fn for_items(mem: AlignedBuf) -> Arena {
+        let bytes = mem.pages() * PAGE_SIZE;
+        let mut arena = Arena::new(mem, Arena::item_page_bytes(bytes), &item_sizes());
+        // Below this, a large page more than is needed would be a part of the memory that one notices.
+        if bytes >= LARGE_PAGES_FROM {
+            arena.mem.prefer_large();
+        }
+        arena
+    }
+
+    /// Bytes of a page of an arena for `bytes` bytes of items.
+    fn item_page_bytes(bytes: usize) -> usize {
+        (bytes / 2048).next_power_of_two().clamp(64 << 10, 1 << 20)
+    }
+
+    /// Classes of an arena for items.
+    pub fn item_classes() -> usize {
+        item_sizes().len()
+    }
+
+    /// The memory that an arena for `bytes` bytes of items wants, in pages of the system.
+    pub fn item_memory(bytes: usize) -> usize {
+        whole_pages(bytes, Arena::item_page_bytes(bytes))
+    }
+
+    /// Bytes of a page of an arena for segments, when the shard has `bytes` bytes of memory.
+    pub fn segment_page_bytes(bytes: usize) -> usize {
+        (bytes / 256).next_power_of_two().clamp(64 << 10, 1 << 20)
+    }
+
+    /// The memory that an arena for segments wants, in pages of the system.
+    pub fn segment_memory(bytes: usize, page_bytes: usize) -> usize {
+        whole_pages(bytes, page_bytes)
     }
 
     /// An arena for segments of the index; a class a step of [`SEGMENT_LINES`], as far as they fit a page.
-    pub fn for_segments(bytes: usize) -> Arena {
-        let page_bytes = (bytes / 256).next_power_of_two().clamp(64 << 10, 1 << 20);
+    pub fn for_segments(mem: AlignedBuf, page_bytes: usize) -> Arena {
         let sizes: Vec<usize> = SEGMENT_LINES
             .iter()
             .map(|&lines| lines as usize * 64)
@@ -124,12 +161,12 @@ impl Arena {
             .collect();
         Arena {
             eager: true,
-            ..Arena::new(bytes, page_bytes, &sizes)
+            ..Arena::new(mem, page_bytes, &sizes)
         }
     }
 
-    fn new(bytes: usize, page_bytes: usize, sizes: &[usize]) -> Arena {
-        let pages = (bytes / page_bytes).max(1);
+    fn new(mem: AlignedBuf, page_bytes: usize, sizes: &[usize]) -> Arena {
+        let pages = mem.pages() * PAGE_SIZE / page_bytes;
         let class = |&size: &usize| Class {
             size,
             per_page: page_bytes / size,
@@ -140,7 +177,7 @@ impl Arena {
         };
         assert!(sizes.len() < NO_CLASS as usize);
         Arena {
-            mem: AlignedBuf::new(pages * page_bytes / PAGE_SIZE),
+            mem,
             page_bytes,
             pages: vec![
                 Page {
@@ -156,6 +193,11 @@ impl Arena {
             eager: false,
             classes: sizes.iter().map(class).collect(),
         }
+    }
+
+    /// The memory, of an arena that is not needed.
+    pub fn into_memory(self) -> AlignedBuf {
+        self.mem
     }
 
     pub fn page_bytes(&self) -> usize {
@@ -236,6 +278,9 @@ impl Arena {
         if self.over_limit() {
             let pages = self.page_bytes / PAGE_SIZE;
             self.mem.release(page * pages, pages);
+            if !self.eager {
+                self.mem.prefer_small(page * pages, pages);
+            }
         }
         self.pages[page].class = NO_CLASS;
         self.free_pages.push(page as u32);
@@ -316,10 +361,56 @@ impl Arena {
     pub fn u64(&self, chunk: Handle, from: usize) -> u64 {
         u64::from_le_bytes(self.bytes(chunk, from, 8).try_into().expect("8 bytes"))
     }
+    /// Stores a word of a chunk as [`AlignedBuf::set_word`] does.
     #[inline]
-    pub fn set_u64(&mut self, chunk: Handle, from: usize, v: u64) {
-        self.bytes_mut(chunk, from, 8)
-            .copy_from_slice(&v.to_le_bytes());
+    pub fn set_word(&mut self, chunk: Handle, from: usize, word: u64) {
+        let at = self.at(chunk) + from;
+        self.mem.set_word(at, word);
+    }
+
+    /// Takes over the chunks that a new arena's memory already holds, as handle and class; false if they can't be chunks of one arena. What
+    /// no chunk lies in is free.
+    pub fn adopt(&mut self, chunks: impl Iterator<Item = (Handle, usize)> + Clone) -> bool {
+        let mut used = std::collections::HashSet::new();
+        for (chunk, class) in chunks.clone() {
+            if chunk == 0 || class >= self.classes.len() || !used.insert(chunk) {
+                return false;
+            }
+            let (page, at) = (self.page_of(chunk), self.at(chunk));
+            let Some(p) = self.pages.get_mut(page) else {
+                return false;
+            };
+            let c = &mut self.classes[class];
+            let inside = at % self.page_bytes;
+            if !inside.is_multiple_of(c.size) || inside / c.size >= c.per_page {
+                return false;
+            }
+            if p.class == NO_CLASS {
+                p.class = class as u8;
+                p.place = c.pages.len() as u32;
+                c.pages.push(page as u32);
+                self.fresh = self.fresh.max(page + 1);
+            }
+            if p.class as usize != class {
+                return false;
+            }
+            p.used += 1;
+            c.used += 1;
+        }
+        for page in 0..self.fresh {
+            let class = self.pages[page].class;
+            if class == NO_CLASS {
+                self.free_pages.push(page as u32);
+                continue;
+            }
+            for n in (0..self.classes[class as usize].per_page).rev() {
+                let chunk = self.chunk_of(page, n, class as usize);
+                if !used.contains(&chunk) {
+                    self.list(class as usize, chunk);
+                }
+            }
+        }
+        true
     }
 
     /// Takes a free page for a class and lists its chunks, lowest first.
@@ -327,13 +418,14 @@ impl Arena {
         if !self.has_free_page() {
             return None;
         }
-        let page = match self.free_pages.pop() {
-            Some(page) => page as usize,
-            None => {
-                self.fresh += 1;
-                self.fresh - 1
-            }
-        };
+        let page = self.free_pages.last().map_or(self.fresh, |&p| p as usize);
+        let pages = self.page_bytes / PAGE_SIZE;
+        if !self.mem.commit(page * pages, pages) {
+            return None;
+        }
+        if self.free_pages.pop().is_none() {
+            self.fresh += 1;
+        }
         self.pages[page] = Page {
             class: class as u8,
             used: 0,
@@ -379,7 +471,7 @@ mod tests {
 
     #[test]
     fn pages_move_between_classes_and_no_chunk_is_given_twice() {
-        let mut a = Arena::for_items(1 << 20);
+        let mut a = Arena::for_items(AlignedBuf::new(1 << 20 >> 12));
         let mut rng = 1_u64;
         let mut live: Vec<(Handle, usize, u8)> = Vec::new();
         for step in 0..200_000_u32 {
@@ -416,7 +508,7 @@ mod tests {
 
     #[test]
     fn classes_hold_what_they_say() {
-        let a = Arena::for_items(64 << 20);
+        let a = Arena::for_items(AlignedBuf::new(64 << 20 >> 12));
         for len in 1..=MAX_CHUNK {
             let c = a.class_for(len);
             assert!(a.class(c).size >= len && (c == 0 || a.class(c - 1).size < len));

@@ -291,8 +291,8 @@ impl Shard {
         let header = self.arena.header(item.0);
         if header.value_len as usize == value.len() && self.arena.pins(item.0) == 0 {
             let cas = cas.unwrap_or_else(|| self.next_cas());
-            self.arena.put(item.0, header.prefix_len(), value);
             self.edit(item.0, |h| h.cas = cas);
+            self.arena.put(item.0, header.prefix_len(), value);
             return Ok(item);
         }
         let mut key = [0; crate::key::MAX_KEY];
@@ -369,10 +369,10 @@ impl Shard {
 
     /// Changes a record's header; what flash has is then something else (S3).
     fn edit(&mut self, item: Handle, change: impl FnOnce(&mut Header)) {
+        self.arena.set_flash_copy(item, Slot::EMPTY);
         let mut header = self.arena.header(item);
         change(&mut header);
         self.arena.set_header(item, &header);
-        self.arena.set_flash_copy(item, Slot::EMPTY);
     }
 
     /// Everything stored before this call is gone.

@@ -8,6 +8,7 @@ use senko_io::{PAGE_SIZE, Queue};
 
 use crate::arena::{Handle, LINKED};
 use crate::flash::admission::Refusal;
+use crate::flash::health::STALLED_MS;
 use crate::flash::log::NoPlace;
 use crate::index::Slot;
 use crate::item::ITEM_HEADER;
@@ -24,9 +25,6 @@ pub(crate) struct Streamed {
     put: usize,
     header: [u8; RECORD_HEADER],
 }
-
-/// A write that takes longer than this makes eviction go on without flash.
-const STALLED_MS: u64 = 1000;
 
 impl Shard {
     /// Moves a live, linked, unpinned item out of DRAM.
@@ -45,17 +43,12 @@ impl Shard {
             self.stats.demotions_clean += 1;
             return Ok(());
         }
-        if self.logs.is_empty() {
-            self.drop_evicted(item, hash, header.fetched());
-            return Ok(());
-        }
         let len = header.record_len();
-        let n = self.choose_log();
-        if self.logs[n].rests() {
-            self.stats.drops_error += 1;
+        let Some(n) = self.choose_log() else {
+            self.stats.drops_error += u64::from(!self.logs.is_empty());
             self.drop_evicted(item, hash, header.fetched());
             return Ok(());
-        }
+        };
         if len.div_ceil(PAGE_SIZE) as u64 > self.logs[n].pages() / 2 {
             self.stats.drops_size += 1;
             self.drop_evicted(item, hash, header.fetched());
@@ -66,7 +59,8 @@ impl Shard {
         }
         // Room first: the budget must not be spent on an item that comes again because there was none.
         // A small record may fit an open page, but a page of room is nearly always there.
-        if let Err(why) = self.logs[n].room_now(queue, len.div_ceil(PAGE_SIZE) as u64, self.now_ms)
+        if let Err(why) =
+            self.logs[n].room_now(queue, len.div_ceil(PAGE_SIZE) as u64, self.steady_ms)
         {
             return self.wait_or_drop(queue, n, item, hash, why);
         }
@@ -95,10 +89,15 @@ impl Shard {
         Ok(())
     }
 
-    /// Logs take turns.
-    fn choose_log(&mut self) -> usize {
-        self.next_log = (self.next_log + 1) % self.logs.len();
-        self.next_log
+    /// The logs whose device takes items have turns.
+    fn choose_log(&mut self) -> Option<usize> {
+        for _ in 0..self.logs.len() {
+            self.next_log = (self.next_log + 1) % self.logs.len();
+            if self.logs[self.next_log].health.takes_items() {
+                return Some(self.next_log);
+            }
+        }
+        None
     }
 
     /// There is no place on flash now: wait for the device, unless it stalls.
@@ -113,11 +112,11 @@ impl Shard {
         let stalled = match why {
             NoPlace::Buffers => self.logs[n]
                 .oldest_write_ms()
-                .is_some_and(|since| self.now_ms.saturating_sub(since) > STALLED_MS),
+                .is_some_and(|since| self.steady_ms.saturating_sub(since) > STALLED_MS),
             NoPlace::Space => {
                 self.logs[n].want(self.arena.header(item).record_len().div_ceil(PAGE_SIZE) as u64);
                 self.reclaim(queue, n);
-                self.reclaims[n].stalled(self.now_ms, STALLED_MS)
+                self.reclaims[n].stalled(self.steady_ms, STALLED_MS)
             }
         };
         if !stalled {
@@ -161,7 +160,7 @@ impl Shard {
             log.put(position, at, piece);
             at += piece.len();
         });
-        log.settle(queue, self.now_ms);
+        log.settle(queue, self.steady_ms);
         Ok(position)
     }
 
@@ -264,7 +263,7 @@ impl Shard {
     pub(crate) fn pump_stream<Q: Queue>(&mut self, queue: &mut Q) {
         let Some(mut s) = self.stream else { return };
         // Pages left empty at the end of the slice may have filled the open chunks.
-        self.logs[s.log].settle(queue, self.now_ms);
+        self.logs[s.log].settle(queue, self.steady_ms);
         while s.put < s.total {
             let Some((position, pages)) = self.logs[s.log].stream() else {
                 self.stream = Some(s);
@@ -282,10 +281,24 @@ impl Shard {
                 offset += piece.len();
             });
             s.put = to;
-            log.settle(queue, self.now_ms);
+            log.settle(queue, self.steady_ms);
         }
         self.stream = None;
         self.end_stream(s);
+    }
+
+    /// Gives up the item that is being streamed to a log, whose device is out of use: it stays in DRAM.
+    pub(crate) fn cancel_stream(&mut self, n: usize) {
+        let Some(s) = self.stream.filter(|s| s.log == n) else {
+            return;
+        };
+        self.stream = None;
+        self.logs[n].break_stream();
+        let pins = self.arena.pins(s.item) - 1;
+        self.arena.set_pins(s.item, pins);
+        if pins == 0 && self.arena.state(s.item) != LINKED {
+            self.arena.free_item(s.item);
+        }
     }
 
     /// All of a streamed item is placed: it leaves DRAM if it is still the one that was written.

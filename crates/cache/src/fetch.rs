@@ -19,7 +19,9 @@ use senko_io::{Completion, PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
 
 use crate::arena::Handle;
 use crate::flash::read::{Large, Stage};
-use crate::flash::{TOKEN_DISCARD, TOKEN_READ, TOKEN_RECLAIM, TOKEN_WRITE, token, untoken};
+use crate::flash::{
+    TOKEN_DISCARD, TOKEN_PROBE, TOKEN_READ, TOKEN_RECLAIM, TOKEN_WRITE, token, untoken,
+};
 use crate::index::Slot;
 use crate::item::ITEM_HEADER;
 use crate::key::Key;
@@ -58,8 +60,11 @@ impl Shard {
         let Some((pos, slot)) = self.index.find_same(key.hash, Slot(at.0)) else {
             return Fetch::Now(Fetched::Changed);
         };
-        if want == Want::Answer && slot.hot() < 3 {
-            self.index.set(pos, slot.with_hot(slot.hot() + 1));
+        if want == Want::Answer {
+            if slot.hit() != slot {
+                self.index.set(pos, slot.hit());
+            }
+            self.cool();
         }
         let Some((log, position)) = self.place(slot) else {
             return Fetch::Now(Fetched::Changed);
@@ -95,6 +100,7 @@ impl Shard {
             Some(frame) => self.read_piece(queue, n, frame),
             None => {
                 self.reads.op(n).stage = Stage::Waiting;
+                self.reads.op(n).since_ms = self.steady_ms;
                 self.reads.waiting.push_back(n);
                 false
             }
@@ -108,7 +114,7 @@ impl Shard {
             op.pinned = true;
             self.logs[op.log].pin(op.position, true);
         }
-        let (log, first) = (&self.logs[op.log], op.position + op.piece);
+        let (log, first) = (&mut self.logs[op.log], op.position + op.piece);
         // What is still in write buffers is the end of the run (L2).
         let mut from_device = op.pages;
         while from_device > 0 {
@@ -130,6 +136,8 @@ impl Shard {
         };
         let (device, page) = (log.device(), log.device_page(first));
         op.stage = Stage::Reading;
+        op.since_ms = self.steady_ms;
+        log.health.begin(self.steady_ms);
         self.reads.in_flight += 1;
         queue.read(
             device,
@@ -149,22 +157,39 @@ impl Shard {
             TOKEN_READ => {
                 let n = value as u32;
                 self.reads.in_flight -= 1;
-                let result = match (completion.result, completion.buf) {
-                    (Ok(()), Some(buf)) => Ok(buf),
-                    _ => Err(()),
-                };
-                self.reads.op(n).stage = Stage::Here(result);
-                self.reads.ready.push_back(n);
+                let log = self.reads.op(n).log;
+                let health = &mut self.logs[log].health;
+                health.end(self.steady_ms);
+                let worse = health.note_read(completion.result, self.steady_ms);
+                if matches!(self.reads.op(n).stage, Stage::LeftToDevice) {
+                    self.reads.end(n);
+                    drop(completion);
+                    self.frames_freed(queue);
+                } else {
+                    let result = match (completion.result, completion.buf) {
+                        (Ok(()), Some(buf)) => Ok(buf),
+                        _ => Err(()),
+                    };
+                    self.reads.op(n).stage = Stage::Here(result);
+                    self.reads.ready.push_back(n);
+                }
+                if worse {
+                    self.state_changed(log);
+                }
             }
             TOKEN_WRITE => {
                 let log = (value >> 40) as usize;
-                let pages = self.logs[log].written(value);
-                self.logs[log].note_write(completion.result.is_ok());
+                let pages = self.logs[log].written(value, completion.result.is_ok());
+                let health = &mut self.logs[log].health;
+                health.end(self.steady_ms);
+                let worse = health.note_write(completion.result, self.steady_ms);
                 if completion.result.is_ok() {
                     self.stats.device_write_bytes += (pages * PAGE_SIZE) as u64;
                 } else {
-                    // What was to be there is found out by generation and checksum when it is read.
                     self.stats.flash_write_errors += 1;
+                }
+                if worse {
+                    self.state_changed(log);
                 }
                 self.pump_stream(queue);
                 self.retry_parked();
@@ -172,6 +197,7 @@ impl Shard {
             }
             TOKEN_RECLAIM => self.reclaim_read(queue, value as usize, completion),
             TOKEN_DISCARD => {}
+            TOKEN_PROBE => self.probe_moved(value, completion),
             _ => debug_assert!(false, "a token of this shard"),
         }
     }
@@ -242,7 +268,11 @@ impl Shard {
                     Step::Ended(self.lost(n))
                 }
                 Stage::Gone => Step::Ended(Fetched::Changed),
-                Stage::Idle | Stage::Waiting | Stage::Reading => {
+                Stage::GivenUp => {
+                    self.stats.flash_read_timeouts += 1;
+                    Step::Ended(self.lost(n))
+                }
+                Stage::Idle | Stage::Waiting | Stage::Reading | Stage::LeftToDevice => {
                     unreachable!("only reads that are here are ready")
                 }
             };
@@ -324,7 +354,7 @@ impl Shard {
             _ if !whole => self.begin_large(queue, n, frame, total),
             Want::Answer => {
                 self.stats.flash_hits += 1;
-                if slot.hot() + 1 >= self.config.promote_after {
+                if slot.hits_lately() + 1 >= self.config.promote_after {
                     // Not worth waiting for: the answer is here.
                     let _ = self.promote(queue, n, &frame[at..at + total]);
                 }
@@ -420,7 +450,11 @@ impl Shard {
             Err(_) if self.reads.op(n).want == Want::Resident => {
                 return Step::Ended(Fetched::OutOfMemory);
             }
-            Err(_) => return Step::Ended(Fetched::Absent),
+            Err(_) => {
+                // It is there, but nothing can be evicted to put it together in.
+                self.stats.flash_misses_memory += 1;
+                return Step::Ended(Fetched::Absent);
+            }
         };
         let want_crc = Header::read(&frame).crc;
         self.reads.op(n).large = Some(Large {
@@ -440,12 +474,16 @@ impl Shard {
         let len = (op.pages as usize * PAGE_SIZE).min(large.total - large.have);
         let skip = if large.have == 0 { 4 } else { 0 };
         large.crc = crc32c::crc32c_append(large.crc, &frame[skip..len]);
-        let (item, at) = (large.item, large.have);
+        let (item, at, log) = (large.item, large.have, op.log);
         large.have += len;
         let (left, matches) = (large.total - large.have, large.crc == large.want_crc);
         op.piece += op.pages;
         op.pages = left.div_ceil(PAGE_SIZE).min(FRAME_PAGES) as u64;
         self.arena.put(item, at, &frame[..len]);
+        if left > 0 && self.logs[log].health.is_out() {
+            self.stats.flash_misses_out += 1;
+            return Step::Ended(self.lost(n));
+        }
         if left > 0 {
             self.read_piece(queue, n, frame);
             return Step::Reading;

@@ -1,10 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fuzz target of the flash format calls: the readers of pages, on arbitrary bytes.
+//! What the fuzz targets of the formats call: the readers of pages, superblocks and saved files, on arbitrary bytes.
 
 use senko_io::PAGE_SIZE;
 
 use crate::fetch::{Found, find_record};
 use crate::record::{self, At, Header, RECORD_HEADER};
+use crate::superblock::{DeviceLabel, Superblock};
+pub use crate::warm::fuzz_saved as saved;
+
+/// Reads a superblock and a label, with their checksums made right where the first byte is odd.
+pub fn superblock(data: &[u8]) {
+    let Some((&first, data)) = data.split_first() else {
+        return;
+    };
+    let mut page = vec![0; PAGE_SIZE];
+    let len = data.len().min(PAGE_SIZE);
+    page[..len].copy_from_slice(&data[..len]);
+    if first & 1 == 1 {
+        let crc = crc32c::crc32c(&page[16..]);
+        page[12..16].copy_from_slice(&crc.to_le_bytes());
+    }
+    let mut again = vec![0; PAGE_SIZE];
+    if let Ok(block) = Superblock::decode(&page) {
+        block.encode(&mut again).expect("no more devices than fit");
+        assert_eq!(Superblock::decode(&again), Ok(block));
+    }
+    if let Ok(label) = DeviceLabel::decode(&page) {
+        label.encode(&mut again);
+        assert_eq!(DeviceLabel::decode(&again), Ok(label));
+    }
+}
 
 /// Reads a run of one to four pages as a lookup and as reclaim do. An odd first byte asks for the checksums of everything that looks like a record to
 /// be made right first, so that what lies behind them is reached.

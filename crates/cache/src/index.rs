@@ -21,24 +21,20 @@
 //! - I2: from a slot's home line to the line it lies in, every line before the last is full; removal moves slots back to keep
 //!   that, so a probe may end at the first line with a hole.
 
-use crate::arena::{Arena, Handle, SEGMENT_LINES};
+mod slot; // what the bits of a slot mean
 
-const KIND_SHIFT: u32 = 62;
-const LEN_SHIFT: u32 = 58;
-const HOT_SHIFT: u32 = 56;
-const EXPIRY_SHIFT: u32 = 48;
-const KIND_DRAM: u64 = 1;
-const KIND_FLASH: u64 = 2;
+use senko_io::AlignedBuf;
+
+use crate::arena::{Arena, Handle, SEGMENT_LINES};
+use crate::warm::state::State;
+pub(crate) use slot::Slot;
+use slot::{EXPIRY_SHIFT, KIND_DRAM, KIND_FLASH, KIND_SHIFT, LAP_SHIFT, LEN_SHIFT, coarse_expiry};
+
 const LINE: usize = 8;
-const LAP_SHIFT: u32 = 46;
 /// Bits of page and tag together.
 const PLACE_BITS: u32 = 46;
 /// A DRAM handle needs 32 bits above the tag and below the kind.
 const MAX_TAG_BITS: u32 = 30;
-/// Expiry counts in units of 2^12 seconds, modulo 255, 0 being never or too far away to tell.
-const EXPIRY_UNIT_SHIFT: u32 = 12;
-const EXPIRY_RING: u32 = 255;
-const EXPIRY_HORIZON: u32 = 127;
 /// There are so many segments that one holds about this many slots when flash is full of items of the size planned for; four times as
 /// many is the most that it can hold. Large segments differ little in how full they are, so few outrun the wave, and what it leaves is freed
 /// page by page.
@@ -46,61 +42,6 @@ const PLANNED_SLOTS: u64 = 4096;
 const PLANNED_RECORD: u64 = 320;
 /// A wave goes on while more than this part of the slots, in hundredths, is in use.
 const FULL_PERCENT: u64 = 90;
-
-/// A slot; 0 is empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot(pub u64);
-
-impl Slot {
-    pub const EMPTY: Slot = Slot(0);
-    #[inline]
-    pub fn is_flash(self) -> bool {
-        self.0 >> KIND_SHIFT == KIND_FLASH
-    }
-    #[inline]
-    pub fn is_dram(self) -> bool {
-        self.0 >> KIND_SHIFT == KIND_DRAM
-    }
-    /// Lap of the log, modulo 4, in which a flash item was written.
-    #[inline]
-    pub fn lap(self) -> u64 {
-        self.0 >> LAP_SHIFT & 3
-    }
-    /// Pages of a flash item, 1 to 15; 0: more.
-    #[inline]
-    pub fn len(self) -> usize {
-        (self.0 >> LEN_SHIFT & 15) as usize
-    }
-    /// Hits on flash, saturating at 3.
-    #[inline]
-    pub fn hot(self) -> u8 {
-        (self.0 >> HOT_SHIFT & 3) as u8
-    }
-    #[inline]
-    pub fn with_hot(self, hot: u8) -> Slot {
-        Slot(self.0 & !(3 << HOT_SHIFT) | u64::from(hot.min(3)) << HOT_SHIFT)
-    }
-    /// Whether the coarse expiry says that the item is certainly gone.
-    pub fn expired(self, now: u32) -> bool {
-        let code = (self.0 >> EXPIRY_SHIFT & 255) as u32;
-        if code == 0 {
-            return false;
-        }
-        let behind =
-            ((now >> EXPIRY_UNIT_SHIFT) % EXPIRY_RING + EXPIRY_RING - (code - 1)) % EXPIRY_RING;
-        behind < EXPIRY_HORIZON
-    }
-}
-
-/// The slot form of an expiry, rounded up, so that `Slot::expired` never errs towards gone.
-fn coarse_expiry(expiry: u32, now: u32) -> u64 {
-    let (at, now) = ((expiry >> EXPIRY_UNIT_SHIFT) + 1, now >> EXPIRY_UNIT_SHIFT);
-    if expiry == 0 || at.saturating_sub(now) > EXPIRY_HORIZON {
-        0
-    } else {
-        u64::from(at % EXPIRY_RING) + 1
-    }
-}
 
 /// Where a slot was found; valid until the next insertion or removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,10 +57,66 @@ struct Segment {
     step: u8,
 }
 
+/// What of an index follows from the sizes it was planned for, and holds for as long as its slots are of use: a slot has neither the bits
+/// of its hash that name its segment, nor others to build a tag of another width from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub segment_bits: u32,
+    pub tag_bits: u32,
+    /// Bytes of a page of the arena of segments.
+    pub page_bytes: usize,
+}
+
+impl Shape {
+    /// The shape for a shard with `flash_pages` pages of flash and `dram` bytes of memory.
+    pub fn plan(flash_pages: u64, dram: usize) -> Shape {
+        let page_bytes = Arena::segment_page_bytes(dram);
+        let items = (flash_pages * 4096 + dram as u64) / PLANNED_RECORD;
+        let slots = PLANNED_SLOTS.min(page_bytes as u64 / 32);
+        Shape {
+            segment_bits: (items / slots).max(1).next_power_of_two().ilog2().min(26),
+            tag_bits: Shape::tag_bits(flash_pages),
+            page_bytes,
+        }
+    }
+
+    fn tag_bits(flash_pages: u64) -> u32 {
+        let page_bits = flash_pages.max(1).next_power_of_two().ilog2();
+        PLACE_BITS - page_bits.max(PLACE_BITS - MAX_TAG_BITS)
+    }
+
+    /// Whether an index of so many pages of flash can have this shape.
+    pub fn fits(&self, flash_pages: u64) -> bool {
+        let pages = 64 << 10..=1 << 20;
+        self.segment_bits <= 26
+            && self.tag_bits == Shape::tag_bits(flash_pages)
+            && self.page_bytes.is_power_of_two()
+            && pages.contains(&self.page_bytes)
+    }
+
+    pub fn segments(&self) -> usize {
+        1 << self.segment_bits
+    }
+    #[inline]
+    pub fn handle(&self, slot: Slot) -> Handle {
+        (slot.0 >> self.tag_bits) as u32
+    }
+    #[inline]
+    pub fn page(&self, slot: Slot) -> u64 {
+        (slot.0 & ((1 << PLACE_BITS) - 1)) >> self.tag_bits
+    }
+    #[inline]
+    pub fn tag_of(&self, slot: Slot) -> u64 {
+        slot.0 & ((1 << self.tag_bits) - 1)
+    }
+}
+
 /// The index of one shard.
 #[derive(Debug)]
 pub(crate) struct Index {
     lines: Arena,
+    /// Where another process finds the segments, if it is to.
+    state: Option<State>,
     segments: Vec<Segment>,
     segment_bits: u32,
     tag_bits: u32,
@@ -136,44 +133,170 @@ pub(crate) struct Index {
 pub(crate) struct Full;
 
 impl Index {
-    /// An index for a shard with `flash_pages` pages of flash and `dram` bytes of memory; `None` if that can't hold even its smallest form.
-    pub fn new(flash_pages: u64, dram: usize) -> Option<Index> {
-        let mut lines = Arena::for_segments(dram);
-        let items = (flash_pages * 4096 + dram as u64) / PLANNED_RECORD;
-        let slots = PLANNED_SLOTS.min(lines.page_bytes() as u64 / 32);
-        let segment_bits = (items / slots).max(1).next_power_of_two().ilog2().min(26);
-        let page_bits = flash_pages
-            .max(1)
-            .next_power_of_two()
-            .ilog2()
-            .max(PLACE_BITS - MAX_TAG_BITS);
-        let tag_bits = PLACE_BITS - page_bits;
-        let segments = (0..1_u32 << segment_bits)
-            .map(|_| {
-                lines.alloc(0).map(|chunk| Segment {
-                    chunk,
-                    count: 0,
-                    step: 0,
-                })
-            })
-            .collect::<Option<Vec<_>>>()?;
-        let steps = lines.classes().len();
-        let tag_mask = (1 << tag_bits) - 1;
-        let mut index = Index {
+    /// An empty index in new memory; `None` if that can't hold even its smallest form.
+    pub fn new(shape: Shape, memory: AlignedBuf, state: Option<State>) -> Option<Index> {
+        let mut index = Index::bare(shape, memory, state);
+        for n in 0..shape.segments() {
+            index.empty(n, 0)?;
+        }
+        Some(index)
+    }
+
+    /// An index whose segments are yet to come.
+    fn bare(shape: Shape, memory: AlignedBuf, state: Option<State>) -> Index {
+        let lines = Arena::for_segments(memory, shape.page_bytes);
+        Index {
+            steps: lines.classes().len(),
             lines,
-            segments,
-            segment_bits,
-            tag_bits,
-            tag_mask,
+            state,
+            segments: Vec::with_capacity(shape.segments()),
+            segment_bits: shape.segment_bits,
+            tag_bits: shape.tag_bits,
+            tag_mask: (1 << shape.tag_bits) - 1,
             slots: 0,
             wave: 0,
             step: 0,
-            steps,
-        };
-        for n in 0..index.segments.len() {
-            index.wipe(n);
         }
+    }
+
+    /// Adds segment `n`, the next, empty, at a step of sizes.
+    fn empty(&mut self, n: usize, step: usize) -> Option<()> {
+        let chunk = self.lines.alloc(step)?;
+        self.segments.push(Segment {
+            chunk,
+            count: 0,
+            step: step as u8,
+        });
+        self.wipe(n);
+        self.publish(n);
+        Some(())
+    }
+
+    /// The index that another process left in shared memory; the memory again if that does not hold one. Every segment is to be
+    /// [mended](Index::mend) before anything is looked up.
+    pub fn kept(shape: Shape, memory: AlignedBuf, state: State) -> Result<Index, AlignedBuf> {
+        let mut index = Index::bare(shape, memory, None);
+        for n in 0..shape.segments() {
+            let Some((chunk, step)) = state.segment(n) else {
+                return Err(index.lines.into_memory());
+            };
+            index.segments.push(Segment {
+                chunk,
+                count: 0,
+                step,
+            });
+        }
+        let segments = index.segments.clone();
+        let chunks = segments.iter().map(|s| (s.chunk, s.step as usize));
+        if !index.lines.adopt(chunks) {
+            return Err(index.lines.into_memory());
+        }
+        index.state = Some(state);
+        index.find_wave();
+        Ok(index)
+    }
+
+    /// An index whose segments have the steps given, all empty: to be filled by [`Index::load`].
+    pub fn sized(
+        shape: Shape,
+        memory: AlignedBuf,
+        state: Option<State>,
+        steps: &[u8],
+    ) -> Option<Index> {
+        let mut index = Index::bare(shape, memory, state);
+        for (n, &step) in steps.iter().enumerate() {
+            if step as usize >= index.steps {
+                return None;
+            }
+            index.empty(n, step as usize)?;
+        }
+        index.find_wave();
         Some(index)
+    }
+
+    /// The wave stands at the first segment that has the least step: those before it have grown.
+    fn find_wave(&mut self) {
+        self.step = self.segments.iter().map(|s| s.step).min().unwrap_or(0);
+        self.wave = self
+            .segments
+            .iter()
+            .position(|s| s.step == self.step)
+            .unwrap_or(0);
+    }
+
+    /// Tells where a segment lies now. With this one word a segment that was built elsewhere takes the place of the old one.
+    fn publish(&self, n: usize) {
+        if let Some(state) = &self.state {
+            let Segment { chunk, step, .. } = self.segments[n];
+            state.set_segment(n, chunk, step);
+        }
+    }
+
+    pub fn shape(&self) -> Shape {
+        Shape {
+            segment_bits: self.segment_bits,
+            tag_bits: self.tag_bits,
+            page_bytes: self.lines.page_bytes(),
+        }
+    }
+    /// The step of sizes of a segment.
+    pub fn step_of(&self, n: usize) -> u8 {
+        self.segments[n].step
+    }
+    /// Bytes of a segment, as they lie in memory.
+    pub fn segment_bytes(&self, n: usize) -> &[u8] {
+        let Segment { chunk, step, .. } = self.segments[n];
+        self.lines
+            .bytes(chunk, 0, SEGMENT_LINES[step as usize] as usize * 64)
+    }
+    /// The same, to be filled with what [`Index::segment_bytes`] showed; the segment is to be mended then.
+    pub fn load(&mut self, n: usize) -> &mut [u8] {
+        let Segment { chunk, step, .. } = self.segments[n];
+        self.lines
+            .bytes_mut(chunk, 0, SEGMENT_LINES[step as usize] as usize * 64)
+    }
+
+    /// Puts all slots of a segment into `slots`.
+    pub fn slots_of(&self, n: usize, slots: &mut Vec<Slot>) {
+        slots.clear();
+        let words = self
+            .segment_bytes(n)
+            .chunks_exact(8)
+            .map(|b| Slot(u64::from_le_bytes(b.try_into().expect("8 bytes"))));
+        slots.extend(words.filter(|&slot| slot != Slot::EMPTY));
+    }
+
+    /// Builds a segment anew in its place, of the slots given, no more than it had, so that I1 and I2 hold whatever held before. Of several flash
+    /// slots with one tag one stays. A kill meanwhile costs slots of this segment, no more. `new` is memory to use.
+    pub fn mend(&mut self, n: usize, slots: impl Iterator<Item = Slot>, new: &mut Vec<u64>) {
+        let Segment { step, count, .. } = self.segments[n];
+        let lines = SEGMENT_LINES[step as usize] as usize;
+        new.clear();
+        new.resize(lines * LINE, 0);
+        let mut kept = 0;
+        for slot in slots {
+            let tag = self.tag_of(slot);
+            let mut at = self.home(tag, lines) * LINE;
+            loop {
+                let there = Slot(new[at]);
+                if there == Slot::EMPTY {
+                    new[at] = slot.0;
+                    kept += 1;
+                    break;
+                }
+                let twins = there == slot || there.is_flash() && slot.is_flash();
+                if twins && self.tag_of(there) == tag {
+                    break;
+                }
+                // No more slots come than there are places, so one is empty.
+                at = if at + 1 == new.len() { 0 } else { at + 1 };
+            }
+        }
+        for (bytes, word) in self.load(n).chunks_exact_mut(8).zip(new.iter()) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        self.slots = self.slots - u64::from(count) + u64::from(kept);
+        self.segments[n].count = kept;
     }
 
     /// Bytes of memory that the index takes.
@@ -185,7 +308,6 @@ impl Index {
         self.lines.page_bytes()
     }
     /// Slots in use.
-    #[cfg(test)]
     pub fn slots(&self) -> u64 {
         self.slots
     }
@@ -242,6 +364,15 @@ impl Index {
         )
     }
 
+    /// The line in which a search for the hash begins, and mostly ends.
+    #[inline]
+    pub fn first_line(&self, hash: u64) -> &[u8] {
+        let segment = self.segments[self.segment_of(hash)];
+        let lines = SEGMENT_LINES[segment.step as usize] as usize;
+        let line = self.home(self.tag(hash), lines);
+        self.lines.bytes(segment.chunk, line * 64, 64)
+    }
+
     /// Visits the slots that have the hash's tag, in probe order, until `hit` says true; that slot and its position.
     #[inline]
     pub fn find(&self, hash: u64, mut hit: impl FnMut(Slot) -> bool) -> Option<(Pos, Slot)> {
@@ -294,11 +425,17 @@ impl Index {
         if s.count as usize + 2 > slots && (s.step as usize) + 1 < self.steps {
             return Some(n);
         }
-        let lines = |step: u8| u64::from(SEGMENT_LINES[(step as usize).min(self.steps - 1)]);
-        let (wave, all) = (self.wave as u64, self.segments.len() as u64);
-        let room = (wave * lines(self.step + 1) + (all - wave) * lines(self.step)) * LINE as u64;
+        let room = self.line_count() * LINE as u64;
         let full = self.slots * 100 > room * FULL_PERCENT && (self.step as usize) + 1 < self.steps;
         full.then_some(self.wave)
+    }
+
+    /// Lines of all segments, but for what some have outrun the wave by.
+    #[inline]
+    pub fn line_count(&self) -> u64 {
+        let lines = |step: u8| u64::from(SEGMENT_LINES[(step as usize).min(self.steps - 1)]);
+        let (wave, all) = (self.wave as u64, self.segments.len() as u64);
+        wave * lines(self.step + 1) + (all - wave) * lines(self.step)
     }
 
     /// Rebuilds a segment that [`Index::wants_growth`] named one step larger (if it did not run ahead of the wave); false if its memory
@@ -328,6 +465,8 @@ impl Index {
                     self.slots -= 1;
                 }
             }
+            // The new one is complete before it is named, and the old one whole until then (W2).
+            self.publish(n);
             self.lines.free(old.chunk);
         }
         if of_wave {
@@ -352,7 +491,7 @@ impl Index {
         let mut at = self.home(self.tag_of(slot), slots / LINE) * LINE;
         for _ in 0..slots {
             if self.lines.u64(chunk, at * 8) == 0 {
-                self.lines.set_u64(chunk, at * 8, slot.0);
+                self.lines.set_word(chunk, at * 8, slot.0);
                 self.segments[n].count += 1;
                 self.slots += 1;
                 return Ok(());
@@ -369,7 +508,22 @@ impl Index {
             self.tag_of(Slot(self.lines.u64(chunk, pos.at as usize * 8))),
             self.tag_of(slot)
         );
-        self.lines.set_u64(chunk, pos.at as usize * 8, slot.0);
+        self.lines.set_word(chunk, pos.at as usize * 8, slot.0);
+    }
+
+    /// Makes hits on flash that a line of a segment counts hits of long ago; false if the segment has no such line.
+    pub fn cool(&mut self, segment: usize, line: usize) -> bool {
+        let Segment { chunk, step, .. } = self.segments[segment];
+        if line >= SEGMENT_LINES[step as usize] as usize {
+            return false;
+        }
+        for at in line * LINE..(line + 1) * LINE {
+            let slot = Slot(self.lines.u64(chunk, at * 8));
+            if slot.is_flash() && slot.hits_lately() > 0 {
+                self.lines.set_word(chunk, at * 8, slot.with_hot(1).0);
+            }
+        }
+        true
     }
 
     /// Removes the slot at a position, and moves later ones back so that I2 holds.
@@ -384,7 +538,7 @@ impl Index {
             let hole_line = hole / LINE;
             let was_full =
                 (0..LINE).all(|i| self.lines.u64(chunk, (hole_line * LINE + i) * 8) != 0);
-            self.lines.set_u64(chunk, hole * 8, 0);
+            self.lines.set_word(chunk, hole * 8, 0);
             if !was_full {
                 return;
             }
@@ -402,7 +556,7 @@ impl Index {
                     let home = self.home(self.tag_of(slot), lines);
                     // The way from home to here leads through the hole's line.
                     if (line + lines - home) % lines >= ahead {
-                        self.lines.set_u64(chunk, hole * 8, slot.0);
+                        self.lines.set_word(chunk, hole * 8, slot.0);
                         hole = at;
                         continue 'holes;
                     }
@@ -413,6 +567,18 @@ impl Index {
             }
             return;
         }
+    }
+
+    /// Counts a segment that was loaded whole.
+    pub fn count(&mut self, n: usize) {
+        let slots = self
+            .segment_bytes(n)
+            .chunks_exact(8)
+            .filter(|b| **b != [0; 8])
+            .count();
+        self.slots += slots as u64;
+        self.slots -= u64::from(self.segments[n].count);
+        self.segments[n].count = slots as u16;
     }
 
     /// Removes a slot of a segment by its value.
@@ -443,7 +609,8 @@ impl Index {
         ((tag * lines as u64) >> self.tag_bits) as usize
     }
 
-    fn wipe(&mut self, n: usize) {
+    /// Zeroes a segment.
+    pub fn wipe(&mut self, n: usize) {
         let s = self.segments[n];
         self.lines
             .bytes_mut(s.chunk, 0, SEGMENT_LINES[s.step as usize] as usize * 64)
@@ -456,11 +623,17 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
+    fn make(flash_pages: u64, dram: usize) -> Index {
+        let shape = Shape::plan(flash_pages, dram);
+        let memory = AlignedBuf::new(Arena::segment_memory(dram, shape.page_bytes));
+        Index::new(shape, memory, None).expect("room")
+    }
+
     /// The index against a map of (hash, handle), through growth, with tags that often collide.
     #[test]
     fn model() {
         for seed in 1..20_u64 {
-            let mut index = Index::new(1 << (seed % 12), 4 << 20).expect("room");
+            let mut index = make(1 << (seed % 12), 4 << 20);
             let mut model: BTreeMap<u32, u64> = BTreeMap::new();
             let mut x = seed;
             for step in 1..30_000_u32 {
@@ -503,7 +676,7 @@ mod tests {
     /// What the index is for: at any size from half of the plan on, an item takes less than ten bytes.
     #[test]
     fn a_slot_takes_less_than_ten_bytes_at_any_size() {
-        let mut index = Index::new(1 << 18, 128 << 20).expect("room");
+        let mut index = make(1 << 18, 128 << 20);
         let mut x = 1_u64;
         for n in 1..=4_000_000_u64 {
             x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -522,8 +695,39 @@ mod tests {
     }
 
     #[test]
+    fn a_hit_is_lately_until_the_line_is_cooled() {
+        let mut index = make(1000, 1 << 20);
+        let cold = index.flash_slot(7, (1, 0), 1, 0, 0);
+        let hit = [cold, cold.hit(), cold.hit().hit(), cold.hit().hit().hit()];
+        assert_eq!(hit.map(Slot::hits_lately), [0, 1, 2, 2]);
+        for slot in hit {
+            index.insert(7, slot).expect("room");
+            let dram = index.dram_slot(7, 5);
+            index.insert(7, dram).expect("room");
+            let segment = index.segment_of(7);
+            let lines = (0..).take_while(|&line| index.cool(segment, line)).count();
+            assert!(lines > 0 && !index.cool(segment, lines));
+            let (pos, cooled) = index.find_same(7, slot).expect("it was entered");
+            assert_eq!(cooled.hits_lately(), 0);
+            assert_eq!(
+                cooled.hot() > 0,
+                slot.hot() > 0,
+                "that it was hit stays known"
+            );
+            assert_eq!(
+                cooled.hit().hits_lately(),
+                1,
+                "and the next hit counts from one"
+            );
+            index.remove(pos);
+            let (pos, _) = index.find_same(7, dram).expect("it was left alone");
+            index.remove(pos);
+        }
+    }
+
+    #[test]
     fn coarse_expiry_never_errs_towards_gone() {
-        let index = Index::new(1000, 1 << 20).expect("room");
+        let index = make(1000, 1 << 20);
         let base = 1_700_000_000_u32;
         for life in [
             1, 60, 4095, 4096, 10_000, 400_000, 519_000, 521_000, 1_000_000, 30_000_000,
@@ -544,7 +748,7 @@ mod tests {
     #[test]
     fn fields_stay_apart() {
         for pages in [1, 1 << 18, 1 << 20, 1 << 28] {
-            let index = Index::new(pages, 256 << 20).expect("room");
+            let index = make(pages, 256 << 20);
             let slot = index
                 .flash_slot(u64::MAX, (pages - 1, 2), 15, 0, 0)
                 .with_hot(3);

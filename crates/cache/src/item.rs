@@ -20,7 +20,7 @@ pub(crate) const CHAIN_HEADER: usize = 16;
 const OWNER: usize = 0;
 const CHAIN: usize = 8;
 const PINS: usize = 12;
-const FLASH: usize = 16;
+pub(crate) const FLASH: usize = 16;
 const ACCESS: usize = 24;
 const EPOCH: usize = 28;
 
@@ -65,7 +65,7 @@ impl Arena {
         Slot(self.u64(item, FLASH))
     }
     pub fn set_flash_copy(&mut self, item: Handle, slot: Slot) {
-        self.set_u64(item, FLASH, slot.0);
+        self.set_word(item, FLASH, slot.0);
     }
     #[inline]
     pub fn access(&self, item: Handle) -> u32 {

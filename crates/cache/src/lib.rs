@@ -8,14 +8,16 @@
 
 #![deny(unsafe_code)]
 
+mod ahead; // memory that coming lookups will read
 mod arena; // DRAM: pages cut into chunks
 mod change; // storing, deleting, marking
+mod cool; // which hits on flash were lately
 mod demote; // an item leaves DRAM, for flash or for good
 mod dram; // memory for items, by eviction where there is none left
 mod fetch; // from a matching slot to a verified record
 mod flash; // the flash tier: logs, reads, admission, reclaim
 #[doc(hidden)]
-pub mod fuzzing;
+pub mod fuzzing; // the readers of what was stored, for the fuzz targets
 mod index; // one 8-byte slot per item of either tier
 mod item; // an item in the arena
 mod key; // a key and its hash, computed once at the edge
@@ -24,8 +26,12 @@ mod record; // the one format of an item, in DRAM and on flash: header, then the
 mod shard; // the shard: lookups, reading an item in DRAM
 mod stats; // counters of a shard
 mod transfer; // answers that are sent from where they lie on flash
-mod upkeep; // what is due without a command // the readers of the flash format, for the fuzz target
+mod superblock; // what a data directory says of itself, and each flash file of the directory it belongs to
+mod upkeep; // what is due without a command
+mod warm; // what outlives the process, and how a shard comes back
 
+pub use flash::health::{DeviceState, DeviceTrouble};
+pub use flash::outage::DeviceHealth;
 pub use key::{Key, MAX_KEY};
 pub use record::{Meta, RECORD_HEADER};
 pub use shard::{
@@ -33,4 +39,6 @@ pub use shard::{
     Fetched, FlashItem, FlashRef, ItemRef, Lookup, OpenError, PolicyKind, Shard, ShardConfig, Want,
 };
 pub use stats::{CacheStats, SlabClassStats};
+pub use superblock::{DeviceLabel, Superblock, SuperblockError};
 pub use transfer::{Transfer, TransferEnd};
+pub use warm::{Comeback, Origin, Recovered, ServerWords, SharedFiles};

@@ -12,6 +12,7 @@
 use senko_io::{DeviceId, FramePool, PAGE_SIZE, PageBuf};
 
 use crate::arena::{Arena, Handle, LINKED, MAX_CHUNK};
+use crate::cool::Hand;
 use crate::dram::LEAST_PAGES;
 use crate::flash::admission::Admitter;
 use crate::flash::log::Log;
@@ -23,6 +24,8 @@ use crate::key::Key;
 use crate::policy::{self, Policy};
 use crate::record::{self, KEY_AT, Meta, RECORD_HEADER};
 use crate::stats::CacheStats;
+use crate::warm::state::{Belongs, State};
+use crate::warm::{self, Comeback, Recovered};
 
 /// An item in DRAM. Valid until the next call that can allocate or unlink (`alloc`, `link`, `concat`, `rewrite`, `unlink`,
 /// `on_disk`, `tick`, `fetch`), unless pinned.
@@ -201,7 +204,7 @@ pub struct ShardConfig {
     pub policy: PolicyKind,
     /// Admission to flash.
     pub admission: Admission,
-    /// Hits on flash (1 to 3) that promote an item to DRAM.
+    /// Hits on flash lately (1 to 3; `cool.rs`) that promote an item to DRAM.
     pub promote_after: u8,
     /// Reinsert items that were hit when their region is reclaimed.
     pub reinsert: bool,
@@ -235,6 +238,7 @@ pub struct Shard {
     pub(crate) config: ShardConfig,
     pub(crate) now_ms: u64,
     pub(crate) now: u32,
+    pub(crate) hand: Hand,
     pub(crate) cas: u64,
     /// Counts `flush_all`; items of another epoch are gone.
     pub(crate) epoch: u16,
@@ -250,56 +254,50 @@ pub struct Shard {
     /// The segment that the expiry crawler visits next.
     pub(crate) crawler: usize,
     pub(crate) next_crawl_ms: u64,
+    /// The time that deadlines of devices go by ([`Shard::set_steady`]), and when devices are looked at next.
+    pub(crate) steady_ms: u64,
+    pub(crate) next_watch_ms: u64,
     pub(crate) dram_items: u64,
     pub(crate) dram_item_bytes: u64,
     pub(crate) flash_items: u64,
+    /// Number of the data directory, if there is one.
+    pub(crate) id: u64,
+    /// What another process finds of this shard, if it is to.
+    pub(crate) state: Option<State>,
+    /// The shard is ending: nothing is written to flash any more.
+    pub(crate) closed: bool,
 }
 
 /// Smallest memory of a shard with which anything works.
 const SMALLEST_MEMORY: usize = 1 << 20;
 
 impl Shard {
-    /// An empty shard.
+    /// An empty shard in memory of its own, which ends with the process.
     ///
     /// # Errors
     /// One sentence, when memory is too small for the index and write buffers, or flash smaller than two regions.
     pub fn new(config: ShardConfig) -> Result<Shard, OpenError> {
+        Shard::open(config, None, 0).map(|(shard, _)| shard)
+    }
+
+    /// A shard, in memory that outlives the process if `comeback` says which, with what it finds there or in the files of a clean stop. The
+    /// clock starts at `unix_ms`. It must be told [`Shard::serve`] before it takes a command.
+    ///
+    /// # Errors
+    /// As [`Shard::new`], and when shared memory can't be used. What is found there and is of no use is no error: the shard is
+    /// empty then, and [`Recovered::why_empty`] says why.
+    pub fn open(
+        config: ShardConfig,
+        comeback: Option<Comeback<'_>>,
+        unix_ms: u64,
+    ) -> Result<(Shard, Recovered), OpenError> {
         if config.memory < SMALLEST_MEMORY {
             return Err(OpenError(format!(
                 "a shard needs at least {SMALLEST_MEMORY} bytes of memory, {} were given",
                 config.memory
             )));
         }
-        let chunk = chunk_bytes(config.memory);
-        let chunks = (config.memory / 24 / chunk).clamp(4, 12);
-        let region = config.region.next_multiple_of(chunk);
-        let region_pages = (region / PAGE_SIZE) as u64;
-        let mut logs = Vec::new();
-        let mut base = 0;
-        for (number, &slice) in config.flash.iter().enumerate() {
-            if slice.pages < 4 * region_pages {
-                return Err(OpenError(format!(
-                    "{} bytes of flash for each shard are fewer than four regions of {region} bytes: give more flash or a smaller --region",
-                    slice.pages * PAGE_SIZE as u64
-                )));
-            }
-            let log = Log::new(
-                number,
-                slice,
-                base,
-                region_pages,
-                (chunk / PAGE_SIZE) as u64,
-                chunks,
-            );
-            base += log.pages();
-            logs.push(log);
-        }
-        if base >= 1 << 30 {
-            return Err(OpenError(
-                "a shard takes at most 4 TiB of flash: use more threads".to_owned(),
-            ));
-        }
-        let buffers = logs.len() * (chunks * chunk + FRAME_PAGES * PAGE_SIZE);
+        let (logs, base, buffers) = make_logs(&config)?;
         // Full of 4 KB items, the index takes nine bytes of each; that must leave room for items.
         let least = buffers as u64 + base * 12 + SMALLEST_MEMORY as u64 / 2;
         let too_small = || {
@@ -309,28 +307,46 @@ impl Shard {
                 base * PAGE_SIZE as u64
             ))
         };
-        let memory = config.memory.saturating_sub(buffers);
         if (config.memory as u64) < least {
             return Err(too_small());
         }
-        let mut arena = Arena::for_items(memory);
-        let classes = arena.classes().len();
+        let memory = config.memory.saturating_sub(buffers);
+        // The policy is made for the memory, so only then is it known what that leaves.
+        let classes = Arena::item_classes();
         let policy = policy::make(config.policy, classes, memory);
+        let item_pages = Arena::item_memory(memory);
         let memory = memory.saturating_sub(policy.bytes());
-        let index = Index::new(base, memory).ok_or_else(too_small)?;
-        if memory < index.bytes() + 2 * LEAST_PAGES * arena.page_bytes() {
-            return Err(too_small());
-        }
-        arena.set_limit((memory - index.bytes()) / arena.page_bytes());
         if config.max_item + ITEM_HEADER > memory / 2 && config.max_item > MAX_CHUNK {
             return Err(OpenError(format!(
                 "an item of {} bytes is more than half of the {memory} bytes that a shard has for items: give more memory or a smaller largest item",
                 config.max_item
             )));
         }
+        let belongs = Belongs {
+            id: comeback.as_ref().map_or(0, |c| c.id),
+            shard: config.shard,
+            logs: logs.len(),
+            regions: logs.iter().map(Log::regions).sum(),
+            region_pages: logs.first().map_or(0, Log::region_pages),
+        };
+        let plan = warm::Plan {
+            belongs,
+            regions: logs.iter().map(Log::regions).collect(),
+            flash_pages: base,
+            memory,
+            item_pages,
+            now: (unix_ms / 1000) as u32,
+        };
+        let made = warm::make(plan, logs, comeback, config.seed)?;
+        let mut arena = Arena::for_items(made.items);
+        if memory < made.index.bytes() + 2 * LEAST_PAGES * arena.page_bytes() {
+            return Err(too_small());
+        }
+        arena.set_limit((memory - made.index.bytes()) / arena.page_bytes());
+        let logs = made.logs;
         let reclaim_frames = FramePool::try_new(&[(FRAME_PAGES, logs.len())])
             .map_err(|e| OpenError(format!("cannot map the frames of reclaim: {e}")))?;
-        Ok(Shard {
+        let mut shard = Shard {
             policy,
             memory,
             reserved: memory,
@@ -340,6 +356,7 @@ impl Shard {
             reads: Reads::default(),
             admitter: Admitter::new(config.admission, config.seed),
             stats: CacheStats::default(),
+            hand: Hand::default(),
             now_ms: 0,
             now: 0,
             cas: u64::from(config.shard),
@@ -352,13 +369,24 @@ impl Shard {
             oom_by_class: vec![0; classes],
             crawler: 0,
             next_crawl_ms: 0,
+            steady_ms: 0,
+            next_watch_ms: 0,
             dram_items: 0,
             dram_item_bytes: 0,
-            flash_items: 0,
+            flash_items: made.recovered.flash_items,
             arena,
-            index,
+            index: made.index,
             config,
-        })
+            id: belongs.id,
+            state: made.state,
+            closed: false,
+        };
+        shard.set_now(unix_ms);
+        let mut recovered = made.recovered;
+        if let Some(mut items) = made.saved_items {
+            shard.load_items(&mut items, &mut recovered);
+        }
+        Ok((shard, recovered))
     }
 
     // ---- time ----
@@ -407,6 +435,8 @@ impl Shard {
             return Lookup::Miss;
         }
         if flash.expired(self.now) || self.place(flash).is_none() {
+            let n = self.log_of(flash);
+            self.stats.flash_misses_out += u64::from(self.logs[n].health.is_out());
             self.drop_flash_slot(key.hash, flash);
             return Lookup::Miss;
         }
@@ -424,7 +454,14 @@ impl Shard {
     pub(crate) fn place(&self, slot: Slot) -> Option<(usize, u64)> {
         let n = self.log_of(slot);
         let position = self.logs[n].position_of(self.index.page(slot), slot.lap())?;
-        (!self.logs[n].is_flushed(position)).then_some((n, position))
+        (!self.logs[n].is_lost(position)).then_some((n, position))
+    }
+
+    /// Whether what a flash slot names is gone for good, and not only hidden while its device is out of use.
+    pub(crate) fn is_gone(&self, slot: Slot) -> bool {
+        let log = &self.logs[self.log_of(slot)];
+        log.position_of(self.index.page(slot), slot.lap())
+            .is_none_or(|position| log.is_lost_for_good(position))
     }
 
     fn log_of(&self, slot: Slot) -> usize {
@@ -553,13 +590,57 @@ impl Shard {
     }
 }
 
-/// Bytes of a write buffer, by memory.
-fn chunk_bytes(memory: usize) -> usize {
-    match memory {
-        0..0x0100_0000 => 64 << 10,
+/// The logs of a shard, their pages, and the bytes of their buffers.
+fn make_logs(config: &ShardConfig) -> Result<(Vec<Log>, u64, usize), OpenError> {
+    let chunk = chunk_bytes(config.memory, config.region);
+    let chunks = (config.memory / 24 / chunk).clamp(4, 12);
+    let region = config.region.next_multiple_of(chunk);
+    let region_pages = (region / PAGE_SIZE) as u64;
+    let mut logs = Vec::new();
+    let mut base = 0;
+    for (number, &slice) in config.flash.iter().enumerate() {
+        if slice.pages < 4 * region_pages {
+            return Err(OpenError(format!(
+                "{} bytes of flash for each shard are fewer than four regions of {region} bytes: give more flash or a smaller --region",
+                slice.pages * PAGE_SIZE as u64
+            )));
+        }
+        let log = Log::new(
+            number,
+            slice,
+            base,
+            region_pages,
+            (chunk / PAGE_SIZE) as u64,
+            chunks,
+        );
+        base += log.pages();
+        logs.push(log);
+    }
+    if base >= 1 << 30 {
+        return Err(OpenError(
+            "a shard takes at most 4 TiB of flash: use more threads".to_owned(),
+        ));
+    }
+    let buffers = logs.len() * (chunks * chunk + FRAME_PAGES * PAGE_SIZE);
+    Ok((logs, base, buffers))
+}
+
+/// Smallest write buffer.
+const SMALLEST_CHUNK: usize = 64 << 10;
+
+/// Bytes of a write buffer, by memory; a region is a whole number of them, so that it stays what it is when the memory changes.
+fn chunk_bytes(memory: usize, region: usize) -> usize {
+    let most = match memory {
+        0..0x0100_0000 => SMALLEST_CHUNK,
         0x0100_0000..0x1800_0000 => 256 << 10,
         _ => 1 << 20,
+    };
+    let region = region.next_multiple_of(SMALLEST_CHUNK);
+    let mut chunk = most;
+    while !region.is_multiple_of(chunk) {
+        chunk /= 2;
     }
+    chunk
 }
 
 const _: () = assert!(KEY_AT > RECORD_HEADER && size_of::<Draft>() <= 32);

@@ -49,6 +49,16 @@ pub struct CacheStats {
     pub slab_moves: u64,
     pub crawler_reclaimed: u64,
     pub drops_error: u64,
+    /// Reads that were answered as misses because the device did not end them in time.
+    pub flash_read_timeouts: u64,
+    /// Lookups that met an item on a device out of use.
+    pub flash_misses_out: u64,
+    /// Large items that were on flash, while there was no DRAM to put them together in.
+    pub flash_misses_memory: u64,
+    /// Times that a device was found to take no writes; that it was taken out of use; that it came back from either.
+    pub device_write_pauses: u64,
+    pub device_outages: u64,
+    pub device_returns: u64,
     pub drops_index: u64,
     /// Bytes of records placed on flash, and bytes of the pages they were given: their ratio is the page fill.
     pub page_fill_record_bytes: u64,

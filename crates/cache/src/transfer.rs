@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use senko_io::DeviceId;
+use senko_io::{DeviceId, IoError};
 
 use crate::fetch::{Found, find_record};
 use crate::index::{Pos, Slot};
@@ -90,7 +90,7 @@ pub enum TransferEnd {
     /// The pages were read, [`Transfer::find`] has looked at them, and what it found was sent.
     Read,
     /// The pages could not be read.
-    Unread,
+    Unread(IoError),
     /// Nothing was tried.
     Unused,
 }
@@ -107,9 +107,9 @@ impl Shard {
         let (log, position) = self.place(slot)?;
         let pages = slot.len();
         let fits = (1..=FRAME_PAGES).contains(&pages);
-        let promotes = slot.hot() + 1 >= self.config.promote_after;
-        // What is still in write buffers is the end of the run (L2).
-        let last = position + pages as u64 - 1;
+        let promotes = slot.hits_lately() + 1 >= self.config.promote_after;
+        // What is still in write buffers is the end of the run (L2). A slot that does not know how long its record is says 0.
+        let last = position + (pages as u64).max(1) - 1;
         (fits && !promotes && self.logs[log].buffered(last).is_none())
             .then_some((pos, slot, log, position))
     }
@@ -117,7 +117,8 @@ impl Shard {
     /// Begins a transfer, which counts as an access; `None` if [`Shard::can_transfer`] is false by now.
     pub fn begin_transfer(&mut self, key: &Key<'_>, at: FlashRef) -> Option<Transfer> {
         let (pos, slot, n, position) = self.transfer_place(key, at)?;
-        self.index.set(pos, slot.with_hot(slot.hot() + 1));
+        self.index.set(pos, slot.hit());
+        self.cool();
         let log = &mut self.logs[n];
         log.pin(position, true);
         let mut bytes = [0; MAX_KEY];
@@ -140,9 +141,15 @@ impl Shard {
     /// Ends a transfer: lets the region go and counts. What was lost or is past its time leaves the index.
     pub fn end_transfer(&mut self, transfer: Transfer, end: TransferEnd) {
         self.logs[transfer.log].pin(transfer.position, false);
+        if let TransferEnd::Unread(error) = end {
+            let health = &mut self.logs[transfer.log].health;
+            if health.note_read(Err(error), self.steady_ms) {
+                self.state_changed(transfer.log);
+            }
+        }
         let lost = match (end, transfer.verdict) {
             (TransferEnd::Unused, _) | (TransferEnd::Read, Verdict::Unseen) => false,
-            (TransferEnd::Unread, _) => {
+            (TransferEnd::Unread(_), _) => {
                 self.stats.flash_read_errors += 1;
                 true
             }

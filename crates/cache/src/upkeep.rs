@@ -17,6 +17,7 @@ impl Shard {
     /// Work that is due without a command: reclaim, expiry crawling, write budget. Call at least every 100 ms, and
     /// after disk completions.
     pub fn tick<Q: Queue>(&mut self, queue: &mut Q) {
+        self.watch_devices(queue);
         for n in 0..self.logs.len() {
             self.reclaim(queue, n);
         }
@@ -56,10 +57,10 @@ impl Shard {
                 let copy = self.arena.flash_copy(item);
                 if self.is_dead(item) && self.arena.pins(item) == 0 {
                     dead_items.push(item);
-                } else if copy != Slot::EMPTY && self.place(copy).is_none() {
+                } else if copy != Slot::EMPTY && self.is_gone(copy) {
                     lost_copies.push(item);
                 }
-            } else if all_flash || slot.expired(self.now) || self.place(slot).is_none() {
+            } else if all_flash || slot.expired(self.now) || self.is_gone(slot) {
                 dead_slots.push(slot);
             }
         });

@@ -10,12 +10,17 @@ use clap::{Args, Subcommand};
 use senko_lab::{DEFAULT_TRACES, Options, Progress, Scale};
 use serde_json::json;
 
+/// Connections that an experiment may have open.
+const OPEN_CONNECTIONS: usize = 2048;
+
 /// Arguments of `senko lab`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     senko lab list\n  \
     senko lab run dram-policy --quick\n      \
-      the report for people, then one line RESULT {...}")]
+      the report for people, then one line RESULT {...}\n  \
+    senko lab run serve-flash-get --scratch /mnt/nvme\n      \
+      on the disk of that folder; as root, so that memory can be capped")]
 pub struct LabArgs {
     #[command(subcommand)]
     command: LabCommand,
@@ -42,6 +47,10 @@ enum LabCommand {
         /// Seed of everything random
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// Folder on the disk to measure, for flash files and the like; what is made there is removed at the end
+        /// (default: the system's temporary folder, or /var/tmp where that lies in memory)
+        #[arg(long, value_name = "DIR")]
+        scratch: Option<PathBuf>,
         /// Only one JSON object on stdout
         #[arg(long)]
         json: bool,
@@ -59,7 +68,7 @@ pub fn main(args: LabArgs) -> Result<()> {
                     let line = json!({ "name": experiment.name(), "source": claim.source, "claim": claim.text });
                     writeln!(out, "{line}")
                 } else {
-                    writeln!(out, "{:<20} {} ({})", experiment.name(), claim.text, claim.source)
+                    writeln!(out, "{:<24}{} ({})", experiment.name(), claim.text, claim.source)
                 }
                 .context("cannot write to stdout")?;
             }
@@ -69,6 +78,7 @@ pub fn main(args: LabArgs) -> Result<()> {
             quick,
             traces,
             seed,
+            scratch,
             json,
         } => {
             let scale = if quick { Scale::Quick } else { Scale::Full };
@@ -76,15 +86,18 @@ pub fn main(args: LabArgs) -> Result<()> {
                 shown: Cell::new(false),
                 terminal: std::io::stderr().is_terminal(),
             };
-            let report = senko_lab::run(
-                &name,
-                &Options {
-                    scale,
-                    traces,
-                    seed,
-                },
-                &bar,
-            )?;
+            let mut options = Options {
+                scale,
+                traces,
+                seed,
+                ..Options::default()
+            };
+            if let Some(scratch) = scratch {
+                options.scratch = scratch;
+            }
+            // Where the limit stays low, an experiment with many connections says so itself.
+            drop(crate::process::raise_open_files(OPEN_CONNECTIONS, 1));
+            let report = senko_lab::run(&name, &options, &bar)?;
             bar.end();
             if json {
                 writeln!(out, "{}", report.to_json())

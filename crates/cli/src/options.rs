@@ -90,9 +90,15 @@ pub struct ServeOptions {
     #[arg(long, value_name = "PATH:SIZE", help_heading = "Flash")]
     #[serde(deserialize_with = "one_or_many")]
     pub flash: Vec<Flash>,
-    /// Folder of the flash file that is made when --flash names none (default senko-data)
+    /// Come back warm: what is on flash survives a stop, and a killed process; also the folder of the flash file when --flash names none
     #[arg(long, value_name = "DIR", help_heading = "Flash")]
     pub data_dir: Option<PathBuf>,
+    /// With --data-dir: a stop keeps the items of DRAM too
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
+    pub keep_dram: Option<bool>,
+    /// With --data-dir: start over with an empty cache, whatever lies there (another format, size, device, number of threads)
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
+    pub reinit: Option<bool>,
     /// DRAM only
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
     pub no_flash: Option<bool>,
@@ -105,7 +111,7 @@ pub struct ServeOptions {
     /// Most bytes written to flash: 20m/s, 100g/day
     #[arg(long, value_name = "RATE", help_heading = "Flash")]
     pub flash_write_budget: Option<WriteBudget>,
-    /// Hits on flash that bring an item back to DRAM, 1 to 3 (default 2)
+    /// Hits on flash, not long after each other, that bring an item back to DRAM, 1 to 3 (default 2)
     #[arg(long, value_name = "HITS", value_parser = clap::value_parser!(u8).range(1..=3), help_heading = "Flash")]
     pub promote_after: Option<u8>,
     /// Do not write items that were hit again when their region is reclaimed
@@ -208,8 +214,7 @@ impl ServeOptions {
         let many = |own: Vec<String>, other: Vec<String>| if own.is_empty() { other } else { own };
         // An address list in the file must not bring TCP back when the command line asked for a Unix socket alone, and
         // a word about flash on the command line replaces all that the file says of it.
-        let says_flash =
-            !self.flash.is_empty() || self.no_flash.is_some() || self.data_dir.is_some();
+        let says_flash = !self.flash.is_empty() || self.no_flash.is_some();
         ServeOptions {
             port: self.port.or(file.port),
             listen: many(self.listen, file.listen),
@@ -224,11 +229,9 @@ impl ServeOptions {
             policy: self.policy.or(file.policy),
             disable_evictions: self.disable_evictions.or(file.disable_evictions),
             flash: if says_flash { self.flash } else { file.flash },
-            data_dir: if says_flash {
-                self.data_dir
-            } else {
-                file.data_dir
-            },
+            data_dir: self.data_dir.or(file.data_dir),
+            keep_dram: self.keep_dram.or(file.keep_dram),
+            reinit: self.reinit.or(file.reinit),
             no_flash: if says_flash {
                 self.no_flash
             } else {
@@ -337,6 +340,9 @@ impl ServeOptions {
         settings.io = self.io.map_or(settings.io, |io| io.0);
         settings.trace.clone_from(&self.trace);
         settings.discard = self.discard.unwrap_or(false);
+        settings.data_dir.clone_from(&self.data_dir);
+        settings.keep_dram = self.keep_dram.unwrap_or(false);
+        settings.reinit = self.reinit.unwrap_or(false);
         settings.flash = self.flash.iter().map(|f| f.0.clone()).collect();
         if self.no_flash == Some(true) && !settings.flash.is_empty() {
             bail!("--flash and --no-flash contradict each other");
@@ -350,11 +356,6 @@ impl ServeOptions {
             return Ok((Vec::new(), false));
         }
         if !self.flash.is_empty() {
-            if self.data_dir.is_some() {
-                bail!(
-                    "--data-dir is for the flash file that is made when --flash names none; leave one of them out"
-                );
-            }
             return Ok((self.flash.iter().map(|f| f.0.clone()).collect(), false));
         }
         let folder = self

@@ -27,6 +27,8 @@ use crate::units::show_size;
       256 MiB of memory in all, 100 GiB of flash\n  \
     senko serve -l 0.0.0.0 -t 4 -c 10000 --flash /dev/nvme1n1 --flash-write-budget 2t/day\n      \
       four shards on a whole device that is to live for years\n  \
+    senko serve --data-dir /var/lib/senko --flash /mnt/nvme/cache:100g --keep-dram\n      \
+      comes back with all it had after a stop, with what is on flash after a kill\n  \
     senko serve --no-flash -s /run/senko.sock\n      \
       DRAM only, on a Unix socket\n  \
     senko serve --config senko.toml\n      \
@@ -170,6 +172,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
 fn absolute_paths(settings: &mut Settings, around: &mut Surroundings) -> Result<()> {
     let optional = [
         &mut settings.unix_socket,
+        &mut settings.data_dir,
         &mut settings.trace,
         &mut around.pidfile,
         &mut around.port_file,
@@ -262,6 +265,13 @@ fn print_banner(report: &StartReport) {
             show_size(flash.bytes)
         );
     }
+    if let Some(warm) = &report.warm {
+        let (flash, dram) = (warm.flash_items, warm.dram_items);
+        text += &match &warm.why_empty {
+            Some(why) if flash + dram == 0 => format!("  back       empty: {why}\n"),
+            _ => format!("  back       {flash} items on flash, {dram} in DRAM\n"),
+        };
+    }
     text += &format!(
         "  items      keys to 250 bytes, values to {}\n",
         show_size(report.max_item)
@@ -283,6 +293,9 @@ fn start_json(report: &StartReport) -> serde_json::Value {
         "shard_memory": report.shard_memory,
         "region": report.region,
         "max_item": report.max_item,
+        "warm": report.warm.as_ref().map(|w| json!({
+            "flash_items": w.flash_items, "dram_items": w.dram_items, "dropped": w.dropped, "damaged": w.damaged, "why_empty": w.why_empty,
+        })),
         "flash": report.flash.iter().map(|f| json!({ "path": f.path, "bytes": f.bytes, "direct": f.direct })).collect::<Vec<_>>(),
     })
 }

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use crate::fault::Fault;
 use crate::stats::DiskStats;
 use crate::{
     AlignedBuf, Completion, DeviceId, Event, FlashFile, FramePool, IoError, Op, PAGE_SIZE, PageBuf,
@@ -68,6 +69,8 @@ pub(crate) struct Core {
     pub(crate) stats: DiskStats,
     /// Events that need no waiting; the next poll delivers them.
     pub(crate) ready: Vec<Event>,
+    /// Operations that a test holds back (`fault.rs`).
+    pub(crate) held: Vec<u32>,
 }
 
 /// A device operation as it is asked for.
@@ -90,6 +93,7 @@ impl Core {
             in_flight: 0,
             stats: DiskStats::default(),
             ready: Vec::new(),
+            held: Vec::new(),
         }
     }
 
@@ -123,7 +127,43 @@ impl Core {
         }
         file.record(request.tag, request.op, request.page, request.pages);
         self.stats.submitted(request.tag, request.op, request.pages);
-        Some(self.enter(request, frame, source))
+        let fault = file.fault(request.op, request.page, request.pages);
+        let index = self.enter(request, frame, source);
+        match fault {
+            None => Some(index),
+            Some(fault) => {
+                self.meet(index, fault);
+                None
+            }
+        }
+    }
+
+    /// An entered operation meets a test's fault.
+    #[cold]
+    fn meet(&mut self, index: u32, fault: Fault) {
+        match fault {
+            Fault::Stall => self.held.push(index),
+            Fault::Errno(errno) => {
+                match self.finish(index, -errno) {
+                    Some(ended) => self.ready.push(Event::Disk(ended)),
+                    None => self.held.push(index), // one that is tried again
+                }
+            }
+        }
+    }
+
+    /// The operations that were held back and may go on now.
+    pub(crate) fn released(&mut self) -> Vec<u32> {
+        let mut free = Vec::new();
+        for index in std::mem::take(&mut self.held) {
+            let op = &self.ops[index as usize];
+            let (page, pages) = (op.offset / PAGE_SIZE as u64, op.bytes / PAGE_SIZE as u64);
+            match self.devices[op.device as usize].fault(op.op, page, pages) {
+                None => free.push(index),
+                Some(fault) => self.meet(index, fault),
+            }
+        }
+        free
     }
 
     fn enter(

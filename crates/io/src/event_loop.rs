@@ -316,6 +316,11 @@ impl EventLoop {
     /// # Errors
     /// Only when the loop itself is broken (a programmer error or a kernel that refuses to go on).
     pub fn poll(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+        if !self.core.held.is_empty() {
+            for index in self.core.released() {
+                on!(self, driver => driver.submit_disk(&self.core, index));
+            }
+        }
         on!(self, driver => driver.poll(&mut self.core, timeout, events))
     }
 

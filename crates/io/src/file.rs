@@ -16,7 +16,9 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use crate::fault::{Fault, FaultSwitch};
 use crate::trace::Recorder;
 use crate::{Device, IoError, Op, PAGE_SIZE, ReadRequest, Tag};
 
@@ -29,6 +31,8 @@ pub struct FileOptions {
     pub discard: bool,
     /// Writes down what reaches this device, under this device number.
     pub recorder: Option<(Arc<Recorder>, u16)>,
+    /// Makes operations of an event loop fail or wait, for tests.
+    pub faults: Option<Arc<FaultSwitch>>,
 }
 
 /// An open, locked flash file or block device.
@@ -42,6 +46,7 @@ pub struct FlashFile {
     block_device: bool,
     discard: bool,
     recorder: Option<(Arc<Recorder>, u16)>,
+    faults: Option<Arc<FaultSwitch>>,
 }
 
 impl FlashFile {
@@ -86,9 +91,21 @@ impl FlashFile {
             // The kernel refuses an exclusive open of a device that is mounted or part of another.
             how.custom_flags(libc::O_EXCL);
         }
-        let file = how
-            .open(path)
-            .map_err(|error| open_error(path, block_device, &error))?;
+        let started = Instant::now();
+        let file = loop {
+            match how.open(path) {
+                // A server that was killed a moment ago holds it until the kernel has taken its ring apart.
+                Err(error)
+                    if block_device
+                        && error.raw_os_error() == Some(libc::EBUSY)
+                        && lock::is_left_behind(path)
+                        && started.elapsed() < lock::PATIENCE =>
+                {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                opened => break opened.map_err(|error| open_error(path, block_device, &error))?,
+            }
+        };
         let held = lock::take(&file).map_err(locked)?;
         let size = match if block_device {
             device_size(&file)
@@ -126,6 +143,7 @@ impl FlashFile {
             block_device,
             discard: options.discard,
             recorder: options.recorder.clone(),
+            faults: options.faults.clone(),
         })
     }
 
@@ -163,6 +181,12 @@ impl FlashFile {
         if let Some((recorder, device)) = &self.recorder {
             recorder.record(*device, tag, op, page, pages);
         }
+    }
+
+    /// What a test has in store for an operation.
+    #[inline]
+    pub(crate) fn fault(&self, op: Op, page: u64, pages: u64) -> Option<Fault> {
+        self.faults.as_ref()?.meets(op, page, pages)
     }
 
     fn check(&self, page: u64, bytes: usize) -> Result<u64, IoError> {

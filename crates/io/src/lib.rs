@@ -11,6 +11,7 @@ mod conns; // the table of connections, for both backends
 mod device; // the blocking face
 mod disk; // the table of device operations in flight, for both backends
 mod event_loop; // sockets and files on one loop: the facade over the two backends
+pub mod fault; // faults on demand under a running loop, for tests of a whole server
 pub mod faulty; // the in-memory device that fails from a seed, both faces
 mod file; // a flash file or block device: open, probe, preallocate, lock
 mod net; // listening and connecting
@@ -19,6 +20,8 @@ mod posix; // backend: epoll, and a thread pool for the disk
 mod queue; // the queued face: submit now, completion later
 mod recv; // what a receive fills
 mod send; // what a send carries
+mod shared; // memory that outlives the process: files on tmpfs
+mod snapshot; // files that are written whole and read whole
 mod stats; // counts of what reached the devices
 mod tag; // who causes an I/O, and why
 pub mod trace; // the recorder and the reader of its format
@@ -30,10 +33,12 @@ pub use device::{Device, ReadRequest};
 pub use event_loop::{Backend, BackendChoice, ConnId, Event, EventLoop, ListenerId, LoopConfig};
 pub use file::{FileOptions, FlashFile};
 pub use net::{Listener, connect_tcp, connect_unix};
-pub use page::{AlignedBuf, FramePool, PAGE_SIZE, PageBuf};
+pub use page::{AlignedBuf, FramePool, PAGE_SIZE, PageBuf, prefetch};
 pub use queue::{Completion, DeviceId, IoError, Op, Queue};
 pub use recv::RecvBuf;
 pub use send::{Piece, SendBatch, SendMode};
+pub use shared::{SharedFile, Words, observe_stores};
+pub use snapshot::{Snapshot, SnapshotReader};
 pub use stats::{DiskCount, DiskStats};
 pub use tag::{Engine, Purpose, Tag};
 pub use wake::Waker;

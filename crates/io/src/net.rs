@@ -2,7 +2,7 @@
 //! Listening and connecting.
 //!
 //! A [`Listener`] is shared by all loops: each accepts on the same descriptor. Accepted sockets inherit TCP_NODELAY
-//! from it, so accepting costs no further system call.
+//! and their congestion control from it, so accepting costs no further system call.
 
 use std::io;
 use std::net::SocketAddr;
@@ -54,6 +54,9 @@ impl Listener {
         let fd = socket(family).map_err(context)?;
         set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEADDR).map_err(context)?;
         set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY).map_err(context)?;
+        if address.ip().is_loopback() {
+            drop_congestion_control(&fd);
+        }
         if address.is_ipv6() {
             // 0.0.0.0 and [::] can then be listened on side by side.
             set_option(&fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY).map_err(context)?;
@@ -124,6 +127,22 @@ impl Listener {
     }
 }
 
+/// Loopback has no congestion to control, so its sockets take the control that costs least; accepted ones inherit it. What the system
+/// prefers may pace every segment by the clock, as BBR does. Where the choice is refused, the system's stays.
+fn drop_congestion_control(fd: &OwnedFd) {
+    let name = b"reno";
+    // SAFETY: the kernel reads as many bytes as `name` has.
+    unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_CONGESTION,
+            name.as_ptr().cast(),
+            name.len() as libc::socklen_t,
+        )
+    };
+}
+
 /// Connects (blocking), then sets the socket non-blocking with TCP_NODELAY, ready for [`crate::EventLoop::adopt`].
 ///
 /// # Errors
@@ -133,7 +152,11 @@ pub fn connect_tcp(address: SocketAddr) -> io::Result<OwnedFd> {
         let stream = std::net::TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(OwnedFd::from(stream))
+        let stream = OwnedFd::from(stream);
+        if address.ip().is_loopback() {
+            drop_congestion_control(&stream);
+        }
+        Ok(stream)
     };
     connect().map_err(|error| named(error, format_args!("cannot connect to {address}")))
 }

@@ -3,15 +3,18 @@
 //!
 //! [`AlignedBuf`] is what an engine fills and hands to a write; [`FramePool`] is what a loop reads into. Both are
 //! mapped from the system and become resident page by page when they are first touched, so that a table sized for the worst case
-//! costs nothing until it is used. A frame lies in exactly one registered buffer of the ring: the pool's layout never
+//! costs nothing until it is used. Memory of a [`crate::SharedFile`] outlives the process. A frame lies in exactly one registered buffer of the ring: the pool's layout never
 //! lets one cross a multiple of [`REGISTER_SPAN`].
 
 use std::cell::Cell;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes in a page: the unit of every device operation, and the read unit that papers B and E build on.
 pub const PAGE_SIZE: usize = 4096;
@@ -19,15 +22,20 @@ pub const PAGE_SIZE: usize = 4096;
 /// Most bytes that the kernel takes as one registered buffer.
 pub(crate) const REGISTER_SPAN: usize = 1 << 30;
 
+/// Bytes of a large page, where the system has them.
+const LARGE_PAGE: usize = 2 << 20;
+
 /// Ends a free list.
 const NONE: u32 = u32::MAX;
 
 /// Zeroed, page-aligned memory of a whole number of pages; `Send + Sync`, bytes through `Deref<[u8]>`/`DerefMut`.
 ///
-/// The memory is an anonymous mapping: a page that was never touched takes no room.
+/// The memory is an anonymous mapping, or that of a file ([`crate::SharedFile`]): a page that was never touched takes no room.
 pub struct AlignedBuf {
     start: NonNull<u8>,
     bytes: usize,
+    /// The file whose memory this is.
+    file: Option<File>,
 }
 
 // SAFETY: the mapping is owned by this value alone, and is reached only through `&self` (reads) and `&mut self`.
@@ -49,6 +57,11 @@ impl AlignedBuf {
 
     /// Zeroed memory of `pages` pages, or the system's reason for refusing it.
     pub fn try_new(pages: usize) -> io::Result<AlignedBuf> {
+        AlignedBuf::map(pages, None)
+    }
+
+    /// Memory of `pages` pages: of a file that has as many, or anonymous.
+    pub(crate) fn map(pages: usize, file: Option<File>) -> io::Result<AlignedBuf> {
         let bytes = pages
             .checked_mul(PAGE_SIZE)
             .filter(|bytes| *bytes <= isize::MAX as usize)
@@ -57,16 +70,24 @@ impl AlignedBuf {
             return Ok(AlignedBuf {
                 start: NonNull::dangling(),
                 bytes,
+                file,
             });
         }
-        // SAFETY: a new private anonymous mapping touches no memory that exists.
+        let (flags, fd) = match &file {
+            Some(file) => (libc::MAP_SHARED, file.as_raw_fd()),
+            None => (
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+            ),
+        };
+        // SAFETY: a new mapping at an address that the kernel chooses touches no memory that exists.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 bytes,
                 libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
+                flags,
+                fd,
                 0,
             )
         };
@@ -74,7 +95,7 @@ impl AlignedBuf {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast()).expect("a mapping never starts at address 0");
-        Ok(AlignedBuf { start, bytes })
+        Ok(AlignedBuf { start, bytes, file })
     }
 
     /// Size in pages.
@@ -92,14 +113,88 @@ impl AlignedBuf {
             first + count <= self.pages(),
             "the pages are the buffer's own"
         );
-        // SAFETY: the range lies within this mapping, which is private and anonymous; `&mut self` says that nothing borrows from it.
+        if count == 0 {
+            return;
+        }
+        // Of a file, only a hole gives memory back.
+        let advice = match self.file {
+            Some(_) => libc::MADV_REMOVE,
+            None => libc::MADV_DONTNEED,
+        };
+        // SAFETY: the range lies within this mapping; `&mut self` says that nothing borrows from it, and zeroes are valid bytes.
         unsafe {
             libc::madvise(
                 self.start.as_ptr().add(first * PAGE_SIZE).cast(),
                 count * PAGE_SIZE,
-                libc::MADV_DONTNEED,
+                advice,
             );
         }
+    }
+
+    /// Makes sure that pages `first..first + count` can be written; false if the file system of the memory is full. (Writing to a hole
+    /// that can't be filled would end the process.) Always true for anonymous memory.
+    ///
+    /// # Panics
+    /// When the buffer has no such pages.
+    pub fn commit(&mut self, first: usize, count: usize) -> bool {
+        assert!(
+            first + count <= self.pages(),
+            "the pages are the buffer's own"
+        );
+        let Some(file) = &self.file else { return true };
+        let (from, len) = (first * PAGE_SIZE, count * PAGE_SIZE);
+        loop {
+            // SAFETY: the call only allocates blocks of a file that is open.
+            let done = unsafe { libc::fallocate(file.as_raw_fd(), 0, from as i64, len as i64) };
+            if done == 0 {
+                return true;
+            }
+            if io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+                return false;
+            }
+        }
+    }
+
+    /// Stores 8 bytes at an offset that is a multiple of 8, in one piece, behind everything stored before: whoever maps the same
+    /// file after this process was killed finds the old word or the new one, and no later word without this one.
+    ///
+    /// # Panics
+    /// When the offset is not within the buffer, or not a multiple of 8.
+    #[inline]
+    pub fn set_word(&mut self, at: usize, word: u64) {
+        assert!(
+            at.is_multiple_of(8) && at + 8 <= self.bytes,
+            "a word of the buffer"
+        );
+        if self.file.is_some() {
+            crate::shared::observed();
+        }
+        // SAFETY: the word lies within the mapping, is aligned, and `&mut self` makes the access unique.
+        let place = unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) };
+        place.store(word.to_le(), Ordering::Release);
+    }
+
+    /// Asks the system to back this memory with large pages: what is read all over then costs fewer look-ups of addresses. A hint, for memory
+    /// of which all will be in use.
+    pub fn prefer_large(&mut self) {
+        self.advise(0, self.bytes, libc::MADV_HUGEPAGE);
+    }
+
+    /// Takes that back for pages `first..first + count` and what shares a large page with them, so that the system does not make a large
+    /// page again of what was [released](AlignedBuf::release) in part.
+    pub fn prefer_small(&mut self, first: usize, count: usize) {
+        let start = self.start.as_ptr() as usize;
+        let from = (start + first * PAGE_SIZE) & !(LARGE_PAGE - 1);
+        let to = (start + (first + count) * PAGE_SIZE).next_multiple_of(LARGE_PAGE);
+        let from = from.max(start) - start;
+        let to = to.min(start + self.bytes) - start;
+        self.advise(from, to - from, libc::MADV_NOHUGEPAGE);
+    }
+
+    fn advise(&mut self, from: usize, bytes: usize, advice: libc::c_int) {
+        assert!(from + bytes <= self.bytes, "the range is the buffer's own");
+        // SAFETY: the range lies within this mapping, and neither piece of advice changes what it holds.
+        unsafe { libc::madvise(self.start.as_ptr().add(from).cast(), bytes, advice) };
     }
 
     /// Where the memory starts.
@@ -136,6 +231,19 @@ impl fmt::Debug for AlignedBuf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "AlignedBuf({} pages)", self.pages())
     }
+}
+
+/// Asks the processor for memory that will be read soon; a hint, without effect where there is no such instruction.
+#[inline]
+pub fn prefetch(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in bytes.chunks(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing that the program sees and never faults; SSE is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
 }
 
 /// One size of frame.

@@ -30,6 +30,8 @@ const ROUND_BYTES: usize = 64 << 10;
 const ROUND_ACCEPTS: usize = 64;
 /// How long a listener rests after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long `shut_down` waits for device operations before it leaks their memory.
+const LAST_WAIT: Duration = Duration::from_secs(10);
 /// Events that one wait takes.
 const MOST_EVENTS: usize = 1024;
 
@@ -545,10 +547,12 @@ impl Posix {
         }
     }
 
-    /// Ends the device operations and closes everything.
-    pub(crate) fn shut_down(&mut self, _core: &mut Core) {
+    /// Ends the device operations and closes everything. If a device does not let go of one within [`LAST_WAIT`], the memory is leaked.
+    pub(crate) fn shut_down(&mut self, core: &mut Core) {
         self.pool.submit(&mut self.jobs);
-        self.pool.finish();
+        if !self.pool.finish(LAST_WAIT) {
+            core.leak();
+        }
     }
 }
 

@@ -27,7 +27,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
+use crate::fault::Fault;
 use crate::{FlashFile, Op, PAGE_SIZE, Tag, Waker};
 
 /// A flash file as it is read through the page cache: a second descriptor of the same file.
@@ -69,6 +71,13 @@ impl CachedFile {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         self.flash.record(tag, Op::Read, page, pages);
+        loop {
+            match self.flash.fault(Op::Read, page, pages) {
+                None => break,
+                Some(Fault::Errno(errno)) => return Err(io::Error::from_raw_os_error(errno)),
+                Some(Fault::Stall) => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
         let offset = page * PAGE_SIZE as u64;
         // SAFETY: takes no memory; the descriptor is open.
         unsafe {
@@ -122,6 +131,9 @@ fn bypasses_cache(file: &File) -> io::Result<bool> {
     let kind = found.f_type as i64;
     Ok(kind == EXT4 || kind == XFS)
 }
+
+/// How long a pool waits for its last jobs.
+const LAST_WAIT: Duration = Duration::from_secs(10);
 
 /// What a job is for: it finds the bytes to send, and comes back to who asked.
 pub trait Answer: Send + 'static {
@@ -245,7 +257,8 @@ impl<A: Answer> Transfers<A> {
 }
 
 impl<A> Drop for Transfers<A> {
-    /// Waits for the jobs under way; those that were not begun are dropped.
+    /// Waits for the jobs under way, but not for ever: a thread that a device keeps owns all that it works on, and ends after that. Jobs that were not
+    /// begun are dropped.
     fn drop(&mut self) {
         let mut queue = lock(&self.shared.queue);
         queue.stop = true;
@@ -253,6 +266,13 @@ impl<A> Drop for Transfers<A> {
         drop(queue);
         drop(jobs);
         self.shared.more.notify_all();
+        let until = Instant::now() + LAST_WAIT;
+        while self.threads.iter().any(|thread| !thread.is_finished()) {
+            if Instant::now() >= until {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
         for thread in self.threads.drain(..) {
             // A thread that panicked has nothing in hand any more.
             let _ = thread.join();

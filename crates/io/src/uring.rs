@@ -60,7 +60,7 @@ fn user_data(kind: Kind, index: u32) -> u64 {
 }
 
 /// How long `shut_down` waits for the kernel before it leaks the memory in flight.
-const LAST_WAIT: Duration = Duration::from_secs(30);
+const LAST_WAIT: Duration = Duration::from_secs(10);
 /// Submission queue entries.
 const SUBMISSIONS: u32 = 1024;
 
@@ -88,8 +88,6 @@ pub(crate) struct Uring {
     pausing: bool,
     starved: VecDeque<ConnId>,
     waker: Waker,
-    /// Where the kernel writes the event descriptor's counter.
-    wake_count: Box<u64>,
     frames_registered: bool,
     /// Devices 0..n are in the ring's table of files.
     files_registered: Vec<bool>,
@@ -119,7 +117,6 @@ impl Uring {
             pausing: false,
             starved: VecDeque::new(),
             waker: Waker::new(0)?,
-            wake_count: Box::new(0),
             frames_registered: false,
             files_registered: Vec::new(),
             files_table,
@@ -186,7 +183,7 @@ impl Uring {
 
     /// Queues an entry. Private to this backend, whose invariants answer for what entries point to: buffers of device operations
     /// are owned by the table in `Core` (D1), batches by their connection's slot until the completion (U1), receive
-    /// buffers by the pool, the wake counter by `self`; `shut_down` waits for all or leaks them.
+    /// buffers by the pool; `shut_down` waits for all or leaks them.
     fn push(&mut self, entry: squeue::Entry, kind: Kind, index: u32) {
         let entry = entry.user_data(user_data(kind, index));
         // SAFETY: as said above.
@@ -194,8 +191,10 @@ impl Uring {
     }
 
     fn arm_waker(&mut self) {
-        let entry =
-            opcode::Read::new(Fd(self.waker.fd()), (&raw mut *self.wake_count).cast(), 8).build();
+        // Tells of every write to the event descriptor; nobody reads its counter, which has room for all that will ever be.
+        let entry = opcode::PollAdd::new(Fd(self.waker.fd()), libc::POLLIN as u32)
+            .multi(true)
+            .build();
         self.push(entry, Kind::Wake, 0);
     }
 
@@ -490,7 +489,9 @@ impl Uring {
                     if self.waker.lower() {
                         events.push(Event::Woken);
                     }
-                    self.arm_waker();
+                    if !done.more() {
+                        self.arm_waker();
+                    }
                 }
                 _ => {}
             }
@@ -512,7 +513,7 @@ impl Uring {
         let started = Instant::now();
         let mut events = Vec::new();
         let mut waker_left = true;
-        // The waker's read is armed again whenever it ends, so it is cancelled last and then not looked at.
+        // The waker's poll is armed again whenever it ends, so it is cancelled last and then not looked at.
         while self.ring.in_flight > usize::from(waker_left) && started.elapsed() < LAST_WAIT {
             if self
                 .ring
@@ -545,7 +546,6 @@ impl Uring {
             core.leak();
             self.recv.leak();
             std::mem::forget(std::mem::replace(&mut self.conns, Conns::new(0)));
-            std::mem::forget(std::mem::replace(&mut self.wake_count, Box::new(0)));
         }
     }
 }

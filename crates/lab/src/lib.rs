@@ -18,6 +18,9 @@ pub mod outcome;
 // The machine and the commit that a report names.
 pub mod provenance;
 
+// What experiments on servers share: contenders, memory caps, traffic, the disk's counters.
+pub mod rig;
+
 // The experiments, one file each.
 pub mod experiments;
 
@@ -61,6 +64,10 @@ pub struct Options {
     pub traces: PathBuf,
     /// The seed of everything random.
     pub seed: u64,
+    /// The folder in which a run makes a folder of its own for flash files and the like; on the disk to measure.
+    pub scratch: PathBuf,
+    /// The `senko` program, for experiments on its server.
+    pub program: PathBuf,
 }
 
 impl Default for Options {
@@ -69,6 +76,8 @@ impl Default for Options {
             scale: Scale::Full,
             traces: PathBuf::from(DEFAULT_TRACES),
             seed: 1,
+            scratch: rig::scratch::default_parent(),
+            program: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("senko")),
         }
     }
 }

@@ -81,6 +81,14 @@ impl Reply {
             pin,
         });
     }
+    /// Appends bytes; where there are none before them they change hands, and the empty buffer goes back.
+    pub fn take(&mut self, bytes: Vec<u8>) -> Vec<u8> {
+        if self.is_empty() && self.taken == 0 {
+            return std::mem::replace(&mut self.bytes, bytes);
+        }
+        self.bytes.extend_from_slice(&bytes);
+        bytes
+    }
     /// Puts the bytes appended since the last part into the order.
     fn cover(&mut self) {
         let len = self.bytes.len() - self.covered;
@@ -302,12 +310,12 @@ impl ReplyQueue {
         }
     }
 
-    /// The next complete unit, in order (only of a queue made with units).
-    pub fn next_unit(&mut self) -> Option<Vec<u8>> {
+    /// The next complete unit, in order (only of a queue made with units). `empty` may give a buffer for a later one in exchange.
+    pub fn next_unit(&mut self, empty: impl FnOnce() -> Option<Vec<u8>>) -> Option<Vec<u8>> {
         debug_assert!(self.units);
         let reply = self.replies.front_mut().filter(|reply| !reply.waiting)?;
         debug_assert!(reply.parts.is_empty(), "a unit is only bytes");
-        let bytes = std::mem::take(&mut reply.bytes);
+        let bytes = std::mem::replace(&mut reply.bytes, empty().unwrap_or_default());
         self.drop_front(&mut Vec::new());
         Some(bytes)
     }
@@ -408,12 +416,18 @@ mod tests {
         let second = queue.begin();
         queue.at(second).line("b");
         queue.begin();
-        assert_eq!(queue.next_unit(), None);
+        assert_eq!(queue.next_unit(|| None), None);
         queue.at(first).line("a");
         queue.ready(first);
-        assert_eq!(queue.next_unit().as_deref(), Some(b"a\r\n".as_slice()));
-        assert_eq!(queue.next_unit().as_deref(), Some(b"b\r\n".as_slice()));
-        assert_eq!(queue.next_unit().as_deref(), Some(b"".as_slice()));
-        assert_eq!(queue.next_unit(), None);
+        assert_eq!(
+            queue.next_unit(|| None).as_deref(),
+            Some(b"a\r\n".as_slice())
+        );
+        assert_eq!(
+            queue.next_unit(|| None).as_deref(),
+            Some(b"b\r\n".as_slice())
+        );
+        assert_eq!(queue.next_unit(|| None).as_deref(), Some(b"".as_slice()));
+        assert_eq!(queue.next_unit(|| None), None);
     }
 }

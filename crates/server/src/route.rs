@@ -164,7 +164,14 @@ pub struct Outbox {
     to: Vec<Vec<Message>>,
     /// A command went to a worker that is behind: its connection should not be received from.
     congested: bool,
+    /// Emptied buffers of messages that came, for those that go. Each answer that comes was asked for by a command that went, so the
+    /// workers' stocks of them stay level, and neither allocates what the other frees.
+    spare: Vec<Vec<u8>>,
 }
+
+/// Buffers kept, and bytes that each may have.
+const SPARE: usize = 64;
+const SPARE_BYTES: usize = 8 << 10;
 
 impl Outbox {
     /// The outbox of worker `me`.
@@ -175,6 +182,7 @@ impl Outbox {
             mesh,
             to,
             congested: false,
+            spare: Vec::new(),
         }
     }
 
@@ -196,6 +204,19 @@ impl Outbox {
             bytes,
         };
         self.to[origin.worker].push(message);
+    }
+
+    /// An empty buffer of a message that came before, if there is one.
+    pub fn empty(&mut self) -> Option<Vec<u8>> {
+        self.spare.pop()
+    }
+
+    /// Keeps the buffer of a message that was taken in.
+    pub fn keep(&mut self, mut buffer: Vec<u8>) {
+        if self.spare.len() < SPARE && (1..=SPARE_BYTES).contains(&buffer.capacity()) {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
     }
 
     /// A connection is gone: whoever may serve it forgets it.
@@ -244,9 +265,11 @@ impl Router for Outbox {
             before.extend_from_slice(bytes);
             return;
         }
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.extend_from_slice(bytes);
         self.to[shard].push(Message::Commands {
             origin,
-            bytes: bytes.to_vec(),
+            bytes: buffer,
         });
     }
 }
@@ -284,6 +307,29 @@ mod tests {
             })
             .collect();
         assert_eq!(texts, ["7 one two ", "8 other", "7 three", "8 gone"]);
+    }
+
+    #[test]
+    fn buffers_go_around() {
+        let mut outbox = Outbox::new(0, Arc::new(Mesh::new(2, 100)));
+        assert!(outbox.empty().is_none());
+        outbox.keep(Vec::new());
+        outbox.keep(vec![0; SPARE_BYTES + 1]);
+        assert!(
+            outbox.empty().is_none(),
+            "what has no memory or too much is not kept"
+        );
+        for _ in 0..2 * SPARE {
+            outbox.keep(b"old".to_vec());
+        }
+        outbox.forward(1, 7, b"new");
+        let kept = std::iter::from_fn(|| outbox.empty()).collect::<Vec<_>>();
+        assert_eq!(kept.len(), SPARE - 1);
+        assert!(kept.iter().all(|buffer| buffer.is_empty()));
+        outbox.flush();
+        let mut inbox = Vec::new();
+        outbox.mesh().take(1, &mut inbox);
+        assert!(matches!(&inbox[..], [Message::Commands { bytes, .. }] if bytes == b"new"));
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //! Each worker makes its event loop and its shard on its own thread (neither may move) and reports back; the server is
 //! ready when all have, and only then does a worker accept. An error in one ends the others before anybody was served.
 
-pub mod plan;
+pub mod home; // the data directory
+pub mod plan; // how one memory cap is dealt out
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,7 +22,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use senko_cache::{DeviceSlice, ShardConfig};
+use senko_cache::{DeviceSlice, Recovered, ShardConfig};
 use senko_io::trace::Recorder;
 use senko_io::transfer::CachedFile;
 use senko_io::{Backend, FileOptions, FlashFile, Listener, PAGE_SIZE};
@@ -30,6 +31,7 @@ use crate::route::Mesh;
 use crate::settings::{Settings, Transfer};
 use crate::shared::{Shared, Shutdown};
 use crate::worker::{Door, Worker, WorkerConfig};
+use home::{Home, LABEL_PAGES, Stopped};
 use plan::{MemoryPlan, memory_plan};
 
 /// Why a server did not start, or did not end well: one sentence.
@@ -113,7 +115,7 @@ impl Bound {
     pub fn start(self) -> Result<RunningServer, ServerError> {
         let addresses = self.addresses();
         let Bound {
-            settings,
+            mut settings,
             listeners,
         } = self;
         let recorder = match &settings.trace {
@@ -122,14 +124,27 @@ impl Bound {
         };
         let files = open_flash(&settings, recorder.as_ref())?;
         let transfer_files = transfer_files(&settings, &files)?;
-        let sizes: Vec<u64> = files.iter().map(|f| f.pages() * PAGE_SIZE as u64).collect();
+        let home = match settings.data_dir.clone() {
+            Some(dir) => Some(Arc::new(Home::open(&dir, &settings, &files)?)),
+            None => None,
+        };
+        if let Some(region) = home.as_ref().and_then(|home| home.region()) {
+            settings.region = Some(region);
+        }
+        let label = home.as_ref().map_or(0, |_| LABEL_PAGES);
+        let sizes: Vec<u64> = files
+            .iter()
+            .map(|f| f.pages().saturating_sub(label) * PAGE_SIZE as u64)
+            .collect();
         let plan = memory_plan(&settings, &sizes).map_err(ServerError)?;
-        let slices = slices(&settings, &plan, &sizes);
-        let shared = Arc::new(Shared::new(
-            settings.clone(),
-            settings.threads,
-            unix_now(&settings),
-        ));
+        if let Some(home) = &home {
+            home.check_room((plan.shard * settings.threads) as u64)?;
+        }
+        let slices = slices(&settings, &plan, &sizes, label);
+        if settings.seed == 0 {
+            settings.seed = home::random();
+        }
+        let shared = Arc::new(share(&settings, home.as_deref()));
         let mesh = Arc::new(Mesh::new(settings.threads, plan.pending / 4));
         let control = Control {
             shared: Arc::clone(&shared),
@@ -148,6 +163,7 @@ impl Bound {
                 shard: shard_config(&settings, &plan, index, slices),
                 files: files.clone(),
                 transfer_files: transfer_files.clone(),
+                home: home.clone(),
                 // One worker accepts for all: it sees every connection, so the limit and the spreading need no agreement.
                 doors: if index == 0 {
                     listeners.iter().map(Listening::door).collect()
@@ -179,6 +195,10 @@ impl Bound {
                 "a worker thread ended before it was ready".into(),
             ));
         };
+        if let Some(home) = &home {
+            home.begin(if files.is_empty() { 0 } else { plan.region })?;
+        }
+        let warm = home.as_ref().map(|_| warm_report(&loops));
         for go_on in &go {
             // A worker that is gone shows in `join`.
             let _ = go_on.send(());
@@ -208,8 +228,11 @@ impl Bound {
                     direct: f.direct(),
                 })
                 .collect(),
+            warm,
         };
+        let keeper = home.map(Keeper::start).transpose()?;
         Ok(RunningServer {
+            keeper,
             control,
             threads,
             report,
@@ -242,6 +265,8 @@ pub struct StartReport {
     pub max_item: u64,
     /// Flash in use.
     pub flash: Vec<FlashReport>,
+    /// With a data directory: what the server came back with.
+    pub warm: Option<Recovered>,
 }
 
 /// One flash file or device.
@@ -295,7 +320,8 @@ impl fmt::Debug for Control {
 #[derive(Debug)]
 pub struct RunningServer {
     control: Control,
-    threads: Vec<JoinHandle<Result<(), String>>>,
+    keeper: Option<Keeper>,
+    threads: Vec<JoinHandle<Result<Option<Stopped>, String>>>,
     report: StartReport,
     recorder: Option<Arc<Recorder>>,
     listeners: Vec<Listening>,
@@ -328,15 +354,24 @@ impl RunningServer {
     /// When a worker failed.
     pub fn join(self) -> Result<(), ServerError> {
         let mut failed = None;
+        let mut stopped = Vec::new();
         for thread in self.threads {
             match thread.join() {
-                Ok(Ok(())) => {}
+                Ok(Ok(left)) => stopped.extend(left),
                 Ok(Err(error)) => failed = failed.or(Some(error)),
                 Err(_) => {
                     failed = failed.or(Some(
                         "a worker thread panicked; its message is above".into(),
                     ))
                 }
+            }
+        }
+        if let Some(keeper) = self.keeper {
+            let home = keeper.end();
+            if failed.is_none()
+                && let Err(error) = home.finish(&stopped, self.control.shared.flush_generation())
+            {
+                failed = Some(error.0);
             }
         }
         if let Some(recorder) = &self.recorder
@@ -356,6 +391,74 @@ struct LoopReport {
     index: usize,
     backend: Backend,
     fallback: Option<String>,
+    recovered: Recovered,
+}
+
+/// The thread that reserves uniques ahead: it may wait for a disk, which a worker may not.
+#[derive(Debug)]
+struct Keeper {
+    home: Arc<Home>,
+    thread: JoinHandle<()>,
+    end: mpsc::Sender<()>,
+}
+
+/// How often it looks.
+const KEEP: Duration = Duration::from_secs(1);
+
+impl Keeper {
+    fn start(home: Arc<Home>) -> Result<Keeper, ServerError> {
+        let (end, ended) = mpsc::channel();
+        let kept = Arc::clone(&home);
+        let thread = std::thread::Builder::new()
+            .name("senko-keeper".into())
+            .spawn(move || {
+                while ended.recv_timeout(KEEP) == Err(mpsc::RecvTimeoutError::Timeout) {
+                    if let Err(error) = kept.keep() {
+                        tracing::error!("{error}; uniques may repeat after a power failure");
+                    }
+                }
+            })
+            .map_err(|e| ServerError(format!("cannot start a thread: {e}")))?;
+        Ok(Keeper { home, thread, end })
+    }
+
+    fn end(self) -> Arc<Home> {
+        drop(self.end);
+        let _ = self.thread.join();
+        self.home
+    }
+}
+
+/// What all shards together came back with; each reason for emptiness goes to the log once.
+fn warm_report(loops: &[LoopReport]) -> Recovered {
+    let mut all = Recovered::default();
+    for (shard, r) in loops.iter().map(|l| &l.recovered).enumerate() {
+        all.flash_items += r.flash_items;
+        all.dram_items += r.dram_items;
+        all.dropped += r.dropped;
+        all.damaged += r.damaged;
+        if let Some(why) = &r.why_empty
+            && all.why_empty.as_ref() != Some(why)
+        {
+            tracing::warn!("shard {shard} starts empty: {why}");
+            all.why_empty = Some(why.clone());
+        }
+    }
+    if all.damaged > 0 {
+        tracing::warn!("{} parts of the saved files were damaged", all.damaged);
+    }
+    all
+}
+
+/// What the workers share, going on from the data directory if there is one.
+fn share(settings: &Settings, home: Option<&Home>) -> Shared {
+    let second = home.map_or(0, Home::second);
+    let started = unix_now(settings).max(second);
+    let shared = Shared::new(settings.clone(), settings.threads, started);
+    match home {
+        Some(home) => shared.going_on(Arc::clone(home.words()), second),
+        None => shared,
+    }
 }
 
 /// A worker's thread.
@@ -364,13 +467,13 @@ fn work(
     ready: &mpsc::Sender<Result<LoopReport, String>>,
     go: &mpsc::Receiver<()>,
     control: Control,
-) -> Result<(), String> {
+) -> Result<Option<Stopped>, String> {
     let index = config.index;
     let worker = match Worker::new(config) {
         Ok(worker) => worker,
         Err(error) => {
             let _ = ready.send(Err(error));
-            return Ok(()); // `Bound::start` reports it
+            return Ok(None); // `Bound::start` reports it
         }
     };
     let fallback = worker.fallback_reason().map(str::to_owned);
@@ -378,9 +481,10 @@ fn work(
         index,
         backend: worker.backend(),
         fallback,
+        recovered: worker.recovered().clone(),
     };
     if ready.send(Ok(report)).is_err() || go.recv().is_err() {
-        return Ok(()); // another worker could not start
+        return Ok(None); // another worker could not start
     }
     // Whatever ends this worker ends the server: a cache that lost a shard would answer misses for ever.
     let _guard = EndsAll(control);
@@ -426,6 +530,16 @@ fn check(settings: &Settings) -> Result<(), ServerError> {
                 spec.path.display()
             )));
         }
+    }
+    if settings.data_dir.is_none() && (settings.keep_dram || settings.reinit) {
+        return wrong(
+            "--keep-dram and --reinit are about a data directory: name one with --data-dir",
+        );
+    }
+    if settings.data_dir.is_some() && settings.flash.is_empty() && !settings.keep_dram {
+        return wrong(
+            "without flash a data directory keeps nothing: add --keep-dram, or leave out --data-dir",
+        );
     }
     if settings.trace.is_some() && settings.flash.is_empty() {
         return wrong("--trace records what reaches flash devices, and there is none");
@@ -488,6 +602,7 @@ fn open_flash(
             bytes: spec.bytes,
             discard: settings.discard,
             recorder: recorder.map(|r| (Arc::clone(r), number as u16)),
+            faults: settings.faults.get(number).cloned(),
         };
         Ok(Arc::new(FlashFile::open(&spec.path, &options)?))
     };
@@ -506,15 +621,20 @@ fn transfer_files(
     files.iter().map(open).collect()
 }
 
-/// Each worker's part of each file: the same number of whole regions, side by side.
-fn slices(settings: &Settings, plan: &MemoryPlan, sizes: &[u64]) -> Vec<Vec<DeviceSlice>> {
+/// Each worker's part of each file: the same number of whole regions, side by side, behind the label.
+fn slices(
+    settings: &Settings,
+    plan: &MemoryPlan,
+    sizes: &[u64],
+    label: u64,
+) -> Vec<Vec<DeviceSlice>> {
     let region_pages = (plan.region / PAGE_SIZE) as u64;
     let slice = |worker: usize, device: usize, bytes: u64| {
         let pages =
             bytes / PAGE_SIZE as u64 / settings.threads as u64 / region_pages * region_pages;
         DeviceSlice {
             device: device as u16,
-            first_page: worker as u64 * pages,
+            first_page: label + worker as u64 * pages,
             pages,
         }
     };

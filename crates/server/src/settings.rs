@@ -74,6 +74,14 @@ pub struct Settings {
     pub only_protocol: Option<Dialect>,
     /// Flash.
     pub flash: Vec<FlashSpec>,
+    /// What survives the process is kept here and in `shared_memory`; `None`: nothing does.
+    pub data_dir: Option<PathBuf>,
+    /// A clean stop keeps the items of DRAM too.
+    pub keep_dram: bool,
+    /// Start over with an empty cache where the data directory or a flash file is of something else.
+    pub reinit: bool,
+    /// Folder on a file system in memory.
+    pub shared_memory: PathBuf,
     /// Bytes of a region; `None`: by memory, 16 MiB at most.
     pub region: Option<usize>,
     /// Eviction from DRAM.
@@ -94,6 +102,8 @@ pub struct Settings {
     pub discard: bool,
     /// A clock driven by a test: Unix milliseconds; `None`: the system's.
     pub clock: Option<std::sync::Arc<std::sync::atomic::AtomicU64>>,
+    /// Makes the flash files fail, for tests: a switch for each, in their order; empty: none.
+    pub faults: Vec<std::sync::Arc<senko_io::fault::FaultSwitch>>,
     /// Called by the name `memcached`: `stats settings`, `version` and defaults as that program's.
     pub drop_in: bool,
     /// Seed of every random choice.
@@ -134,6 +144,10 @@ impl Default for Settings {
             verbosity: 0,
             only_protocol: None,
             flash: Vec::new(),
+            data_dir: None,
+            keep_dram: false,
+            reinit: false,
+            shared_memory: PathBuf::from("/dev/shm"),
             region: None,
             policy: PolicyKind::S3Fifo,
             admission: Admission {
@@ -147,6 +161,7 @@ impl Default for Settings {
             trace: None,
             discard: false,
             clock: None,
+            faults: Vec::new(),
             drop_in: false,
             seed: 0,
         }

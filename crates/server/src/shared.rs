@@ -7,7 +7,7 @@
 //! **flush_all.** A flush that was acknowledged on one connection must hold for every later command on any
 //! connection. [`Shared::flush`] raises a generation before the reply is made; every session compares the
 //! generation with the one its shard last applied before it runs a command, and before it completes one that had to
-//! wait ([`Cursor::flush`]). Raise (a read-modify-write) and load (acquire) act on one word, so whoever reads
+//! wait ([`Cursor::flush`]). Raise (under a lock, a release) and load (acquire) act on one word, so whoever reads
 //! after the raise sees it; and a client that learnt of the acknowledgement and then sends a command has the
 //! kernel's socket locks between the two, which order them on every machine. A value stored after a flush is stored
 //! after its shard applied it: the same check stands before the store. A flush itself runs only when its connection
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use senko_cache::{CacheStats, Shard, SlabClassStats};
+use senko_cache::{CacheStats, DeviceState, ServerWords, Shard, SlabClassStats};
 use senko_io::DiskStats;
 
 use crate::settings::Settings;
@@ -47,7 +47,7 @@ thread_stats! {
     cas_misses cas_hits cas_badval touch_hits touch_misses
     store_too_large store_no_memory
     bytes_read bytes_written conn_yields idle_kicks
-    forwarded retries
+    forwarded retries slow_readers_closed transfers_given_up
 }
 
 /// What a worker shows the others, about ten times a second.
@@ -141,6 +141,12 @@ pub struct Shared {
     pub shards: usize,
     /// Unix seconds of the start.
     pub started: u32,
+    /// Unix milliseconds that the clock never shows less than: what the server before had seen.
+    pub clock_floor_ms: u64,
+    /// Where flushes are noted before they are acknowledged, if they are to outlive the process.
+    words: Option<Arc<ServerWords>>,
+    /// Held by whoever raises or plans a flush.
+    flush_order: Mutex<()>,
     /// Connection counters.
     pub conn_counts: ConnCounts,
     flush_generation: AtomicU64,
@@ -152,8 +158,15 @@ pub struct Shared {
     shutdown: AtomicU8,
     verbosity: AtomicU8,
     published: Vec<Mutex<Published>>,
+    /// What each worker uses each flash device for; the first index is the device's.
+    devices: Mutex<Vec<Vec<DeviceState>>>,
     conns: Mutex<BTreeMap<u64, Arc<ConnEntry>>>,
     pub(crate) prefixes: PrefixStats,
+}
+
+/// The least that any worker uses a device for.
+fn worst(states: &[DeviceState]) -> DeviceState {
+    states.iter().copied().max().unwrap_or_default()
 }
 
 /// A poisoned lock only means that a thread panicked while it held plain counters: they are still usable.
@@ -171,7 +184,11 @@ impl Shared {
         };
         Shared {
             shards,
+            devices: Mutex::new(vec![vec![DeviceState::Up; shards]; settings.flash.len()]),
             started,
+            clock_floor_ms: 0,
+            words: None,
+            flush_order: Mutex::new(()),
             conn_counts: ConnCounts {
                 accepting: AtomicU8::new(1),
                 ..ConnCounts::default()
@@ -190,6 +207,16 @@ impl Shared {
         }
     }
 
+    /// Goes on from what a server before has noted, and notes there.
+    #[must_use]
+    pub fn going_on(mut self, words: Arc<ServerWords>, second: u32) -> Shared {
+        self.flush_generation = AtomicU64::new(words.flushes());
+        self.flush_due = AtomicU32::new(words.flush_due());
+        self.clock_floor_ms = u64::from(second) * 1000;
+        self.words = Some(words);
+        self
+    }
+
     /// What `version` answers.
     pub fn version(&self) -> String {
         if self.settings.drop_in {
@@ -205,13 +232,46 @@ impl Shared {
     /// flush that was waiting is replaced, as in memcached.
     pub fn flush(&self) {
         self.flushes.fetch_add(1, Ordering::Relaxed);
-        self.flush_due.store(0, Ordering::Relaxed);
-        self.flush_generation.fetch_add(1, Ordering::AcqRel);
+        let _order = lock(&self.flush_order);
+        self.raise_flush();
     }
     /// A flush at `due` (Unix seconds, not 0); replaces one that was waiting.
     pub fn flush_at(&self, due: u32) {
         self.flushes.fetch_add(1, Ordering::Relaxed);
+        let _order = lock(&self.flush_order);
+        if let Some(words) = &self.words {
+            words.set_flush_due(due);
+        }
         self.flush_due.store(due, Ordering::Release);
+    }
+    /// The flush that was to come at `due` comes now, unless another thread was first.
+    fn flush_is_due(&self, due: u32) {
+        let _order = lock(&self.flush_order);
+        if self.flush_due.load(Ordering::Acquire) == due {
+            self.raise_flush();
+        }
+    }
+    /// Raises the generation, then forgets a flush to come: a kill between the two costs a second flush, not one. Under the lock.
+    fn raise_flush(&self) {
+        let generation = self.flush_generation.load(Ordering::Acquire) + 1;
+        if let Some(words) = &self.words {
+            words.set_flushes(generation);
+            words.set_flush_due(0);
+        }
+        self.flush_generation.store(generation, Ordering::Release);
+        self.flush_due.store(0, Ordering::Release);
+    }
+    /// Number of the latest flush that was acknowledged.
+    pub fn flush_generation(&self) -> u64 {
+        self.flush_generation.load(Ordering::Acquire)
+    }
+    /// Notes the time for a server that comes after this one.
+    pub fn note_second(&self, second: u32) {
+        if let Some(words) = &self.words
+            && words.second() < second
+        {
+            words.set_second(second);
+        }
     }
     /// Flushes asked for since the start or the last reset.
     pub fn flushes(&self) -> u64 {
@@ -251,6 +311,26 @@ impl Shared {
     }
     pub(crate) fn set_dram_limit(&self, bytes: u64) {
         self.dram_limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// A worker uses a flash device otherwise from now on; what the server as a whole uses it for, if that changed.
+    pub(crate) fn device_changed(
+        &self,
+        device: usize,
+        worker: usize,
+        state: DeviceState,
+    ) -> Option<DeviceState> {
+        let mut devices = lock(&self.devices);
+        let states = &mut devices[device];
+        let before = worst(states);
+        states[worker] = state;
+        let now = worst(states);
+        (now != before).then_some(now)
+    }
+    /// Flash devices that are in such a state.
+    pub(crate) fn devices_in(&self, state: DeviceState) -> usize {
+        let devices = lock(&self.devices);
+        devices.iter().filter(|of| worst(of) == state).count()
     }
 
     // ---- statistics ----
@@ -349,19 +429,21 @@ pub struct Cursor {
 }
 
 impl Cursor {
+    /// The cursor of a shard that has applied so many flushes.
+    pub fn at(flushes: u64) -> Cursor {
+        Cursor {
+            flush: flushes,
+            ..Cursor::default()
+        }
+    }
+
     /// Applies a flush that this shard has not seen yet; true if there was one. Costs two loads otherwise.
     #[inline]
     pub fn flush(&mut self, shared: &Shared, shard: &mut Shard) -> bool {
         let due = shared.flush_due.load(Ordering::Acquire);
         if due != 0 && shard.now() >= due {
             // Whoever comes first raises the generation for all.
-            let taken =
-                shared
-                    .flush_due
-                    .compare_exchange(due, 0, Ordering::AcqRel, Ordering::Relaxed);
-            if taken.is_ok() {
-                shared.flush_generation.fetch_add(1, Ordering::AcqRel);
-            }
+            shared.flush_is_due(due);
         }
         let generation = shared.flush_generation.load(Ordering::Acquire);
         if generation == self.flush {
@@ -369,6 +451,7 @@ impl Cursor {
         }
         self.flush = generation;
         shard.flush_all();
+        shard.set_flushes(generation);
         true
     }
 

@@ -15,7 +15,9 @@
 //! ```
 
 mod accept; // newcomers: the limit, the spreading, leaving
+mod ahead; // what the round will look up, asked for before
 mod conns; // the connections, sockets and virtual ones
+mod devices; // what becomes of flash devices is told
 mod drain; // the end: answer what was received, then close
 mod flow; // bytes in, answers out, and the limits on both
 mod mail; // messages from other workers
@@ -26,11 +28,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use senko_cache::{Shard, ShardConfig};
+use senko_cache::{DeviceState, Recovered, Shard, ShardConfig};
 use senko_io::transfer::CachedFile;
 use senko_io::{Backend, Event, EventLoop, FlashFile, ListenerId, LoopConfig, SendBatch};
 
 use crate::route::{Mesh, Message, Outbox};
+use crate::server::home::{Home, Stopped};
 use crate::session::Ctx;
 use crate::shared::{ConnEntry, Cursor, Published, Shared, ThreadStats};
 pub use accept::{Door, Newcomer};
@@ -39,6 +42,8 @@ use conns::Conns;
 
 /// Longest wait for events: how late a tick, a delayed flush or another worker's counters may be.
 const TICK: Duration = Duration::from_millis(100);
+/// More time than this does not pass in one round, as far as devices are concerned.
+const LONGEST_ROUND_MS: u64 = 250;
 /// How often connections are looked over for idle ones.
 const SWEEP: Duration = Duration::from_secs(1);
 
@@ -59,6 +64,8 @@ pub struct WorkerConfig {
     pub transfer_files: Vec<Arc<CachedFile>>,
     /// What it accepts on.
     pub doors: Vec<Door>,
+    /// The data directory, if anything is to outlive the process.
+    pub home: Option<Arc<Home>>,
     /// What all workers see.
     pub shared: Arc<Shared>,
     /// The way to the others.
@@ -88,6 +95,8 @@ pub struct Worker {
     spare: Vec<Box<SendBatch>>,
     unpinned: Vec<u64>,
     mail: Vec<Message>,
+    /// Hashes of keys that the round will look up.
+    ahead: Vec<u64>,
     /// Frames may have been returned since the shard was told.
     frames_freed: bool,
     /// A device operation ended in this round.
@@ -99,6 +108,16 @@ pub struct Worker {
     /// Upkeep goes by the machine's own time: a driven clock may stand still.
     next_tick: Instant,
     next_sweep: Instant,
+    /// The last round began then; what devices are given to answer goes by rounds (see [`Worker::pass_time`]).
+    last_round: Instant,
+    steady_ms: u64,
+    /// When the next closing of a slow reader is worth a line.
+    tell_of_slow_ms: u64,
+    /// Device operations had ended at the last upkeep.
+    disk_ended: u64,
+    disk_ended_before: u64,
+    /// What the shard's parts of devices were used for when that was told last.
+    device_states: Vec<DeviceState>,
     /// Bytes held for connections, and how many may be.
     held: usize,
     pending: usize,
@@ -108,6 +127,8 @@ pub struct Worker {
     drain: Option<drain::Drain>,
     /// Only with `--transfer sendfile`.
     transfers: Option<transfer::Transfers>,
+    home: Option<Arc<Home>>,
+    recovered: Recovered,
 }
 
 /// What sessions work on, apart from the connections so that both can be borrowed.
@@ -151,16 +172,15 @@ impl Worker {
         config.mesh.enter(config.index, ev.waker());
         let transfers = transfer::Transfers::new(&config, &ev)?;
         let most_pinned = config.shard.memory / 8;
-        let mut shard = Shard::new(config.shard).map_err(|e| e.to_string())?;
         let now_ms = clock(&config.shared);
-        shard.set_now(now_ms);
+        let (shard, recovered) = open_shard(config.index, config.shard, &config.home, now_ms)?;
         let core = Core {
             me: config.index,
             ev,
+            cursor: Cursor::at(shard.flushes()),
             shard,
             shared: config.shared,
             stats: ThreadStats::default(),
-            cursor: Cursor::default(),
             outbox: Outbox::new(config.index, config.mesh),
         };
         Ok(Worker {
@@ -178,18 +198,27 @@ impl Worker {
             spare: Vec::new(),
             unpinned: Vec::new(),
             mail: Vec::new(),
+            ahead: Vec::with_capacity(ahead::MOST_KEYS),
             frames_freed: false,
             disk_moved: false,
             news: false,
             now_ms,
             next_tick: Instant::now(),
             next_sweep: Instant::now(),
+            last_round: Instant::now(),
+            steady_ms: 0,
+            tell_of_slow_ms: 0,
+            disk_ended: 0,
+            disk_ended_before: 0,
+            device_states: Vec::new(),
             held: 0,
             pending: config.pending,
             slow_pinned: 0,
             most_pinned,
             drain: None,
             transfers,
+            home: config.home,
+            recovered,
         })
     }
 
@@ -198,16 +227,21 @@ impl Worker {
         self.core.ev.backend()
     }
 
+    /// What its shard came back with.
+    pub fn recovered(&self) -> &Recovered {
+        &self.recovered
+    }
+
     /// Why it fell back to posix.
     pub fn fallback_reason(&self) -> Option<&str> {
         self.core.ev.fallback_reason()
     }
 
-    /// Serves until the server is asked to stop.
+    /// Serves until the server is asked to stop. With a data directory, what the shard left there.
     ///
     /// # Errors
-    /// One sentence, when the loop broke.
-    pub fn run(mut self) -> Result<(), String> {
+    /// One sentence, when the loop broke or the shard could not be saved.
+    pub fn run(mut self) -> Result<Option<Stopped>, String> {
         self.open_doors()?;
         let mut events = Vec::new();
         loop {
@@ -224,7 +258,9 @@ impl Worker {
                 .map_err(|e| format!("the event loop failed: {e}"))?;
             self.now_ms = clock(&self.core.shared);
             self.core.shard.set_now(self.now_ms);
+            self.pass_time(Instant::now());
             self.news = false;
+            self.look_ahead(&events);
             for event in events.drain(..) {
                 self.event(event);
             }
@@ -234,7 +270,19 @@ impl Worker {
             }
         }
         self.core.outbox.flush();
-        self.finish_disk()
+        self.finish_disk()?;
+        self.save_shard()
+    }
+
+    /// Tells the shard how much time has passed while this thread was running: a round that took longer than any does was not the
+    /// devices' fault (the machine slept, the process was stopped), and what they have ended meanwhile is still to be seen.
+    fn pass_time(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.last_round);
+        // The rest of a millisecond is left to the next round.
+        let ms = passed.as_millis() as u64;
+        self.last_round += Duration::from_millis(ms);
+        self.steady_ms += ms.min(LONGEST_ROUND_MS);
+        self.core.shard.set_steady(self.steady_ms);
     }
 
     fn event(&mut self, event: Event) {
@@ -247,6 +295,7 @@ impl Worker {
             } => self.sent(conn, batch, result),
             Event::Disk(completion) => {
                 self.disk_moved = true;
+                self.disk_ended += 1;
                 self.core.shard.on_disk(&mut self.core.ev, completion);
             }
             Event::Ended { conn, error } => self.ended(conn, error),
@@ -340,17 +389,26 @@ impl Worker {
             reset: core.cursor.reset_seen(),
         };
         core.shared.publish(self.index, published);
+        if let Some(home) = &self.home {
+            home.note_cas(core.shard.cas());
+            core.shared.note_second(core.shard.now());
+        }
+        self.tell_of_devices();
         self.free_stuck_frames();
         if now >= self.next_sweep {
             self.next_sweep = now + SWEEP;
             self.kick_idle();
+            self.give_up_transfers();
         }
     }
 
     /// Answers that stand behind one that waits for a frame may hold all frames of its size (a read that had to be repeated
     /// waits behind them): when nothing moves, they are copied.
     fn free_stuck_frames(&mut self) {
-        if self.core.ev.frames().usage().1 == 0 || self.core.ev.disk_in_flight() > 0 {
+        // A device that does not answer moves nothing either.
+        let moved = std::mem::replace(&mut self.disk_ended_before, self.disk_ended);
+        let moving = self.core.ev.disk_in_flight() > 0 && moved != self.disk_ended;
+        if self.core.ev.frames().usage().1 == 0 || moving {
             return;
         }
         for (_, conn) in self.conns.iter() {
@@ -382,12 +440,30 @@ impl Worker {
 
 /// Unix milliseconds: the system's clock, or the one that a test drives.
 fn clock(shared: &Shared) -> u64 {
-    match &shared.settings.clock {
+    let now = match &shared.settings.clock {
         Some(clock) => clock.load(Ordering::Acquire),
         None => SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |d| d.as_millis() as u64),
+    };
+    now.max(shared.clock_floor_ms)
+}
+
+/// A worker's shard, from what the data directory has of it.
+fn open_shard(
+    index: usize,
+    config: ShardConfig,
+    home: &Option<Arc<Home>>,
+    now_ms: u64,
+) -> Result<(Shard, Recovered), String> {
+    let comeback = home.as_ref().map(|home| home.comeback(index)).transpose()?;
+    let (mut shard, recovered) =
+        Shard::open(config, comeback, now_ms).map_err(|e| e.to_string())?;
+    if let Some(home) = home {
+        shard.begin_cas(home.cas_base());
     }
+    shard.serve();
+    Ok((shard, recovered))
 }
 
 fn seconds(ms: u64) -> u32 {

@@ -26,9 +26,12 @@ use std::sync::Arc;
 
 use senko_io::{AlignedBuf, DeviceId, PAGE_SIZE, Purpose, Queue, Tag};
 
-use super::{TOKEN_WRITE, token};
+use super::health::Health;
+use super::lost::Lost;
+use super::{TOKEN_PROBE, TOKEN_WRITE, token};
 use crate::record::RECORD_ALIGN;
 use crate::shard::DeviceSlice;
+use crate::warm::state::{LogWord, State};
 
 /// Pages that small records may go to: with 8, 16, 32 of them, 94.0, 95.5, 96.6 % of the bytes are used on the ETC sizes.
 const OPEN_PAGES: usize = 32;
@@ -36,11 +39,6 @@ const OPEN_PAGES: usize = 32;
 const SMALLEST_RECORD: usize = 48;
 /// Chunks that stay open for small records.
 const OPEN_CHUNKS: usize = 2;
-
-/// Write errors in a row after which a log rests.
-const ERRORS_TO_REST: u32 = 4;
-/// While it rests, one item in this many is written, to see whether the device is back.
-const ITEMS_A_TRIAL: u32 = 64;
 
 /// Why a record has no place now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,13 +105,51 @@ pub(crate) struct Log {
     stream: Option<(u64, u64)>,
     /// Free pages that the largest record which found no space needs.
     wanted: u64,
-    /// Everything before this position was flushed by `flush_all`.
-    flushed: u64,
+    /// What is no longer there: flushed, never written, on a device out of use.
+    lost: Lost,
+    /// How its device does.
+    pub health: Health,
+    /// The pages of a probe, while it is written.
+    probe: Option<Arc<AlignedBuf>>,
     /// Bytes of records, and bytes of the pages they were given.
     pub record_bytes: u64,
     pub page_bytes: u64,
-    errors_in_a_row: u32,
-    rested: u32,
+    /// A random number of the shard's life: what an earlier life wrote has other generations.
+    life: u32,
+    /// Nothing is placed any more.
+    closed: bool,
+    /// Where another process finds how far this log is, if it is to.
+    state: Option<State>,
+}
+
+/// Where a log of an earlier process goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LogMark {
+    /// Positions before it may have been given out.
+    pub head: u64,
+    /// Positions before it are on the device.
+    pub written: u64,
+    pub tail: u64,
+    pub flushed: u64,
+    /// First page of each region at which a record starts.
+    pub first_records: Vec<u32>,
+}
+
+impl LogMark {
+    /// Whether a log of so many pages, in regions of `region_pages`, can stand there.
+    pub fn fits(&self, pages: u64, region_pages: u64) -> bool {
+        self.tail <= self.head
+            && self.head - self.tail <= pages
+            && self.head < 1 << 47
+            && self.written <= self.head
+            && self.flushed <= self.head
+            && self.tail.is_multiple_of(region_pages)
+            && self.first_records.len() as u64 == pages / region_pages
+            && self
+                .first_records
+                .iter()
+                .all(|&n| u64::from(n) <= region_pages)
+    }
 }
 
 impl Log {
@@ -148,12 +184,104 @@ impl Log {
             open_pages: Vec::new(),
             stream: None,
             wanted: 0,
-            flushed: 0,
+            lost: Lost::default(),
+            health: Health::new(),
+            probe: None,
             record_bytes: 0,
             page_bytes: 0,
-            errors_in_a_row: 0,
-            rested: 0,
+            life: 0,
+            closed: false,
+            state: None,
         }
+    }
+
+    /// Gives the log its life, and the words in which it tells how far it is.
+    pub fn live(&mut self, life: u32, state: Option<State>) {
+        (self.life, self.state) = (life, state);
+        self.tell(LogWord::Tail, self.tail);
+        self.tell(LogWord::Flushed, self.lost.flushed());
+        self.tell(LogWord::Written, self.head);
+        self.tell(LogWord::Opened, self.head);
+        for n in 0..self.regions.len() {
+            self.tell_region(n);
+        }
+    }
+
+    /// Goes on from where an earlier process was. The head moves on to a region that this one begins: what had been given out may have been
+    /// written or not, and must not share a generation with what is written now (W4).
+    pub fn go_on(&mut self, mark: &LogMark) {
+        debug_assert!(mark.fits(self.pages, self.region_pages) && self.head == 0);
+        self.head = mark.head.next_multiple_of(self.region_pages);
+        self.tail = mark.tail;
+        self.lost.flush(mark.flushed);
+        (self.lap, self.head_at) = (self.head / self.pages, self.head % self.pages);
+        for (region, &first_record) in self.regions.iter_mut().zip(&mark.first_records) {
+            region.first_record = first_record;
+        }
+    }
+
+    /// Where the log stands: what a stopped one is to go on from.
+    pub fn mark(&self) -> LogMark {
+        LogMark {
+            head: self.head,
+            written: self.written_to(),
+            tail: self.tail,
+            flushed: self.lost.flushed(),
+            first_records: self.regions.iter().map(|r| r.first_record).collect(),
+        }
+    }
+
+    /// Where the log of a state stands; `None` if that is damaged.
+    pub fn mark_of(&self, state: &State) -> Option<LogMark> {
+        let first = (self.base / self.region_pages) as usize;
+        Some(LogMark {
+            head: state.log(self.number, LogWord::Opened)?,
+            written: state.log(self.number, LogWord::Written)?,
+            tail: state.log(self.number, LogWord::Tail)?,
+            flushed: state.log(self.number, LogWord::Flushed)?,
+            first_records: (0..self.regions.len())
+                .map(|n| state.region(first + n))
+                .collect::<Option<_>>()?,
+        })
+    }
+
+    fn tell(&self, word: LogWord, position: u64) {
+        if let Some(state) = &self.state {
+            state.set_log(self.number, word, position);
+        }
+    }
+
+    fn tell_region(&self, n: usize) {
+        if let Some(state) = &self.state {
+            let first = (self.base / self.region_pages) as usize;
+            state.set_region(first + n, self.regions[n].first_record);
+        }
+    }
+
+    /// The writes of everything before this position have ended.
+    fn written_to(&self) -> u64 {
+        let oldest = self.in_flight.first().or(self.open.first());
+        oldest.map_or(self.head, |chunk| chunk.first)
+    }
+
+    /// Sends all that is in write buffers to the device, and takes no more.
+    pub fn close<Q: Queue>(&mut self, queue: &mut Q, now_ms: u64) {
+        self.closed = true;
+        while !self.open.is_empty() {
+            self.submit_oldest(queue, now_ms);
+        }
+    }
+
+    /// Whether every write has ended.
+    pub fn is_written(&self) -> bool {
+        self.open.is_empty() && self.in_flight.is_empty()
+    }
+
+    pub fn life(&self) -> u32 {
+        self.life
+    }
+    pub fn regions(&self) -> usize {
+        self.regions.len()
     }
 
     pub fn device(&self) -> DeviceId {
@@ -210,17 +338,31 @@ impl Log {
         let position = newest * self.pages + at;
         (newest & 3 == lap && position >= self.tail).then_some(position)
     }
-    pub fn is_flushed(&self, position: u64) -> bool {
-        position < self.flushed
+    /// Whether what was placed at a position is there and may be read: not flushed, not lost in a failed write, the device not out of use.
+    #[inline]
+    pub fn is_lost(&self, position: u64) -> bool {
+        self.lost.has(position)
     }
-    /// What seeds the header checksum of a record at this position: the number of its region.
+    /// The same, but for the device being out of use: what is lost for good.
+    pub fn is_lost_for_good(&self, position: u64) -> bool {
+        self.lost.for_good(position)
+    }
+    /// Takes what lies here out of use, or back.
+    pub fn hide(&mut self, on: bool) {
+        self.lost.hide(on);
+    }
+    /// What seeds the header checksum of a record at this position: the number of its region, counted from the log's life.
     pub fn generation(&self, position: u64) -> u32 {
-        (position / self.region_pages) as u32 + 1
+        ((position / self.region_pages) as u32)
+            .wrapping_add(1)
+            .wrapping_add(self.life)
     }
     /// Everything stored so far is gone: later records go to pages of their own.
     pub fn flush_all(&mut self) {
         self.open_pages.clear();
-        self.flushed = self.head;
+        self.lost.flush(self.head);
+        // The head may lie within what was opened, which is all that another process would know: nothing before it is placed any more.
+        self.tell(LogWord::Flushed, self.head);
     }
     /// When the oldest write that has not completed was submitted.
     pub fn oldest_write_ms(&self) -> Option<u64> {
@@ -235,6 +377,9 @@ impl Log {
 
     /// Whether a record of `pages` pages has a place, and if buffers for all of it are free.
     pub fn room(&self, pages: u64) -> Result<(), NoPlace> {
+        if self.closed {
+            return Err(NoPlace::Buffers);
+        }
         let pages = self.with_wrap(pages);
         if pages > self.free_pages() {
             return Err(NoPlace::Space);
@@ -376,7 +521,7 @@ impl Log {
     /// Takes the next pages of the streamed record, as many as fit the open chunk or a spare one; `None` when there is no buffer
     /// now. Returns their position and number; [`Log::put`], then [`Log::settle`].
     pub fn stream(&mut self) -> Option<(u64, u64)> {
-        let (start, end) = self.stream?;
+        let (start, end) = self.stream.filter(|_| !self.closed)?;
         let open = self
             .open
             .last()
@@ -420,6 +565,7 @@ impl Log {
                 end.saturating_sub(region).min(self.region_pages)
             };
             self.regions[n].first_record = inside as u32;
+            self.tell_region(n);
             region += self.region_pages;
         }
         while self.head < to {
@@ -429,6 +575,8 @@ impl Log {
                 .is_none_or(|c| c.used as u64 == self.chunk_pages)
             {
                 let buf = self.spare.pop().expect("room was asked for");
+                // Before anything can name a page of it (W4).
+                self.tell(LogWord::Opened, self.head + self.chunk_pages);
                 self.open.push(Chunk {
                     buf,
                     first: self.head,
@@ -458,6 +606,7 @@ impl Log {
         let end = chunk.first + chunk.used as u64;
         self.open_pages.retain(|p| p.position >= end);
         chunk.submitted_ms = now_ms;
+        self.health.begin(now_ms);
         queue.write(
             self.device,
             self.device_page(chunk.first),
@@ -473,15 +622,19 @@ impl Log {
         self.in_flight.push(chunk);
     }
 
-    /// A write ended. Buffers are freed in order, so that what is still buffered is always the end of the log (L2). Returns
-    /// the pages written.
-    pub fn written(&mut self, value: u64) -> usize {
+    /// A write ended, well or not. Buffers are freed in order, so that what is still buffered is always the end of the log (L2). What was
+    /// not written is lost. Returns the pages of the write.
+    pub fn written(&mut self, value: u64, ok: bool) -> usize {
         let same = |c: &&mut Chunk| c.first & 0xff_ffff_ffff == value & 0xff_ffff_ffff;
         let Some(chunk) = self.in_flight.iter_mut().find(same) else {
             return 0;
         };
         chunk.written = true;
         let pages = chunk.used;
+        if !ok {
+            let range = chunk.first..chunk.first + pages as u64;
+            self.lost.unwritten(range, self.tail);
+        }
         while self.in_flight.first().is_some_and(|c| c.written) {
             let mut buf = self.in_flight.remove(0).buf;
             Arc::get_mut(&mut buf)
@@ -489,19 +642,50 @@ impl Log {
                 .fill(0);
             self.spare.push(buf);
         }
+        self.tell(LogWord::Written, self.written_to());
         pages
     }
-    /// Counts how writes end.
-    pub fn note_write(&mut self, ok: bool) {
-        self.errors_in_a_row = if ok { 0 } else { self.errors_in_a_row + 1 };
+    /// Gives up the stream under way: what it has placed stays as a record without an end, which no slot names.
+    pub fn break_stream(&mut self) {
+        self.stream = None;
     }
-    /// Whether the next item should not be written, because the device fails: then only one in many is tried.
-    pub fn rests(&mut self) -> bool {
-        if self.errors_in_a_row < ERRORS_TO_REST {
+    /// Whether a record is being streamed.
+    pub fn is_streaming(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    /// Writes zeros to free pages ahead of the head, to see whether the device takes them; false if there are none, or no buffer.
+    pub fn write_probe<Q: Queue>(&mut self, queue: &mut Q, now_ms: u64) -> bool {
+        let pages = self
+            .free_pages()
+            .min(self.pages - self.head_at)
+            .min(self.chunk_pages);
+        if pages == 0 {
             return false;
         }
-        self.rested = (self.rested + 1) % ITEMS_A_TRIAL;
-        self.rested != 0
+        let Some(buf) = self.spare.pop() else {
+            return false;
+        };
+        self.health.begin(now_ms);
+        queue.write(
+            self.device,
+            self.first_page + self.head_at,
+            Arc::clone(&buf),
+            0,
+            pages as usize,
+            Tag::cache(Purpose::Meta),
+            token(TOKEN_PROBE, self.number as u64),
+        );
+        self.probe = Some(buf);
+        true
+    }
+    /// The write of a probe ended.
+    pub fn probe_written(&mut self) {
+        self.spare.extend(self.probe.take());
+    }
+    /// The page that a probe reads: the one that it wrote, if it could write any.
+    pub fn probe_page(&self) -> u64 {
+        self.first_page + self.head_at
     }
 
     /// Writes bytes into pages that were given out and are still open.
@@ -554,6 +738,8 @@ impl Log {
     pub fn free_oldest(&mut self) {
         debug_assert_eq!(self.oldest_region_pins(), 0);
         self.tail += self.region_pages;
+        self.lost.forget(self.tail);
+        self.tell(LogWord::Tail, self.tail);
     }
 }
 

@@ -2,7 +2,10 @@
 //! The flash tier of a shard: one log per device slice, written in order, reclaimed in order.
 
 pub(crate) mod admission; // which items leaving DRAM deserve a write, and how many bytes a second
+pub(crate) mod health; // how the device under a log does
 pub(crate) mod log; // where records go: pages, write buffers, positions
+mod lost; // what a log no longer has: flushed, unwritten, hidden
+pub(crate) mod outage; // a device out of use: what waited for it ends, and how it comes back
 pub(crate) mod read; // reads in flight
 pub(crate) mod reclaim; // the oldest region becomes free
 
@@ -12,6 +15,7 @@ pub(crate) const TOKEN_READ: u64 = 1;
 pub(crate) const TOKEN_WRITE: u64 = 2;
 pub(crate) const TOKEN_RECLAIM: u64 = 3;
 pub(crate) const TOKEN_DISCARD: u64 = 4;
+pub(crate) const TOKEN_PROBE: u64 = 9;
 
 pub(crate) fn token(kind: u64, value: u64) -> u64 {
     debug_assert!(value < 1 << TOKEN_KIND);

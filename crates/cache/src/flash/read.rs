@@ -23,6 +23,10 @@ pub(crate) enum Stage {
     Here(Result<PageBuf, ()>),
     /// Its region was reclaimed while it waited for a frame.
     Gone,
+    /// The device did not answer in time.
+    GivenUp,
+    /// The caller was answered; only the device still knows of it.
+    LeftToDevice,
 }
 
 /// A record larger than a frame, on its way into DRAM piece by piece.
@@ -45,6 +49,8 @@ pub(crate) struct ReadOp {
     pub want: Want,
     pub hash: u64,
     pub slot: Slot,
+    /// When it began to wait for what it waits for.
+    pub since_ms: u64,
     /// Log, position of the item's first page, and pages to read.
     pub log: usize,
     pub position: u64,
@@ -93,6 +99,7 @@ impl Reads {
                 want,
                 hash: 0,
                 slot,
+                since_ms: 0,
                 log: 0,
                 position: 0,
                 pages: 0,
@@ -117,6 +124,29 @@ impl Reads {
 
     pub fn op(&mut self, n: u32) -> &mut ReadOp {
         &mut self.ops[n as usize]
+    }
+
+    /// Places, used or not.
+    pub fn len(&self) -> u32 {
+        self.ops.len() as u32
+    }
+
+    /// Leaves a read's number to the device, which will name it when it ends, and gives what it was for another one.
+    pub fn leave_to_device(&mut self, n: u32) -> u32 {
+        let op = self.op(n);
+        let (user, want, slot, log, position) = (op.user, op.want, op.slot, op.log, op.position);
+        let (pinned, large) = (std::mem::take(&mut op.pinned), op.large.take());
+        let (key, hash, len) = (op.key, op.hash, op.key_len as usize);
+        op.stage = Stage::LeftToDevice;
+        let key = Key {
+            bytes: &key[..len],
+            hash,
+        };
+        let heir = self.start(&key, want, user, slot);
+        let op = self.op(heir);
+        (op.log, op.position, op.pinned, op.large) = (log, position, pinned, large);
+        op.stage = Stage::GivenUp;
+        heir
     }
 
     /// The read ended.

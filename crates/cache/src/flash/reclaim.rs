@@ -65,8 +65,14 @@ enum Fate {
 impl Shard {
     /// Goes on with reclaim as far as it can now.
     pub(crate) fn reclaim<Q: Queue>(&mut self, queue: &mut Q, n: usize) {
+        if self.closed {
+            return;
+        }
         loop {
             let (log, r) = (&mut self.logs[n], &mut self.reclaims[n]);
+            if !log.health.takes_items() {
+                return; // it needs no space, and what is written again would be lost
+            }
             if !r.active {
                 if !log.runs_out() {
                     return;
@@ -74,7 +80,7 @@ impl Shard {
                 *r = Reclaim {
                     active: true,
                     next: log.oldest_region_first(),
-                    progress_ms: self.now_ms,
+                    progress_ms: self.steady_ms,
                     ..Reclaim::default()
                 };
             }
@@ -117,6 +123,7 @@ impl Shard {
             };
             r.reading = true;
             r.reading_pages = pages;
+            log.health.begin(self.steady_ms);
             let (device, page) = (log.device(), log.device_page(r.next));
             queue.read(
                 device,
@@ -139,7 +146,8 @@ impl Shard {
     ) {
         let r = &mut self.reclaims[n];
         r.reading = false;
-        r.progress_ms = self.now_ms;
+        r.progress_ms = self.steady_ms;
+        self.logs[n].health.end(self.steady_ms);
         match (completion.result, completion.buf) {
             (Ok(()), Some(frame)) => {
                 r.walk = Some(Walk {
@@ -209,7 +217,7 @@ impl Shard {
         }
         // A record may reach beyond the frame.
         self.reclaims[n].next = walk.first + (walk.at.div_ceil(PAGE_SIZE)) as u64;
-        self.reclaims[n].progress_ms = self.now_ms;
+        self.reclaims[n].progress_ms = self.steady_ms;
         true
     }
 
@@ -240,7 +248,8 @@ impl Shard {
         let Some((pos, slot)) = found else {
             return Fate::Forget;
         };
-        let live = !record::expired(header.expiry, self.now) && !self.logs[n].is_flushed(position);
+        let live =
+            !record::expired(header.expiry, self.now) && !self.logs[n].is_lost_for_good(position);
         let room = self.reclaims[n].reinserted + header.record_len()
             <= self.logs[n].region_pages() as usize * PAGE_SIZE / 2;
         if live && slot.hot() > 0 && self.config.reinsert && room {
@@ -271,7 +280,7 @@ impl Shard {
         let pages = len.div_ceil(PAGE_SIZE) as u64;
         let mut place = bytes.filter(|b| record::intact(b));
         if place.is_some() {
-            match self.logs[n].room_now(queue, pages, self.now_ms) {
+            match self.logs[n].room_now(queue, pages, self.steady_ms) {
                 Ok(()) => {}
                 Err(NoPlace::Buffers) => return false,
                 Err(NoPlace::Space) => place = None,
@@ -302,7 +311,7 @@ impl Shard {
         head[..4].copy_from_slice(&crc.to_le_bytes());
         log.put(position, offset, &head);
         log.put(position, offset + RECORD_HEADER, &bytes[RECORD_HEADER..]);
-        log.settle(queue, self.now_ms);
+        log.settle(queue, self.steady_ms);
         let page = self.logs[n].place_of(position);
         let moved = self
             .index

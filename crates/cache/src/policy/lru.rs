@@ -50,6 +50,10 @@ impl Policy for Lru {
     fn oldest(&self, class: usize) -> Option<Handle> {
         Some(self.lists[class].tail).filter(|&t| t != 0)
     }
+    fn order(&self, arena: &Arena, class: usize) -> Vec<(Handle, bool)> {
+        let items = self.lists[class].oldest_first(arena);
+        items.into_iter().map(|item| (item, false)).collect()
+    }
     fn len(&self, class: usize) -> usize {
         self.lists[class].len
     }

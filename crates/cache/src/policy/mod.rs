@@ -36,6 +36,8 @@ pub(crate) trait Policy: std::fmt::Debug {
     fn evicted(&mut self, arena: &Arena, item: Handle, hash: u64);
     /// The oldest item of a class, to compare classes by.
     fn oldest(&self, class: usize) -> Option<Handle>;
+    /// The items of a class, oldest first, and whether each has proved itself (what `known` says of it at [`Policy::insert`]).
+    fn order(&self, arena: &Arena, class: usize) -> Vec<(Handle, bool)>;
     /// Items of a class.
     fn len(&self, class: usize) -> usize;
     /// Bytes that the policy itself uses.
@@ -84,6 +86,17 @@ impl List {
             arena.set_u32(next, PREV, prev);
         }
         self.len -= 1;
+    }
+
+    /// The items, oldest first.
+    fn oldest_first(&self, arena: &Arena) -> Vec<Handle> {
+        let mut items = Vec::with_capacity(self.len);
+        let mut item = self.tail;
+        while item != 0 && items.len() < self.len {
+            items.push(item);
+            item = arena.u32(item, PREV);
+        }
+        items
     }
 
     /// Moves an item to the head.

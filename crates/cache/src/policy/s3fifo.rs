@@ -133,6 +133,16 @@ impl Policy for S3Fifo {
         Some(tail).filter(|&t| t != 0)
     }
 
+    fn order(&self, arena: &Arena, class: usize) -> Vec<(Handle, bool)> {
+        let of = |list: &List, proven| {
+            let items = list.oldest_first(arena);
+            items.into_iter().map(move |item| (item, proven))
+        };
+        of(&self.main[class], true)
+            .chain(of(&self.small[class], false))
+            .collect()
+    }
+
     fn len(&self, class: usize) -> usize {
         self.small[class].len + self.main[class].len
     }

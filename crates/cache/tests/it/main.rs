@@ -3,6 +3,8 @@
 
 mod corpus; // the seeds of the fuzz target
 mod model; // random commands against a map
+mod outage; // a device that stalls or fails for a while
 mod page_fill; // how full pages leave
 mod queue; // a queue whose completions the test hands out
+mod restart; // kills, clean stops, lost memory
 mod transfer; // answers sent from where they lie

@@ -15,31 +15,38 @@ use senko_cache::{
 use crate::queue::{MemoryQueue, Rng};
 
 #[derive(Clone, Debug, PartialEq)]
-struct Entry {
-    value: Vec<u8>,
-    flags: u32,
-    expiry: u32,
+pub struct Entry {
+    pub value: Vec<u8>,
+    pub flags: u32,
+    pub expiry: u32,
 }
 
-struct Run {
-    shard: Shard,
-    queue: MemoryQueue,
-    rng: Rng,
-    model: HashMap<u64, Entry>,
-    now_ms: u64,
-    waiting: HashMap<u64, (u64, Want, Option<Entry>)>,
+/// A shard, its device, and what it must hold.
+pub struct Run {
+    pub shard: Shard,
+    pub queue: MemoryQueue,
+    pub rng: Rng,
+    pub model: HashMap<u64, Entry>,
+    pub now_ms: u64,
+    pub waiting: HashMap<u64, (u64, Want, Option<Entry>)>,
     next_user: u64,
     version: u64,
-    misses: u64,
-    hits: u64,
+    pub misses: u64,
+    pub hits: u64,
     flash_answers: u64,
-    seed: u64,
+    pub seed: u64,
     traced: Option<u64>,
-    keys: u64,
+    pub keys: u64,
     big: u64,
+    /// Time by which devices are judged, and most of it that passes in a step.
+    pub steady_ms: u64,
+    pub steady_step: u64,
 }
 
-fn key_of(n: u64) -> Vec<u8> {
+/// Frames of a run's queue.
+pub const FRAMES: [(usize, usize); 3] = [(1, 24), (4, 6), (16, 4)];
+
+pub fn key_of(n: u64) -> Vec<u8> {
     let mut key = format!("key-{n}-").into_bytes();
     key.resize(key.len() + (n * 7919 % 40) as usize, b'x');
     key
@@ -49,7 +56,7 @@ pub fn config(memory: usize, flash_pages: u64) -> ShardConfig {
     config_of(memory, flash_pages, PolicyKind::S3Fifo, 1)
 }
 
-fn config_of(memory: usize, flash_pages: u64, policy: PolicyKind, seed: u64) -> ShardConfig {
+pub fn config_of(memory: usize, flash_pages: u64, policy: PolicyKind, seed: u64) -> ShardConfig {
     let flash = if flash_pages == 0 {
         vec![]
     } else {
@@ -88,14 +95,18 @@ fn config_of(memory: usize, flash_pages: u64, policy: PolicyKind, seed: u64) -> 
 }
 
 impl Run {
-    fn new(config: ShardConfig, keys: u64, big: u64, seed: u64) -> Run {
+    pub fn new(config: ShardConfig, keys: u64, big: u64, seed: u64) -> Run {
         let pages = config.flash.iter().map(|s| s.pages).sum::<u64>() as usize;
-        let mut shard = Shard::new(config).expect("a shard");
+        let shard = Shard::new(config).expect("a shard");
+        Run::with(shard, pages, keys, big, seed)
+    }
+
+    pub fn with(mut shard: Shard, pages: usize, keys: u64, big: u64, seed: u64) -> Run {
         let now_ms = 1_700_000_000_000;
         shard.set_now(now_ms);
         Run {
             shard,
-            queue: MemoryQueue::new(pages, &[(1, 24), (4, 6), (16, 4)], seed ^ 1),
+            queue: MemoryQueue::new(pages, &FRAMES, seed ^ 1),
             rng: Rng(seed),
             model: HashMap::new(),
             now_ms,
@@ -111,6 +122,8 @@ impl Run {
                 .and_then(|k| k.parse().ok()),
             keys,
             big,
+            steady_ms: 0,
+            steady_step: 0,
         }
     }
 
@@ -118,7 +131,7 @@ impl Run {
         (self.now_ms / 1000) as u32
     }
 
-    fn live(&self, n: u64) -> Option<&Entry> {
+    pub fn live(&self, n: u64) -> Option<&Entry> {
         self.model
             .get(&n)
             .filter(|e| e.expiry == 0 || e.expiry > self.now())
@@ -141,8 +154,16 @@ impl Run {
             .collect()
     }
 
+    /// Lets steady time pass.
+    fn pass(&mut self) {
+        if self.steady_step > 0 {
+            self.steady_ms += self.rng.below(self.steady_step);
+            self.shard.set_steady(self.steady_ms);
+        }
+    }
+
     /// Lets the device answer something, and looks at what ended.
-    fn device(&mut self, most: usize) {
+    pub fn device(&mut self, most: usize) {
         for _ in 0..most {
             let Some(completion) = self.queue.complete_one() else {
                 break;
@@ -154,7 +175,7 @@ impl Run {
         }
     }
 
-    fn drain(&mut self) {
+    pub fn drain(&mut self) {
         for _ in 0..1_000_000 {
             self.device(1);
             self.shard.tick(&mut self.queue);
@@ -170,6 +191,13 @@ impl Run {
             self.seed,
             self.waiting.len()
         );
+    }
+
+    /// Looks at what ended without the device.
+    pub fn take_done(&mut self) {
+        while let Some(done) = self.shard.next_done(&mut self.queue) {
+            self.ended(done);
+        }
     }
 
     fn ended(&mut self, done: Done) {
@@ -246,7 +274,7 @@ impl Run {
         }
     }
 
-    fn delete_if_there(&mut self, n: u64) {
+    pub fn delete_if_there(&mut self, n: u64) {
         let key = key_of(n);
         match self.shard.lookup(&Key::new(&key)) {
             Lookup::Dram(item) => self.shard.unlink(item),
@@ -279,7 +307,7 @@ impl Run {
         self.model.remove(&n);
     }
 
-    fn get(&mut self, n: u64) {
+    pub fn get(&mut self, n: u64) {
         let key = key_of(n);
         match self.shard.lookup(&Key::new(&key)) {
             Lookup::Dram(item) => {
@@ -343,6 +371,7 @@ impl Run {
                     return;
                 }
                 Err(AllocError::Busy) => {
+                    self.pass();
                     self.device(1);
                     self.shard.tick(&mut self.queue);
                 }
@@ -411,7 +440,7 @@ impl Run {
         }
     }
 
-    fn step(&mut self) {
+    pub fn step(&mut self) {
         // Some keys are popular.
         let n = self.rng.below(self.keys);
         let n = if self.rng.below(2) == 0 {
@@ -444,19 +473,23 @@ impl Run {
             }
             _ => {}
         }
+        self.pass();
         let most = self.rng.below(3) as usize;
         self.device(most);
         if self.rng.below(16) == 0 {
             self.shard.tick(&mut self.queue);
+            self.take_done();
         }
         while self.waiting.len() > 40 {
+            self.pass();
             self.device(1);
             self.shard.tick(&mut self.queue);
+            self.take_done();
         }
     }
 
     /// Drops that the shard counted.
-    fn drops(&self) -> u64 {
+    pub fn drops(&self) -> u64 {
         let s = self.shard.stats();
         s.evictions
             + s.tag_drops
@@ -469,7 +502,7 @@ impl Run {
     }
 }
 
-fn answer(n: u64, value: &[u8], flags: u32) -> Vec<u8> {
+pub fn answer(n: u64, value: &[u8], flags: u32) -> Vec<u8> {
     let mut out = b"VALUE ".to_vec();
     out.extend(key_of(n));
     out.extend(format!(" {flags} {}\r\n", value.len()).into_bytes());
@@ -478,12 +511,12 @@ fn answer(n: u64, value: &[u8], flags: u32) -> Vec<u8> {
     out
 }
 
-fn parse(item: &FlashItem) -> (Vec<u8>, u32) {
+pub fn parse(item: &FlashItem) -> (Vec<u8>, u32) {
     (item.buf[item.value.clone()].to_vec(), item.meta.flags)
 }
 
 /// The seeds of a test: `SENKO_TEST_FACTOR` times as many where it is set.
-fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
+pub fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
     let factor = std::env::var("SENKO_TEST_FACTOR")
         .ok()
         .and_then(|f| f.parse().ok())

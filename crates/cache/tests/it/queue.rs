@@ -53,6 +53,8 @@ pub struct MemoryQueue {
     pub fail_one_in: u64,
     /// One write in this many is torn: only a part reaches the device, and the write reports success.
     pub tear_one_in: u64,
+    /// Nothing ends.
+    pub stalled: bool,
     pub reads: u64,
     pub errors: u64,
 }
@@ -67,8 +69,43 @@ impl MemoryQueue {
             rng: Rng(seed),
             fail_one_in: 0,
             tear_one_in: 0,
+            stalled: false,
             reads: 0,
             errors: 0,
+        }
+    }
+
+    /// What the device holds after the process was killed: of the writes that were under way, some got through, some in part.
+    pub fn after_kill(&self, seed: u64) -> Vec<u8> {
+        let mut rng = Rng(seed);
+        let mut device = self.device.clone();
+        for pending in &self.pending {
+            let Pending::Write {
+                page,
+                buf,
+                first,
+                pages,
+                ..
+            } = pending
+            else {
+                continue;
+            };
+            let len = match rng.below(3) {
+                0 => 0,
+                1 => pages * PAGE_SIZE,
+                _ => rng.below(*pages as u64 * 8) as usize * 512,
+            };
+            let (at, from) = (*page as usize * PAGE_SIZE, first * PAGE_SIZE);
+            device[at..at + len].copy_from_slice(&buf[from..from + len]);
+        }
+        device
+    }
+
+    /// A new queue over a device that holds something.
+    pub fn with_device(device: Vec<u8>, frames: &[(usize, usize)], seed: u64) -> MemoryQueue {
+        MemoryQueue {
+            device,
+            ..MemoryQueue::new(0, frames, seed)
         }
     }
 
@@ -78,7 +115,7 @@ impl MemoryQueue {
 
     /// Ends one operation, any.
     pub fn complete_one(&mut self) -> Option<Completion> {
-        if self.pending.is_empty() {
+        if self.pending.is_empty() || self.stalled {
             return None;
         }
         let n = self.rng.below(self.pending.len() as u64) as usize;

@@ -153,7 +153,9 @@ fn a_damaged_or_unreadable_record_is_a_miss() {
     assert_eq!(transfer.find(&pages), None);
     bench.shard.end_transfer(transfer, TransferEnd::Read);
     let transfer = bench.begin(keys[1]).expect("on flash");
-    bench.shard.end_transfer(transfer, TransferEnd::Unread);
+    bench
+        .shard
+        .end_transfer(transfer, TransferEnd::Unread(senko_io::IoError::Os(5)));
     let transfer = bench.begin(keys[2]).expect("on flash");
     bench.shard.end_transfer(transfer, TransferEnd::Unused);
     let stats = bench.shard.stats();

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod dropin; // the name memcached
+mod lab; // `senko lab`, and its machinery against a real server
 mod process; // a server process and a scratch folder, cleaned up
 mod serve; // `senko serve`
 mod texts; // help, version, refusals

@@ -15,6 +15,7 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ const EXCLUDE: libc::off_t = 0;
 const NAME: libc::off_t = 1;
 
 /// How long to wait for a lock whose holder is dead.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Files that this process holds, by device and inode: a record lock does not tell a process of its own.
 static HELD: Mutex<Option<HashSet<(u64, u64)>>> = Mutex::new(None);
@@ -78,6 +79,19 @@ pub(super) fn check_own(meta: &Metadata) -> io::Result<()> {
         return Err(in_use_here());
     }
     Ok(())
+}
+
+/// Whether a file is locked and no living process says that it is the one.
+pub(super) fn is_left_behind(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else {
+        return false;
+    };
+    let locked = |command, at| {
+        let mut lock = one_byte(at);
+        let asked = control(&file, command, &mut lock).is_ok();
+        asked.then_some(lock.l_type != libc::F_UNLCK as libc::c_short)
+    };
+    locked(libc::F_OFD_GETLK, EXCLUDE) == Some(true) && locked(libc::F_GETLK, NAME) == Some(false)
 }
 
 /// Takes the exclusive lock; the error's text continues "flash file PATH ...".

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crate::Waker;
 use crate::file::RawOp;
@@ -96,20 +97,32 @@ impl Pool {
         std::mem::swap(&mut *lock(&self.shared.done), results);
     }
 
-    /// Carries out what was handed over, then ends the threads.
-    pub(super) fn finish(&mut self) {
+    /// Carries out what was handed over, then ends the threads. False if that took longer than `limit`: then one of them is still in a system
+    /// call, whose memory must stay, and ends by itself after it.
+    pub(super) fn finish(&mut self, limit: Duration) -> bool {
         lock(&self.shared.queue).stop = true;
         self.shared.more.notify_all();
+        let until = Instant::now() + limit;
+        while self.threads.iter().any(|thread| !thread.is_finished()) {
+            if Instant::now() >= until {
+                lock(&self.shared.queue).jobs.clear();
+                self.threads.clear();
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
         for thread in self.threads.drain(..) {
             // A thread that panicked has nothing in hand any more.
             let _ = thread.join();
         }
+        true
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.finish();
+        // A loop has ended its pool before; this is for one that could not be made.
+        self.finish(Duration::from_secs(1));
     }
 }
 

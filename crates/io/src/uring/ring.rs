@@ -145,6 +145,7 @@ impl Ring {
             ("read_fixed", opcode::ReadFixed::CODE),
             ("write", opcode::Write::CODE),
             ("fsync", opcode::Fsync::CODE),
+            ("poll_add", opcode::PollAdd::CODE),
             ("async_cancel", opcode::AsyncCancel::CODE),
             ("close", opcode::Close::CODE),
             ("fallocate", opcode::Fallocate::CODE),

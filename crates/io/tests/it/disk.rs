@@ -185,7 +185,7 @@ fn discard_when_asked() {
         let options = FileOptions {
             bytes: 64 * PAGE_SIZE as u64,
             discard: true,
-            recorder: None,
+            ..FileOptions::default()
         };
         let mut io = EventLoop::new(&config(backend)).unwrap();
         let device = io.attach(Arc::new(FlashFile::open(&path, &options).unwrap()));

@@ -102,6 +102,7 @@ fn devices_are_recorded() {
             bytes: 1 << 20,
             discard: true,
             recorder: Some((Arc::clone(&recorder), 3)),
+            ..FileOptions::default()
         };
         let file = Arc::new(FlashFile::open(&folder.file("flash"), &options).unwrap());
         let (log, lookup) = (tag(Engine::Dbm, Purpose::Log), Tag::cache(Purpose::Lookup));

@@ -6,5 +6,7 @@
 mod dram_policy;
 // Result lines, tables, provenance.
 mod report;
+// The machinery of experiments on servers.
+mod rig;
 // The simulator's tables against the papers'.
 mod ssd_tables;

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use senko_cache::{AdmissionRule, CacheStats, PolicyKind, SlabClassStats};
+use senko_cache::{AdmissionRule, CacheStats, DeviceState, PolicyKind, SlabClassStats};
 use senko_io::{DiskStats, Op, PAGE_SIZE, Purpose, Queue};
 
 use super::DumpKind;
@@ -18,7 +18,7 @@ use crate::protocol::{BAD_FORMAT, ERROR, Tokens};
 use crate::reply::Reply;
 use crate::session::Ctx;
 use crate::settings::{Dialect, Transfer};
-use crate::shared::ThreadStats;
+use crate::shared::{Shared, ThreadStats};
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -188,7 +188,9 @@ fn add_cache(sum: &mut CacheStats, other: &CacheStats) {
         flash_read_errors flash_checksum_errors flash_write_errors tag_drops drops_budget drops_rule
         drops_busy drops_size reclaim_drops reclaim_regions reinsertions admitted_bytes reinserted_bytes
         device_write_bytes slab_moves crawler_reclaimed flash_overwrites drops_error drops_index
-        page_fill_record_bytes page_fill_page_bytes flash_sendfile_transfers);
+        page_fill_record_bytes page_fill_page_bytes flash_sendfile_transfers
+        flash_read_timeouts flash_misses_out flash_misses_memory
+        device_write_pauses device_outages device_returns);
 }
 
 /// What all shards together counted.
@@ -313,6 +315,7 @@ fn general<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("reclaimed", cache.reclaimed);
     sink.stat("crawler_reclaimed", cache.crawler_reclaimed);
     flash(&stats, &cache, &disk, sink);
+    devices(shared, &cache, sink);
 }
 
 /// The names of purposes in `flash_device_reads_...`.
@@ -330,6 +333,8 @@ const PURPOSES: [(Purpose, &str); 8] = [
 fn flash(stats: &ThreadStats, cache: &CacheStats, disk: &DiskStats, sink: &mut Sink<'_>) {
     sink.stat("senko_forwarded", stats.forwarded);
     sink.stat("senko_retries", stats.retries);
+    sink.stat("senko_slow_readers_closed", stats.slow_readers_closed);
+    sink.stat("senko_transfers_given_up", stats.transfers_given_up);
     sink.stat("dram_items", cache.dram_items);
     sink.stat("flash_items", cache.flash_items);
     sink.stat("flash_bytes", cache.flash_bytes);
@@ -387,6 +392,20 @@ fn flash(stats: &ThreadStats, cache: &CacheStats, disk: &DiskStats, sink: &mut S
         sink.stat(&format!("flash_device_{word}_errors"), total.errors);
     }
     sink.stat("flash_device_flushes", disk.total(Op::Flush).ops);
+}
+
+/// How the flash devices do.
+fn devices(shared: &Shared, cache: &CacheStats, sink: &mut Sink<'_>) {
+    sink.stat("flash_devices", shared.settings.flash.len());
+    sink.stat("flash_devices_out", shared.devices_in(DeviceState::Out));
+    let read_only = shared.devices_in(DeviceState::ReadOnly);
+    sink.stat("flash_devices_read_only", read_only);
+    sink.stat("flash_device_outages", cache.device_outages);
+    sink.stat("flash_device_write_pauses", cache.device_write_pauses);
+    sink.stat("flash_device_returns", cache.device_returns);
+    sink.stat("flash_misses_out", cache.flash_misses_out);
+    sink.stat("flash_misses_memory", cache.flash_misses_memory);
+    sink.stat("flash_read_timeouts", cache.flash_read_timeouts);
 }
 
 fn yes(on: bool) -> &'static str {

@@ -107,36 +107,42 @@ impl Session {
         Step::Took(take)
     }
 
-    /// Another shard answered its oldest unanswered command of this session. Feed again afterwards.
-    pub fn remote_reply(&mut self, shard: usize, bytes: &[u8]) {
+    /// Another shard answered its oldest unanswered command of this session. Feed again afterwards. What comes back is a buffer of no
+    /// further use here.
+    pub fn remote_reply(&mut self, shard: usize, bytes: Vec<u8>) -> Vec<u8> {
         let Some(index) = self
             .foreign
             .iter()
             .position(|foreign| foreign.shard == shard)
         else {
-            return;
+            return bytes;
         };
         let foreign = self
             .foreign
             .remove(index)
             .expect("the position was just found");
         self.foreign_bytes -= foreign.bytes;
-        let out = &mut self.replies.at(foreign.place).bytes;
+        let reply = self.replies.at(foreign.place);
+        let mut left = bytes;
         match foreign.kind {
-            ForeignKind::Plain => out.extend_from_slice(bytes),
-            // What is not an answer with values is an error: it goes on as it is.
+            ForeignKind::Plain => left = reply.take(left),
             ForeignKind::StripEnd => {
-                out.extend_from_slice(bytes.strip_suffix(b"END\r\n").unwrap_or(bytes))
+                // What is not an answer with values is an error: it goes on as it is.
+                if left.ends_with(b"END\r\n") {
+                    left.truncate(left.len() - b"END\r\n".len());
+                }
+                left = reply.take(left);
             }
             ForeignKind::Silent => {}
             ForeignKind::Dump => {
                 if let State::Dump(dump) = &mut self.state {
                     dump.waiting = false;
-                    dump.take(bytes, out);
+                    dump.take(&left, &mut reply.bytes);
                 }
             }
         }
         self.replies.ready(foreign.place);
+        left
     }
 
     /// The next part of a walk over all items.

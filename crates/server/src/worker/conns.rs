@@ -8,6 +8,7 @@
 //! queue and the dirty list name a connection at most once each (its flags say so).
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use senko_io::ConnId;
@@ -60,6 +61,8 @@ pub struct Conn {
     pub receiving: bool,
     /// A batch is in the loop, or a transfer is under way.
     pub sending: bool,
+    /// When the transfer that is under way began, by the worker's steady time; `None`: none is.
+    pub transfer_since: Option<u64>,
     /// Clock (ms) at which the batch in the loop was found not to fit the socket's buffer; 0: it was not.
     pub slow_since: u64,
     /// Bytes of the slow batch in the loop that were copied for it.
@@ -96,6 +99,7 @@ impl Conn {
             last_active: now,
             receiving: true,
             sending: false,
+            transfer_since: None,
             slow_since: 0,
             copied: 0,
             held: 0,
@@ -114,6 +118,15 @@ impl Conn {
     /// Whether input would be fed to the session at once.
     pub fn takes_input(&self) -> bool {
         self.wait.is_none() && !self.queued && !self.paused
+    }
+
+    /// Feeding the session would do nothing: it waits for bytes, and there are none.
+    pub fn is_read_out(&self) -> bool {
+        self.takes_input()
+            && self.unread() == 0
+            && !self.ended
+            && !self.closing
+            && self.session.is_idle()
     }
 
     /// Nothing is under way: no command waits, nothing is to be sent.
@@ -149,6 +162,29 @@ impl Conn {
 /// Capacity that an empty tail keeps: the start of a request line, not a whole receive buffer.
 const KEPT_TAIL: usize = 512;
 
+/// Hashes an [`Origin`]: numbers that this program gives out, so there is nobody to defend against.
+#[derive(Default)]
+struct OriginHasher(u64);
+
+impl Hasher for OriginHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes
+            .iter()
+            .for_each(|&byte| self.write_u64(u64::from(byte)));
+    }
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(29);
+    }
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
+    }
+}
+
 struct Slot {
     generation: u32,
     conn: Option<Box<Conn>>,
@@ -161,7 +197,7 @@ pub struct Conns {
     free: Vec<usize>,
     /// The slot of each socket, by the slot number in its `ConnId`.
     sockets: Vec<Option<ConnKey>>,
-    virtuals: HashMap<Origin, ConnKey>,
+    virtuals: HashMap<Origin, ConnKey, BuildHasherDefault<OriginHasher>>,
     open_sockets: usize,
 }
 

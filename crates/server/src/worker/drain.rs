@@ -8,6 +8,7 @@
 use std::time::{Duration, Instant};
 
 use super::Worker;
+use crate::server::home::Stopped;
 use crate::shared::Shutdown;
 
 /// Longest drain.
@@ -68,6 +69,25 @@ impl Worker {
             }
         }
         out_of_time || self.core.outbox.mesh().everybody_left()
+    }
+
+    /// Leaves the shard to the data directory, if there is one.
+    pub(super) fn save_shard(&mut self) -> Result<Option<Stopped>, String> {
+        let Some(home) = self.home.clone() else {
+            return Ok(None);
+        };
+        let core = &mut self.core;
+        core.cursor.flush(&core.shared, &mut core.shard);
+        core.shared.note_second(core.shard.now());
+        core.shard.close(&mut core.ev);
+        self.finish_disk()?;
+        if !self.core.shard.is_closed() {
+            return Err(
+                "the flash device did not take the last writes in time; the next start goes on from shared memory"
+                    .to_owned(),
+            );
+        }
+        home.save(self.index, &mut self.core.shard).map(Some)
     }
 
     /// Lets device operations end, so that what was written is whole.

@@ -74,6 +74,11 @@ impl Worker {
         let Some(conn) = self.conns.get(at) else {
             return;
         };
+        if conn.is_read_out() {
+            // What is to be sent is, with all that follows from it, looked at by the flush.
+            self.mark_dirty(at);
+            return;
+        }
         if !conn.queued && !conn.paused && !conn.closing {
             self.feed_tail(at);
         } else {
@@ -184,9 +189,10 @@ impl Worker {
         match conn.link {
             Link::Virtual(origin) => {
                 let mut any = false;
-                while let Some(unit) = conn.session.replies().next_unit() {
+                let outbox = &mut self.core.outbox;
+                while let Some(unit) = conn.session.replies().next_unit(|| outbox.empty()) {
                     any = true;
-                    self.core.outbox.answer(origin, unit);
+                    outbox.answer(origin, unit);
                 }
                 if any && conn.wait == Some(Wait::Window) {
                     self.feed_again(at);
@@ -230,16 +236,24 @@ impl Worker {
         match result {
             Ok(sent) if sent == batch.len() => {
                 self.core.stats.bytes_written += sent as u64;
+                let mut quiet = false;
                 if let Some(conn) = self.conns.get(at) {
                     self.slow_pinned -= std::mem::take(&mut conn.pinned);
                     conn.copied = 0;
                     conn.sending = false;
                     conn.slow_since = 0;
                     conn.last_active = self.now_ms;
+                    // The usual end of a request: all was read and answered, and nothing was held back or is held.
+                    quiet = conn.is_read_out()
+                        && conn.session.replies().is_empty()
+                        && conn.receiving
+                        && conn.held == 0;
                 }
                 self.recycle(batch);
-                // What is ready goes out with the next flush; a session that waited for room may add to it before.
-                self.feed_again(at);
+                if !quiet {
+                    // What is ready goes out with the next flush; a session that waited for room may add to it before.
+                    self.feed_again(at);
+                }
             }
             Ok(sent) => {
                 self.core.stats.bytes_written += sent as u64;
@@ -353,9 +367,13 @@ impl Worker {
                     since => (false, since),
                 });
             let Some((at, _)) = longest else { return };
-            tracing::warn!(
-                "a connection was closed: unsent answers took the memory that there is for them"
-            );
+            if self.steady_ms >= self.tell_of_slow_ms {
+                self.tell_of_slow_ms = self.steady_ms + 10_000;
+                tracing::warn!(
+                    "a connection was closed: unsent answers took the memory that there is for them; others are counted in stats"
+                );
+            }
+            self.core.stats.slow_readers_closed += 1;
             self.close(at);
         }
     }

@@ -13,17 +13,28 @@ impl Worker {
     pub(super) fn read_mail(&mut self) {
         let mut mail = std::mem::take(&mut self.mail);
         self.core.outbox.mesh().take(self.index, &mut mail);
+        self.ahead.clear();
+        for message in &mail {
+            if let Message::Commands { bytes, .. } = message {
+                self.note_keys(bytes);
+            }
+        }
+        self.ask_for_noted();
         for message in mail.drain(..) {
             match message {
                 Message::Newcomer(newcomer) => self.adopt(newcomer),
-                Message::Commands { origin, bytes } => self.commands(origin, &bytes),
+                Message::Commands { origin, bytes } => {
+                    self.commands(origin, &bytes);
+                    self.core.outbox.keep(bytes);
+                }
                 Message::Answer {
                     conn: at,
                     shard,
                     bytes,
                 } => {
                     if let Some(conn) = self.conns.get(at) {
-                        conn.session.remote_reply(shard, &bytes);
+                        let left = conn.session.remote_reply(shard, bytes);
+                        self.core.outbox.keep(left);
                         self.feed_again(at);
                     }
                 }

@@ -5,19 +5,22 @@
 //! a reader: what the socket did not take comes back, and is sent as any other answer (W2, W3). So a region is pinned for the time of one
 //! device read, and a connection that is closed meanwhile is only outlived by that.
 
+use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
 use std::sync::Arc;
 
 use senko_cache::{FRAME_PAGES, Transfer, TransferEnd};
 use senko_io::transfer::{self, Answer, CachedFile, Job, Moved};
-use senko_io::{ConnId, EventLoop, Purpose, Tag};
+use senko_io::{ConnId, EventLoop, IoError, Purpose, Tag};
 
-use super::conns::ConnKey;
+use super::conns::{ConnKey, Link};
 use super::{Worker, WorkerConfig};
 use crate::session::Transferred;
 
 /// `END\r\n`, which only the last answer of a line has.
 const END_BYTES: usize = 5;
+/// For so long a transfer may be with the device.
+const PATIENCE_MS: u64 = 10_000;
 /// How these reads are labelled: as those of the direct way.
 const TAG: Tag = Tag::cache(Purpose::Lookup);
 
@@ -81,6 +84,7 @@ impl Worker {
                     let pages = next.transfer.pages();
                     self.core.ev.count_read(TAG, pages);
                     conn.sending = true;
+                    conn.transfer_since = Some(self.steady_ms);
                     transfers.pool.start(Job {
                         file: Arc::clone(&transfers.files[device as usize]),
                         page,
@@ -127,6 +131,33 @@ impl Worker {
         }
     }
 
+    /// Closes connections whose transfer does not end: its thread waits for the device, and what it would send can't be taken back.
+    pub(super) fn give_up_transfers(&mut self) {
+        if self.transfers.is_none() {
+            return;
+        }
+        let now = self.steady_ms;
+        let stuck: Vec<ConnKey> = self
+            .conns
+            .iter()
+            .filter(|(_, conn)| {
+                conn.transfer_since
+                    .is_some_and(|since| now > since + PATIENCE_MS)
+            })
+            .map(|(at, _)| at)
+            .collect();
+        for at in stuck {
+            self.core.stats.transfers_given_up += 1;
+            // The job has a descriptor of its own (T3), so that closing this one would not tell the peer.
+            if let Some(Link::Socket(id)) = self.conns.get(at).map(|conn| conn.link)
+                && let Ok(socket) = self.core.ev.duplicate(id)
+            {
+                let _ = TcpStream::from(socket).shutdown(Shutdown::Both);
+            }
+            self.close(at);
+        }
+    }
+
     fn finish_transfer(&mut self, transferred: transfer::Transferred<Carried>) {
         let Carried {
             at,
@@ -138,7 +169,8 @@ impl Worker {
             Moved::Unread(error) => {
                 tracing::debug!("reading flash failed: {error}");
                 self.core.ev.count_failed_read(TAG);
-                (TransferEnd::Unread, Transferred::Absent)
+                let error = IoError::Os(error.raw_os_error().unwrap_or(libc::EIO));
+                (TransferEnd::Unread(error), Transferred::Absent)
             }
             Moved::Nothing => (TransferEnd::Read, Transferred::Absent),
             Moved::Sent { bytes, rest } => {
@@ -153,6 +185,7 @@ impl Worker {
             return; // closed meanwhile
         };
         conn.sending = false;
+        conn.transfer_since = None;
         conn.last_active = self.now_ms;
         let mut ctx = self.core.ctx(at, conn.entry.as_deref());
         conn.session.transferred(&mut ctx, ticket, result);

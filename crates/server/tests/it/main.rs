@@ -9,7 +9,9 @@ mod model; // random commands on sessions against a map
 mod entry; // what the fuzz targets run
 mod corpus; // the fuzz targets' seeds, run once
 mod serve; // the server over real sockets: limits, bad clients, several workers, the end
+mod restart; // stopped and started again, with a data directory
 mod transfer; // answers that the kernel sends from the flash file
+mod faults; // flash devices that fail under a running server
 mod property; // random commands of several connections over real sockets, against a model
 mod transcript; // requests and exact answers, played against memcached and against senko
 mod load; // the load generator against memcached and against a server with one fault

@@ -170,12 +170,12 @@ impl Rig {
         if let Some(origin) = conn.origin {
             let shard = conn.node;
             let mut units = Vec::new();
-            while let Some(unit) = conn.session.replies().next_unit() {
+            while let Some(unit) = conn.session.replies().next_unit(|| None) {
                 units.push(unit);
             }
             for unit in units {
                 if let Some(conn) = self.conns.get_mut(&origin) {
-                    conn.session.remote_reply(shard, &unit);
+                    conn.session.remote_reply(shard, unit);
                     self.feed(origin);
                 }
             }

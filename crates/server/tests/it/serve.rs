@@ -173,6 +173,11 @@ fn readers_of_flash_that_stop_reading_are_closed_before_they_hold_all_memory() {
             }
         }
         assert!(found > keys / 10 * 9 / 10, "{found} found");
+        let stats = client.text("stats\r\n", "END\r\n");
+        let closed = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("STAT senko_slow_readers_closed "));
+        assert!(closed.is_some_and(|count| count != "0"), "{stats}");
     });
 }
 

@@ -93,6 +93,10 @@ impl Place {
         self
     }
 
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     pub fn server(&self) -> &RunningServer {
         self.server.as_ref().unwrap()
     }

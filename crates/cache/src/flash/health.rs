@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How the device under a log does, and what is still asked of it.
+//!
+//! ```text
+//!      4 failed writes in a row          16 failed reads in a row, or the device is gone,
+//!                                        or nothing that it was asked for ends for 2 s
+//!  Up -------------------------> ReadOnly ----------> Out <------------------- Up
+//!   ^  (note_write)                 |  (note_read, watch)|
+//!   '-------- probe passed ---------'--------------------'   (probe_ended)
+//! ```
+//!
+//! A log that is read-only takes no items and answers reads; one that is out of use hides its slots, which are then misses, and is asked for nothing
+//! but a probe: write the free pages ahead of the log's head, read one back. Probes come when all that the device had been asked for has ended, at
+//! intervals that double from [`FIRST_WAIT_MS`] to [`LONGEST_WAIT_MS`], and begin anew once the device was well for as long; so a device that comes
+//! and goes neither costs much nor fills the log with lines.
+//!
+//! Always holds: H1: nothing is submitted for a log that is out of use, but its probe. H2: a slot that is followed when the log is back names what
+//! it named before: while the log was out its head and tail stood still, and a command that met a slot of it dropped it.
+
+use senko_io::IoError;
+
+/// Writes that fail in a row after which a log takes no more items.
+const WRITES_TO_REST: u32 = 4;
+/// Reads that fail in a row after which it is out of use. Bad sectors alone do not get there: an item that can't be read is forgotten.
+const READS_TO_LEAVE: u32 = 16;
+/// For so long eviction waits for a device that moves nothing.
+pub(crate) const STALLED_MS: u64 = 1000;
+/// For so long a device may hold what it was asked for without ending any of it. SSDs pause for some hundred milliseconds, and a busy machine adds to it.
+pub(crate) const SILENT_MS: u64 = 2000;
+/// For so long it may hold one read while it ends others.
+pub(crate) const LOST_READ_MS: u64 = 10_000;
+const FIRST_WAIT_MS: u64 = 500;
+const LONGEST_WAIT_MS: u64 = 60_000;
+
+/// What a part of a device is used for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DeviceState {
+    /// Everything.
+    #[default]
+    Up,
+    /// Reads: writes fail.
+    ReadOnly,
+    /// Nothing.
+    Out,
+}
+
+/// Why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceTrouble {
+    /// Writes failed, the last one so.
+    Writes(IoError),
+    /// Reads failed, the last one so.
+    Reads(IoError),
+    /// Nothing ended for too long.
+    Stalled,
+}
+
+impl std::fmt::Display for DeviceTrouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DeviceTrouble::Writes(error) => write!(f, "writes fail ({error})"),
+            DeviceTrouble::Reads(error) => write!(f, "reads fail ({error})"),
+            DeviceTrouble::Stalled => write!(f, "it does not answer"),
+        }
+    }
+}
+
+/// How far a probe is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Probe {
+    /// None is under way.
+    Idle,
+    /// Free pages are being written.
+    Writing,
+    /// They were written; one of them is to be read.
+    Written,
+    /// It is being read.
+    Reading,
+}
+
+/// The state of one log's device.
+#[derive(Debug)]
+pub(crate) struct Health {
+    state: DeviceState,
+    trouble: Option<DeviceTrouble>,
+    /// Operations that the device holds.
+    in_flight: u32,
+    /// When it last ended one, or was given the first.
+    moved_ms: u64,
+    write_errors: u32,
+    read_errors: u32,
+    pub probe: Probe,
+    probe_at_ms: u64,
+    wait_ms: u64,
+    up_since_ms: u64,
+}
+
+impl Health {
+    pub fn new() -> Health {
+        Health {
+            state: DeviceState::Up,
+            trouble: None,
+            in_flight: 0,
+            moved_ms: 0,
+            write_errors: 0,
+            read_errors: 0,
+            probe: Probe::Idle,
+            probe_at_ms: 0,
+            wait_ms: FIRST_WAIT_MS,
+            up_since_ms: 0,
+        }
+    }
+
+    pub fn state(&self) -> DeviceState {
+        self.state
+    }
+    pub fn trouble(&self) -> Option<DeviceTrouble> {
+        self.trouble
+    }
+    pub fn is_out(&self) -> bool {
+        self.state == DeviceState::Out
+    }
+    /// Whether items may be written.
+    pub fn takes_items(&self) -> bool {
+        self.state == DeviceState::Up
+    }
+    /// Whether the device holds something that it was asked for.
+    pub fn is_busy(&self) -> bool {
+        self.in_flight > 0
+    }
+
+    /// An operation is submitted.
+    #[inline]
+    pub fn begin(&mut self, now_ms: u64) {
+        if self.in_flight == 0 {
+            self.moved_ms = now_ms;
+        }
+        self.in_flight += 1;
+    }
+    /// An operation ended, however.
+    #[inline]
+    pub fn end(&mut self, now_ms: u64) {
+        debug_assert!(self.in_flight > 0);
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.moved_ms = now_ms;
+    }
+    /// Whether the device holds operations and has not ended any of late.
+    pub fn stalls(&self, now_ms: u64) -> bool {
+        self.in_flight > 0 && now_ms.saturating_sub(self.moved_ms) > SILENT_MS
+    }
+
+    /// Counts how a write of items ended; true if the state changed.
+    pub fn note_write(&mut self, result: Result<(), IoError>, now_ms: u64) -> bool {
+        let Err(error) = result else {
+            self.write_errors = 0;
+            return false;
+        };
+        self.write_errors += 1;
+        let trouble = DeviceTrouble::Writes(error);
+        if is_gone(error) {
+            return self.worsen(DeviceState::Out, trouble, now_ms);
+        }
+        self.write_errors >= WRITES_TO_REST && self.worsen(DeviceState::ReadOnly, trouble, now_ms)
+    }
+
+    /// Counts how a read of an item ended; true if the state changed.
+    #[inline]
+    pub fn note_read(&mut self, result: Result<(), IoError>, now_ms: u64) -> bool {
+        match result {
+            Ok(()) => {
+                self.read_errors = 0;
+                false
+            }
+            Err(error) => self.read_failed(error, now_ms),
+        }
+    }
+
+    #[cold]
+    fn read_failed(&mut self, error: IoError, now_ms: u64) -> bool {
+        self.read_errors += 1;
+        (self.read_errors >= READS_TO_LEAVE || is_gone(error))
+            && self.worsen(DeviceState::Out, DeviceTrouble::Reads(error), now_ms)
+    }
+
+    /// It does not answer; true if the state changed.
+    pub fn note_stall(&mut self, now_ms: u64) -> bool {
+        self.worsen(DeviceState::Out, DeviceTrouble::Stalled, now_ms)
+    }
+
+    fn worsen(&mut self, to: DeviceState, trouble: DeviceTrouble, now_ms: u64) -> bool {
+        if to <= self.state {
+            return false;
+        }
+        if self.state == DeviceState::Up {
+            let well = now_ms.saturating_sub(self.up_since_ms) >= LONGEST_WAIT_MS;
+            self.wait_ms = if well { FIRST_WAIT_MS } else { self.wait_ms };
+            self.wait(now_ms);
+        }
+        (self.state, self.trouble) = (to, Some(trouble));
+        true
+    }
+
+    fn wait(&mut self, now_ms: u64) {
+        self.probe_at_ms = now_ms + self.wait_ms;
+        self.wait_ms = (self.wait_ms * 2).min(LONGEST_WAIT_MS);
+    }
+
+    /// Whether a probe is due.
+    pub fn probe_due(&self, now_ms: u64) -> bool {
+        self.state != DeviceState::Up
+            && matches!(self.probe, Probe::Idle | Probe::Written)
+            && self.in_flight == 0
+            && now_ms >= self.probe_at_ms
+    }
+
+    /// A probe ended.
+    pub fn probe_ended(&mut self, passed: bool, now_ms: u64) {
+        self.probe = Probe::Idle;
+        if passed {
+            (self.state, self.trouble) = (DeviceState::Up, None);
+            (self.write_errors, self.read_errors) = (0, 0);
+            self.up_since_ms = now_ms;
+        } else {
+            self.wait(now_ms);
+        }
+    }
+}
+
+/// Errors that no other operation of the device will be spared.
+fn is_gone(error: IoError) -> bool {
+    // ENXIO, ENODEV, ENOMEDIUM, the same on every Linux.
+    matches!(error, IoError::Os(6 | 19 | 123))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EIO: Result<(), IoError> = Err(IoError::Os(5));
+
+    #[test]
+    fn some_errors_among_successes_change_nothing() {
+        let mut health = Health::new();
+        for n in 0..1000 {
+            let result = if n % 3 == 0 { Ok(()) } else { EIO };
+            assert!(!health.note_write(result, n) && !health.note_read(result, n));
+        }
+        assert_eq!(health.state(), DeviceState::Up);
+    }
+
+    #[test]
+    fn writes_rest_before_reads_and_probes_wait_longer_each_time() {
+        let mut health = Health::new();
+        assert_eq!((0..4).filter(|_| health.note_write(EIO, 0)).count(), 1);
+        assert_eq!(health.state(), DeviceState::ReadOnly);
+        let mut now = 0;
+        let mut waits = Vec::new();
+        for _ in 0..10 {
+            let from = now;
+            while !health.probe_due(now) {
+                now += 100;
+            }
+            waits.push(now - from);
+            health.probe_ended(false, now);
+        }
+        assert!(waits.is_sorted() && waits[9] == 60_000, "{waits:?}");
+        assert_eq!((0..16).filter(|_| health.note_read(EIO, now)).count(), 1);
+        assert_eq!(health.state(), DeviceState::Out);
+        health.probe_ended(true, now);
+        assert_eq!(health.state(), DeviceState::Up);
+        // Soon again: it is not trusted so soon. After a while: it is.
+        assert_eq!((0..4).filter(|_| health.note_write(EIO, now)).count(), 1);
+        assert!(!health.probe_due(now + 59_000));
+        health.probe_ended(true, now);
+        now += 100_000;
+        assert_eq!((0..4).filter(|_| health.note_write(EIO, now)).count(), 1);
+        assert!(health.probe_due(now + FIRST_WAIT_MS));
+    }
+
+    #[test]
+    fn a_device_that_ends_something_now_and_then_does_not_stall() {
+        let mut health = Health::new();
+        health.begin(5000);
+        for n in 0..10 {
+            assert!(!health.stalls(5900 + n * 900));
+            health.begin(5900 + n * 900);
+            health.end(5900 + n * 900);
+        }
+        assert!(health.stalls(20_000));
+        assert!(
+            health.note_stall(20_000) && !health.probe_due(90_000),
+            "busy"
+        );
+        health.end(90_000);
+        assert!(health.probe_due(90_000) && !health.stalls(190_000));
+    }
+
+    #[test]
+    fn a_device_that_is_gone_is_out_at_once() {
+        let mut health = Health::new();
+        assert!(health.note_read(Err(IoError::Os(19)), 0));
+        assert_eq!(health.state(), DeviceState::Out);
+    }
+}

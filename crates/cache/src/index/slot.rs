@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A slot of the index, bit by bit; the drawing stands at the top of `index.rs`.
+//!
+//! Which bits are page and which tag depends on the shard's [`Shape`](super::Shape); what lies above them is here.
+
+pub(super) const KIND_SHIFT: u32 = 62;
+pub(super) const LEN_SHIFT: u32 = 58;
+pub(super) const HOT_SHIFT: u32 = 56;
+pub(super) const EXPIRY_SHIFT: u32 = 48;
+pub(super) const KIND_DRAM: u64 = 1;
+pub(super) const KIND_FLASH: u64 = 2;
+pub(super) const LAP_SHIFT: u32 = 46;
+/// Expiry counts in units of 2^12 seconds, modulo 255, 0 being never or too far away to tell.
+const EXPIRY_UNIT_SHIFT: u32 = 12;
+const EXPIRY_RING: u32 = 255;
+const EXPIRY_HORIZON: u32 = 127;
+
+/// A slot; 0 is empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(pub u64);
+
+impl Slot {
+    pub const EMPTY: Slot = Slot(0);
+    #[inline]
+    pub fn is_flash(self) -> bool {
+        self.0 >> KIND_SHIFT == KIND_FLASH
+    }
+    #[inline]
+    pub fn is_dram(self) -> bool {
+        self.0 >> KIND_SHIFT == KIND_DRAM
+    }
+    /// Lap of the log, modulo 4, in which a flash item was written.
+    #[inline]
+    pub fn lap(self) -> u64 {
+        self.0 >> LAP_SHIFT & 3
+    }
+    /// Pages of a flash item, 1 to 15; 0: more.
+    #[inline]
+    pub fn len(self) -> usize {
+        (self.0 >> LEN_SHIFT & 15) as usize
+    }
+    /// What hits on flash have left: 0, there was none; 1, there was one, but not lately; 2 and 3, one or more lately, that is since
+    /// [`Index::cool`](super::Index::cool) came by.
+    #[inline]
+    pub fn hot(self) -> u8 {
+        (self.0 >> HOT_SHIFT & 3) as u8
+    }
+    /// Hits on flash lately, as far as they are counted: 0 to 2.
+    #[inline]
+    pub fn hits_lately(self) -> u8 {
+        self.hot().saturating_sub(1)
+    }
+    /// The slot after one more hit.
+    #[inline]
+    pub fn hit(self) -> Slot {
+        self.with_hot(self.hot().max(1) + 1)
+    }
+    #[inline]
+    pub fn with_hot(self, hot: u8) -> Slot {
+        Slot(self.0 & !(3 << HOT_SHIFT) | u64::from(hot.min(3)) << HOT_SHIFT)
+    }
+    /// Whether the coarse expiry says that the item is certainly gone.
+    pub fn expired(self, now: u32) -> bool {
+        let code = (self.0 >> EXPIRY_SHIFT & 255) as u32;
+        if code == 0 {
+            return false;
+        }
+        let behind =
+            ((now >> EXPIRY_UNIT_SHIFT) % EXPIRY_RING + EXPIRY_RING - (code - 1)) % EXPIRY_RING;
+        behind < EXPIRY_HORIZON
+    }
+}
+
+/// The slot form of an expiry, rounded up, so that `Slot::expired` never errs towards gone.
+pub(super) fn coarse_expiry(expiry: u32, now: u32) -> u64 {
+    let (at, now) = ((expiry >> EXPIRY_UNIT_SHIFT) + 1, now >> EXPIRY_UNIT_SHIFT);
+    if expiry == 0 || at.saturating_sub(now) > EXPIRY_HORIZON {
+        0
+    } else {
+        u64::from(at % EXPIRY_RING) + 1
+    }
+}

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The superblock of a data directory, and the label on each of its flash files.
+//!
+//! The superblock has two pages, and every change is written to both, one after the other, each made durable before the next is begun. So
+//! one of them is whole at any time; the one with the greater number counts; and when a change has returned, damage to
+//! either can't bring back what was before. `docs/format-warm.md` has the tables.
+//!
+//! Always holds: whoever has read a clean mark may go on from the files of that stop until it is taken away, which is durable before
+//! the first command.
+
+use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, Tag};
+
+const MAGIC: &[u8; 8] = b"SENKODIR";
+const LABEL_MAGIC: &[u8; 8] = b"SENKODEV";
+const VERSION: u32 = 1;
+const DEVICES_AT: usize = 128;
+const DEVICE_BYTES: usize = 16;
+/// Most flash files of one server.
+const MOST_DEVICES: usize = (PAGE_SIZE - DEVICES_AT) / DEVICE_BYTES;
+
+/// What a data directory says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Superblock {
+    /// Counts changes.
+    pub sequence: u64,
+    /// Random number of the directory; flash files and shared memory carry it.
+    pub id: u64,
+    /// Number of shards.
+    pub shards: u32,
+    /// Bytes of a region; 0 without flash.
+    pub region: u64,
+    /// How often the directory was opened; labels carry it too.
+    pub opened: u64,
+    /// The stop before was clean: the files of the stop with this number hold all. 0: it was not, or the directory is in use.
+    pub clean: u64,
+    /// Every unique that was ever given out is less than this.
+    pub cas_reserved: u64,
+    /// The latest Unix second that the server has gone by.
+    pub last_second: u64,
+    /// Unix second of a `flush_all` to come; 0: none.
+    pub flush_due: u64,
+    /// Pages of each flash file.
+    pub devices: Vec<u64>,
+}
+
+/// Why a superblock or label can't be used. The text continues "PATH ...".
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SuperblockError {
+    /// Nothing was ever written there.
+    #[error("holds nothing")]
+    Blank,
+    /// It is something else.
+    #[error("is not what senko wrote there, or is damaged")]
+    Damaged,
+    /// Another version of the format.
+    #[error("is of format version {found}, this senko writes version {VERSION}")]
+    Version {
+        /// The version found.
+        found: u32,
+    },
+    /// More than fit.
+    #[error("can't hold more than {MOST_DEVICES} flash files")]
+    TooMany,
+    /// The device failed.
+    #[error("can't be read or written: {0}")]
+    Io(#[from] IoError),
+}
+
+fn tag() -> Tag {
+    Tag::cache(Purpose::Meta)
+}
+
+fn put(page: &mut [u8], at: usize, value: u64) {
+    page[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+fn get(page: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(page[at..at + 8].try_into().expect("8 bytes"))
+}
+
+fn get32(page: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"))
+}
+
+fn seal(page: &mut [u8], magic: &[u8; 8]) {
+    page[..8].copy_from_slice(magic);
+    page[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    let crc = crc32c::crc32c(&page[16..]);
+    page[12..16].copy_from_slice(&crc.to_le_bytes());
+}
+
+fn check(page: &[u8], magic: &[u8; 8]) -> Result<(), SuperblockError> {
+    if page.iter().all(|&b| b == 0) {
+        return Err(SuperblockError::Blank);
+    }
+    if &page[..8] != magic {
+        return Err(SuperblockError::Damaged);
+    }
+    match get32(page, 8) {
+        VERSION => {}
+        found => return Err(SuperblockError::Version { found }),
+    }
+    if get32(page, 12) == crc32c::crc32c(&page[16..]) {
+        Ok(())
+    } else {
+        Err(SuperblockError::Damaged)
+    }
+}
+
+impl Superblock {
+    /// Pages that a superblock takes on its device.
+    pub const PAGES: u64 = 2;
+
+    /// The page of a superblock.
+    ///
+    /// # Errors
+    /// When there are too many devices.
+    pub fn encode(&self, page: &mut [u8]) -> Result<(), SuperblockError> {
+        if self.devices.len() > MOST_DEVICES {
+            return Err(SuperblockError::TooMany);
+        }
+        let page = &mut page[..PAGE_SIZE];
+        page.fill(0);
+        for (at, value) in [
+            (16, self.sequence),
+            (24, self.id),
+            (32, u64::from(self.shards)),
+            (40, self.region),
+            (48, self.opened),
+            (56, self.clean),
+            (64, self.cas_reserved),
+            (72, self.last_second),
+            (80, self.flush_due),
+            (88, self.devices.len() as u64),
+        ] {
+            put(page, at, value);
+        }
+        for (n, &pages) in self.devices.iter().enumerate() {
+            put(page, DEVICES_AT + n * DEVICE_BYTES, pages);
+        }
+        seal(page, MAGIC);
+        Ok(())
+    }
+
+    /// The superblock of a page.
+    ///
+    /// # Errors
+    /// See [`SuperblockError`].
+    pub fn decode(page: &[u8]) -> Result<Superblock, SuperblockError> {
+        let page = page.get(..PAGE_SIZE).ok_or(SuperblockError::Damaged)?;
+        check(page, MAGIC)?;
+        let devices = usize::try_from(get(page, 88)).unwrap_or(usize::MAX);
+        if devices > MOST_DEVICES {
+            return Err(SuperblockError::Damaged);
+        }
+        Ok(Superblock {
+            sequence: get(page, 16),
+            id: get(page, 24),
+            shards: get32(page, 32),
+            region: get(page, 40),
+            opened: get(page, 48),
+            clean: get(page, 56),
+            cas_reserved: get(page, 64),
+            last_second: get(page, 72),
+            flush_due: get(page, 80),
+            devices: (0..devices)
+                .map(|n| get(page, DEVICES_AT + n * DEVICE_BYTES))
+                .collect(),
+        })
+    }
+
+    /// Reads both pages of a device and gives the newer of those that are whole.
+    ///
+    /// # Errors
+    /// That neither is; [`SuperblockError::Blank`] only if both are.
+    pub fn read(device: &dyn Device) -> Result<Superblock, SuperblockError> {
+        let read = |page| {
+            let mut buf = AlignedBuf::new(1);
+            device.read(page, &mut buf, tag())?;
+            Superblock::decode(&buf)
+        };
+        match (read(0), read(1)) {
+            (Ok(a), Ok(b)) => Ok(if a.sequence >= b.sequence { a } else { b }),
+            (Ok(one), Err(_)) | (Err(_), Ok(one)) => Ok(one),
+            (Err(SuperblockError::Blank), Err(other)) => Err(other),
+            (Err(other), Err(_)) => Err(other),
+        }
+    }
+
+    /// Writes both pages, one after the other, each durable before the next.
+    ///
+    /// # Errors
+    /// Those of the device; one of the pages may be the new one then.
+    pub fn write(&mut self, device: &dyn Device) -> Result<(), SuperblockError> {
+        self.sequence += 1;
+        let mut buf = AlignedBuf::new(1);
+        self.encode(&mut buf)?;
+        for page in 0..Superblock::PAGES {
+            device.write(page, &buf, tag())?;
+            device.flush(tag())?;
+        }
+        Ok(())
+    }
+}
+
+/// What the first page of a flash file says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceLabel {
+    /// The data directory that it belongs to.
+    pub id: u64,
+    /// Its number there.
+    pub number: u32,
+    /// Its pages.
+    pub pages: u64,
+    /// How often the directory had been opened when the label was written.
+    pub opened: u64,
+}
+
+impl DeviceLabel {
+    /// The label of a page.
+    ///
+    /// # Errors
+    /// See [`SuperblockError`].
+    pub fn decode(page: &[u8]) -> Result<DeviceLabel, SuperblockError> {
+        let page = page.get(..PAGE_SIZE).ok_or(SuperblockError::Damaged)?;
+        check(page, LABEL_MAGIC)?;
+        Ok(DeviceLabel {
+            id: get(page, 16),
+            number: get32(page, 24),
+            pages: get(page, 32),
+            opened: get(page, 40),
+        })
+    }
+
+    /// The page of a label.
+    pub fn encode(&self, page: &mut [u8]) {
+        let page = &mut page[..PAGE_SIZE];
+        page.fill(0);
+        put(page, 16, self.id);
+        put(page, 24, u64::from(self.number));
+        put(page, 32, self.pages);
+        put(page, 40, self.opened);
+        seal(page, LABEL_MAGIC);
+    }
+
+    /// Reads the label of a device.
+    ///
+    /// # Errors
+    /// See [`SuperblockError`].
+    pub fn read(device: &dyn Device) -> Result<DeviceLabel, SuperblockError> {
+        let mut buf = AlignedBuf::new(1);
+        device.read(0, &mut buf, tag())?;
+        DeviceLabel::decode(&buf)
+    }
+
+    /// Writes the label, durably.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn write(&self, device: &dyn Device) -> Result<(), SuperblockError> {
+        let mut buf = AlignedBuf::new(1);
+        self.encode(&mut buf);
+        device.write(0, &buf, tag())?;
+        device.flush(tag())?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use senko_io::faulty::FaultyDevice;
+
+    fn block() -> Superblock {
+        Superblock {
+            sequence: 1,
+            id: 2,
+            shards: 3,
+            region: 4,
+            opened: 5,
+            clean: 6,
+            cas_reserved: 7,
+            last_second: 8,
+            flush_due: 9,
+            devices: vec![10, 11],
+        }
+    }
+
+    #[test]
+    fn fields_are_where_the_format_document_says_and_no_bit_flips_unseen() {
+        let mut page = vec![0; PAGE_SIZE];
+        block().encode(&mut page).expect("two devices fit");
+        let words: Vec<u64> = (2..12).map(|n| get(&page, n * 8)).collect();
+        assert_eq!(words, [1, 2, 3, 4, 5, 6, 7, 8, 9, 2]);
+        assert_eq!((get(&page, 128), get(&page, 144)), (10, 11));
+        assert_eq!(Superblock::decode(&page), Ok(block()));
+        let label = DeviceLabel {
+            id: 1,
+            number: 2,
+            pages: 3,
+            opened: 4,
+        };
+        let mut labelled = vec![0; PAGE_SIZE];
+        label.encode(&mut labelled);
+        assert_eq!(DeviceLabel::decode(&labelled), Ok(label));
+        for bit in 0..PAGE_SIZE * 8 {
+            page[bit / 8] ^= 1 << (bit % 8);
+            labelled[bit / 8] ^= 1 << (bit % 8);
+            assert!(Superblock::decode(&page).is_err(), "bit {bit}");
+            assert!(DeviceLabel::decode(&labelled).is_err(), "bit {bit}");
+            page[bit / 8] ^= 1 << (bit % 8);
+            labelled[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    /// Power is lost at every write and flush of a change: what is read is the superblock before it or after it, and after it as soon as
+    /// the change has returned, whichever page is damaged then.
+    #[test]
+    fn a_change_is_whole_or_was_not_made() {
+        for seed in 0..500 {
+            let device = FaultyDevice::new(Superblock::PAGES, seed);
+            let mut before = block();
+            before.write(&*device).expect("no faults yet");
+            let mut after = before.clone();
+            after.clean = 0;
+            device.fail_from(
+                if seed % 2 == 0 {
+                    senko_io::Op::Write
+                } else {
+                    senko_io::Op::Flush
+                },
+                1 + seed / 2 % 3,
+                5,
+            );
+            let done = after.write(&*device).is_ok();
+            device.heal();
+            device.crash();
+            let found = Superblock::read(&*device).expect("one page is whole");
+            assert!(found == after || !done && found == before, "seed {seed}");
+            if done {
+                device.flip_bit(seed % 2, 300);
+                assert_eq!(Superblock::read(&*device), Ok(after), "seed {seed}");
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A device that stalls or fails for a while, again and again: every fetch ends, every allocation does, nothing wrong is ever read, and nothing that
+//! was missed, deleted or overwritten meanwhile is there again when the device is.
+
+use senko_cache::{DeviceState, Fetch, Fetched, Key, Lookup, PolicyKind, Want};
+
+use crate::model::{Run, config_of, seeds};
+
+/// What the device does for a while.
+fn phase(run: &mut Run) {
+    (run.queue.stalled, run.queue.fail_one_in) = match run.rng.below(8) {
+        0..3 => (false, 0),
+        3..5 => (true, 0),
+        5 => (false, 1),
+        6 => (false, 2),
+        _ => (false, 30),
+    };
+}
+
+fn well(run: &mut Run) {
+    (run.queue.stalled, run.queue.fail_one_in) = (false, 0);
+}
+
+fn all_up(run: &Run) -> bool {
+    run.shard.devices().all(|d| d.state == DeviceState::Up)
+}
+
+#[test]
+fn a_device_that_comes_and_goes_leaves_nothing_wrong() {
+    for seed in seeds(5_000_000, 4) {
+        let policy = if seed % 2 == 0 {
+            PolicyKind::Lru
+        } else {
+            PolicyKind::S3Fifo
+        };
+        let pages = if seed % 4 < 2 { 8 << 20 } else { 64 << 20 } >> 12;
+        let mut run = Run::new(config_of(2 << 20, pages, policy, seed), 3000, 200_000, seed);
+        run.steady_step = 40;
+        for n in 0..80_000 {
+            if n % 500 == 0 {
+                phase(&mut run);
+            }
+            run.step();
+        }
+        // It is well again, and after a while in use.
+        well(&mut run);
+        for _ in 0..100_000 {
+            run.step();
+            if all_up(&run) {
+                break;
+            }
+        }
+        assert!(
+            all_up(&run),
+            "seed {seed}: {:?}",
+            run.shard.devices().collect::<Vec<_>>()
+        );
+        run.drain();
+        let s = run.shard.stats();
+        assert!(
+            s.device_outages > 3
+                && s.device_returns > 3
+                && s.flash_read_timeouts > 10
+                && s.flash_misses_out > 10,
+            "seed {seed}: {s:?}"
+        );
+        let before = run.shard.stats().demotions;
+        for _ in 0..20_000 {
+            run.step();
+        }
+        run.drain();
+        assert!(
+            run.shard.stats().demotions > before,
+            "seed {seed}: flash is not used again"
+        );
+        for n in 0..run.keys {
+            run.get(n);
+            run.device(2);
+        }
+        run.drain();
+    }
+}
+
+#[test]
+fn a_device_that_never_answers_again_holds_up_nobody() {
+    for seed in seeds(6_000_000, 2) {
+        let mut run = Run::new(
+            config_of(2 << 20, 16 << 20 >> 12, PolicyKind::Lru, seed),
+            3000,
+            300_000,
+            seed,
+        );
+        run.steady_step = 40;
+        for _ in 0..20_000 {
+            run.step();
+        }
+        run.queue.stalled = true;
+        for _ in 0..40_000 {
+            run.step();
+        }
+        assert!(
+            run.shard.devices().all(|d| d.state == DeviceState::Out),
+            "seed {seed}"
+        );
+        for _ in 0..200 {
+            run.steady_ms += 100;
+            run.shard.set_steady(run.steady_ms);
+            run.shard.tick(&mut run.queue);
+            run.take_done();
+        }
+        assert!(
+            run.waiting.is_empty(),
+            "seed {seed}: {} fetches wait",
+            run.waiting.len()
+        );
+    }
+}
+
+#[test]
+fn a_large_item_without_memory_to_put_it_together_in_is_a_counted_miss() {
+    let mut run = Run::new(
+        config_of(2 << 20, 16 << 20 >> 12, PolicyKind::Lru, 7),
+        3000,
+        1000,
+        7,
+    );
+    let key = Key::new(b"large");
+    let large = vec![b'x'; 150_000];
+    let mut draft = run
+        .shard
+        .alloc(&mut run.queue, &key, 0, 0, large.len())
+        .expect("there is room");
+    run.shard.fill(&mut draft, &large);
+    run.shard.link(draft, None);
+    while !matches!(run.shard.lookup(&key), Lookup::Flash(_)) {
+        run.step();
+    }
+    run.drain();
+    // Answers are being sent from all that is in DRAM.
+    let mut items = Vec::new();
+    let mut cursor = Some(0);
+    while let Some(from) = cursor {
+        cursor = run.shard.scan(from, 16, |item| items.push(item));
+    }
+    let pins: Vec<u64> = items.iter().map(|&item| run.shard.pin(item)).collect();
+    // And values that are still coming in take the rest.
+    let mut drafts = Vec::new();
+    let other = Key::new(b"other");
+    while let Ok(draft) = run.shard.alloc(&mut run.queue, &other, 0, 0, 50_000) {
+        drafts.push(draft);
+    }
+    let fetch = |run: &mut Run| {
+        let Lookup::Flash(at) = run.shard.lookup(&key) else {
+            panic!("it is on flash");
+        };
+        match run.shard.fetch(&mut run.queue, &key, at, Want::Answer, 1) {
+            Fetch::Now(fetched) => fetched,
+            Fetch::Queued => loop {
+                let completion = run.queue.complete_one().expect("a read is under way");
+                run.shard.on_disk(&mut run.queue, completion);
+                if let Some(done) = run.shard.next_done(&mut run.queue) {
+                    return done.fetched;
+                }
+            },
+        }
+    };
+    assert!(matches!(fetch(&mut run), Fetched::Absent));
+    assert_eq!(run.shard.stats().flash_misses_memory, 1);
+    drafts.into_iter().for_each(|draft| run.shard.abort(draft));
+    pins.into_iter().for_each(|pin| run.shard.unpin(pin));
+    let Fetched::Resident(item) = fetch(&mut run) else {
+        panic!("it is still there");
+    };
+    let mut value = Vec::new();
+    run.shard.copy_value(item, &mut value);
+    assert_eq!(value, large);
+}

@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The model's random commands, with kills, clean stops and lost memory among them.
+//!
+//! A kill takes what the shared memory holds at that instant: between two commands, or, in builds with debug assertions, before any of the words that a command
+//! stores. Of the writes that were on their way to the device some get through, some in part. What the next process then finds of a key is what
+//! the key held before the command or after it, or a miss; and the run goes on from there.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use senko_cache::{
+    Comeback, Fetch, Fetched, Key, Lookup, Origin, PolicyKind, Recovered, Shard, ShardConfig,
+    SharedFiles, Want,
+};
+use senko_io::{PAGE_SIZE, SharedFile, observe_stores};
+
+use crate::model::{Entry, FRAMES, Run, config_of, key_of, parse, seeds};
+use crate::queue::MemoryQueue;
+
+const PARTS: [&str; 3] = ["state", "index", "items"];
+
+/// Where a test keeps shared memory; removed at its end.
+struct Home {
+    dir: PathBuf,
+    config: ShardConfig,
+    /// Number of the current copy of the memory.
+    generation: u64,
+    stop: u64,
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Home {
+    fn new(config: ShardConfig) -> Home {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let n = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let shm = PathBuf::from("/dev/shm");
+        let root = if shm.is_dir() {
+            shm
+        } else {
+            std::env::temp_dir()
+        };
+        let dir = root.join(format!("senko-test-{}-{n}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a folder");
+        Home {
+            dir,
+            config,
+            generation: 0,
+            stop: 1,
+        }
+    }
+
+    fn path(&self, generation: u64, part: &str) -> PathBuf {
+        self.dir.join(format!("{generation}-{part}"))
+    }
+
+    fn files(&self, create: bool) -> SharedFiles {
+        let open = |part: &str| {
+            let path = self.path(self.generation, part);
+            if create {
+                SharedFile::create(&path).expect("made")
+            } else {
+                SharedFile::open(&path).expect("readable").expect("there")
+            }
+        };
+        SharedFiles {
+            state: open("state"),
+            index: open("index"),
+            items: open("items"),
+        }
+    }
+
+    fn open(&mut self, origin: Origin<'_>, now_ms: u64) -> (Shard, Recovered) {
+        let create = !matches!(origin, Origin::Kept);
+        if create {
+            self.generation += 1;
+        }
+        // Each start draws its own random numbers.
+        self.config.seed = self.config.seed.wrapping_mul(31).wrapping_add(7);
+        let comeback = Comeback {
+            id: 77,
+            opened: self.generation,
+            stop: self.stop,
+            files: self.files(create),
+            origin,
+            flushes: 0,
+        };
+        let (mut shard, recovered) =
+            Shard::open(self.config.clone(), Some(comeback), now_ms).expect("a shard");
+        shard.serve();
+        (shard, recovered)
+    }
+}
+
+/// Copies the memory, as a kill at this instant leaves it.
+fn copy_memory(dir: &Path, from: u64, to: u64) {
+    for part in PARTS {
+        std::fs::copy(
+            dir.join(format!("{from}-{part}")),
+            dir.join(format!("{to}-{part}")),
+        )
+        .expect("a copy of the memory");
+    }
+}
+
+struct Restarts {
+    run: Run,
+    home: Home,
+    kept: u64,
+    lost: u64,
+}
+
+impl Restarts {
+    fn new(config: ShardConfig, keys: u64, big: u64, seed: u64) -> Restarts {
+        let pages = config.flash.iter().map(|s| s.pages).sum::<u64>() as usize;
+        let mut home = Home::new(config);
+        let (shard, recovered) = home.open(Origin::Empty(None), 0);
+        assert_eq!(recovered, Recovered::default());
+        Restarts {
+            run: Run::with(shard, pages, keys, big, seed),
+            home,
+            kept: 0,
+            lost: 0,
+        }
+    }
+
+    /// The next process, on a device that holds `device`.
+    fn begin(&mut self, shard: Shard, device: Vec<u8>) {
+        let seed = self.run.rng.next();
+        self.run.shard = shard;
+        self.run.queue = MemoryQueue::with_device(device, &FRAMES, seed);
+        self.run.waiting.clear();
+        self.run.shard.set_now(self.run.now_ms);
+    }
+
+    /// Kills between two commands, or (`within`) at one of the words that the next command stores.
+    fn kill(&mut self, within: bool) {
+        let before = self.run.model.clone();
+        if within && !self.step_and_copy() {
+            return;
+        }
+        let seed = self.run.rng.next();
+        let device = self.run.queue.after_kill(seed);
+        let (shard, recovered) = self.home.open(Origin::Kept, self.run.now_ms);
+        assert_eq!(recovered.why_empty, None, "seed {}", self.run.seed);
+        self.begin(shard, device);
+        self.read_all(&before);
+    }
+
+    /// Runs a step, with a copy of the memory taken at one of its stores; false if there were too few.
+    fn step_and_copy(&mut self) -> bool {
+        let (dir, from) = (self.home.dir.clone(), self.home.generation);
+        let mut left = 1 << self.run.rng.below(9);
+        left = 1 + self.run.rng.below(left);
+        let taken = Arc::new(Mutex::new(false));
+        let flag = Arc::clone(&taken);
+        let observing = observe_stores(Some(Box::new(move || {
+            left = left.saturating_sub(1);
+            let mut done = flag.lock().expect("one thread");
+            if left == 0 && !*done {
+                *done = true;
+                copy_memory(&dir, from, from + 1);
+            }
+        })));
+        assert!(observing, "asked for in debug builds only");
+        self.run.step();
+        observe_stores(None);
+        if !*taken.lock().expect("one thread") {
+            return false;
+        }
+        self.home.generation += 1;
+        true
+    }
+
+    /// Reads every key: it holds what it held in `before` or what the model says, or is missing; and that is what the model says from now on.
+    fn read_all(&mut self, before: &HashMap<u64, Entry>) {
+        let after = std::mem::take(&mut self.run.model);
+        let now = (self.run.now_ms / 1000) as u32;
+        let live = |e: &&Entry| e.expiry == 0 || e.expiry > now;
+        for n in 0..self.run.keys {
+            let allowed: Vec<Entry> = [before.get(&n), after.get(&n)]
+                .into_iter()
+                .flatten()
+                .filter(live)
+                .cloned()
+                .collect();
+            match self.value_of(n) {
+                None => self.lost += u64::from(!allowed.is_empty()),
+                Some((value, flags, expiry)) => {
+                    let entry = Entry {
+                        value,
+                        flags,
+                        expiry,
+                    };
+                    assert!(
+                        allowed.contains(&entry),
+                        "seed {}: key {n} came back with what it never held, or no longer does: {} bytes, {} allowed",
+                        self.run.seed,
+                        entry.value.len(),
+                        allowed.len()
+                    );
+                    self.kept += 1;
+                    self.run.model.insert(n, entry);
+                }
+            }
+        }
+    }
+
+    fn value_of(&mut self, n: u64) -> Option<(Vec<u8>, u32, u32)> {
+        let run = &mut self.run;
+        let bytes = key_of(n);
+        let key = Key::new(&bytes);
+        let at = match run.shard.lookup(&key) {
+            Lookup::Miss => return None,
+            Lookup::Dram(item) => return Some(resident(&run.shard, item)),
+            Lookup::Flash(at) => at,
+        };
+        let mut fetched = match run.shard.fetch(&mut run.queue, &key, at, Want::Answer, 1) {
+            Fetch::Now(fetched) => Some(fetched),
+            Fetch::Queued => None,
+        };
+        for _ in 0..100_000 {
+            if fetched.is_some() {
+                break;
+            }
+            if let Some(done) = run.queue.complete_one() {
+                run.shard.on_disk(&mut run.queue, done);
+            }
+            run.shard.tick(&mut run.queue);
+            fetched = run.shard.next_done(&mut run.queue).map(|d| d.fetched);
+        }
+        match fetched.expect("every fetch ends") {
+            Fetched::Answer(item) => {
+                let (value, flags) = parse(&item);
+                Some((value, flags, item.meta.expiry))
+            }
+            Fetched::Resident(item) => Some(resident(&run.shard, item)),
+            _ => {
+                // As the model does: what is lost stays lost.
+                run.delete_if_there(n);
+                None
+            }
+        }
+    }
+
+    /// A clean stop, with the items of DRAM if asked for, and `damage` to the files it leaves; then the next start.
+    fn restart(
+        &mut self,
+        keep_dram: bool,
+        damage: impl Fn(&mut Vec<u8>, &mut Vec<u8>),
+    ) -> Recovered {
+        self.run.drain();
+        self.run.shard.close(&mut self.run.queue);
+        while let Some(done) = self.run.queue.complete_one() {
+            self.run.shard.on_disk(&mut self.run.queue, done);
+        }
+        assert!(self.run.shard.is_closed());
+        self.home.stop += 1;
+        let (mut index, mut items) = (Vec::new(), Vec::new());
+        if keep_dram {
+            let stop = self.home.stop;
+            self.run
+                .shard
+                .save_items(&mut items, stop)
+                .expect("a Vec takes all");
+        }
+        let saved = self.run.shard.save(&mut index, self.home.stop);
+        saved.expect("a Vec takes all");
+        damage(&mut index, &mut items);
+        let device = self.run.queue.after_kill(0);
+        let origin = Origin::Saved {
+            index: Box::new(index.as_slice()),
+            items: keep_dram.then(|| Box::new(items.as_slice()) as Box<dyn Read>),
+        };
+        let (shard, recovered) = self.home.open(origin, self.run.now_ms);
+        self.begin(shard, device);
+        recovered
+    }
+
+    fn steps(&mut self, most: u64) {
+        for _ in 0..self.run.rng.below(most) {
+            self.run.step();
+        }
+    }
+}
+
+fn resident(shard: &Shard, item: senko_cache::ItemRef) -> (Vec<u8>, u32, u32) {
+    let mut value = Vec::new();
+    shard.copy_value(item, &mut value);
+    let meta = shard.meta(item);
+    (value, meta.flags, meta.expiry)
+}
+
+fn policy(seed: u64) -> PolicyKind {
+    if seed.is_multiple_of(2) {
+        PolicyKind::Lru
+    } else {
+        PolicyKind::S3Fifo
+    }
+}
+
+/// Kills at random moments: nothing comes back that is not what a key held, and most of what was on the device does.
+#[test]
+fn a_kill_costs_what_was_not_on_the_device() {
+    for seed in seeds(6_000_000, 4) {
+        let config = config_of(2 << 20, 16 << 20 >> 12, policy(seed), seed);
+        let mut r = Restarts::new(config, 1500, 60_000, seed);
+        for round in 0..60 {
+            r.steps(3000);
+            r.kill(cfg!(debug_assertions) && round % 4 != 0);
+        }
+        assert!(
+            r.kept > r.lost,
+            "seed {seed}: {} kept, {} lost",
+            r.kept,
+            r.lost
+        );
+        assert!(r.run.misses <= r.run.hits, "seed {seed}");
+    }
+}
+
+/// Many kills within a small index under growth, removals and reclaim.
+#[test]
+fn a_kill_within_a_command_leaves_what_was_or_what_is() {
+    if !cfg!(debug_assertions) {
+        println!("skipped: stores are observed in builds with debug assertions only");
+        return;
+    }
+    for seed in seeds(6_100_000, 3) {
+        let config = config_of(2 << 20, 4 << 20 >> 12, policy(seed), seed);
+        let mut r = Restarts::new(config, 2500, 20_000, seed);
+        for _ in 0..250 {
+            r.steps(300);
+            r.kill(true);
+        }
+        assert!(r.kept > 0, "seed {seed}");
+    }
+}
+
+/// Clean stops lose nothing that was on flash, nor, where asked for, in DRAM.
+#[test]
+fn a_clean_stop_keeps_what_it_says() {
+    for seed in seeds(6_200_000, 4) {
+        let config = config_of(3 << 20, 64 << 20 >> 12, policy(seed), seed);
+        let mut r = Restarts::new(config, 1500, 60_000, seed);
+        for round in 0..20 {
+            r.steps(4000);
+            let keep_dram = round % 2 == 0;
+            r.run.drain();
+            let (before, drops) = (r.run.shard.stats(), r.run.drops());
+            let model = r.run.model.clone();
+            let recovered = r.restart(keep_dram, |_, _| {});
+            assert_eq!(
+                (&recovered.why_empty, recovered.damaged),
+                (&None, 0),
+                "seed {seed}"
+            );
+            assert!(!keep_dram || recovered.dram_items > 0, "seed {seed}");
+            let lost = r.lost;
+            r.read_all(&model);
+            let dram = if keep_dram { 0 } else { before.dram_items };
+            assert!(
+                r.lost - lost <= drops + dram,
+                "seed {seed}: {} lost, {drops} drops, {dram} in DRAM",
+                r.lost - lost
+            );
+            if round % 5 == 4 {
+                r.kill(false);
+            }
+        }
+        assert!(r.kept > 10_000, "seed {seed}: {}", r.kept);
+    }
+}
+
+/// Damage to the files of a clean stop, and to what lies on flash, costs items and brings none back.
+#[test]
+fn damaged_files_are_misses() {
+    for seed in seeds(6_300_000, 4) {
+        let config = config_of(2 << 20, 16 << 20 >> 12, policy(seed), seed);
+        let mut r = Restarts::new(config, 1500, 60_000, seed);
+        for round in 0..30 {
+            r.steps(3000);
+            let model = r.run.model.clone();
+            let place = r.run.rng.next();
+            r.restart(round % 2 == 0, |index, items| {
+                let file = if place & 1 == 0 { index } else { items };
+                if file.is_empty() {
+                    return;
+                }
+                let at = (place >> 8) as usize % file.len();
+                match place >> 1 & 3 {
+                    0 => file.truncate(at),
+                    1 => {
+                        let end = (at + 512).min(file.len());
+                        file[at..end].fill(0);
+                    }
+                    _ => file[at] ^= 1 << (place >> 60 & 7),
+                }
+            });
+            for _ in 0..50 {
+                r.run.queue.flip_a_bit();
+            }
+            r.read_all(&model);
+        }
+    }
+}
+
+/// Shared memory is gone and there was no clean stop: the shard is empty, and what an earlier life wrote never shows, although the new one
+/// writes to the same places, some of its writes are lost, and its positions begin anew.
+#[test]
+fn an_earlier_life_stays_past() {
+    for seed in seeds(6_400_000, 3) {
+        let config = config_of(2 << 20, 8 << 20 >> 12, policy(seed), seed);
+        let mut r = Restarts::new(config, 1000, 20_000, seed);
+        for _ in 0..12 {
+            r.steps(8000);
+            let device = r.run.queue.after_kill(seed);
+            let now = r.run.now_ms;
+            let (shard, recovered) = r.home.open(Origin::Empty(Some("a test".into())), now);
+            assert_eq!(recovered.why_empty.as_deref(), Some("a test"));
+            r.begin(shard, device);
+            r.run.queue.tear_one_in = 4;
+            r.run.model.clear();
+            r.read_all(&HashMap::new());
+            assert!(r.run.model.is_empty());
+        }
+    }
+}
+
+/// Damage to shared memory at rest: flipped bits among the words that say how far logs are, parts of the others zeroed or cut off. The
+/// shard is empty, or what it finds passes every check.
+#[test]
+fn damaged_memory_is_empty_or_misses() {
+    for seed in seeds(6_500_000, 3) {
+        let config = config_of(2 << 20, 8 << 20 >> 12, policy(seed), seed);
+        let mut r = Restarts::new(config, 1000, 20_000, seed);
+        for _ in 0..40 {
+            r.steps(2000);
+            let model = r.run.model.clone();
+            let part = PARTS[r.run.rng.below(3) as usize];
+            let path = r.home.path(r.home.generation, part);
+            let mut bytes = std::fs::read(&path).expect("shared memory");
+            let cut = r.run.rng.below(6) == 0;
+            if cut {
+                let len = r.run.rng.below(bytes.len() as u64) as usize;
+                bytes.truncate(len);
+            } else if part == "state" {
+                for _ in 0..1 + r.run.rng.below(3) {
+                    let bit = r.run.rng.below(bytes.len() as u64 * 8) as usize;
+                    bytes[bit / 8] ^= 1 << (bit % 8);
+                }
+            } else {
+                let at = r.run.rng.below(bytes.len() as u64 / 8) as usize;
+                let end = (at + r.run.rng.below(1 << 18) as usize).min(bytes.len());
+                bytes[at..end].fill(0);
+            }
+            r.home.generation += 1;
+            for other in PARTS {
+                let from = r.home.path(r.home.generation - 1, other);
+                std::fs::copy(from, r.home.path(r.home.generation, other)).expect("a copy");
+            }
+            std::fs::write(r.home.path(r.home.generation, part), bytes).expect("written");
+            let device = r.run.queue.after_kill(seed);
+            let (shard, _) = r.home.open(Origin::Kept, r.run.now_ms);
+            r.begin(shard, device);
+            r.read_all(&model);
+        }
+    }
+}
+
+/// The device loses what it had acknowledged, as after a power failure with a cache that lies: parts of it hold what they held at an earlier stop, or
+/// nothing. Whichever way the shard comes back, that is a miss.
+#[test]
+fn lost_and_returned_regions_are_misses() {
+    for seed in seeds(6_600_000, 3) {
+        let config = config_of(2 << 20, 6 << 20 >> 12, policy(seed), seed);
+        let mut r = Restarts::new(config, 1500, 40_000, seed);
+        let mut past = vec![r.run.queue.after_kill(0)];
+        for round in 0..30 {
+            r.steps(4000);
+            let model = r.run.model.clone();
+            if round % 2 == 0 {
+                r.restart(round % 4 == 0, |_, _| {});
+            } else {
+                let device = r.run.queue.after_kill(round);
+                let (shard, _) = r.home.open(Origin::Kept, r.run.now_ms);
+                r.begin(shard, device);
+            }
+            let mut device = r.run.queue.after_kill(0);
+            past.push(device.clone());
+            let pages = (device.len() / PAGE_SIZE) as u64;
+            for _ in 0..1 + r.run.rng.below(12) {
+                let first = r.run.rng.below(pages);
+                let run = (1 + r.run.rng.below(80)).min(pages - first);
+                let (at, end) = (
+                    first as usize * PAGE_SIZE,
+                    (first + run) as usize * PAGE_SIZE,
+                );
+                let then = &past[r.run.rng.below(past.len() as u64) as usize];
+                device[at..end].copy_from_slice(&then[at..end]);
+            }
+            let seed = r.run.rng.next();
+            r.run.queue = MemoryQueue::with_device(device, &FRAMES, seed);
+            r.read_all(&model);
+            if past.len() > 6 {
+                past.remove(1);
+            }
+        }
+        assert!(r.kept > 100 && r.lost > 0, "seed {seed}");
+    }
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `senko lab` from outside, and the machinery of its experiments against a real server: small and without a word about speed.
+
+use senko_lab::Options;
+use senko_lab::rig::cleanup::is_alive;
+use senko_lab::rig::wire::Client;
+use senko_lab::rig::{Bench, Items, Load, traffic};
+use senko_workload::KeySpace;
+
+use crate::process::{SENKO, Scratch, refused, run};
+
+#[test]
+fn experiments_are_listed() {
+    let folder = Scratch::new();
+    let output = run(SENKO, &folder, &["lab", "list", "--json"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let names: Vec<String> = text
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["name"].to_string())
+        .collect();
+    assert!(names.contains(&"\"serve-flash-get\"".to_owned()), "{text}");
+    assert!(names.len() >= 7, "{text}");
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_refused() {
+    let folder = Scratch::new();
+    let text = refused(
+        SENKO,
+        &folder,
+        &["lab", "run", "serve-cores", "--scratch", "/no/such/folder"],
+    );
+    // A machine of one core has another reason.
+    assert!(
+        text.contains("--scratch") || text.contains("core"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_window_counts_what_the_server_did() {
+    let options = Options {
+        program: SENKO.into(),
+        ..Options::default()
+    };
+    let bench = match Bench::open(&options) {
+        Ok(bench) => bench,
+        Err(error) => {
+            eprintln!("skipped: {error:#}");
+            return;
+        }
+    };
+    let items = Items::fixed(30_000, 16, 1000);
+    let path = bench.scratch.path("test.flash");
+    let server = bench
+        .senko("test", 32 << 20)
+        .flash(&path, 128 << 20)
+        .start(&bench.scratch)
+        .unwrap();
+    let filled = traffic::fill_fast(&bench, &server, &items).unwrap();
+    assert_eq!(filled.step.counts.stored, items.keys);
+
+    let window =
+        traffic::measure_requests(&bench, &server, &items, &Load::gets(8), 20_000).unwrap();
+    assert_eq!(window.step.counts.requests, 20_000);
+    assert_eq!(window.found(), 1.0);
+    let flash = window.flash_hits();
+    assert!(flash > 5_000.0, "{flash} hits came from flash");
+    assert!(window.server_us() > 0.0 && window.load_us() > 0.0);
+    if let Some(io) = window.io {
+        // Each is a read of one page, and nothing else is read: all of it reached the device, or a cache below the kernel's count.
+        let pages = io.read as f64 / 4096.0;
+        assert!(pages >= flash * 0.99, "{pages} pages for {flash} hits");
+    }
+
+    let keys = KeySpace::new(items.prefix, items.key, items.keys).unwrap();
+    let mut client = Client::connect(server.address).unwrap();
+    let deleted = client
+        .for_keys("delete", "", "DELETED", &keys, 0..1000)
+        .unwrap();
+    assert_eq!(deleted, 1000);
+    server.reset_stats().unwrap();
+    assert_eq!(server.stats().unwrap()["cmd_get"], 0.0);
+
+    let pid = server.pid();
+    assert!(is_alive(pid));
+    drop(server);
+    assert!(!is_alive(pid) && !path.exists());
+    let folder = bench.scratch.folder().to_owned();
+    drop(bench);
+    assert!(!folder.exists());
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The least that a server on this loop costs: no index, no checks, no order of answers.
+//!
+//! `floor PORT FILE` answers each `get` with a page from a random place of an existing flash file, `floor PORT` with a kilobyte of memory; in
+//! both cases as a hit with the key that was asked for, so that `senko load` can measure it (one request at a time on a
+//! connection). What a server costs beyond this is its own: `docs/measurements/flash-get.md` compares.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use senko_io::{
+    BackendChoice, ConnId, Event, EventLoop, FileOptions, FlashFile, Listener, LoopConfig, Piece,
+    Purpose, Queue, SendBatch, SendMode, Tag,
+};
+
+/// Bytes of the keys that are asked for.
+const KEY: usize = 16;
+const TAIL: &[u8] = b"\r\nEND\r\n";
+
+/// Writes the answer of a hit, but for its value, over `to`; its length.
+fn answer(to: &mut [u8], key: &[u8; KEY], value: usize) -> usize {
+    to[..6].copy_from_slice(b"VALUE ");
+    to[6..6 + KEY].copy_from_slice(key);
+    let rest: &[u8] = if value == 1000 {
+        b" 0 1000\r\n"
+    } else {
+        b" 0 3990\r\n"
+    };
+    let head = 6 + KEY + rest.len();
+    to[6 + KEY..head].copy_from_slice(rest);
+    to[head + value..head + value + TAIL.len()].copy_from_slice(TAIL);
+    head + value + TAIL.len()
+}
+
+fn main() -> std::io::Result<()> {
+    let mut args = std::env::args().skip(1);
+    let port: u16 = args.next().and_then(|port| port.parse().ok()).unwrap_or(0);
+    let file = match args.next() {
+        Some(path) => Some(FlashFile::open(Path::new(&path), &FileOptions::default())?),
+        None => None,
+    };
+    let pages = file.as_ref().map_or(0, FlashFile::pages);
+    let mut io = EventLoop::new(&LoopConfig {
+        backend: BackendChoice::Auto,
+        recv_buffers: 256,
+        recv_buffer_bytes: 16 << 10,
+        frames: vec![(1, 576)],
+        disk_threads: 16,
+        max_connections: 512,
+    })?;
+    let device = file.map(|file| io.attach(Arc::new(file)));
+    let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], port)), 512)?;
+    io.listen(&listener)?;
+    println!("port {}", listener.local_port().unwrap_or(0));
+
+    let mut keys: Vec<[u8; KEY]> = Vec::new();
+    let mut spare: Vec<Box<SendBatch>> = Vec::new();
+    let mut unpinned = Vec::new();
+    let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut events = Vec::new();
+    loop {
+        io.poll(Some(Duration::from_millis(100)), &mut events)?;
+        for event in events.drain(..) {
+            match event {
+                Event::Accepted { stream, .. } => drop(io.adopt(stream)?),
+                Event::Received { conn, data } => {
+                    let Some(&key) = data.get(4..).and_then(|rest| rest.first_chunk::<KEY>())
+                    else {
+                        continue;
+                    };
+                    let Some(device) = device else {
+                        let mut batch = spare.pop().unwrap_or_default();
+                        batch.bytes.resize(2048, b'x');
+                        let bytes = answer(&mut batch.bytes, &key, 1000);
+                        batch.bytes.truncate(bytes);
+                        io.send(conn, batch, SendMode::Try);
+                        continue;
+                    };
+                    let slot = conn.0 as u32 as usize;
+                    if keys.len() <= slot {
+                        keys.resize(slot + 1, [0; KEY]);
+                    }
+                    keys[slot] = key;
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    let frame = io.frame(1).expect("more frames than connections");
+                    let tag = Tag::cache(Purpose::Lookup);
+                    io.read(device, random % pages, 1, frame, tag, conn.0);
+                }
+                Event::Disk(done) => {
+                    let mut frame = done.buf.expect("a read brings its frame back");
+                    let bytes = answer(&mut frame, &keys[done.token as u32 as usize], 3990);
+                    let mut batch = spare.pop().unwrap_or_default();
+                    batch.pieces.push(Piece::Page(frame, 0..bytes));
+                    io.send(ConnId(done.token), batch, SendMode::Try);
+                }
+                Event::Sent { mut batch, .. } => {
+                    batch.clear(&mut unpinned);
+                    spare.push(batch);
+                }
+                Event::Ended { conn, .. } => io.close(conn),
+                Event::AcceptFailed { error, .. } => return Err(error),
+                Event::Woken => {}
+            }
+        }
+    }
+}

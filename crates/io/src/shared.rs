@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Memory that outlives the process: files on tmpfs, mapped by whoever owns them.
+//!
+//! What was stored before a process was killed is there for the next one that maps the file, and gone when the machine stops; the
+//! kernel never writes it to a device. [`SharedFile::map`] gives it as an [`AlignedBuf`], one owner's plain memory, in which
+//! single words are stored in order ([`AlignedBuf::set_word`]); [`Words`] is a table of words that several threads may use.
+//!
+//! Always holds: a word that was stored is found whole, and all words that one thread stored before it are found too. A killed thread ends
+//! between two instructions, and what it has stored is in the machine's memory, so the only thing to hold is the order of the
+//! stores: they are release stores, which a compiler does not move others behind.
+
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{AlignedBuf, PAGE_SIZE};
+
+/// A file whose pages are memory.
+#[derive(Debug)]
+pub struct SharedFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl SharedFile {
+    /// Opens an existing file; `None` if there is none.
+    ///
+    /// # Errors
+    /// One sentence with the path, also when the file belongs to another user or is not a regular one.
+    pub fn open(path: &Path) -> io::Result<Option<SharedFile>> {
+        let file = match how().open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(named(path, &error)),
+        };
+        let meta = file.metadata().map_err(|error| named(path, &error))?;
+        // SAFETY: the call reads nothing but the process's own user.
+        let me = unsafe { libc::geteuid() };
+        if !meta.is_file() || meta.uid() != me {
+            let text = format!(
+                "{} is not a file of this user; remove it or use another data directory",
+                path.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+        }
+        Ok(Some(SharedFile {
+            path: path.to_owned(),
+            file,
+        }))
+    }
+
+    /// Makes an empty file; one that is there is replaced.
+    ///
+    /// # Errors
+    /// One sentence with the path.
+    pub fn create(path: &Path) -> io::Result<SharedFile> {
+        SharedFile::remove(path)?;
+        let file = how()
+            .create_new(true)
+            .open(path)
+            .map_err(|error| named(path, &error))?;
+        Ok(SharedFile {
+            path: path.to_owned(),
+            file,
+        })
+    }
+
+    /// Removes a file, if it is there.
+    ///
+    /// # Errors
+    /// One sentence with the path.
+    pub fn remove(path: &Path) -> io::Result<()> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(named(path, &error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes that files in a folder may still take.
+    ///
+    /// # Errors
+    /// One sentence with the path.
+    pub fn free_bytes(folder: &Path) -> io::Result<u64> {
+        let path = CString::new(folder.as_os_str().as_bytes())
+            .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+        // SAFETY: zeros are a valid value of this structure.
+        let mut stat: libc::statvfs = unsafe { std::mem::zeroed() };
+        // SAFETY: the call reads a string that ends with a zero and writes only `stat`.
+        if unsafe { libc::statvfs(path.as_ptr(), &raw mut stat) } != 0 {
+            return Err(named(folder, &io::Error::last_os_error()));
+        }
+        Ok(stat.f_bavail as u64 * stat.f_frsize as u64)
+    }
+
+    /// Takes the file for this process until its memory is given up.
+    ///
+    /// # Errors
+    /// One sentence with the path, when another process has it.
+    pub fn lock(&self) -> io::Result<()> {
+        // SAFETY: the call only locks a file that is open.
+        if unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            return Ok(());
+        }
+        let text = format!(
+            "{} is in use by another server: it may have a copy of the same data directory",
+            self.path.display()
+        );
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, text))
+    }
+
+    /// Whole pages that the file has.
+    ///
+    /// # Errors
+    /// One sentence with the path.
+    pub fn pages(&self) -> io::Result<usize> {
+        let meta = self
+            .file
+            .metadata()
+            .map_err(|error| named(&self.path, &error))?;
+        Ok((meta.len() / PAGE_SIZE as u64) as usize)
+    }
+
+    /// The file's memory; it grows to `pages` pages if it has fewer, and all it has is mapped.
+    ///
+    /// # Errors
+    /// One sentence with the path.
+    pub fn map(self, pages: usize) -> io::Result<AlignedBuf> {
+        let have = self.pages()?;
+        if have < pages {
+            self.file
+                .set_len((pages * PAGE_SIZE) as u64)
+                .map_err(|error| named(&self.path, &error))?;
+        }
+        AlignedBuf::map(have.max(pages), Some(self.file)).map_err(|error| named(&self.path, &error))
+    }
+
+    /// The file's memory as a table of at least `words` words; all of it is allocated.
+    ///
+    /// # Errors
+    /// One sentence with the path.
+    pub fn words(self, words: usize) -> io::Result<Words> {
+        let path = self.path.clone();
+        let mut map = self.map((words * 8).div_ceil(PAGE_SIZE))?;
+        let pages = map.pages();
+        if !map.commit(0, pages) {
+            let full = io::Error::from_raw_os_error(libc::ENOSPC);
+            return Err(named(&path, &full));
+        }
+        Ok(Words { map })
+    }
+}
+
+fn how() -> OpenOptions {
+    let mut how = OpenOptions::new();
+    how.read(true)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
+    how
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(
+        error.kind(),
+        format!("cannot use {} as shared memory: {error}", path.display()),
+    )
+}
+
+/// A table of 8-byte words in memory that may be a file's, used from any thread.
+#[derive(Debug)]
+pub struct Words {
+    /// Reached only through atomics; no slice of it is ever made.
+    map: AlignedBuf,
+}
+
+impl Words {
+    /// Zeroed words in anonymous memory.
+    pub fn anonymous(words: usize) -> io::Result<Words> {
+        let map = AlignedBuf::try_new((words * 8).div_ceil(PAGE_SIZE))?;
+        Ok(Words { map })
+    }
+
+    /// How many words there are.
+    pub fn count(&self) -> usize {
+        self.map.pages() * PAGE_SIZE / 8
+    }
+
+    fn word(&self, n: usize) -> &AtomicU64 {
+        assert!(n < self.count(), "a word of the table");
+        // SAFETY: the word lies within the mapping, is aligned, lives as long as `self`, and is only ever used as an atomic.
+        unsafe { AtomicU64::from_ptr(self.map.start().add(n * 8).cast()) }
+    }
+
+    /// Word `n`.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    pub fn get(&self, n: usize) -> u64 {
+        u64::from_le(self.word(n).load(Ordering::Acquire))
+    }
+
+    /// Stores word `n`, behind everything that this thread stored before.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    pub fn set(&self, n: usize, value: u64) {
+        observed();
+        self.word(n).store(value.to_le(), Ordering::Release);
+    }
+}
+
+#[cfg(debug_assertions)]
+thread_local! {
+    static OBSERVER: std::cell::RefCell<Option<Box<dyn FnMut()>>> = const { std::cell::RefCell::new(None) };
+}
+
+/// Calls `observer` before each word that this thread stores into shared memory, or no longer: a test takes a copy of the memory there,
+/// which is what a kill at that instant would leave. Only in builds with debug assertions; false in others.
+pub fn observe_stores(observer: Option<Box<dyn FnMut()>>) -> bool {
+    #[cfg(debug_assertions)]
+    OBSERVER.with(|place| *place.borrow_mut() = observer);
+    #[cfg(not(debug_assertions))]
+    drop(observer);
+    cfg!(debug_assertions)
+}
+
+#[inline]
+pub(crate) fn observed() {
+    #[cfg(debug_assertions)]
+    OBSERVER.with(|place| {
+        // What the observer itself stores is not observed.
+        let taken = place.borrow_mut().take();
+        if let Some(mut observer) = taken {
+            observer();
+            place.borrow_mut().get_or_insert(observer);
+        }
+    });
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Files that are written whole and read whole: what a clean stop leaves for the next start.
+//!
+//! A snapshot is written under another name, made durable, and renamed: a reader finds a whole one or the one before.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+const BUFFER: usize = 256 << 10;
+
+/// A snapshot being written.
+#[derive(Debug)]
+pub struct Snapshot {
+    out: BufWriter<File>,
+    draft: PathBuf,
+    path: PathBuf,
+}
+
+impl Snapshot {
+    /// Begins to write `path`.
+    ///
+    /// # Errors
+    /// One sentence with the path.
+    pub fn create(path: &Path) -> io::Result<Snapshot> {
+        let mut draft = path.as_os_str().to_owned();
+        draft.push(".new");
+        let draft = PathBuf::from(draft);
+        let file = File::create(&draft).map_err(|e| named("make", &draft, &e))?;
+        Ok(Snapshot {
+            out: BufWriter::with_capacity(BUFFER, file),
+            draft,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Makes it durable, under its name.
+    ///
+    /// # Errors
+    /// One sentence with the path.
+    pub fn finish(self) -> io::Result<()> {
+        let Snapshot { out, draft, path } = self;
+        let file = out
+            .into_inner()
+            .map_err(|e| named("write", &draft, e.error()))?;
+        file.sync_all().map_err(|e| named("write", &draft, &e))?;
+        std::fs::rename(&draft, &path).map_err(|e| named("make", &path, &e))?;
+        sync_folder_of(&path)
+    }
+}
+
+impl Write for Snapshot {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.write(bytes)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// A snapshot being read.
+#[derive(Debug)]
+pub struct SnapshotReader {
+    from: BufReader<File>,
+}
+
+impl SnapshotReader {
+    /// Opens `path`; `None` if it is not there.
+    ///
+    /// # Errors
+    /// One sentence with the path.
+    pub fn open(path: &Path) -> io::Result<Option<SnapshotReader>> {
+        match File::open(path) {
+            Ok(file) => Ok(Some(SnapshotReader {
+                from: BufReader::with_capacity(BUFFER, file),
+            })),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(named("read", path, &error)),
+        }
+    }
+}
+
+impl Read for SnapshotReader {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.from.read(into)
+    }
+}
+
+/// Makes the names in the folder of `path` durable.
+fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(|e| named("write", folder, &e))
+}
+
+fn named(what: &str, path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(
+        error.kind(),
+        format!("cannot {what} {}: {error}", path.display()),
+    )
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What does a second worker cost each request? Keys belong to shards, so half of the requests arrive at the wrong one and cross over.
+//!
+//! Expected shape: with two workers the processor time of a GET grows by what a message between threads costs, which
+//! batches spread over several requests.
+//!
+//! With one worker the server has a core and the load generator the other. With two workers there are two cores for the server
+//! and, where the machine has them, two others for the load; on a machine of two cores both share both. What is compared is processor
+//! time, which the kernel counts by thread, not requests a second. The bar's figure is an open loop's, that asks both for the same requests
+//! a second: in a closed loop, whoever is short of a core finds more requests waiting and gains by larger batches.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use senko_io::PAGE_SIZE;
+use serde_json::json;
+
+use crate::rig::series::{COLUMNS, Contender, take_turns};
+use crate::rig::traffic;
+use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, put, ratio};
+use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+
+/// The experiment.
+pub struct ServeCores;
+
+/// Connections.
+const CONNECTIONS: usize = 64;
+
+impl Experiment for ServeCores {
+    fn name(&self) -> &'static str {
+        "serve-cores"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            source: "design question: shards without locks, requests handed over",
+            text: "crossing from one worker to the shard of another costs a GET at most a quarter more processor time",
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let cores = [bench.cores()[0], bench.cores()[1]];
+        let mut run = Run {
+            steps: Steps::new(progress, 6),
+            bench: &bench,
+            cores,
+            rounds: bench.scaled(3, 7),
+            window: Duration::from_secs(bench.scaled(2, 10)),
+            outcome: Outcome::new(),
+            table: Table::new("One worker and two, medians of the rounds", &COLUMNS),
+        };
+        run.outcome.setting("connections", CONNECTIONS);
+        run.outcome.setting("rounds", run.rounds);
+        run.outcome.setting("window_seconds", run.window.as_secs());
+        run.outcome.setting("cores_of_two_workers", json!(cores));
+        let keys = bench.scaled(100_000, 1_000_000);
+        run.compare("", &Items::fixed(keys, 16, 1000), None)?;
+        let pages = bench.scaled(1 << 16, 1 << 20);
+        run.compare(
+            "flash_",
+            &Items::fixed(pages, 16, 3900),
+            Some(pages * PAGE_SIZE as u64),
+        )?;
+        run.steps.next("last probe");
+        let Run {
+            mut outcome, table, ..
+        } = run;
+        outcome.tables.push(table);
+        bench.finish(&mut outcome)?;
+        Ok(outcome)
+    }
+}
+
+struct Run<'a> {
+    bench: &'a Bench<'a>,
+    cores: [usize; 2],
+    rounds: usize,
+    window: Duration,
+    steps: Steps<'a>,
+    outcome: Outcome,
+    table: Table,
+}
+
+impl Run<'_> {
+    fn spec(&self, threads: usize, items: &Items, flash: Option<u64>) -> Spec {
+        let name = format!(
+            "{threads}-worker{}",
+            if flash.is_some() { "-flash" } else { "" }
+        );
+        let cores = &self.cores[..threads];
+        let count = threads.to_string();
+        match flash {
+            None => self
+                .bench
+                .senko(&name, items.keys * 1536 + (64 << 20))
+                .dram_only(),
+            Some(bytes) => {
+                let path = self.bench.scratch.path(&format!("{name}.flash"));
+                self.bench
+                    .senko(&name, (bytes / 8).max(64 << 20))
+                    .flash(&path, bytes / 2 * 3)
+            }
+        }
+        .with(&["-t", &count])
+        .on(cores)
+    }
+
+    fn start(&mut self, threads: usize, items: &Items, flash: Option<u64>) -> Contender {
+        self.steps.next(&format!("filling {threads} worker(s)"));
+        let server = self
+            .spec(threads, items, flash)
+            .start(&self.bench.scratch)
+            .map_err(|error| format!("{error:#}"))?;
+        self.outcome
+            .setting(format!("command_{}", server.name), server.command.clone());
+        traffic::fill(self.bench, &server, items, None).map_err(|error| format!("{error:#}"))?;
+        Ok(server)
+    }
+
+    /// One worker against two over the same items; keys of bars begin with `prefix`.
+    fn compare(&mut self, prefix: &str, items: &Items, flash: Option<u64>) -> Result<()> {
+        self.bench.scratch.need(flash.unwrap_or(0) * 3)?;
+        let one = self.start(1, items, flash);
+        let two = self.start(2, items, flash);
+        let place = if flash.is_some() { "flash" } else { "DRAM" };
+        self.steps.next(&format!("{place}, in turns"));
+        let turns = |load: &Load, what: &str| {
+            take_turns(
+                self.bench,
+                &[("-t 1", &one), ("-t 2", &two)],
+                items,
+                load,
+                what,
+                self.rounds,
+                self.window,
+            )
+        };
+        let closed = turns(&Load::gets(CONNECTIONS), &format!("{place}, closed loop"));
+        let half = closed[0]
+            .figure(Window::rate)
+            .map(|rate| (rate / 2.0).round());
+        let open = match half {
+            Ok(rate) => {
+                self.outcome
+                    .setting(format!("{prefix}open_loop_rate"), rate);
+                turns(
+                    &Load {
+                        rate: Some(rate),
+                        ..Load::gets(CONNECTIONS)
+                    },
+                    &format!("{place}, {rate:.0}/s"),
+                )
+            }
+            Err(_) => Vec::new(),
+        };
+        for series in closed.iter().chain(&open) {
+            self.table.row(series.row());
+        }
+        let cost = |all: &[Series]| match all {
+            [one, two] => ratio(
+                &two.figure(Window::server_us),
+                &one.figure(Window::server_us),
+            ),
+            _ => Err("there was no closed loop to take the rate from".to_owned()),
+        };
+        put(
+            &mut self.outcome,
+            &format!("{prefix}cpu_per_get_t2_over_t1"),
+            cost(&open),
+        );
+        put(
+            &mut self.outcome,
+            &format!("{prefix}closed_loop_cpu_per_get_t2_over_t1"),
+            cost(&closed),
+        );
+        for (series, threads) in open.iter().zip(1..) {
+            put(
+                &mut self.outcome,
+                &format!("{prefix}cpu_us_per_get_t{threads}"),
+                series.figure(Window::server_us),
+            );
+        }
+        let crossed = closed[1]
+            .figure(|window| window.grown("senko_forwarded") / window.step.counts.requests as f64);
+        put(
+            &mut self.outcome,
+            &format!("{prefix}share_that_crossed_t2"),
+            crossed,
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How much slower is a cache whose DRAM is a part of its data, and what does placing the tiers oneself gain over swap (paper E, figure 4)?
+//!
+//! Claim: at DRAM:flash 1:10 the memory extension cache server loses 14 % against all in DRAM, and is 1.8 times as fast as swap. Expected
+//! shape: hits a second fall slowly with the ratio for a server that keeps popular items and no keys in DRAM, at once for
+//! swap.
+//!
+//! Every contender has the same items and, but for the one all in DRAM, the same memory cap: the data's bytes over the
+//! ratio, and the slack of [`crate::rig::bench`]. They are read by Zipf's law; a miss is followed by a set, as a cache's user does,
+//! so a contender that cannot keep all items keeps the popular ones. What counts is hits a second. extstore may write items to its
+//! file from 128 bytes on, where it would keep those below 512 in DRAM by itself.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use senko_workload::{KeySpace, ValueLen};
+use serde_json::json;
+
+use crate::rig::contender::Cap;
+use crate::rig::series::{COLUMNS, Contender, take_turns};
+use crate::rig::swap::SwapFile;
+use crate::rig::traffic::{self, ZIPF};
+use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, put, ratio};
+use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+
+/// The experiment.
+pub struct ServeDramFlashRatio;
+
+/// Bytes a second with which extstore is filled: faster, it drops more items than it must. What it dropped, the warm-up brings back by popularity.
+const EXTSTORE_FILL: f64 = 60e6;
+/// The contenders; the first is what the others are judged by.
+const CONTENDERS: [&str; 4] = ["senko", "dram", "extstore", "swap"];
+/// Connections.
+const CONNECTIONS: usize = 64;
+
+impl Experiment for ServeDramFlashRatio {
+    fn name(&self) -> &'static str {
+        "serve-dram-flash-ratio"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            source: "paper E, figure 4",
+            text: "with a tenth of the data in DRAM, a cache loses 14 % against all in DRAM, and is 1.8 times swap",
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let ratios = bench.scaled(vec![10], vec![1, 2, 5, 10, 20]);
+        let keys = bench.scaled(600_000, 4_000_000);
+        // ETC's items are so small that as few would leave less DRAM at the ratio than a server starts with.
+        let etc_keys = bench.scaled(2_500_000, 4_000_000);
+        let cap = 100_000;
+        let series = [
+            ("fixed", Items::fixed(keys, 64, 1000)),
+            ("etc", Items::etc(etc_keys, cap)),
+        ];
+        let mut run = Run {
+            steps: Steps::new(progress, 2 + 8 * ratios.len() as u64),
+            bench: &bench,
+            rounds: bench.scaled(3, 3),
+            window: Duration::from_secs(bench.scaled(1, 15)),
+            warm_up: Duration::from_secs(bench.scaled(2, 60)),
+            outcome: Outcome::new(),
+            table: Table::new("Hits a second, medians of the rounds", &COLUMNS),
+        };
+        run.outcome.setting("fixed_keys", keys);
+        run.outcome.setting("etc_keys", etc_keys);
+        run.outcome.setting("fixed_key_bytes", 64);
+        run.outcome.setting("fixed_value_bytes", 1000);
+        run.outcome.setting("etc_longest_value", cap);
+        run.outcome.setting("popularity", ZIPF.to_string());
+        run.outcome.setting("ratios", json!(ratios));
+        run.outcome.setting("connections", CONNECTIONS);
+        run.outcome.setting("rounds", run.rounds);
+        run.outcome.setting("window_seconds", run.window.as_secs());
+        run.outcome
+            .setting("warm_up_seconds", run.warm_up.as_secs());
+        for (name, items) in series {
+            run.series(name, &items, &ratios)?;
+        }
+        run.steps.next("last probe");
+        let Run {
+            mut outcome, table, ..
+        } = run;
+        outcome.tables.push(table);
+        bench.finish(&mut outcome)?;
+        Ok(outcome)
+    }
+}
+
+struct Run<'a> {
+    bench: &'a Bench<'a>,
+    rounds: usize,
+    window: Duration,
+    warm_up: Duration,
+    steps: Steps<'a>,
+    outcome: Outcome,
+    table: Table,
+}
+
+/// Bytes of all keys and values.
+fn payload(items: &Items) -> Result<u64> {
+    if let (senko_workload::KeyShape::Fixed(key), ValueLen::Fixed(value)) = (items.key, items.value)
+    {
+        return Ok(items.keys * (key + value) as u64);
+    }
+    let keys = KeySpace::new(items.prefix, items.key, items.keys)?;
+    Ok((0..items.keys)
+        .map(|key| (keys.key_len(key) + items.value.len_of(key, 1)) as u64)
+        .sum())
+}
+
+impl Run<'_> {
+    /// One kind of items under all ratios.
+    fn series(&mut self, name: &str, items: &Items, ratios: &[u64]) -> Result<()> {
+        let data = payload(items)?;
+        self.outcome.setting(format!("{name}_data_bytes"), data);
+        // With what a record and an item add to key and value, and room for the slab classes' and pages' waste.
+        let room = (data + items.keys * 128) / 2 * 3;
+        self.bench.scratch.need(3 * room)?;
+        let dram = self.bench.memcached("dram", room);
+        let dram = self.start(dram, &format!("{name}, all in DRAM"), items, None);
+        for &ratio in ratios {
+            self.ratio(name, items, data, room, ratio, &dram)?;
+        }
+        Ok(())
+    }
+
+    /// Starts, fills and warms up a contender; what goes wrong is its reason to be missing.
+    fn start(
+        &mut self,
+        spec: Result<Spec, String>,
+        what: &str,
+        items: &Items,
+        rate: Option<f64>,
+    ) -> Contender {
+        self.steps.next(&format!("filling: {what}"));
+        let start = |spec: Spec| -> Result<_> {
+            let server = spec.start(&self.bench.scratch)?;
+            match rate {
+                None => traffic::fill_fast(self.bench, &server, items)?,
+                rate => traffic::fill(self.bench, &server, items, rate)?,
+            };
+            traffic::measure(
+                self.bench,
+                &server,
+                items,
+                &self.load().round(1000),
+                self.warm_up,
+            )?;
+            Ok(server)
+        };
+        start(spec?).map_err(|error| format!("{error:#}"))
+    }
+
+    fn load(&self) -> Load {
+        Load {
+            popularity: ZIPF,
+            set_on_miss: true,
+            ..Load::gets(CONNECTIONS)
+        }
+    }
+
+    fn ratio(
+        &mut self,
+        name: &str,
+        items: &Items,
+        data: u64,
+        room: u64,
+        one_to: u64,
+        dram: &Contender,
+    ) -> Result<()> {
+        let memory = (data / one_to).next_multiple_of(1 << 20);
+        let what = format!("{name} 1:{one_to}");
+        let flash = self.bench.scratch.path("senko.flash");
+        let senko = self
+            .bench
+            .senko("senko", memory)
+            .flash(&flash, room)
+            .with(&["-c", "128"]);
+        let senko = self.start(Ok(senko), &format!("{what}, senko"), items, None);
+        let extstore = self
+            .bench
+            .extstore("extstore", memory, room)
+            .map(|spec| spec.with(&["-o", "ext_item_size=128"]));
+        let extstore = self.start(
+            extstore,
+            &format!("{what}, extstore"),
+            items,
+            Some(EXTSTORE_FILL * items.keys as f64 / data as f64),
+        );
+        // Declared before the server that swaps to it, so that it outlives it.
+        let swap_file = SwapFile::new(&self.bench.scratch.path("area.swap"), room);
+        let swap = swap_file.as_ref().map_err(Clone::clone).and_then(|_| {
+            let cap = self.bench.cap(memory).map(|cap| Cap {
+                may_swap: true,
+                ..cap
+            });
+            let cap = cap.ok_or_else(|| self.bench.caps.clone().err().unwrap_or_default())?;
+            Ok(self.bench.memcached("swap", room)?.capped(Some(cap)))
+        });
+        let swap = self.start(swap, &format!("{what}, swap"), items, None);
+        for (name, contender) in [("senko", &senko), ("extstore", &extstore), ("swap", &swap)] {
+            if let Ok(server) = contender {
+                self.outcome
+                    .setting(format!("command_{name} {what}"), server.command.clone());
+            }
+        }
+        self.steps.next(&format!("{what}, in turns"));
+        let contenders: [(&str, &Contender); 4] = [
+            ("senko", &senko),
+            ("dram", dram),
+            ("extstore", &extstore),
+            ("swap", &swap),
+        ];
+        let all = take_turns(
+            self.bench,
+            &contenders,
+            items,
+            &self.load(),
+            &what,
+            self.rounds,
+            self.window,
+        );
+        for series in &all {
+            self.table.row(series.row());
+        }
+        self.report(name, one_to, &all);
+        // In this order: what swaps must be gone before its swap area.
+        drop((swap, swap_file));
+        Ok(())
+    }
+
+    fn report(&mut self, name: &str, one_to: u64, all: &[Series]) {
+        let senko = all[0].figure(Window::hits_per_second);
+        for (contender, series) in CONTENDERS.iter().zip(all) {
+            let hits = series.figure(Window::hits_per_second);
+            put(
+                &mut self.outcome,
+                &format!("{name}_1to{one_to}_{contender}_hits_per_second"),
+                hits.clone(),
+            );
+            put(
+                &mut self.outcome,
+                &format!("{name}_1to{one_to}_{contender}_found"),
+                series.figure(Window::found),
+            );
+            if *contender != "senko" {
+                put(
+                    &mut self.outcome,
+                    &format!("{name}_1to{one_to}_over_{contender}"),
+                    ratio(&senko, &hits),
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payloads() {
+        assert_eq!(payload(&Items::fixed(10, 64, 1000)).unwrap(), 10_640);
+        let etc = payload(&Items::etc(1000, 10_000)).unwrap();
+        assert!(etc > 100 * 1000 && etc < 1000 * 1000, "{etc}");
+    }
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Replays a trace through one cache shard over a device in memory: hits, and the bytes that the device was given.
+//!
+//! The shard is the server's own; what is left out is the network and time. Each request is a GET, and a SET if it missed. The device ends
+//! every operation before the next request, so the same trace gives the same counts.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow, bail};
+use senko_cache::{
+    Admission, AdmissionRule, AllocError, DeviceSlice, Fetch, Fetched, Key, Lookup, PolicyKind,
+    Shard, ShardConfig, Want,
+};
+use senko_io::{AlignedBuf, Completion, DeviceId, FramePool, Op, PAGE_SIZE, PageBuf, Queue, Tag};
+
+use crate::experiments::dram_policy::requests::Requests;
+
+/// The largest value; the rest of a larger object is cut off.
+pub const LARGEST_VALUE: u64 = 64 << 10;
+/// The values of a trace without sizes: so large that its objects have about this many bytes, ...
+const PLAIN_FOOTPRINT: u64 = 64 << 20;
+/// ... but between these bounds. A trace of few objects would fit in DRAM else.
+const PLAIN_VALUES: (u64, u64) = (1000, 16 << 10);
+/// Requests between two ticks of the shard.
+const TICK: usize = 64;
+
+/// What is admitted to flash and kept there.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Its name in tables and keys.
+    pub name: &'static str,
+    /// Admission.
+    pub rule: AdmissionRule,
+    /// Whether items that were hit are written again when their region is reclaimed.
+    pub reinsert: bool,
+}
+
+/// The settings that are compared.
+pub const RULES: [Rules; 6] = [
+    Rules {
+        name: "all",
+        rule: AdmissionRule::All,
+        reinsert: true,
+    },
+    Rules {
+        name: "all_fifo",
+        rule: AdmissionRule::All,
+        reinsert: false,
+    },
+    Rules {
+        name: "fetched",
+        rule: AdmissionRule::Fetched,
+        reinsert: true,
+    },
+    Rules {
+        name: "fetched_fifo",
+        rule: AdmissionRule::Fetched,
+        reinsert: false,
+    },
+    Rules {
+        name: "random50",
+        rule: AdmissionRule::Random(50),
+        reinsert: true,
+    },
+    Rules {
+        name: "random50_fifo",
+        rule: AdmissionRule::Random(50),
+        reinsert: false,
+    },
+];
+
+/// What a replay counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests.
+    pub requests: u64,
+    /// Of these, found.
+    pub hits: u64,
+    /// Of these, on flash.
+    pub flash_hits: u64,
+    /// Bytes that the device was given.
+    pub written: u64,
+}
+
+/// The sizes of a trace's values, its own or made up.
+pub struct Sizes<'a> {
+    own: Option<&'a [u64]>,
+    plain: u64,
+}
+
+impl<'a> Sizes<'a> {
+    /// Of `requests`.
+    pub fn new(requests: &'a Requests) -> Sizes<'a> {
+        let objects = requests.footprint_objects().max(1) as u64;
+        Sizes {
+            own: requests.sizes.as_deref(),
+            plain: (PLAIN_FOOTPRINT / objects).clamp(PLAIN_VALUES.0, PLAIN_VALUES.1),
+        }
+    }
+
+    /// Bytes of an object's value.
+    pub fn of(&self, object: u32) -> u64 {
+        self.own.map_or(self.plain, |sizes| {
+            sizes[object as usize].min(LARGEST_VALUE)
+        })
+    }
+}
+
+/// One device in memory that ends operations in order, when it is asked to.
+struct Memory {
+    pages: Vec<u8>,
+    frames: FramePool,
+    ended: VecDeque<Completion>,
+    written: u64,
+}
+
+impl Queue for Memory {
+    fn frame(&mut self, pages: usize) -> Option<PageBuf> {
+        self.frames.take(pages)
+    }
+
+    fn read(&mut self, _: DeviceId, page: u64, pages: usize, mut buf: PageBuf, _: Tag, token: u64) {
+        let (at, bytes) = (page as usize * PAGE_SIZE, pages * PAGE_SIZE);
+        buf[..bytes].copy_from_slice(&self.pages[at..at + bytes]);
+        self.end(Op::Read, token, Some(buf));
+    }
+
+    fn write(
+        &mut self,
+        _: DeviceId,
+        page: u64,
+        buf: Arc<AlignedBuf>,
+        first: usize,
+        pages: usize,
+        _: Tag,
+        token: u64,
+    ) {
+        let (at, from, bytes) = (
+            page as usize * PAGE_SIZE,
+            first * PAGE_SIZE,
+            pages * PAGE_SIZE,
+        );
+        self.pages[at..at + bytes].copy_from_slice(&buf[from..from + bytes]);
+        self.written += bytes as u64;
+        drop(buf);
+        self.end(Op::Write, token, None);
+    }
+
+    fn flush(&mut self, _: DeviceId, _: Tag, token: u64) {
+        self.end(Op::Flush, token, None);
+    }
+
+    fn discard(&mut self, _: DeviceId, _: u64, _: u64, _: Tag, token: u64) {
+        self.end(Op::Discard, token, None);
+    }
+}
+
+impl Memory {
+    fn end(&mut self, op: Op, token: u64, buf: Option<PageBuf>) {
+        self.ended.push_back(Completion {
+            token,
+            op,
+            result: Ok(()),
+            buf,
+        });
+    }
+}
+
+/// A shard and its device.
+pub struct Replay {
+    shard: Shard,
+    queue: Memory,
+    value: Vec<u8>,
+    counts: Counts,
+}
+
+impl Replay {
+    /// An empty cache with `memory` bytes of DRAM and `flash` bytes of flash.
+    ///
+    /// # Errors
+    /// If that is too little.
+    pub fn new(memory: usize, flash: u64, rules: Rules, seed: u64) -> Result<Replay> {
+        let pages = flash / PAGE_SIZE as u64;
+        // As the server chooses it: a sixteenth of memory and of flash.
+        let region = (memory as u64 / 16).min(flash / 16).max(1).ilog2();
+        let mut shard = Shard::new(ShardConfig {
+            memory,
+            max_item: LARGEST_VALUE as usize + 1024,
+            flash: vec![DeviceSlice {
+                device: 0,
+                first_page: 0,
+                pages,
+            }],
+            region: (1_usize << region).clamp(64 << 10, 16 << 20),
+            policy: PolicyKind::S3Fifo,
+            admission: Admission {
+                rule: rules.rule,
+                budget: None,
+            },
+            promote_after: 2,
+            reinsert: rules.reinsert,
+            no_evict: false,
+            shard: 0,
+            shards: 1,
+            seed,
+        })?;
+        shard.set_now(1_700_000_000_000);
+        Ok(Replay {
+            shard,
+            queue: Memory {
+                pages: vec![0; pages as usize * PAGE_SIZE],
+                frames: FramePool::new(&[(1, 24), (4, 6), (senko_cache::FRAME_PAGES, 4)]),
+                ended: VecDeque::new(),
+                written: 0,
+            },
+            value: vec![b'v'; LARGEST_VALUE as usize],
+            counts: Counts::default(),
+        })
+    }
+
+    /// Replays all requests and gives what was counted.
+    ///
+    /// # Errors
+    /// If the shard stops moving.
+    pub fn run(mut self, requests: &Requests) -> Result<Counts> {
+        let sizes = Sizes::new(requests);
+        for (number, &object) in requests.objects.iter().enumerate() {
+            self.request(object, sizes.of(object) as usize)?;
+            if number % TICK == 0 {
+                self.shard.tick(&mut self.queue);
+                self.settle();
+            }
+        }
+        self.counts.requests = requests.objects.len() as u64;
+        self.counts.flash_hits = self.shard.stats().flash_hits;
+        self.counts.written = self.queue.written;
+        Ok(self.counts)
+    }
+
+    fn request(&mut self, object: u32, size: usize) -> Result<()> {
+        let text = format!("{object:x}");
+        let key = Key::new(text.as_bytes());
+        match self.look(&key)? {
+            true => self.counts.hits += 1,
+            false => self.store(&key, size)?,
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, key: &Key<'_>) -> Result<bool> {
+        // A fetch that met a change is run again; nothing changes between two requests, so a few times are many.
+        for _ in 0..8 {
+            let at = match self.shard.lookup(key) {
+                Lookup::Dram(item) => {
+                    self.shard.hit(item);
+                    return Ok(true);
+                }
+                Lookup::Miss => return Ok(false),
+                Lookup::Flash(at) => at,
+            };
+            let fetched = match self.shard.fetch(&mut self.queue, key, at, Want::Answer, 0) {
+                Fetch::Now(fetched) => fetched,
+                Fetch::Queued => self.wait()?,
+            };
+            match fetched {
+                Fetched::Answer(_) | Fetched::Resident(_) => {
+                    drop(fetched);
+                    self.shard.frames_freed(&mut self.queue);
+                    return Ok(true);
+                }
+                Fetched::Absent | Fetched::OutOfMemory => return Ok(false),
+                Fetched::Changed => {}
+                Fetched::Header(..) => bail!("a fetch of an answer ended in a header"),
+            }
+        }
+        Ok(false)
+    }
+
+    /// The end of the one fetch under way.
+    fn wait(&mut self) -> Result<Fetched> {
+        for _ in 0..1_000_000 {
+            if let Some(done) = self.shard.next_done(&mut self.queue) {
+                return Ok(done.fetched);
+            }
+            match self.queue.ended.pop_front() {
+                Some(completion) => self.shard.on_disk(&mut self.queue, completion),
+                None => self.shard.tick(&mut self.queue),
+            }
+        }
+        Err(anyhow!("a read never ends"))
+    }
+
+    fn store(&mut self, key: &Key<'_>, size: usize) -> Result<()> {
+        for _ in 0..1_000_000 {
+            match self.shard.alloc(&mut self.queue, key, 0, 0, size) {
+                Ok(mut draft) => {
+                    self.shard.fill(&mut draft, &self.value[..size]);
+                    self.shard.link(draft, None);
+                    self.settle();
+                    return Ok(());
+                }
+                Err(AllocError::Busy) => match self.queue.ended.pop_front() {
+                    Some(completion) => self.shard.on_disk(&mut self.queue, completion),
+                    None => self.shard.tick(&mut self.queue),
+                },
+                Err(error) => bail!("an object cannot be stored: {error}"),
+            }
+        }
+        Err(anyhow!("the flash tier never takes an item"))
+    }
+
+    fn settle(&mut self) {
+        while let Some(completion) = self.queue.ended.pop_front() {
+            self.shard.on_disk(&mut self.queue, completion);
+        }
+    }
+}

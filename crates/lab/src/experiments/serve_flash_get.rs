@@ -1,0 +1,670 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How close to the device's own random-read rate does the server answer GETs from flash (paper B, figures 7 to 9)?
+//!
+//! Claim: one SSD of 49,000 reads a second gives 45,000 answers (92 %), latency grows with the queue alone, and at low rates it
+//! is near that of a cache in DRAM. Expected shape: answers a second rise with the connections up to the device's rate;
+//! latency follows the queue.
+//!
+//! The values' records fill one page, so that a GET is one 4 KB read; the device's rate is fio's on senko's own flash
+//! file, with the same depth and on the same core. A second group has the paper's own values of 4,096 bytes, whose record takes two
+//! pages, here as in extstore. Then what the paper leaves open: small values, and SETs among the GETs.
+//!
+//! A flash GET is one that the server answered from flash by its own count; hits in DRAM, which the same run has too, do not
+//! count, and the kernel's count of the device's reads stands beside it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use senko_cache::RECORD_HEADER;
+use senko_io::PAGE_SIZE;
+use serde_json::json;
+
+use crate::rig::fio::{self, Job, Reads};
+use crate::rig::series::{COLUMNS, Contender, take_turns};
+use crate::rig::traffic::{self, us};
+use crate::rig::{Bench, Figure, Items, Load, Series, Spec, Steps, Window, median, put, ratio};
+use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+
+/// The experiment.
+pub struct ServeFlashGet;
+
+/// Bytes of every key.
+const KEY: usize = 16;
+/// Connections at which the bar for the device's rate may be met.
+const BAR_CONNECTIONS: usize = 16;
+/// The depth at which fio gives the device's rate.
+const DEPTH: u32 = 64;
+/// Items a second at which extstore is filled: faster, it drops items, because what it keeps of each in DRAM needs pages of another size, of which
+/// it moves about one a second.
+const EXTSTORE_FILL: f64 = 12_000.0;
+
+/// Sizes of a run.
+struct Plan {
+    memory: u64,
+    keys: u64,
+    rounds: usize,
+    window: Duration,
+    connections: Vec<usize>,
+    rates: Vec<f64>,
+    dram_keys: u64,
+    /// Value bytes, keys, memory.
+    small: [(usize, u64, u64); 2],
+}
+
+impl Plan {
+    fn new(bench: &Bench<'_>) -> Plan {
+        Plan {
+            memory: bench.scaled(64 << 20, 1 << 30),
+            // 8 GB of pages in full, eight times the memory in both.
+            keys: bench.scaled(1 << 17, 2_000_000),
+            rounds: bench.scaled(2, 3),
+            window: Duration::from_secs(bench.scaled(1, 10)),
+            connections: bench.scaled(vec![1, 16, 64, 256], vec![1, 4, 16, 32, 64, 128, 256]),
+            rates: bench.scaled(
+                vec![2e3, 10e3, 30e3],
+                vec![
+                    1e3, 5e3, 10e3, 20e3, 30e3, 40e3, 50e3, 60e3, 70e3, 80e3, 90e3, 100e3,
+                ],
+            ),
+            dram_keys: bench.scaled(50_000, 200_000),
+            small: bench.scaled(
+                [(50, 1_500_000, 64 << 20), (300, 600_000, 64 << 20)],
+                [(50, 20_000_000, 512 << 20), (300, 10_000_000, 512 << 20)],
+            ),
+        }
+    }
+}
+
+/// The value whose record fills a page exactly, with a key of [`KEY`] bytes and flags 0.
+fn page_value() -> usize {
+    let text =
+        "VALUE ".len() + KEY + " 0 ".len() + "4026".len() + "\r\n".len() + "\r\nEND\r\n".len();
+    PAGE_SIZE - RECORD_HEADER - text
+}
+
+impl Experiment for ServeFlashGet {
+    fn name(&self) -> &'static str {
+        "serve-flash-get"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            source: "paper B, figures 7 to 9",
+            text: "GETs from flash come at 92 % of the device's random-read rate",
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let plan = Plan::new(&bench);
+        let mut run = Run {
+            steps: Steps::new(progress, 12),
+            outcome: Outcome::new(),
+            table: Table::new("Flash GETs, medians of the rounds", &COLUMNS),
+            bench: &bench,
+            plan,
+        };
+        run.settings();
+        run.pages()?;
+        run.paper_values()?;
+        run.dram()?;
+        run.small_values()?;
+        run.steps.next("last probe");
+        let Run {
+            mut outcome, table, ..
+        } = run;
+        outcome.tables.insert(0, table);
+        bench.finish(&mut outcome)?;
+        Ok(outcome)
+    }
+}
+
+struct Run<'a> {
+    bench: &'a Bench<'a>,
+    plan: Plan,
+    steps: Steps<'a>,
+    outcome: Outcome,
+    table: Table,
+}
+
+/// The device's rate and latency by fio, round by round.
+#[derive(Default)]
+struct Device {
+    deep: Vec<Reads>,
+    single: Vec<Reads>,
+    trouble: Option<String>,
+    /// Reads that reached the device for each that fio made.
+    reached: Vec<f64>,
+}
+
+impl Device {
+    fn figure(&self, of: &[Reads], what: fn(&Reads) -> f64) -> Figure {
+        median(of.iter().map(what).collect()).ok_or_else(|| {
+            self.trouble
+                .clone()
+                .unwrap_or_else(|| "fio was not run".to_owned())
+        })
+    }
+}
+
+impl Run<'_> {
+    fn settings(&mut self) {
+        let plan = &self.plan;
+        let outcome = &mut self.outcome;
+        outcome.setting("memory_bytes", plan.memory);
+        outcome.setting("keys", plan.keys);
+        outcome.setting("key_bytes", KEY);
+        outcome.setting("page_value_bytes", page_value());
+        outcome.setting("rounds", plan.rounds);
+        outcome.setting("window_seconds", plan.window.as_secs());
+        outcome.setting("connections", json!(plan.connections));
+        outcome.setting("rates", json!(plan.rates));
+        outcome.setting("fio_depth", DEPTH);
+    }
+
+    /// Starts and fills a contender; what goes wrong is its reason to be missing.
+    fn start(&mut self, spec: Result<Spec, String>, items: &Items, rate: Option<f64>) -> Contender {
+        let spec = spec?;
+        self.steps.next(&format!("filling {}", spec.name));
+        let server = spec
+            .start(&self.bench.scratch)
+            .map_err(|error| format!("{error:#}"))?;
+        self.outcome
+            .setting(format!("command_{}", server.name), server.command.clone());
+        match rate {
+            None => traffic::fill_fast(self.bench, &server, items).map(drop),
+            rate => traffic::fill(self.bench, &server, items, rate)
+                .and_then(|_| traffic::mend(self.bench, &server, items)),
+        }
+        .map_err(|error| format!("{error:#}"))?;
+        Ok(server)
+    }
+
+    fn turns(
+        &mut self,
+        contenders: &[(&str, &Contender)],
+        items: &Items,
+        load: &Load,
+        what: &str,
+    ) -> Vec<Series> {
+        let all = take_turns(
+            self.bench,
+            contenders,
+            items,
+            load,
+            what,
+            self.plan.rounds,
+            self.plan.window,
+        );
+        for series in &all {
+            self.table.row(series.row());
+        }
+        all
+    }
+
+    fn flash_file(&self, name: &str) -> PathBuf {
+        self.bench.scratch.path(&format!("{name}.flash"))
+    }
+
+    fn senko(&self, name: &str, memory: u64, flash: u64) -> Spec {
+        self.bench
+            .senko(name, memory)
+            .flash(&self.flash_file(name), flash)
+    }
+
+    /// One page an item: the bars against fio and extstore, the curve, the mixes.
+    fn pages(&mut self) -> Result<()> {
+        let items = Items::fixed(self.plan.keys, KEY, page_value());
+        let data = self.plan.keys * PAGE_SIZE as u64;
+        // A file with room for what a mix overwrites, and one of extstore with room to compact.
+        self.bench.scratch.need(data / 8 * (9 + 9 + 12))?;
+        let senko = self.start(
+            Ok(self.senko("senko", self.plan.memory, data / 8 * 9)),
+            &items,
+            None,
+        );
+        let sendfile = self
+            .senko("sendfile", self.plan.memory, data / 8 * 9)
+            .with(&["--transfer", "sendfile"]);
+        let sendfile = self.start(Ok(sendfile), &items, None);
+        let extstore = self
+            .bench
+            .extstore("extstore", self.plan.memory, data / 2 * 3);
+        let extstore = self.start(extstore, &items, Some(EXTSTORE_FILL));
+
+        self.steps.next("closed loops and fio, in turns");
+        let contenders = [
+            ("senko", &senko),
+            ("extstore", &extstore),
+            ("sendfile", &sendfile),
+        ];
+        let mut device = Device::default();
+        let mut by_connections = Vec::new();
+        for connections in self.plan.connections.clone() {
+            self.look_at_device(&senko, &mut device);
+            by_connections.push((
+                connections,
+                self.turns(
+                    &contenders,
+                    &items,
+                    &Load::gets(connections),
+                    &format!("{connections} connections"),
+                ),
+            ));
+        }
+        self.look_at_device(&senko, &mut device);
+        if let [first, .., last] = &device.deep[..] {
+            self.outcome.probe(first.per_second, last.per_second);
+        }
+        self.bars(&by_connections, &device);
+        self.latency_at_one(&items, &by_connections, &device)?;
+        self.curve(&contenders, &items, &by_connections)?;
+
+        self.steps.next("GETs and SETs");
+        for gets in [0.95, 0.5] {
+            let what = format!("{:.0}/{:.0} GET/SET", gets * 100.0, (1.0 - gets) * 100.0);
+            let all = self.turns(
+                &contenders[..2],
+                &items,
+                &Load {
+                    gets,
+                    ..Load::gets(64)
+                },
+                &what,
+            );
+            let key = format!("mix{:.0}_over_extstore", gets * 100.0);
+            put(
+                &mut self.outcome,
+                &key,
+                ratio(&all[0].figure(Window::rate), &all[1].figure(Window::rate)),
+            );
+        }
+        Ok(())
+    }
+
+    /// The device's own figures, once more, on senko's flash file and the span of it that was written.
+    fn look_at_device(&self, senko: &Contender, device: &mut Device) {
+        for depth in [DEPTH, 1] {
+            let before = self.bench.disk_counts();
+            let reads = self.written_span(senko).and_then(|span| {
+                fio::random_reads(&Job {
+                    file: &self.flash_file("senko"),
+                    span,
+                    block: PAGE_SIZE as u64,
+                    depth,
+                    time: self.plan.window,
+                    core: self.bench.server_core(),
+                })
+            });
+            match reads {
+                Ok(reads) => {
+                    if let (Some(before), Some(after)) = (before, self.bench.disk_counts()) {
+                        device
+                            .reached
+                            .push(after.since(&before).reads as f64 / reads.count as f64);
+                    }
+                    if depth == 1 {
+                        &mut device.single
+                    } else {
+                        &mut device.deep
+                    }
+                    .push(reads);
+                }
+                Err(why) => device.trouble = Some(why),
+            }
+        }
+    }
+
+    /// Bytes from the start of senko's flash file that hold items.
+    fn written_span(&self, senko: &Contender) -> Result<u64, String> {
+        let stats = senko
+            .as_ref()
+            .map_err(Clone::clone)?
+            .stats()
+            .map_err(|error| format!("{error:#}"))?;
+        match stats.get("flash_written_bytes") {
+            Some(&bytes) if bytes > 0.0 => {
+                Ok((bytes as u64).min(self.plan.keys * PAGE_SIZE as u64))
+            }
+            _ => Err("senko wrote nothing to flash".to_owned()),
+        }
+    }
+
+    fn bars(&mut self, by_connections: &[(usize, Vec<Series>)], device: &Device) {
+        let best = |contender: usize, of: fn(&Window) -> f64| -> Figure {
+            let figures = by_connections
+                .iter()
+                .filter(|(connections, _)| *connections >= BAR_CONNECTIONS)
+                .map(|(_, all)| all[contender].figure(of));
+            figures
+                .reduce(|a, b| match (a, b) {
+                    (Ok(a), Ok(b)) => Ok(a.max(b)),
+                    (Ok(a), Err(_)) | (Err(_), Ok(a)) => Ok(a),
+                    (a, _) => a,
+                })
+                .unwrap_or_else(|| Err("no window had enough connections".to_owned()))
+        };
+        let fio = device.figure(&device.deep, |reads| reads.per_second);
+        let senko = best(0, Window::flash_hits_per_second);
+        put(&mut self.outcome, "get_over_fio", ratio(&senko, &fio));
+        put(
+            &mut self.outcome,
+            "get_over_extstore",
+            ratio(&senko, &best(1, Window::flash_hits_per_second)),
+        );
+        put(
+            &mut self.outcome,
+            "get_over_sendfile",
+            ratio(&senko, &best(2, Window::flash_hits_per_second)),
+        );
+        put(
+            &mut self.outcome,
+            "get_and_dram_hits_over_fio",
+            ratio(&best(0, Window::hits_per_second), &fio),
+        );
+        put(&mut self.outcome, "flash_gets_per_second", senko);
+        put(&mut self.outcome, "fio_reads_per_second", fio);
+        put(
+            &mut self.outcome,
+            "fio_cpu_us_per_read",
+            device.figure(&device.deep, |reads| reads.cpu_us),
+        );
+        put(
+            &mut self.outcome,
+            "fio_reads_that_reached_the_device",
+            median(device.reached.clone()).ok_or_else(|| {
+                "the kernel's disk statistics are not to be had, or fio was not run".to_owned()
+            }),
+        );
+        let reads = by_connections
+            .iter()
+            .filter(|(connections, _)| *connections >= BAR_CONNECTIONS)
+            .flat_map(|(_, all)| &all[0].windows);
+        let reads: Vec<f64> = reads
+            .map(|window| window.disk_reads_per(window.flash_hits()))
+            .collect();
+        put(
+            &mut self.outcome,
+            "device_reads_per_flash_get",
+            median(reads)
+                .ok_or_else(|| "the kernel's disk statistics are not to be had".to_owned()),
+        );
+    }
+
+    /// The mean latency of a flash GET alone, over the device's and a DRAM hit's.
+    fn latency_at_one(
+        &mut self,
+        items: &Items,
+        by_connections: &[(usize, Vec<Series>)],
+        device: &Device,
+    ) -> Result<()> {
+        // The same values, few enough to stay in DRAM.
+        let few = Items {
+            keys: 1000,
+            ..items.clone()
+        };
+        let dram = self.bench.senko("senko-dram", self.plan.memory).dram_only();
+        let dram = self.start(Ok(dram), &few, None);
+        let dram = &self.turns(
+            &[("senko-dram", &dram)],
+            &few,
+            &Load::gets(1),
+            "1 connection",
+        )[0];
+        let hit = dram.figure(|window| window.step.get.mean() / 1e3);
+        let read = device.figure(&device.single, |reads| reads.mean_us);
+        put(&mut self.outcome, "fio_depth1_mean_us", read.clone());
+        put(&mut self.outcome, "dram_hit_mean_us", hit.clone());
+        let one = by_connections
+            .iter()
+            .find(|(connections, _)| *connections == 1)
+            .map(|(_, all)| &all[0]);
+        let flash = one.map_or_else(
+            || Err("no window had one connection".to_owned()),
+            |one| {
+                let hit = hit.clone()?;
+                one.figure(|window| {
+                    // Some of the GETs were hits in DRAM: their part of the mean is taken out.
+                    let share = window.flash_hits() / window.step.counts.hits as f64;
+                    (window.step.get.mean() / 1e3 - (1.0 - share) * hit) / share
+                })
+            },
+        );
+        put(&mut self.outcome, "flash_get_mean_us", flash.clone());
+        let floor = read.and_then(|read| Ok(read + hit?));
+        put(
+            &mut self.outcome,
+            "latency1_over_floor",
+            ratio(&flash, &floor),
+        );
+        Ok(())
+    }
+
+    /// Latency at fixed rates, with all in DRAM beside it (figure 9).
+    fn curve(
+        &mut self,
+        contenders: &[(&str, &Contender)],
+        items: &Items,
+        by_connections: &[(usize, Vec<Series>)],
+    ) -> Result<()> {
+        let few = Items {
+            keys: self.plan.dram_keys.min(items.keys),
+            ..items.clone()
+        };
+        let memory = few.keys * 3 * PAGE_SIZE as u64 / 2 + (64 << 20);
+        let dram = self.start(self.bench.memcached("memcached", memory), &few, None);
+        self.steps.next("fixed rates");
+        let mut table = Table::new(
+            "Latency of GETs at fixed rates (open loop, 64 connections), from when each was due",
+            &[
+                "contender",
+                "asked/s",
+                "answered/s",
+                "mean us",
+                "p50 us",
+                "p99 us",
+                "p99.9 us",
+                "server %",
+                "load's own p99 us",
+            ],
+        );
+        for rate in self.plan.rates.clone() {
+            let load = Load {
+                rate: Some(rate),
+                ..Load::gets(64)
+            };
+            let mut all = Vec::new();
+            for (number, &(name, contender)) in contenders.iter().enumerate() {
+                let peak = by_connections
+                    .iter()
+                    .filter_map(|(_, all)| all[number].figure(Window::rate).ok())
+                    .fold(0.0, f64::max);
+                if rate <= peak * 0.95 {
+                    all.extend(take_turns(
+                        self.bench,
+                        &[(name, contender)],
+                        items,
+                        &load,
+                        "",
+                        1,
+                        self.plan.window,
+                    ));
+                }
+            }
+            all.extend(take_turns(
+                self.bench,
+                &[("memcached in DRAM", &dram)],
+                &few,
+                &load,
+                "",
+                1,
+                self.plan.window,
+            ));
+            for series in all {
+                let Some(window) = series.windows.first() else {
+                    continue;
+                };
+                let get = &window.step.get;
+                table.row(vec![
+                    series.contender.clone(),
+                    format!("{rate:.0}"),
+                    format!("{:.0}", window.rate()),
+                    format!("{:.0}", get.mean() / 1e3),
+                    format!("{:.0}", us(get, 0.5)),
+                    format!("{:.0}", us(get, 0.99)),
+                    format!("{:.0}", us(get, 0.999)),
+                    format!("{:.1}", window.server_percent()),
+                    format!("{:.0}", us(&window.step.late, 0.99)),
+                ]);
+                let name = series.contender.split(' ').next().unwrap_or_default();
+                self.outcome
+                    .bar(format!("{name}_mean_us_at_{rate:.0}"), get.mean() / 1e3);
+                self.outcome
+                    .bar(format!("{name}_p99_us_at_{rate:.0}"), us(get, 0.99));
+            }
+        }
+        self.outcome.tables.push(table);
+        Ok(())
+    }
+
+    /// The paper's values of 4,096 bytes.
+    fn paper_values(&mut self) -> Result<()> {
+        let items = Items::fixed(self.plan.keys, KEY, 4096);
+        let data = self.plan.keys * 2 * PAGE_SIZE as u64;
+        self.bench.scratch.need(data / 8 * (9 + 6))?;
+        let senko = self.start(
+            Ok(self.senko("senko-4096", self.plan.memory, data / 8 * 9)),
+            &items,
+            None,
+        );
+        let extstore = self
+            .bench
+            .extstore("extstore-4096", self.plan.memory, data / 4 * 3);
+        let extstore = self.start(extstore, &items, Some(EXTSTORE_FILL));
+        self.steps.next("values of 4,096 bytes");
+        let mut best = [Err("no round".to_owned()), Err("no round".to_owned())];
+        for connections in [64, 256] {
+            let all = self.turns(
+                &[("senko-4096", &senko), ("extstore-4096", &extstore)],
+                &items,
+                &Load::gets(connections),
+                &format!("{connections} connections"),
+            );
+            for (best, series) in best.iter_mut().zip(&all) {
+                let figure = series.figure(Window::flash_hits_per_second);
+                if let (Ok(so_far), Ok(new)) = (&best, &figure) {
+                    *best = Ok(new.max(*so_far));
+                } else if best.is_err() {
+                    *best = figure;
+                }
+            }
+        }
+        put(
+            &mut self.outcome,
+            "get4096_over_extstore",
+            ratio(&best[0], &best[1]),
+        );
+        Ok(())
+    }
+
+    /// Processor time of a GET, all in DRAM.
+    fn dram(&mut self) -> Result<()> {
+        let items = Items::fixed(self.plan.dram_keys, KEY, 1000);
+        let memory = items.keys * 3 * 1024 / 2 + (64 << 20);
+        let senko = self.start(
+            Ok(self.bench.senko("senko-1000", memory).dram_only()),
+            &items,
+            None,
+        );
+        let memcached = self.bench.memcached("memcached-1000", memory);
+        let memcached = self.start(memcached, &items, None);
+        self.steps.next("all in DRAM");
+        for (key, pipeline) in [
+            ("dram_cpu_over_memcached", 1),
+            ("dram_pipelined_cpu_over_memcached", 16),
+        ] {
+            let load = Load {
+                pipeline,
+                ..Load::gets(64)
+            };
+            let what = format!("64 connections, {pipeline} under way");
+            let all = self.turns(
+                &[("senko-1000", &senko), ("memcached-1000", &memcached)],
+                &items,
+                &load,
+                &what,
+            );
+            put(
+                &mut self.outcome,
+                key,
+                ratio(
+                    &all[0].figure(Window::server_us),
+                    &all[1].figure(Window::server_us),
+                ),
+            );
+        }
+        Ok(())
+    }
+
+    /// Values much smaller than a page.
+    fn small_values(&mut self) -> Result<()> {
+        for (value, keys, memory) in self.plan.small {
+            let items = Items::fixed(keys, KEY, value);
+            let data = keys * (RECORD_HEADER + KEY + value + 32) as u64;
+            self.bench.scratch.need(data / 2 * (3 + 4))?;
+            let (one, two) = (format!("senko-{value}"), format!("extstore-{value}"));
+            let senko = self.start(Ok(self.senko(&one, memory, data / 2 * 3)), &items, None);
+            let spec = self
+                .bench
+                .extstore(&two, memory, (data * 2).max(256 << 20))
+                .map(|spec| spec.with(&["-o", "ext_item_size=32"]));
+            let extstore = self.start(spec, &items, None);
+            self.steps.next(&format!("values of {value} bytes"));
+            let all = self.turns(
+                &[(&one, &senko), (&two, &extstore)],
+                &items,
+                &Load::gets(64),
+                "64 connections",
+            );
+            let key = format!("small{value}_hits_over_extstore");
+            put(
+                &mut self.outcome,
+                &key,
+                ratio(
+                    &all[0].figure(Window::hits_per_second),
+                    &all[1].figure(Window::hits_per_second),
+                ),
+            );
+            put(
+                &mut self.outcome,
+                &format!("small{value}_found"),
+                all[0].figure(Window::found),
+            );
+            put(
+                &mut self.outcome,
+                &format!("small{value}_found_by_extstore"),
+                all[1].figure(Window::found),
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_value_fills_a_page() {
+        let value = page_value();
+        assert_eq!(
+            value.to_string().len(),
+            4,
+            "the length takes as many digits as was assumed"
+        );
+        let answer =
+            format!("VALUE {} 0 {value}\r\n", "k".repeat(KEY)).len() + value + "\r\nEND\r\n".len();
+        assert_eq!(RECORD_HEADER + answer, PAGE_SIZE);
+    }
+}

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What does an item on flash cost in DRAM, does the memory cap hold, and which commands read flash?
+//!
+//! Claim of paper E: with a second hash in place of keys, flash items cost DRAM little (8 bytes each and the chain). Expected shape: about
+//! nine bytes an item; resident memory stays at the cap whatever comes; a get of a flash item is one read, a miss or a plain
+//! set none.
+//!
+//! *DRAM per flash item*: resident memory of a server whose flash is full of items of 300 B, less that of the same command with the smallest
+//! flash it takes and nothing stored, over the items on flash by its own count. Everything is counted: index, and also the DRAM tier and
+//! the buffers in use; `--memory` is therefore given what the items need and little more.
+//!
+//! *Reads*: the device's by `/proc/diskstats`, over commands, for touches and deletes those that found their item; in a server whose flash has
+//! room, so that reclaim, which reads too, does not run. An item in DRAM needs no read, but few are there: DRAM holds a
+//! tenth, and items that are touched come to it in place of others. The kernel's account of the process stands beside the device's, which
+//! anything else on the machine disturbs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use senko_workload::{KeySpace, Popularity};
+
+use crate::rig::series::COLUMNS;
+use crate::rig::traffic::{self, ZIPF};
+use crate::rig::wire::Client;
+use crate::rig::{Bench, Figure, Items, Load, Series, Server, Spec, Steps, Window, process, put};
+use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+
+/// The experiment.
+pub struct ServeMemory;
+
+/// Bytes of a key.
+const KEY: usize = 16;
+/// Bytes of a value where DRAM per item is measured.
+const VALUE: usize = 300;
+/// Bytes of its record, with header, words of the answer and alignment.
+const RECORD: u64 = 376;
+/// Connections and requests under way on each in a burst.
+const BURST: (usize, usize) = (1000, 16);
+
+impl Experiment for ServeMemory {
+    fn name(&self) -> &'static str {
+        "serve-memory"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            source: "paper E, section 3.2; design: one memory cap, no flash read on a miss",
+            text: "a flash item costs about nine bytes of DRAM, the memory cap holds under any load, and only hits read flash",
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let mut run = Run {
+            bench: &bench,
+            steps: Steps::new(progress, 8),
+            outcome: Outcome::new(),
+            table: Table::new("Windows", &COLUMNS),
+        };
+        if let Err(error) = run.bytes_per_item() {
+            run.outcome
+                .miss("dram_bytes_per_flash_item", format!("{error:#}"));
+        }
+        run.reads()?;
+        run.burst()?;
+        run.steps.next("last probe");
+        let Run {
+            mut outcome, table, ..
+        } = run;
+        outcome.tables.push(table);
+        bench.finish(&mut outcome)?;
+        Ok(outcome)
+    }
+}
+
+struct Run<'a> {
+    bench: &'a Bench<'a>,
+    steps: Steps<'a>,
+    outcome: Outcome,
+    table: Table,
+}
+
+/// The device's reads of one kind of command, by both of the kernel's accounts.
+struct Reads {
+    commands: f64,
+    by_disk: f64,
+    by_process: f64,
+}
+
+impl Reads {
+    fn of(window: &Window, commands: f64) -> Reads {
+        Reads {
+            commands,
+            by_disk: window.disk_reads_per(1.0),
+            by_process: window.process_pages_per(1.0),
+        }
+    }
+
+    fn figure(all: &[Reads], reads: fn(&Reads) -> f64) -> Figure {
+        let commands: f64 = all.iter().map(|one| one.commands).sum();
+        let ratio = all.iter().map(reads).sum::<f64>() / commands;
+        if ratio.is_nan() {
+            return Err(
+                "the kernel's statistics are not to be had, or there was no such command"
+                    .to_owned(),
+            );
+        }
+        Ok(ratio)
+    }
+}
+
+impl Run<'_> {
+    fn start(&mut self, spec: &Spec) -> Result<Server> {
+        let server = spec.start(&self.bench.scratch)?;
+        self.outcome
+            .setting(format!("command_{}", server.name), server.command.clone());
+        Ok(server)
+    }
+
+    fn window(&mut self, contender: &str, what: &str, window: &Window) {
+        let mut series = Series::new(contender, what);
+        series.add(Ok(window.clone()));
+        self.table.row(series.row());
+    }
+
+    fn bytes_per_item(&mut self) -> Result<()> {
+        let on_flash: u64 = self.bench.scaled(4_000_000, 20_000_000);
+        // Ten records a page, the file a little larger than the regions need, and keys to fill it more than once.
+        let flash = (on_flash / 10 * 4096).next_multiple_of(1 << 20);
+        let items = Items::fixed(on_flash / 20 * 23, KEY, VALUE);
+        // What the index takes of each, and the fixed parts that `--memory` has to cover.
+        let memory = (on_flash * 10 + (25 << 20)).next_multiple_of(1 << 20);
+        self.bench.scratch.need(flash)?;
+        let path = self.bench.scratch.path("items.flash");
+        let region = "1m";
+        self.steps.next("an empty server");
+        // Four regions are the least that the server takes.
+        let empty = self
+            .bench
+            .senko("empty", memory)
+            .flash(&path, 4 << 20)
+            .with(&["--region", region]);
+        let empty = self.start(&empty)?;
+        thread::sleep(Duration::from_millis(500));
+        let before = process::memory(empty.pid())
+            .map_err(|why| anyhow!(why))?
+            .resident;
+        drop(empty);
+
+        self.steps.next("filling flash with small items");
+        let full = self
+            .bench
+            .senko("full", memory)
+            .flash(&path, flash)
+            .with(&["--region", region]);
+        let full = self.start(&full)?;
+        let window = traffic::fill_fast(self.bench, &full, &items)?;
+        self.window("full", "sets of 300 B", &window);
+        let stats = full.stats()?;
+        let get = |name: &str| {
+            stats
+                .get(name)
+                .copied()
+                .with_context(|| format!("the server's statistics have no {name}"))
+        };
+        let (count, index, reclaimed) = (
+            get("flash_items")?,
+            get("flash_index_bytes")?,
+            get("flash_reclaimed_regions")?,
+        );
+        let memory_full = process::memory(full.pid()).map_err(|why| anyhow!(why))?;
+        if reclaimed == 0.0 {
+            return Err(anyhow!("flash was not full: no region was reclaimed"));
+        }
+        self.outcome.setting("item_value_bytes", VALUE);
+        self.outcome.setting("item_record_bytes", RECORD);
+        self.outcome.setting("items_on_flash", count);
+        self.outcome.setting("items_in_dram", get("dram_items")?);
+        self.outcome.setting("resident_empty_bytes", before);
+        self.outcome
+            .setting("resident_full_bytes", memory_full.resident);
+        self.outcome.bar(
+            "dram_bytes_per_flash_item",
+            (memory_full.resident as f64 - before as f64) / count,
+        );
+        self.outcome
+            .bar("index_bytes_per_item", index / (count + get("dram_items")?));
+        self.outcome.bar(
+            "rss_over_cap_full_of_small_items",
+            memory_full.peak as f64 / memory as f64,
+        );
+        Ok(())
+    }
+
+    fn reads(&mut self) -> Result<()> {
+        let keys: u64 = self.bench.scaled(300_000, 3_000_000);
+        let items = Items::fixed(keys, KEY, 1000);
+        let memory = self.bench.scaled(64 << 20, 512 << 20);
+        // Room for everything to be written several times, so that nothing is reclaimed.
+        let flash = (keys * 1365 * 3).next_multiple_of(1 << 20);
+        self.bench.scratch.need(flash)?;
+        let path = self.bench.scratch.path("reads.flash");
+        let server = self.bench.senko("reads", memory).flash(&path, flash);
+        let server = self.start(&server)?;
+        self.steps.next("filling a server to count its reads");
+        traffic::fill_fast(self.bench, &server, &items)?;
+        self.steps.next("gets, misses, sets");
+        let hits = traffic::measure_requests(self.bench, &server, &items, &Load::gets(64), keys)?;
+        self.window("senko", "gets", &hits);
+        let flash_hits = Reads::of(&hits, hits.flash_hits());
+        self.outcome
+            .probe(flash_hits.by_process, flash_hits.by_disk);
+        self.report("reads_per_flash_hit", &[flash_hits]);
+
+        let absent = Items {
+            prefix: "absent",
+            ..items.clone()
+        };
+        let misses =
+            traffic::measure_requests(self.bench, &server, &absent, &Load::gets(64), keys)?;
+        self.window("senko", "misses", &misses);
+        let sets = Load {
+            gets: 0.0,
+            ..Load::gets(64)
+        };
+        let sets = traffic::measure_requests(self.bench, &server, &items, &sets, keys)?;
+        self.window("senko", "overwrites", &sets);
+        let all =
+            [&misses, &sets].map(|window| Reads::of(window, window.step.counts.requests as f64));
+        self.report("reads_per_miss_or_overwrite", &all);
+
+        self.steps.next("touches and deletes");
+        let touches = self.commands(&server, &items, "touch", " 0", "TOUCHED", 0..keys / 3)?;
+        let deletes = self.commands(
+            &server,
+            &items,
+            "delete",
+            "",
+            "DELETED",
+            keys / 3..keys / 3 * 2,
+        )?;
+        self.report("reads_per_delete_or_touch", &[touches, deletes]);
+        Ok(())
+    }
+
+    fn report(&mut self, key: &str, all: &[Reads]) {
+        put(
+            &mut self.outcome,
+            key,
+            Reads::figure(all, |reads| reads.by_disk),
+        );
+        put(
+            &mut self.outcome,
+            &format!("{key}_by_process"),
+            Reads::figure(all, |reads| reads.by_process),
+        );
+    }
+
+    /// Sends one command for each key of a range that the load generator does not send.
+    fn commands(
+        &mut self,
+        server: &Server,
+        items: &Items,
+        word: &str,
+        tail: &str,
+        good: &str,
+        keys: std::ops::Range<u64>,
+    ) -> Result<Reads> {
+        let space = KeySpace::new(items.prefix, items.key, items.keys)?;
+        let mut client = Client::connect(server.address)?;
+        let disk = self.bench.disk_counts();
+        let io = process::io(server.pid()).ok();
+        let done = client.for_keys(word, tail, good, &space, keys)?;
+        let by_disk =
+            disk.and_then(|before| Some(self.bench.disk_counts()?.since(&before).reads as f64));
+        let by_process = io.and_then(|before| {
+            Some((process::io(server.pid()).ok()?.read - before.read) as f64 / 4096.0)
+        });
+        self.outcome.setting(format!("{word}_commands"), done);
+        Ok(Reads {
+            commands: done as f64,
+            by_disk: by_disk.unwrap_or(f64::NAN),
+            by_process: by_process.unwrap_or(f64::NAN),
+        })
+    }
+
+    /// Steady load, a burst of many connections with much under way, and steady load again.
+    fn burst(&mut self) -> Result<()> {
+        let memory: u64 = self.bench.scaled(128 << 20, 1 << 30);
+        let flash = memory * 4;
+        self.bench.scratch.need(flash)?;
+        let items = Items::etc(self.bench.scaled(1_000_000, 8_000_000), 200_000);
+        let path = self.bench.scratch.path("burst.flash");
+        let server = self.bench.senko("burst", memory).flash(&path, flash);
+        let server = self.start(&server)?;
+        self.steps.next("filling a server for a burst");
+        traffic::fill_fast(self.bench, &server, &items)?;
+        self.steps.next("steady, burst, recovery");
+        let steady = Load {
+            gets: 0.7,
+            popularity: ZIPF,
+            ..Load::gets(64)
+        };
+        let burst = Load {
+            connections: BURST.0,
+            pipeline: BURST.1,
+            gets: 0.5,
+            popularity: Popularity::Uniform,
+            ..steady.clone()
+        };
+        let time = Duration::from_secs(self.bench.scaled(5, 60));
+        let stop = AtomicBool::new(false);
+        let pid = server.pid();
+        let (windows, samples) = thread::scope(|scope| {
+            let sampler = scope.spawn(|| sample(pid, &stop));
+            let windows = [
+                ("steady", &steady),
+                ("burst", &burst),
+                ("recovery", &steady),
+            ]
+            .map(|(what, load)| {
+                (
+                    what,
+                    traffic::measure(self.bench, &server, &items, load, time),
+                    process::memory(pid),
+                )
+            });
+            stop.store(true, Ordering::Relaxed);
+            (windows, sampler.join().unwrap_or_default())
+        });
+        let mut resident = Vec::new();
+        let mut rates = Vec::new();
+        for (what, window, memory) in windows {
+            let window = window?;
+            self.window("senko", what, &window);
+            rates.push(window.rate());
+            resident.push(memory.map_err(|why| anyhow!(why))?);
+        }
+        let mut table = Table::new("Resident memory", &["second", "MiB"]);
+        for (second, bytes) in samples {
+            table.row(vec![
+                format!("{second:.0}"),
+                format!("{:.1}", bytes as f64 / (1 << 20) as f64),
+            ]);
+        }
+        self.outcome.tables.push(table);
+        self.outcome.setting("cap_bytes", memory);
+        self.outcome.setting("burst_connections", BURST.0);
+        self.outcome
+            .setting("burst_requests_under_way_on_each", BURST.1);
+        self.outcome
+            .bar("rss_over_cap", resident[2].peak as f64 / memory as f64);
+        self.outcome.bar(
+            "rss_after_burst_over_before",
+            resident[2].resident as f64 / resident[0].resident as f64,
+        );
+        self.outcome
+            .bar("rate_after_burst_over_before", rates[2] / rates[0]);
+        Ok(())
+    }
+}
+
+/// Resident memory about once a second, until `stop`.
+fn sample(pid: u32, stop: &AtomicBool) -> Vec<(f64, u64)> {
+    let start = Instant::now();
+    let mut samples = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        if let Ok(memory) = process::memory(pid) {
+            samples.push((start.elapsed().as_secs_f64(), memory.resident));
+        }
+        thread::sleep(Duration::from_secs(1));
+    }
+    samples
+}

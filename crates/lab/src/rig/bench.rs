@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The machine as an experiment on servers sees it: two cores, a scratch folder on a disk, the disk's counters, the programs.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+
+use super::cgroup::MemoryCap;
+use super::contender::{Cap, Spec};
+use super::device::{BlockDevice, DiskCounts};
+use super::probe::{Calm, Probe};
+use super::scratch::Scratch;
+use super::{cleanup, sys};
+use crate::{Options, Outcome, Scale};
+
+/// What every contender's memory cap has beyond the memory that it is told to use, as a divisor of that: a quarter more. Below it a
+/// server that keeps its own promise could be killed; what is left over serves as page cache and favours who uses one.
+const CAP_SLACK: u64 = 4;
+
+/// The machine.
+pub struct Bench<'a> {
+    /// What the user chose.
+    pub options: &'a Options,
+    /// The folder for large files.
+    pub scratch: Scratch,
+    /// The disk that it lies on, or why that is not known.
+    pub device: Result<BlockDevice, String>,
+    /// Whether memory can be capped, or why not.
+    pub caps: Result<(), String>,
+    /// memcached's version, or why there is none.
+    pub memcached: Result<String, String>,
+    cores: Vec<usize>,
+    probe: Probe,
+    calm: Calm,
+}
+
+impl<'a> Bench<'a> {
+    /// Looks at the machine, and takes the first noise probe.
+    ///
+    /// # Errors
+    /// If there are fewer than two cores, or no folder to write to.
+    pub fn open(options: &'a Options) -> Result<Bench<'a>> {
+        cleanup::on_signals();
+        let cores = sys::cores().context("the kernel does not say which cores may be used")?;
+        let [first, .., last] = cores[..] else {
+            bail!(
+                "the server and its load need a core each, and this process may use one core only"
+            );
+        };
+        let scratch = Scratch::new(&options.scratch)?;
+        let device = BlockDevice::of(scratch.folder());
+        let probe = Probe::new(&scratch.path("probe"), [first, last])?;
+        let calm = probe.look()?;
+        Ok(Bench {
+            options,
+            device,
+            caps: MemoryCap::new(64 << 20, false).map(drop),
+            memcached: memcached_version(),
+            scratch,
+            cores,
+            probe,
+            calm,
+        })
+    }
+
+    /// The core that contenders run on.
+    pub fn server_core(&self) -> usize {
+        self.cores[0]
+    }
+
+    /// The core that the load generator runs on: the last, so that a server of two workers has cores of its own where there are more.
+    pub fn load_core(&self) -> usize {
+        self.cores[self.cores.len() - 1]
+    }
+
+    /// All cores of this process.
+    pub fn cores(&self) -> &[usize] {
+        &self.cores
+    }
+
+    /// `quick` or `full`, by the scale of the run.
+    pub fn scaled<T>(&self, quick: T, full: T) -> T {
+        match self.options.scale {
+            Scale::Quick => quick,
+            Scale::Full => full,
+        }
+    }
+
+    /// What the disk did so far.
+    pub fn disk_counts(&self) -> Option<DiskCounts> {
+        self.device.as_ref().ok()?.counts().ok()
+    }
+
+    /// The cap of a contender that is told to use `memory` bytes; none where there can be none.
+    pub fn cap(&self, memory: u64) -> Option<Cap> {
+        self.caps.as_ref().ok().map(|()| Cap {
+            bytes: memory + memory / CAP_SLACK,
+            may_swap: false,
+        })
+    }
+
+    /// A senko on the server's core, with `memory` bytes, capped.
+    pub fn senko(&self, name: &str, memory: u64) -> Spec {
+        Spec::senko(name, &self.options.program, self.server_core(), memory)
+            .capped(self.cap(memory))
+    }
+
+    /// A memcached all in DRAM on the server's core, with `memory` bytes for items.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn memcached(&self, name: &str, memory: u64) -> Result<Spec, String> {
+        self.memcached
+            .clone()
+            .map(|_| Spec::memcached(name, self.server_core(), memory).capped(self.cap(memory)))
+    }
+
+    /// A memcached with extstore on the server's core, told to use `memory` bytes, with a file of `flash` bytes.
+    ///
+    /// It is given the settings that serve it best here: short sleeps and a short memory of the threads that write out and that move pages of
+    /// DRAM between sizes, without which it drops most of what is loaded.
+    ///
+    /// # Errors
+    /// If there is none, or no cap: the page cache would serve its file.
+    pub fn extstore(&self, name: &str, memory: u64, flash: u64) -> Result<Spec, String> {
+        const SMALL: u64 = 256 << 20;
+        const BUFFERS: u64 = 16 << 20;
+        self.caps.clone()?;
+        let path = self.scratch.path(&format!("{name}.ext"));
+        // Its pages are 64 MiB and its write buffers 4 MiB unless told otherwise: too much for small memories.
+        let sizes = match memory {
+            0..0x1000_0000 => ",ext_page_size=8,ext_wbuf_size=2",
+            0x1000_0000..0x4000_0000 => ",ext_page_size=16",
+            _ => "",
+        };
+        // `-m` leaves its buffers out; where the cap's slack does not hold them, they come off it.
+        let items = if memory < SMALL {
+            memory.saturating_sub(BUFFERS)
+        } else {
+            memory
+        };
+        let spec = self
+            .memcached(name, items)?
+            .with(&["-o", "ext_max_sleep=1000,slab_automove_window=3"]);
+        Ok(spec.extstore(&path, flash, sizes).capped(self.cap(memory)))
+    }
+
+    /// Puts into the outcome what holds for all experiments on servers, with the second noise probe.
+    ///
+    /// # Errors
+    /// If the probe fails.
+    pub fn finish(&self, outcome: &mut Outcome) -> Result<()> {
+        match &self.device {
+            Ok(device) => outcome.device = device.describe(),
+            Err(why) => outcome.miss(
+                "device_reads",
+                format!("the kernel's disk statistics are not to be had: {why}"),
+            ),
+        }
+        let capped = match &self.caps {
+            Ok(()) => json!(format!(
+                "each server's memory is capped by cgroup at {} % of what it is told to use",
+                100 + 100 / CAP_SLACK
+            )),
+            Err(why) => json!(format!("none: {why}")),
+        };
+        outcome.setting("memory_cap", capped);
+        outcome.setting("memcached", json!(self.memcached.as_ref().ok()));
+        outcome.setting("server_core", self.server_core());
+        outcome.setting("load_core", self.load_core());
+        self.calm.compare(&self.probe.look()?, outcome);
+        Ok(())
+    }
+}
+
+fn memcached_version() -> Result<String, String> {
+    let absent = "memcached is not installed (Debian package memcached)";
+    let output = Command::new("memcached")
+        .arg("-V")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|_| absent.to_owned())?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if output.status.success() && !text.is_empty() {
+        Ok(text)
+    } else {
+        Err("memcached -V failed".to_owned())
+    }
+}

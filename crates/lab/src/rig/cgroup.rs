@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A cap on the memory of a server: a group of the kernel's memory controller, version 1 or 2.
+//!
+//! The cap covers the page cache of the files that the server reads, which is the point: without it the machine's free
+//! memory would hold the flash file, and a measurement of flash would measure DRAM. It needs root.
+//!
+//! Version 1 groups are made below the group of this process; version 2 groups below the root, because a group that holds
+//! processes may have no controlled children.
+
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::cleanup::{self, Guard, Undo};
+use super::sys;
+
+/// What a group's name begins with; the number of the process that made it follows.
+const PREFIX: &str = "senko-lab-";
+
+/// The version of the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// `memory.limit_in_bytes`.
+    V1,
+    /// `memory.max`.
+    V2,
+}
+
+/// A group with a limit; it goes away with its owner, after the processes in it.
+#[derive(Debug)]
+pub struct MemoryCap {
+    folder: PathBuf,
+    version: Version,
+    bytes: u64,
+    relief: Option<Relief>,
+    _guard: Guard,
+}
+
+/// A thread that keeps a group which swaps hard from standing still.
+///
+/// The kernel gives up on such a group now and then, though there is swap left: every page it could take was touched a moment ago. It kills
+/// then, or, told not to, lets the group wait for memory that nobody gives back. The thread sees that, and lifts the limit by [`LIFT`], again
+/// and again until the group moves on, which by then finds pages to take; then the limit goes back.
+#[derive(Debug)]
+struct Relief {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+/// By how much the limit of a group that stands still is lifted at a time.
+const LIFT: u64 = 128 << 10;
+/// How often groups are looked at.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Where groups can be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    parent: PathBuf,
+    version: Version,
+}
+
+/// The memory controller's mount among `/proc/self/mountinfo`, and the folder under it for new groups, from `/proc/self/cgroup`.
+fn find(mountinfo: &str, own: &str) -> Option<Place> {
+    let mounts: Vec<(&str, &str, &str, &str)> = mountinfo
+        .lines()
+        .filter_map(|line| {
+            let (left, right) = line.split_once(" - ")?;
+            let left: Vec<&str> = left.split(' ').collect();
+            let right: Vec<&str> = right.split(' ').collect();
+            // root in the file system, mount point, type, options of the file system
+            Some((
+                *left.get(3)?,
+                *left.get(4)?,
+                *right.first()?,
+                *right.get(2)?,
+            ))
+        })
+        .collect();
+    let v1 = mounts.iter().find(|(_, _, kind, options)| {
+        *kind == "cgroup" && options.split(',').any(|option| option == "memory")
+    });
+    if let Some((root, point, _, _)) = v1 {
+        let path = own.lines().find_map(|line| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            parts
+                .next()?
+                .split(',')
+                .any(|controller| controller == "memory")
+                .then(|| parts.next())?
+        });
+        let inside = path
+            .and_then(|path| Path::new(path).strip_prefix(root).ok())
+            .unwrap_or(Path::new(""));
+        return Some(Place {
+            parent: Path::new(point).join(inside),
+            version: Version::V1,
+        });
+    }
+    let (_, point, _, _) = mounts.iter().find(|(_, _, kind, _)| *kind == "cgroup2")?;
+    Some(Place {
+        parent: PathBuf::from(point),
+        version: Version::V2,
+    })
+}
+
+impl MemoryCap {
+    /// Makes a group that may use `bytes` of memory, and swap only with `may_swap`.
+    ///
+    /// # Errors
+    /// One sentence that says why a cap is impossible here.
+    pub fn new(bytes: u64, may_swap: bool) -> Result<MemoryCap, String> {
+        if !sys::is_root() {
+            return Err("capping memory by cgroup needs root".to_owned());
+        }
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let place = find(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"))
+            .ok_or("no cgroup file system with the memory controller is mounted")?;
+        Self::make(place, bytes, may_swap)
+    }
+
+    fn make(place: Place, bytes: u64, may_swap: bool) -> Result<MemoryCap, String> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        sweep(&place.parent);
+        let folder = place
+            .parent
+            .join(format!("{PREFIX}{}-{number}", std::process::id()));
+        if place.version == Version::V2 {
+            // Refused where it is set already by someone who does not let us; the missing file below tells.
+            drop(fs::write(
+                place.parent.join("cgroup.subtree_control"),
+                "+memory",
+            ));
+        }
+        fs::create_dir(&folder)
+            .map_err(|error| format!("the group {} cannot be made: {error}", folder.display()))?;
+        let mut cap = MemoryCap {
+            relief: None,
+            _guard: cleanup::later(Undo::RemoveGroup(folder.clone())),
+            folder,
+            version: place.version,
+            bytes,
+        };
+        let (limit, swap) = match cap.version {
+            Version::V1 => ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"),
+            Version::V2 => ("memory.max", "memory.swap.max"),
+        };
+        cap.set(limit, bytes)?;
+        if !may_swap {
+            // Version 1 counts memory and swap together, version 2 swap alone.
+            let most = if cap.version == Version::V1 { bytes } else { 0 };
+            if cap.set(swap, most).is_err() && cap.version == Version::V1 {
+                cap.set("memory.swappiness", 0)?;
+            }
+        }
+        if may_swap {
+            cap.keep_moving()?;
+        }
+        Ok(cap)
+    }
+
+    /// Sees to it that swapping hard ends in waiting, not in a kill.
+    fn keep_moving(&mut self) -> Result<(), String> {
+        if self.version == Version::V2 {
+            // Above `high` the kernel makes processes wait while it swaps; `max`, where it kills, lies further off.
+            self.set("memory.high", self.bytes)?;
+            return self.set("memory.max", self.bytes + self.bytes / 4);
+        }
+        if self.set("memory.oom_control", 1).is_err() {
+            return Ok(());
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let (folder, bytes, stopped) = (self.folder.clone(), self.bytes, Arc::clone(&stop));
+        let thread = thread::Builder::new()
+            .name("lab-relief".into())
+            .spawn(move || {
+                let limit = folder.join("memory.limit_in_bytes");
+                let mut lifted = 0;
+                while !stopped.load(Ordering::Relaxed) {
+                    let state = fs::read_to_string(folder.join("memory.oom_control"));
+                    let stands =
+                        state.is_ok_and(|state| stat_field(&state, "under_oom") == Some(1));
+                    if stands {
+                        // Only a higher limit than before wakes who waits.
+                        lifted += LIFT;
+                        drop(fs::write(&limit, (bytes + lifted).to_string()));
+                    } else if lifted > 0 && fs::write(&limit, bytes.to_string()).is_ok() {
+                        // It fails while too little can be taken back, and is tried again.
+                        lifted = 0;
+                    }
+                    thread::sleep(LOOK);
+                }
+            })
+            .map_err(|error| format!("a thread cannot be started: {error}"))?;
+        self.relief = Some(Relief { stop, thread });
+        Ok(())
+    }
+
+    fn set(&self, file: &str, value: u64) -> Result<(), String> {
+        let path = self.folder.join(file);
+        fs::write(&path, value.to_string())
+            .map_err(|error| format!("{} cannot be set: {error}", path.display()))
+    }
+
+    fn get(&self, file: &str) -> Option<u64> {
+        fs::read_to_string(self.folder.join(file))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
+    }
+
+    /// The file that a process writes itself into to be a member.
+    ///
+    /// # Errors
+    /// One sentence, if it cannot be opened.
+    pub fn members(&self) -> Result<File, String> {
+        let path = self.folder.join("cgroup.procs");
+        let file = OpenOptions::new().write(true).open(&path);
+        file.map_err(|error| format!("{} cannot be opened: {error}", path.display()))
+    }
+
+    /// The limit, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The most memory that was ever in use, page cache included, where the kernel says so.
+    pub fn peak(&self) -> Option<u64> {
+        self.get(match self.version {
+            Version::V1 => "memory.max_usage_in_bytes",
+            Version::V2 => "memory.peak",
+        })
+    }
+
+    /// Bytes of page cache that the group holds now.
+    pub fn page_cache(&self) -> Option<u64> {
+        let name = match self.version {
+            Version::V1 => "cache",
+            Version::V2 => "file",
+        };
+        stat_field(
+            &fs::read_to_string(self.folder.join("memory.stat")).ok()?,
+            name,
+        )
+    }
+}
+
+impl Drop for MemoryCap {
+    fn drop(&mut self) {
+        if let Some(Relief { stop, thread }) = self.relief.take() {
+            stop.store(true, Ordering::Relaxed);
+            // It only reads and writes the group's files; that it panicked would change nothing.
+            drop(thread.join());
+        }
+    }
+}
+
+/// Removes the groups that runs which were killed have left.
+fn sweep(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| {
+            let number = name.strip_prefix(PREFIX)?.split('-').next()?;
+            number.parse::<u32>().ok()
+        });
+        if pid.is_some_and(|pid| !cleanup::is_alive(pid)) {
+            drop(fs::remove_dir(entry.path()));
+        }
+    }
+}
+
+/// A line `name value` of `memory.stat`.
+fn stat_field(stat: &str, name: &str) -> Option<u64> {
+    stat.lines().find_map(|line| {
+        let (key, value) = line.split_once(' ')?;
+        (key == name).then(|| value.trim().parse().ok())?
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_one_is_found_below_this_process() {
+        let mounts = "27 1 254:0 / / rw - ext4 /dev/vda rw\n\
+            34 31 0:31 / /sys/fs/cgroup/cpu,cpuacct rw shared:3 - cgroup cgroup rw,cpu,cpuacct\n\
+            35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+            41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        let own = "9:name=systemd:/\n4:memory:/user/one\n1:cpu,cpuacct:/\n0::/x\n";
+        let place = find(mounts, own).unwrap();
+        assert_eq!(place.parent, Path::new("/sys/fs/cgroup/memory/user/one"));
+        assert_eq!(place.version, Version::V1);
+        // In a container the mount shows a part of the tree, and the path is the whole tree's.
+        let inner = mounts.replace("0:32 / ", "0:32 /user ");
+        assert_eq!(
+            find(&inner, own).unwrap().parent,
+            Path::new("/sys/fs/cgroup/memory/one")
+        );
+    }
+
+    #[test]
+    fn version_two_is_found_at_its_root() {
+        let mounts =
+            "35 31 0:32 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
+        let place = find(mounts, "0::/user.slice\n").unwrap();
+        assert_eq!(
+            (place.parent.as_path(), place.version),
+            (Path::new("/sys/fs/cgroup"), Version::V2)
+        );
+        assert_eq!(find("27 1 254:0 / / rw - ext4 /dev/vda rw\n", ""), None);
+    }
+
+    #[test]
+    fn stat_fields() {
+        let stat = "cache 8192\nrss 4096\ntotal_cache 9\n";
+        assert_eq!(stat_field(stat, "cache"), Some(8192));
+        assert_eq!(stat_field(stat, "file"), None);
+    }
+
+    #[test]
+    fn a_group_caps_and_goes_away() {
+        let cap = match MemoryCap::new(64 << 20, false) {
+            Ok(cap) => cap,
+            Err(why) => {
+                eprintln!("skipped: {why}");
+                return;
+            }
+        };
+        assert_eq!(cap.bytes(), 64 << 20);
+        assert!(cap.members().is_ok() && cap.page_cache().is_some());
+        drop(
+            MemoryCap::new(64 << 20, true)
+                .expect("a group that may swap is as possible as one that may not"),
+        );
+        let folder = cap.folder.clone();
+        assert!(folder.is_dir());
+        drop(cap);
+        assert!(!folder.exists());
+    }
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a run has made on the machine and must undo: processes, swap areas, groups, folders.
+//!
+//! Whoever makes something asks for its [`Undo`] with [`later`] and keeps the [`Guard`], whose drop carries it out. A run that is stopped by a
+//! signal carries out all that is left, the newest first, since what was made later stands on what was made before
+//! (a swap file is in use until its server is gone).
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::sys;
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub enum Undo {
+    /// Kill a process and wait until it is gone.
+    Kill(u32),
+    /// Take a swap file out of use and remove it.
+    SwapOff(PathBuf),
+    /// Remove an empty group.
+    RemoveGroup(PathBuf),
+    /// Remove a folder and all in it.
+    RemoveFolder(PathBuf),
+}
+
+/// How long a killed process, or a group that was just left, is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+static LIST: Mutex<(u64, Vec<(u64, Undo)>)> = Mutex::new((0, Vec::new()));
+
+fn list() -> MutexGuard<'static, (u64, Vec<(u64, Undo)>)> {
+    // The list is whole between any two of its operations, so a panic elsewhere does not spoil it.
+    LIST.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Carries out its [`Undo`] when it is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct Guard(u64);
+
+/// Asks for `undo` to be carried out when the guard is dropped, or when the run is stopped by a signal.
+pub fn later(undo: Undo) -> Guard {
+    let mut list = list();
+    list.0 += 1;
+    let number = list.0;
+    list.1.push((number, undo));
+    Guard(number)
+}
+
+impl Guard {
+    fn take(&self) -> Option<Undo> {
+        let mut list = list();
+        let at = list.1.iter().position(|(number, _)| *number == self.0)?;
+        Some(list.1.remove(at).1)
+    }
+
+    /// Forgets it: it was done otherwise.
+    pub fn forget(self) {
+        self.take();
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(undo) = self.take() {
+            undo.carry_out();
+        }
+    }
+}
+
+impl Undo {
+    fn carry_out(self) {
+        match self {
+            Undo::Kill(pid) => {
+                sys::signal(pid, libc::SIGKILL);
+                wait_until(|| !is_alive(pid));
+            }
+            Undo::SwapOff(path) => {
+                let off = Command::new("swapoff")
+                    .arg(&path)
+                    .stdin(Stdio::null())
+                    .stderr(Stdio::null())
+                    .status();
+                if off.is_ok_and(|status| status.success()) || !is_swap(&path) {
+                    drop(fs::remove_file(&path));
+                } else {
+                    eprintln!(
+                        "warning: {} is still in use as swap; run swapoff and remove it",
+                        path.display()
+                    );
+                }
+            }
+            Undo::RemoveGroup(path) => {
+                wait_until(|| fs::remove_dir(&path).is_ok() || !path.exists())
+            }
+            Undo::RemoveFolder(path) => {
+                if let Err(error) = fs::remove_dir_all(&path)
+                    && path.exists()
+                {
+                    eprintln!("warning: {} cannot be removed: {error}", path.display());
+                }
+            }
+        }
+    }
+}
+
+fn wait_until(done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() && start.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a process runs; one that ended and was not waited for does not.
+pub fn is_alive(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .ok()
+        .and_then(|stat| stat[stat.rfind(')')? + 1..].trim_start().chars().next())
+        .is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
+fn is_swap(path: &std::path::Path) -> bool {
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    swaps
+        .lines()
+        .any(|line| line.split_whitespace().next() == path.to_str())
+}
+
+/// Carries out all that is left, the newest first.
+pub fn all() {
+    loop {
+        let Some((_, undo)) = list().1.pop() else {
+            return;
+        };
+        undo.carry_out();
+    }
+}
+
+/// From now on a signal that ends a run cleans up first. Called while this process has one thread: threads started before would still end it.
+pub fn on_signals() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        sys::block_stop_signals();
+        let waits = || {
+            let signal = sys::wait_for_stop();
+            eprintln!("\nstopped by signal {signal}: removing what the run made");
+            all();
+            std::process::exit(128 + signal);
+        };
+        if let Err(error) = thread::Builder::new()
+            .name("lab-signals".into())
+            .spawn(waits)
+        {
+            eprintln!("warning: a stopped run will leave its files behind: {error}");
+        }
+    });
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guards_undo_once() {
+        let folder = std::env::temp_dir().join(format!("senko-cleanup-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let guard = later(Undo::RemoveFolder(folder.clone()));
+        fs::write(folder.join("file"), "x").unwrap();
+        drop(guard);
+        assert!(!folder.exists());
+        fs::create_dir(&folder).unwrap();
+        later(Undo::RemoveFolder(folder.clone())).forget();
+        assert!(folder.exists());
+        fs::remove_dir(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_killed_process_is_not_alive() {
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        assert!(is_alive(child.id()));
+        drop(later(Undo::Kill(child.id())));
+        assert!(
+            !is_alive(child.id()),
+            "it is a zombie until waited for, and that is not alive"
+        );
+        child.wait().unwrap();
+    }
+}

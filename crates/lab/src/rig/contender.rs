@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A server under test: started on its cores, in its memory cap, waited for until it answers, killed when it is dropped.
+//!
+//! Senko and memcached are started alike: any free port, written to a file by the server itself (`MEMCACHED_PORT_FILENAME`).
+
+use std::ffi::OsString;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::cgroup::MemoryCap;
+use super::cleanup::{self, Guard, Undo};
+use super::scratch::Scratch;
+use super::sys;
+use super::wire::{Client, Stats};
+
+/// How long a server may take until it answers: it may have to reserve a large file first.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A cap on a contender's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Cap {
+    /// Bytes, page cache included.
+    pub bytes: u64,
+    /// Whether it may swap.
+    pub may_swap: bool,
+}
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// Its name in tables.
+    pub name: String,
+    program: PathBuf,
+    args: Vec<OsString>,
+    cores: Vec<usize>,
+    cap: Option<Cap>,
+    files: Vec<PathBuf>,
+}
+
+/// A server that runs.
+#[derive(Debug)]
+pub struct Server {
+    /// Its name in tables.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its command line.
+    pub command: String,
+    child: Child,
+    guard: Option<Guard>,
+    cap: Option<MemoryCap>,
+    files: Vec<PathBuf>,
+}
+
+impl Spec {
+    /// A senko with `memory` bytes and nothing on flash.
+    pub fn senko(name: &str, program: &Path, core: usize, memory: u64) -> Spec {
+        let mut spec = Spec::new(name, program, core);
+        spec.args(["serve", "-l", "127.0.0.1", "-p", "0", "-m"]);
+        spec.arg(format!("{}m", memory >> 20));
+        spec
+    }
+
+    /// Without a flash file.
+    pub fn dram_only(mut self) -> Spec {
+        self.arg("--no-flash");
+        self
+    }
+
+    /// With a flash file of so many bytes, which is removed with the server.
+    pub fn flash(mut self, path: &Path, bytes: u64) -> Spec {
+        let mut value = path.as_os_str().to_owned();
+        value.push(format!(":{}m", bytes >> 20));
+        self.arg("--flash");
+        self.arg(value);
+        self.files.push(path.to_owned());
+        self
+    }
+
+    /// A memcached with `memory` bytes for items and one worker.
+    pub fn memcached(name: &str, core: usize, memory: u64) -> Spec {
+        let mut spec = Spec::new(name, Path::new("memcached"), core);
+        spec.args(["-l", "127.0.0.1", "-p", "-1", "-t", "1", "-c", "2048", "-m"]);
+        spec.arg((memory >> 20).to_string());
+        if sys::is_root() {
+            spec.args(["-u", "root"]);
+        }
+        spec
+    }
+
+    /// With extstore: a file of so many bytes and 32 I/O threads. `sizes` are those of its pages and buffers, which it wants to hear first.
+    pub fn extstore(mut self, path: &Path, bytes: u64, sizes: &str) -> Spec {
+        let mut value = OsString::from(format!("ext_threads=32{sizes},ext_path="));
+        value.push(path);
+        value.push(format!(":{}m", bytes >> 20));
+        self.arg("-o");
+        self.arg(value);
+        self.files.push(path.to_owned());
+        self
+    }
+
+    fn new(name: &str, program: &Path, core: usize) -> Spec {
+        Spec {
+            name: name.to_owned(),
+            program: program.to_owned(),
+            args: Vec::new(),
+            cores: vec![core],
+            cap: None,
+            files: Vec::new(),
+        }
+    }
+
+    fn arg(&mut self, arg: impl Into<OsString>) {
+        self.args.push(arg.into());
+    }
+
+    fn args<const N: usize>(&mut self, args: [&str; N]) {
+        self.args.extend(args.map(OsString::from));
+    }
+
+    /// Further options.
+    pub fn with(mut self, args: &[&str]) -> Spec {
+        self.args.extend(args.iter().map(OsString::from));
+        self
+    }
+
+    /// On these cores.
+    pub fn on(mut self, cores: &[usize]) -> Spec {
+        self.cores = cores.to_vec();
+        self
+    }
+
+    /// In a memory cap.
+    pub fn capped(mut self, cap: Option<Cap>) -> Spec {
+        self.cap = cap;
+        self
+    }
+
+    /// Starts it and waits until it answers.
+    ///
+    /// # Errors
+    /// If it cannot be started or capped, or ends; with its last words.
+    pub fn start(&self, scratch: &Scratch) -> Result<Server> {
+        let cap = self
+            .cap
+            .map(|cap| MemoryCap::new(cap.bytes, cap.may_swap))
+            .transpose()
+            .map_err(|why| anyhow!(why))?;
+        let groups = cap
+            .iter()
+            .map(MemoryCap::members)
+            .collect::<Result<Vec<_>, String>>()
+            .map_err(|why| anyhow!(why))?;
+        let port_file = scratch.path(&format!("{}.port", self.name));
+        let log = scratch.path(&format!("{}.log", self.name));
+        drop(fs::remove_file(&port_file));
+        let out =
+            fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.args)
+            .env("MEMCACHED_PORT_FILENAME", &port_file);
+        command
+            .stdin(Stdio::null())
+            .stdout(out.try_clone()?)
+            .stderr(out);
+        sys::prepare(&mut command, &self.cores, groups);
+        let mut words = vec![
+            self.program
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+        ];
+        words.extend(self.args.iter().map(|arg| {
+            arg.to_string_lossy()
+                .replace(&*scratch.folder().to_string_lossy(), "")
+        }));
+        let child = command.spawn().map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => anyhow!("{} is not installed", self.program.display()),
+            _ => anyhow!("{} cannot be started: {error}", self.program.display()),
+        })?;
+        let mut server = Server {
+            name: self.name.clone(),
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            command: words.join(" "),
+            guard: Some(cleanup::later(Undo::Kill(child.id()))),
+            child,
+            cap,
+            files: self.files.clone(),
+        };
+        server.wait(&port_file).with_context(|| {
+            let text = fs::read_to_string(&log).unwrap_or_default();
+            let last = text
+                .lines()
+                .rev()
+                .find(|line| !line.trim().is_empty())
+                .unwrap_or("it said nothing");
+            format!("{} did not start: {}", self.name, last.trim())
+        })?;
+        Ok(server)
+    }
+}
+
+impl Server {
+    fn wait(&mut self, port_file: &Path) -> Result<()> {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("it ended ({status})");
+            }
+            let port = fs::read_to_string(port_file)
+                .ok()
+                .and_then(|text| port_of(&text));
+            if let Some(port) = port {
+                self.address.set_port(port);
+                if Client::connect(self.address)
+                    .and_then(|mut client| client.command("version"))
+                    .is_ok()
+                {
+                    return Ok(());
+                }
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        bail!("it did not answer within {} s", PATIENCE.as_secs());
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its memory cap, if it has one.
+    pub fn cap(&self) -> Option<&MemoryCap> {
+        self.cap.as_ref()
+    }
+
+    /// Its statistics.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub fn stats(&self) -> Result<Stats> {
+        Client::connect(self.address)
+            .and_then(|mut client| client.stats())
+            .with_context(|| format!("{} gave no statistics", self.name))
+    }
+
+    /// Sets its counters back.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub fn reset_stats(&self) -> Result<()> {
+        let answer =
+            Client::connect(self.address).and_then(|mut client| client.command("stats reset"));
+        match answer
+            .with_context(|| format!("{} did not reset its statistics", self.name))?
+            .as_str()
+        {
+            "RESET" => Ok(()),
+            other => bail!("{} answered \"{other}\" to stats reset", self.name),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.guard.take());
+        drop(self.child.wait());
+        for file in &self.files {
+            drop(fs::remove_file(file));
+        }
+    }
+}
+
+/// The TCP port in a port file: `TCP INET: 46699`. The file appears whole: both servers rename it into place.
+fn port_of(text: &str) -> Option<u16> {
+    text.lines()
+        .find_map(|line| line.strip_prefix("TCP INET: ")?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_files() {
+        assert_eq!(port_of("TCP INET: 46699\n"), Some(46699));
+        assert_eq!(port_of("UDP INET: 1\nTCP INET6: 2\nTCP INET: 3\n"), Some(3));
+        assert_eq!(port_of(""), None);
+    }
+
+    #[test]
+    fn command_lines() {
+        let spec =
+            Spec::senko("s", Path::new("/x/senko"), 0, 64 << 20).flash(Path::new("/d/f"), 1 << 30);
+        assert_eq!(
+            spec.args
+                .iter()
+                .map(|a| a.to_string_lossy())
+                .collect::<Vec<_>>()
+                .join(" "),
+            "serve -l 127.0.0.1 -p 0 -m 64m --flash /d/f:1024m"
+        );
+        let spec = Spec::memcached("e", 0, 100 << 20).extstore(
+            Path::new("/d/e"),
+            2 << 30,
+            ",ext_page_size=8",
+        );
+        let line = spec
+            .args
+            .iter()
+            .map(|a| a.to_string_lossy())
+            .collect::<Vec<_>>()
+            .join(" ");
+        assert!(
+            line.contains("-m 100")
+                && line.ends_with("-o ext_threads=32,ext_page_size=8,ext_path=/d/e:2048m"),
+            "{line}"
+        );
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the kernel says of a process: its memory and the bytes it moved to and from devices.
+
+use std::fs;
+
+/// Memory of a process, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Resident now.
+    pub resident: u64,
+    /// The most it ever was.
+    pub peak: u64,
+}
+
+/// Bytes that a process caused to be moved by devices: reads that a cache answered are not among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Io {
+    /// Read.
+    pub read: u64,
+    /// Written.
+    pub written: u64,
+}
+
+/// Memory of process `pid`.
+///
+/// # Errors
+/// One sentence, if there is no such process.
+pub fn memory(pid: u32) -> Result<Memory, String> {
+    let path = format!("/proc/{pid}/status");
+    let text =
+        fs::read_to_string(&path).map_err(|error| format!("{path} cannot be read: {error}"))?;
+    parse_memory(&text).ok_or_else(|| format!("{path} has an unknown form"))
+}
+
+fn parse_memory(status: &str) -> Option<Memory> {
+    let kib = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name))?;
+        line[name.len()..]
+            .trim()
+            .strip_suffix(" kB")?
+            .parse::<u64>()
+            .ok()
+    };
+    Some(Memory {
+        resident: kib("VmRSS:")? << 10,
+        peak: kib("VmHWM:")? << 10,
+    })
+}
+
+/// Bytes that process `pid` moved so far.
+///
+/// # Errors
+/// One sentence, if there is no such process or it is someone else's.
+pub fn io(pid: u32) -> Result<Io, String> {
+    let path = format!("/proc/{pid}/io");
+    let text =
+        fs::read_to_string(&path).map_err(|error| format!("{path} cannot be read: {error}"))?;
+    parse_io(&text).ok_or_else(|| format!("{path} has an unknown form"))
+}
+
+fn parse_io(text: &str) -> Option<Io> {
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().parse().ok()
+    };
+    Some(Io {
+        read: value("read_bytes:")?,
+        written: value("write_bytes:")?,
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms() {
+        let status = "Name:\tsenko\nVmPeak:\t  9 kB\nVmHWM:\t    1024 kB\nVmRSS:\t     512 kB\n";
+        assert_eq!(
+            parse_memory(status),
+            Some(Memory {
+                resident: 512 << 10,
+                peak: 1 << 20
+            })
+        );
+        assert_eq!(parse_memory("Name: kthreadd\n"), None);
+        let io =
+            "rchar: 5\nwchar: 6\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 1\n";
+        assert_eq!(
+            parse_io(io),
+            Some(Io {
+                read: 4096,
+                written: 8192
+            })
+        );
+        assert_eq!(parse_io("rchar: 5\n"), None);
+    }
+
+    #[test]
+    fn this_process_has_memory() {
+        let memory = memory(std::process::id()).unwrap();
+        assert!(memory.resident > 0 && memory.peak >= memory.resident);
+        assert!(super::memory(u32::MAX).is_err());
+    }
+}

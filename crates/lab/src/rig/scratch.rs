@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A folder of a run's own for flash files, swap files and logs.
+//!
+//! It lies on a disk, not in memory, since what is measured there is the disk. What runs that were killed have left is removed at the next start.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::cleanup::{self, Guard, Undo};
+use super::sys;
+
+/// What the folder's name begins with; the process's number follows.
+const PREFIX: &str = "senko-lab-";
+
+/// A folder that goes away with its owner.
+#[derive(Debug)]
+pub struct Scratch {
+    folder: PathBuf,
+    _guard: Guard,
+}
+
+/// The folder for large files, when none was named: the system's temporary folder, or `/var/tmp` where that lies in memory.
+pub fn default_parent() -> PathBuf {
+    let folder = std::env::temp_dir();
+    match sys::file_system(&folder) {
+        Ok(system) if system.in_memory => PathBuf::from("/var/tmp"),
+        _ => folder,
+    }
+}
+
+impl Scratch {
+    /// Makes the folder in `parent`.
+    ///
+    /// # Errors
+    /// If `parent` is no folder on a disk that can be written to.
+    pub fn new(parent: &Path) -> Result<Scratch> {
+        let parent = std::path::absolute(parent)
+            .with_context(|| format!("cannot tell where {} is", parent.display()))?;
+        let system = sys::file_system(&parent)
+            .with_context(|| format!("there is no folder {} (--scratch)", parent.display()))?;
+        if system.in_memory {
+            bail!(
+                "{} lies in memory; name a folder on the disk to measure with --scratch",
+                parent.display()
+            );
+        }
+        sweep(&parent);
+        // A second one of this process, in tests, gets a name of its own.
+        let number = std::process::id();
+        let made = (0..100)
+            .map(|n| parent.join(format!("{PREFIX}{number}-{n}")))
+            .find(|folder| fs::create_dir(folder).is_ok());
+        let folder = made
+            .with_context(|| format!("cannot make a folder in {} (--scratch)", parent.display()))?;
+        let guard = cleanup::later(Undo::RemoveFolder(folder.clone()));
+        Ok(Scratch {
+            folder,
+            _guard: guard,
+        })
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A path in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Makes sure that `bytes` more find room.
+    ///
+    /// # Errors
+    /// If they do not.
+    pub fn need(&self, bytes: u64) -> Result<()> {
+        const SPARE: u64 = 1 << 30;
+        let free = sys::file_system(&self.folder)?.free;
+        ensure!(
+            free >= bytes + SPARE,
+            "{} has {:.1} GiB free, and the run needs {:.1}; name another folder with --scratch",
+            self.folder.display(),
+            free as f64 / (1u64 << 30) as f64,
+            (bytes + SPARE) as f64 / (1u64 << 30) as f64
+        );
+        Ok(())
+    }
+}
+
+/// Removes what runs that are gone have left.
+fn sweep(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| {
+            name.strip_prefix(PREFIX)?
+                .split('-')
+                .next()?
+                .parse::<u32>()
+                .ok()
+        });
+        if pid.is_some_and(|pid| !cleanup::is_alive(pid)) {
+            for file in fs::read_dir(entry.path()).into_iter().flatten().flatten() {
+                if file
+                    .path()
+                    .extension()
+                    .is_some_and(|extension| extension == "swap")
+                {
+                    drop(cleanup::later(Undo::SwapOff(file.path())));
+                }
+            }
+            drop(cleanup::later(Undo::RemoveFolder(entry.path())));
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_goes_with_its_owner_and_leftovers_with_the_next() {
+        let parent = default_parent().join(format!("senko-scratch-test-{}", std::process::id()));
+        fs::create_dir_all(parent.join(format!("{PREFIX}{}-0", u32::MAX - 7))).unwrap();
+        if sys::file_system(&parent).unwrap().in_memory {
+            eprintln!("skipped: there is no folder on a disk");
+            fs::remove_dir_all(&parent).unwrap();
+            return;
+        }
+        let scratch = Scratch::new(&parent).unwrap();
+        assert_eq!(
+            fs::read_dir(&parent).unwrap().count(),
+            1,
+            "the leftover is gone"
+        );
+        assert!(scratch.folder().is_dir());
+        assert!(scratch.need(0).is_ok() || scratch.need(u64::MAX >> 1).is_err());
+        assert!(
+            scratch
+                .need(u64::MAX >> 2)
+                .unwrap_err()
+                .to_string()
+                .contains("--scratch")
+        );
+        drop(scratch);
+        fs::remove_dir(&parent).unwrap();
+    }
+}

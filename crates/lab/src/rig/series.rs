@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From windows to figures: contenders take turns in rounds, a figure is the median of its rounds, or the reason why there is none.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::bench::Bench;
+use super::contender::Server;
+use super::median;
+use super::traffic::{self, Items, Load, Window, us};
+use crate::{Outcome, Progress};
+
+/// A number, or why there is none.
+pub type Figure = Result<f64, String>;
+
+/// Puts a figure into the outcome: as a bar or as missing.
+pub fn put(outcome: &mut Outcome, key: &str, figure: Figure) {
+    match figure {
+        Ok(number) => outcome.bar(key, number),
+        Err(why) => outcome.miss(key, why),
+    }
+}
+
+/// One figure over another.
+///
+/// # Errors
+/// The reason of the first that is missing.
+pub fn ratio(over: &Figure, under: &Figure) -> Figure {
+    Ok(over.clone()? / under.clone()?)
+}
+
+/// The windows of one contender under one load.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// The contender.
+    pub contender: String,
+    /// The load, in a word or two.
+    pub load: String,
+    /// One window a round.
+    pub windows: Vec<Window>,
+    /// Why there is none or not all.
+    pub trouble: Option<String>,
+}
+
+/// The headings of [`Series::row`].
+pub const COLUMNS: [&str; 15] = [
+    "contender",
+    "load",
+    "requests/s",
+    "hits/s",
+    "from flash/s",
+    "found %",
+    "mean us",
+    "p50 us",
+    "p99 us",
+    "p99.9 us",
+    "server us",
+    "load us",
+    "server %",
+    "load %",
+    "reads/flash hit",
+];
+
+impl Series {
+    /// Without windows yet.
+    pub fn new(contender: &str, load: impl Into<String>) -> Series {
+        Series {
+            contender: contender.to_owned(),
+            load: load.into(),
+            windows: Vec::new(),
+            trouble: None,
+        }
+    }
+
+    /// Adds a round; one that failed is the series' trouble.
+    pub fn add(&mut self, window: Result<Window>) {
+        match window {
+            Ok(window) => self.windows.push(window),
+            Err(error) => self.trouble = Some(format!("{error:#}")),
+        }
+    }
+
+    /// The median over the rounds of what `of` sees in a window.
+    ///
+    /// # Errors
+    /// The trouble, if no round showed it.
+    pub fn figure(&self, of: impl Fn(&Window) -> f64) -> Figure {
+        median(self.windows.iter().map(of).collect()).ok_or_else(|| {
+            let why = self.trouble.as_deref().unwrap_or("no round showed it");
+            format!("{}, {}: {why}", self.contender, self.load)
+        })
+    }
+
+    /// A row for people, under [`COLUMNS`].
+    pub fn row(&self) -> Vec<String> {
+        let mut cells = vec![self.contender.clone(), self.load.clone()];
+        let mut cell = |digits: usize, of: &dyn Fn(&Window) -> f64| {
+            cells.push(
+                self.figure(of)
+                    .map_or("-".to_owned(), |number| format!("{number:.digits$}")),
+            );
+        };
+        cell(0, &Window::rate);
+        cell(0, &Window::hits_per_second);
+        cell(0, &Window::flash_hits_per_second);
+        cell(2, &|window| window.found() * 100.0);
+        cell(0, &|window| {
+            if window.step.get.is_empty() {
+                f64::NAN
+            } else {
+                window.step.get.mean() / 1e3
+            }
+        });
+        cell(0, &|window| us(&window.step.get, 0.5));
+        cell(0, &|window| us(&window.step.get, 0.99));
+        cell(0, &|window| us(&window.step.get, 0.999));
+        cell(2, &Window::server_us);
+        cell(2, &Window::load_us);
+        cell(1, &Window::server_percent);
+        cell(1, &Window::load_percent);
+        cell(3, &|window| match window.flash_hits() {
+            0.0 => f64::NAN,
+            hits => window.disk_reads_per(hits),
+        });
+        cells
+    }
+}
+
+/// A contender in a comparison: running, or the reason why it is not.
+pub type Contender = Result<Server, String>;
+
+/// Lets contenders take turns under one load, for some rounds, and gives each one's series in the order given.
+pub fn take_turns(
+    bench: &Bench<'_>,
+    contenders: &[(&str, &Contender)],
+    items: &Items,
+    load: &Load,
+    what: &str,
+    rounds: usize,
+    time: Duration,
+) -> Vec<Series> {
+    let mut all: Vec<Series> = contenders
+        .iter()
+        .map(|(name, _)| Series::new(name, what))
+        .collect();
+    for round in 0..rounds {
+        for ((_, contender), series) in contenders.iter().zip(&mut all) {
+            match contender {
+                // Who failed once would only hold the others up.
+                _ if series.trouble.is_some() => {}
+                Ok(server) => series.add(traffic::measure(
+                    bench,
+                    server,
+                    items,
+                    &load.clone().round(round),
+                    time,
+                )),
+                Err(why) => series.trouble = Some(why.clone()),
+            }
+        }
+    }
+    all
+}
+
+/// Tells a progress bar what is next.
+pub struct Steps<'a> {
+    progress: &'a dyn Progress,
+    done: Cell<u64>,
+    total: u64,
+}
+
+impl<'a> Steps<'a> {
+    /// Of about `total` steps.
+    pub fn new(progress: &'a dyn Progress, total: u64) -> Steps<'a> {
+        Steps {
+            progress,
+            done: Cell::new(0),
+            total,
+        }
+    }
+
+    /// The next step begins.
+    pub fn next(&self, doing: &str) {
+        self.progress
+            .step(self.done.get().min(self.total), self.total, doing);
+        self.done.set(self.done.get() + 1);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_and_reasons() {
+        let bad: Figure = Err("no memcached".to_owned());
+        assert_eq!(ratio(&Ok(3.0), &Ok(2.0)), Ok(1.5));
+        assert_eq!(ratio(&Ok(3.0), &bad), bad);
+        assert_eq!(ratio(&bad, &Ok(1.0)), bad);
+        let mut outcome = Outcome::new();
+        put(&mut outcome, "a", Ok(1.0));
+        put(&mut outcome, "b", bad);
+        put(&mut outcome, "c", Ok(f64::INFINITY));
+        assert_eq!(outcome.bars()["a"], 1.0);
+        assert_eq!(outcome.missing()["b"], "no memcached");
+        assert!(outcome.missing().contains_key("c"));
+        let mut series = Series::new("senko", "64");
+        assert!(
+            series
+                .figure(Window::rate)
+                .unwrap_err()
+                .contains("no round")
+        );
+        series.add(Err(anyhow::anyhow!("it went away")));
+        assert_eq!(
+            series.figure(Window::rate).unwrap_err(),
+            "senko, 64: it went away"
+        );
+        assert_eq!(series.row().len(), COLUMNS.len());
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A swap file: paper E's rival is a cache that leaves placement to the kernel. Root only; always taken out of use and removed.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::cleanup::{self, Guard, Undo};
+use super::sys;
+
+/// Swap in use. The servers that use it must be gone before it is dropped, or their pages have to find room in memory first.
+#[derive(Debug)]
+pub struct SwapFile {
+    _guard: Guard,
+}
+
+impl SwapFile {
+    /// Makes `path` of `bytes` bytes and takes it into use. Its name ends in `.swap`, by which the next run finds one that was left.
+    ///
+    /// # Errors
+    /// One sentence that says why there can be no swap here.
+    pub fn new(path: &Path, bytes: u64) -> Result<SwapFile, String> {
+        assert!(
+            path.extension()
+                .is_some_and(|extension| extension == "swap"),
+            "a swap file is named *.swap"
+        );
+        if !sys::is_root() {
+            return Err("a swap file needs root".to_owned());
+        }
+        let guard = cleanup::later(Undo::SwapOff(path.to_owned()));
+        // Written through, not only reserved: not every file system swaps to a file that was never written.
+        run(Command::new("dd")
+            .args(["if=/dev/zero", "bs=1M", "oflag=direct", "status=none"])
+            .arg(format!("count={}", bytes.div_ceil(1 << 20)))
+            .arg({
+                let mut of = std::ffi::OsString::from("of=");
+                of.push(path);
+                of
+            }))?;
+        run(Command::new("chmod").arg("600").arg(path))?;
+        run(Command::new("mkswap").arg(path))?;
+        run(Command::new("swapon").arg(path))?;
+        Ok(SwapFile { _guard: guard })
+    }
+}
+
+/// Runs a program of the system; its last words are the reason when it fails.
+fn run(command: &mut Command) -> Result<(), String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("{name} cannot be run: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr);
+    let last = words
+        .lines()
+        .last()
+        .unwrap_or("it said nothing")
+        .trim()
+        .to_owned();
+    Err(format!("{name} failed: {last}"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failing_program_says_why() {
+        let error = run(Command::new("ls").arg("/no/such/path")).unwrap_err();
+        assert!(
+            error.starts_with("ls failed: ") && error.contains("/no/such/path"),
+            "{error}"
+        );
+        assert!(
+            run(&mut Command::new("no-such-program-at-all"))
+                .unwrap_err()
+                .contains("cannot be run")
+        );
+        assert!(run(&mut Command::new("true")).is_ok());
+    }
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//! System calls that the standard library does not wrap: processor affinity, signals, what kind of file system a folder is on.
+//!
+//! Called by the rest of [`crate::rig`]. Always: no call here changes memory that Rust owns behind its back.
+
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// The signals that end a run.
+const STOP_SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+/// `f_type` of a tmpfs and of a ramfs.
+const MEMORY_FILE_SYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
+fn set_of(cores: &[usize]) -> libc::cpu_set_t {
+    // SAFETY: `cpu_set_t` is an array of integers, for which zeros are valid; the macro functions stay within it for the numbers asserted.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        for &core in cores {
+            assert!(
+                core < libc::CPU_SETSIZE as usize,
+                "core {core} is beyond what an affinity mask holds"
+            );
+            libc::CPU_SET(core, &mut set);
+        }
+        set
+    }
+}
+
+/// The cores that this thread may run on, in ascending order.
+///
+/// # Errors
+/// If the kernel refuses to say.
+pub fn cores() -> io::Result<Vec<usize>> {
+    let mut set = set_of(&[]);
+    // SAFETY: the call fills `set`, whose size it is told.
+    let failed = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) } != 0;
+    if failed {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the macro function reads within `set` for numbers below CPU_SETSIZE.
+    Ok((0..libc::CPU_SETSIZE as usize)
+        .filter(|&core| unsafe { libc::CPU_ISSET(core, &set) })
+        .collect())
+}
+
+/// Puts the calling thread, and the threads that it will start, on these cores.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn pin(cores: &[usize]) -> io::Result<()> {
+    let set = set_of(cores);
+    // SAFETY: the call reads `set`, whose size it is told.
+    match unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Makes `command` start on `cores`, as a member of the groups whose `cgroup.procs` files are given, with no signal blocked, and
+/// die when the calling thread does.
+pub fn prepare(command: &mut Command, cores: &[usize], groups: Vec<File>) {
+    let set = set_of(cores);
+    let enter = move || {
+        for mut group in &groups {
+            // "0" is the process that writes.
+            group.write_all(b"0")?;
+        }
+        // SAFETY: plain system calls on values of this closure; `sigset_t` is filled by `sigemptyset` before it is used.
+        unsafe {
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut none);
+            if libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) != 0
+                || libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut()) != 0
+                || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong) != 0
+            {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure makes only system calls that are safe after a fork: it takes no lock and allocates nothing.
+    unsafe {
+        command.pre_exec(enter);
+    }
+}
+
+/// Sends a signal; a process that is gone is fine.
+pub fn signal(pid: u32, signal: libc::c_int) {
+    if let Ok(pid @ 1..) = libc::pid_t::try_from(pid) {
+        // SAFETY: the call takes two numbers and touches no memory. 0 and negative numbers mean many processes, and are ruled out.
+        unsafe { libc::kill(pid, signal) };
+    }
+}
+
+fn stop_set() -> libc::sigset_t {
+    // SAFETY: `sigemptyset` fills the set before it is used.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in STOP_SIGNALS {
+            libc::sigaddset(&mut set, signal);
+        }
+        set
+    }
+}
+
+/// Blocks the signals that end a run, in this thread and those that it will start, so that [`wait_for_stop`] gets them.
+pub fn block_stop_signals() {
+    // SAFETY: the call reads the set.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_BLOCK, &stop_set(), std::ptr::null_mut());
+    }
+}
+
+/// Waits for a signal that ends a run, and gives its number.
+pub fn wait_for_stop() -> i32 {
+    let mut signal = 0;
+    // SAFETY: the call reads the set and writes the number.
+    while unsafe { libc::sigwait(&stop_set(), &mut signal) } != 0 {}
+    signal
+}
+
+/// Whether this process is root's.
+pub fn is_root() -> bool {
+    // SAFETY: the call touches no memory.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// What is to know of a file system before large files are put on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSystem {
+    /// It lies in memory.
+    pub in_memory: bool,
+    /// Bytes that may still be written.
+    pub free: u64,
+}
+
+/// The file system of `path`.
+///
+/// # Errors
+/// If there is no such path.
+pub fn file_system(path: &Path) -> io::Result<FileSystem> {
+    let name = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: `statfs` is a struct of integers, for which zeros are valid; the call reads the name and fills the struct.
+    let stat = unsafe {
+        let mut stat: libc::statfs = std::mem::zeroed();
+        if libc::statfs(name.as_ptr(), &mut stat) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        stat
+    };
+    Ok(FileSystem {
+        in_memory: MEMORY_FILE_SYSTEMS.contains(&(stat.f_type as u64)),
+        free: stat.f_bavail * stat.f_bsize as u64,
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_starts_where_it_is_told() {
+        let first = cores().unwrap()[0];
+        let mut command = Command::new("sh");
+        command.args(["-c", "grep Cpus_allowed_list /proc/self/status"]);
+        prepare(&mut command, &[first], Vec::new());
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(
+            text.split_whitespace().last(),
+            Some(first.to_string().as_str()),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn file_systems() {
+        assert!(file_system(Path::new("/")).unwrap().free > 0);
+        assert!(file_system(Path::new("/no/such/folder")).is_err());
+        if Path::new("/dev/shm").is_dir() {
+            assert!(file_system(Path::new("/dev/shm")).unwrap().in_memory);
+        }
+    }
+}

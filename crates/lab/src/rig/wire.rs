@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A plain client: `stats`, and the commands that the load generator does not send (delete, touch).
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use senko_workload::KeySpace;
+
+/// How long an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Commands under way.
+const BATCH: u64 = 64;
+
+/// The statistics of a server: name to value. What is no number is left out.
+pub type Stats = BTreeMap<String, f64>;
+
+/// A connection.
+pub struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// If the server does not take the connection.
+    pub fn connect(address: SocketAddr) -> Result<Client> {
+        let stream = TcpStream::connect_timeout(&address, PATIENCE)
+            .with_context(|| format!("no connection to {address}"))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Client {
+            stream: BufReader::new(stream),
+        })
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        self.stream
+            .get_mut()
+            .write_all(bytes)
+            .context("the server takes no commands")
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        let bytes = self
+            .stream
+            .read_line(&mut line)
+            .context("the server does not answer")?;
+        if bytes == 0 {
+            bail!("the server closed the connection");
+        }
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// Sends one command and gives its one line of answer.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn command(&mut self, command: &str) -> Result<String> {
+        self.send(format!("{command}\r\n").as_bytes())?;
+        self.line()
+    }
+
+    /// All of `stats`.
+    ///
+    /// # Errors
+    /// If there is no answer, or another.
+    pub fn stats(&mut self) -> Result<Stats> {
+        self.send(b"stats\r\n")?;
+        let mut stats = Stats::new();
+        loop {
+            let line = self.line()?;
+            if line == "END" {
+                return Ok(stats);
+            }
+            let mut words = line.split(' ');
+            match (words.next(), words.next(), words.next()) {
+                (Some("STAT"), Some(name), Some(value)) => {
+                    if let Ok(value) = value.parse() {
+                        stats.insert(name.to_owned(), value);
+                    }
+                }
+                _ => bail!("the server answered \"{line}\" to stats"),
+            }
+        }
+    }
+
+    /// Sends `word key` (and `tail`) for each of the keys, many at a time, and counts the answers that are `good`.
+    ///
+    /// # Errors
+    /// If the server stops answering.
+    pub fn for_keys(
+        &mut self,
+        word: &str,
+        tail: &str,
+        good: &str,
+        keys: &KeySpace,
+        numbers: std::ops::Range<u64>,
+    ) -> Result<u64> {
+        let mut counted = 0;
+        let mut from = numbers.start;
+        let mut text = Vec::new();
+        while from < numbers.end {
+            let to = numbers.end.min(from + BATCH);
+            text.clear();
+            for number in from..to {
+                text.extend_from_slice(word.as_bytes());
+                text.push(b' ');
+                keys.append(number, &mut text);
+                text.extend_from_slice(tail.as_bytes());
+                text.extend_from_slice(b"\r\n");
+            }
+            self.send(&text)?;
+            for _ in from..to {
+                counted += u64::from(self.line()? == good);
+            }
+            from = to;
+        }
+        Ok(counted)
+    }
+}
+
+/// `now - before` of one statistic; 0 where a server does not have it.
+pub fn grown(before: &Stats, now: &Stats, name: &str) -> f64 {
+    now.get(name).unwrap_or(&0.0) - before.get(name).unwrap_or(&0.0)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use senko_workload::KeyShape;
+
+    #[test]
+    fn speaks_with_a_server() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let mut out = stream;
+            assert_eq!(lines.next().unwrap().unwrap(), "stats");
+            out.write_all(b"STAT pid 5\r\nSTAT version x\r\nSTAT fill 0.5\r\nEND\r\n")
+                .unwrap();
+            for n in 0..100 {
+                let line = lines.next().unwrap().unwrap();
+                assert_eq!(line, format!("touch k{n} 0"));
+                out.write_all(if n % 2 == 0 {
+                    b"TOUCHED\r\n"
+                } else {
+                    b"NOT_FOUND\r\n"
+                })
+                .unwrap();
+            }
+            assert_eq!(lines.next().unwrap().unwrap(), "stats");
+            out.write_all(b"ERROR\r\n").unwrap();
+        });
+        let mut client = Client::connect(address).unwrap();
+        let stats = client.stats().unwrap();
+        assert_eq!(stats.len(), 2);
+        assert_eq!(grown(&Stats::new(), &stats, "pid"), 5.0);
+        assert_eq!(grown(&stats, &stats, "absent"), 0.0);
+        let keys = KeySpace::new("k", KeyShape::Shortest, 100).unwrap();
+        assert_eq!(
+            client
+                .for_keys("touch", " 0", "TOUCHED", &keys, 0..100)
+                .unwrap(),
+            50
+        );
+        assert!(client.stats().unwrap_err().to_string().contains("ERROR"));
+        server.join().unwrap();
+    }
+}

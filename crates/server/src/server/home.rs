@@ -1,0 +1,527 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The data directory: what a server comes back from, and what it leaves.
+//!
+//! ```text
+//! Home::open ----> comeback (each worker) ----> begin --> ...serves... --> finish (clean)  or  killed
+//!  lock, superblock,  shared memory, or the      labels, superblock:        devices flushed,
+//!  labels: is this    files of a clean stop      no longer clean            superblock: clean
+//!  ours?
+//! ```
+//!
+//! Always holds: the clean mark is taken away, durably, before the first command; it is set only when every shard has saved all, the
+//! devices have been flushed, and every acknowledged `flush_all` was applied. While it is set, the files count and shared memory does
+//! not; while it is not, the other way round (W6).
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use senko_cache::{
+    Comeback, DeviceLabel, Origin, ServerWords, Shard, SharedFiles, Superblock, SuperblockError,
+};
+use senko_io::{
+    Device, FileOptions, FlashFile, PAGE_SIZE, Purpose, SharedFile, Snapshot, SnapshotReader, Tag,
+};
+
+use super::ServerError;
+use crate::settings::Settings;
+
+/// Pages at the head of a flash file that are its label's.
+pub(super) const LABEL_PAGES: u64 = 256;
+/// Uniques that are reserved at a time: at ten million a second, an hour's and more.
+const RESERVE: u64 = 1 << 36;
+const PARTS: [&str; 3] = ["state", "index", "items"];
+
+/// A data directory in use.
+#[derive(Debug)]
+pub struct Home {
+    dir: PathBuf,
+    shared_memory: PathBuf,
+    device: FlashFile,
+    files: Vec<Arc<FlashFile>>,
+    block: Mutex<Superblock>,
+    words: Arc<ServerWords>,
+    /// What shards come back from.
+    from: From,
+    /// Uniques are greater than this.
+    cas_base: u64,
+    cas_seen: AtomicU64,
+    keep_dram: bool,
+}
+
+/// What there is to come back from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum From {
+    Nothing(Option<String>),
+    /// The files of the stop with this number.
+    Files(u64),
+    Memory,
+}
+
+/// What a worker leaves at a clean stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// How many `flush_all` its shard had applied.
+    pub flushes: u64,
+    /// Greatest unique given out.
+    pub cas: u64,
+}
+
+fn fail(text: String) -> ServerError {
+    ServerError(text)
+}
+
+/// A number that no other directory and no start before has.
+pub(super) fn random() -> u64 {
+    // Keys of a hash map are what the standard library draws from the system's random numbers.
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u32(std::process::id());
+    hasher.finish()
+}
+
+impl Home {
+    /// Opens a data directory, made if missing, for these flash files.
+    ///
+    /// # Errors
+    /// One sentence: in use, not writable, or of something else than what the settings say.
+    pub fn open(
+        dir: &Path,
+        settings: &Settings,
+        files: &[Arc<FlashFile>],
+    ) -> Result<Home, ServerError> {
+        std::fs::create_dir_all(dir).map_err(|e| {
+            fail(format!(
+                "cannot make the data folder {}: {e}",
+                dir.display()
+            ))
+        })?;
+        let path = dir.join("super.senko");
+        let options = FileOptions {
+            bytes: Superblock::PAGES * PAGE_SIZE as u64,
+            ..FileOptions::default()
+        };
+        let device = FlashFile::open(&path, &options)?;
+        let found = Superblock::read(&device);
+        let memory = &settings.shared_memory;
+        let (block, from, words) = match found {
+            Ok(block) if !settings.reinit => {
+                check_block(dir, &block, settings, files)?;
+                check_labels(dir, &block, files)?;
+                let (from, words) = origin(memory, &block)?;
+                (block, from, words)
+            }
+            Err(SuperblockError::Blank) if !settings.reinit => {
+                check_unlabelled(files)?;
+                begin_anew(&device, memory, settings, files, None)?
+            }
+            Err(error) if !settings.reinit => {
+                return Err(fail(format!(
+                    "{} {error}; --reinit starts over with an empty cache",
+                    path.display()
+                )));
+            }
+            found => begin_anew(&device, memory, settings, files, found.ok())?,
+        };
+        Ok(Home {
+            dir: dir.to_owned(),
+            shared_memory: memory.clone(),
+            device,
+            files: files.to_vec(),
+            cas_base: block.cas_reserved,
+            cas_seen: AtomicU64::new(block.cas_reserved),
+            block: Mutex::new(block),
+            words: Arc::new(words),
+            from,
+            keep_dram: settings.keep_dram,
+        })
+    }
+
+    fn block(&self) -> MutexGuard<'_, Superblock> {
+        // A thread that panicked meanwhile has left a whole one.
+        self.block.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of a region that flash was written with; `None` for a directory that is new.
+    pub fn region(&self) -> Option<usize> {
+        Some(self.block().region as usize).filter(|&region| region != 0)
+    }
+
+    /// Whether shared memory has room for `bytes` bytes of new shards.
+    ///
+    /// # Errors
+    /// One sentence, when it has not: a server that ran into its end later would evict far more than it should.
+    pub fn check_room(&self, bytes: u64) -> Result<(), ServerError> {
+        if self.from == From::Memory {
+            return Ok(());
+        }
+        let free = SharedFile::free_bytes(&self.shared_memory)?;
+        if free >= bytes {
+            return Ok(());
+        }
+        Err(fail(format!(
+            "{} has {} MiB free, and with --data-dir the {} MiB of items and index lie there: make it larger, or give a smaller --memory",
+            self.shared_memory.display(),
+            free >> 20,
+            bytes >> 20
+        )))
+    }
+
+    /// The server's words.
+    pub fn words(&self) -> &Arc<ServerWords> {
+        &self.words
+    }
+
+    /// The Unix second that the clock starts from at least.
+    pub fn second(&self) -> u32 {
+        (self.block().last_second as u32).max(self.words.second())
+    }
+
+    /// Uniques begin above this.
+    pub fn cas_base(&self) -> u64 {
+        self.cas_base
+    }
+
+    /// What shard `n` comes back from.
+    ///
+    /// # Errors
+    /// When shared memory can't be used.
+    pub fn comeback(&self, n: usize) -> Result<Comeback<'static>, String> {
+        let block = self.block();
+        let path = |part: &str| shard_memory(&self.shared_memory, block.id, n, part);
+        let mut origin = match &self.from {
+            From::Nothing(why) => Origin::Empty(why.clone()),
+            From::Memory => Origin::Kept,
+            From::Files(_) => match self.saved(n) {
+                Ok(origin) => origin,
+                Err(why) => Origin::Empty(Some(why)),
+            },
+        };
+        let mut files = Vec::new();
+        if matches!(origin, Origin::Kept) {
+            for part in PARTS {
+                files.extend(SharedFile::open(&path(part)).map_err(|e| e.to_string())?);
+            }
+            if files.len() < PARTS.len() {
+                files.clear();
+                origin = Origin::Empty(Some("its shared memory is gone".to_owned()));
+            }
+        }
+        if files.is_empty() {
+            for part in PARTS {
+                files.push(SharedFile::create(&path(part)).map_err(|e| e.to_string())?);
+            }
+        }
+        let [state, index, items] = <[SharedFile; 3]>::try_from(files)
+            .map_err(|_| "a shard has three parts of memory".to_owned())?;
+        Ok(Comeback {
+            id: block.id,
+            opened: block.opened + 1,
+            stop: block.clean,
+            files: SharedFiles {
+                state,
+                index,
+                items,
+            },
+            origin,
+            flushes: self.words.flushes(),
+        })
+    }
+
+    /// The files of a clean stop.
+    fn saved(&self, n: usize) -> Result<Origin<'static>, String> {
+        let index = SnapshotReader::open(&self.index_path(n)).map_err(|e| e.to_string())?;
+        let index = index.ok_or_else(|| format!("{} is gone", self.index_path(n).display()))?;
+        // Without its items a shard has still what is on flash.
+        let items = SnapshotReader::open(&self.items_path(n)).ok().flatten();
+        Ok(Origin::Saved {
+            index: Box::new(index),
+            items: items.map(|i| Box::new(i) as Box<dyn std::io::Read>),
+        })
+    }
+
+    fn index_path(&self, n: usize) -> PathBuf {
+        self.dir.join(format!("index-{n}.senko"))
+    }
+
+    fn items_path(&self, n: usize) -> PathBuf {
+        self.dir.join(format!("items-{n}.senko"))
+    }
+
+    /// Every shard is there, and none has taken a command yet: from now on only shared memory is valid.
+    ///
+    /// # Errors
+    /// When the directory or a label can't be written.
+    pub fn begin(&self, region: usize) -> Result<(), ServerError> {
+        let mut block = self.block();
+        for (number, file) in self.files.iter().enumerate() {
+            let label = DeviceLabel {
+                id: block.id,
+                number: number as u32,
+                pages: file.pages(),
+                opened: block.opened + 1,
+            };
+            label
+                .write(&**file)
+                .map_err(|e| fail(format!("the label of {} {e}", file.path().display())))?;
+        }
+        let clean = block.clean;
+        block.opened += 1;
+        block.clean = 0;
+        block.region = region as u64;
+        block.cas_reserved = self.cas_base + RESERVE;
+        self.write(&mut block)?;
+        if clean != 0 {
+            for n in 0..block.shards as usize {
+                let _ = std::fs::remove_file(self.index_path(n));
+                let _ = std::fs::remove_file(self.items_path(n));
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, block: &mut Superblock) -> Result<(), ServerError> {
+        block
+            .write(&self.device)
+            .map_err(|e| fail(format!("{} {e}", self.device.path().display())))
+    }
+
+    /// A shard has given out uniques up to `cas`.
+    pub fn note_cas(&self, cas: u64) {
+        self.cas_seen.fetch_max(cas, Ordering::Relaxed);
+    }
+
+    /// Reserves more uniques when half of what is reserved was given out. About once a second, from a thread that may wait.
+    ///
+    /// # Errors
+    /// When the superblock can't be written; the next call tries again, with half of the reservation still left.
+    pub fn keep(&self) -> Result<(), ServerError> {
+        let mut block = self.block();
+        if self.cas_seen.load(Ordering::Relaxed) + RESERVE / 2 < block.cas_reserved {
+            return Ok(());
+        }
+        let before = block.cas_reserved;
+        block.cas_reserved += RESERVE;
+        self.write(&mut block)
+            .inspect_err(|_| block.cas_reserved = before)
+    }
+
+    /// Saves a shard that was closed; in its own thread.
+    ///
+    /// # Errors
+    /// One sentence; what shared memory holds is still valid then.
+    pub fn save(&self, n: usize, shard: &mut Shard) -> Result<Stopped, String> {
+        let stop = self.block().opened;
+        let text = |e: std::io::Error| e.to_string();
+        if self.keep_dram {
+            let mut out = Snapshot::create(&self.items_path(n)).map_err(text)?;
+            let saved = shard.save_items(&mut out, stop);
+            saved.map_err(|e| format!("cannot write {}: {e}", self.items_path(n).display()))?;
+            out.finish().map_err(text)?;
+        }
+        let mut out = Snapshot::create(&self.index_path(n)).map_err(text)?;
+        let saved = shard.save(&mut out, stop);
+        saved.map_err(|e| format!("cannot write {}: {e}", self.index_path(n).display()))?;
+        out.finish().map_err(text)?;
+        Ok(Stopped {
+            flushes: shard.flushes(),
+            cas: shard.cas(),
+        })
+    }
+
+    /// Ends a clean stop, if it was one: every shard has saved, and has applied the last of the `flushes`.
+    ///
+    /// # Errors
+    /// One sentence; what shared memory holds is still valid then.
+    pub fn finish(&self, stopped: &[Stopped], flushes: u64) -> Result<(), ServerError> {
+        let mut block = self.block();
+        let behind = stopped.iter().any(|s| s.flushes != flushes);
+        if stopped.len() != block.shards as usize || behind {
+            return Err(fail(
+                "a shard had not caught up when it stopped; the next start goes on from shared memory"
+                    .to_owned(),
+            ));
+        }
+        for file in &self.files {
+            file.flush(Tag::cache(Purpose::Meta))
+                .map_err(|e| fail(format!("cannot flush {}: {e}", file.path().display())))?;
+        }
+        let cas = stopped.iter().map(|s| s.cas).max().unwrap_or(0);
+        block.cas_reserved = cas.max(self.cas_base) + 1;
+        block.last_second = u64::from(self.words.second()).max(block.last_second);
+        block.flush_due = u64::from(self.words.flush_due());
+        block.clean = block.opened;
+        self.write(&mut block)?;
+        remove_memory(&self.shared_memory, block.id, block.shards);
+        Ok(())
+    }
+}
+
+fn shard_memory(folder: &Path, id: u64, shard: usize, part: &str) -> PathBuf {
+    folder.join(format!("senko-{id:016x}-{shard}.{part}"))
+}
+
+fn server_memory(folder: &Path, id: u64) -> PathBuf {
+    folder.join(format!("senko-{id:016x}.server"))
+}
+
+/// The server's words go last: without them nothing of the rest is used.
+fn remove_memory(folder: &Path, id: u64, shards: u32) {
+    let _ = SharedFile::remove(&server_memory(folder, id));
+    for shard in 0..shards as usize {
+        for part in PARTS {
+            let _ = SharedFile::remove(&shard_memory(folder, id, shard, part));
+        }
+    }
+}
+
+/// A directory that holds nothing yet, or nothing any more. What it was before says which uniques are used up, and whose memory to free.
+fn begin_anew(
+    device: &FlashFile,
+    memory: &Path,
+    settings: &Settings,
+    files: &[Arc<FlashFile>],
+    before: Option<Superblock>,
+) -> Result<(Superblock, From, ServerWords), ServerError> {
+    let before = before.unwrap_or_default();
+    if before.id != 0 {
+        remove_memory(memory, before.id, before.shards);
+    }
+    let mut block = Superblock {
+        sequence: before.sequence,
+        id: random() | 1,
+        shards: settings.threads as u32,
+        cas_reserved: before.cas_reserved,
+        last_second: before.last_second,
+        devices: files.iter().map(|f| f.pages()).collect(),
+        ..Superblock::default()
+    };
+    block
+        .write(device)
+        .map_err(|e| fail(format!("{} {e}", device.path().display())))?;
+    let words = new_words(memory, block.id)?;
+    Ok((block, From::Nothing(None), words))
+}
+
+fn new_words(memory: &Path, id: u64) -> Result<ServerWords, ServerError> {
+    let file = SharedFile::create(&server_memory(memory, id))?;
+    file.lock()?;
+    Ok(ServerWords::new(file, id)?)
+}
+
+/// Which of files and shared memory is valid (W6).
+fn origin(memory: &Path, block: &Superblock) -> Result<(From, ServerWords), ServerError> {
+    // A copy of the directory has the same number: whose server runs has the memory.
+    let there = SharedFile::open(&server_memory(memory, block.id))?;
+    if let Some(file) = &there {
+        file.lock()?;
+    }
+    if block.clean != 0 {
+        remove_memory(memory, block.id, block.shards);
+        let words = new_words(memory, block.id)?;
+        words.set_flush_due(block.flush_due as u32);
+        return Ok((From::Files(block.clean), words));
+    }
+    let kept = match there {
+        Some(file) => ServerWords::kept(file, block.id)?,
+        None => None,
+    };
+    if let Some(words) = kept {
+        return Ok((From::Memory, words));
+    }
+    remove_memory(memory, block.id, block.shards);
+    let why = (block.opened > 0).then(|| {
+        "the server was not stopped cleanly, and its shared memory is gone (was the machine started anew?)"
+            .to_owned()
+    });
+    Ok((From::Nothing(why), new_words(memory, block.id)?))
+}
+
+fn check_block(
+    dir: &Path,
+    block: &Superblock,
+    settings: &Settings,
+    files: &[Arc<FlashFile>],
+) -> Result<(), ServerError> {
+    let dir = dir.display();
+    if block.shards as usize != settings.threads {
+        return Err(fail(format!(
+            "the data in {dir} is of {} threads: start with -t {}, or start over with --reinit",
+            block.shards, block.shards
+        )));
+    }
+    if block.devices.len() != files.len() {
+        return Err(fail(format!(
+            "the data in {dir} is of {} flash files, {} were named: name the same, or start over with --reinit",
+            block.devices.len(),
+            files.len()
+        )));
+    }
+    for (&pages, file) in block.devices.iter().zip(files) {
+        if pages != file.pages() {
+            return Err(fail(format!(
+                "the data in {dir} is of {} bytes of {}, {} are given: give as many, or start over with --reinit",
+                pages * PAGE_SIZE as u64,
+                file.path().display(),
+                file.pages() * PAGE_SIZE as u64
+            )));
+        }
+    }
+    match settings.region {
+        Some(region) if block.region != 0 && region as u64 != block.region => Err(fail(format!(
+            "the data in {dir} is in regions of {} bytes, not of {region}: leave out --region, or start over with --reinit",
+            block.region
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Each flash file is the one that the directory was last used with, and not an older copy of it.
+fn check_labels(
+    dir: &Path,
+    block: &Superblock,
+    files: &[Arc<FlashFile>],
+) -> Result<(), ServerError> {
+    if block.opened == 0 {
+        return check_unlabelled(files);
+    }
+    for (number, file) in files.iter().enumerate() {
+        let why = match DeviceLabel::read(&**file) {
+            // Labels are written before the superblock.
+            Ok(label)
+                if (label.id, label.number) == (block.id, number as u32)
+                    && (block.opened..=block.opened + 1).contains(&label.opened) =>
+            {
+                continue;
+            }
+            Ok(label) if label.id != block.id => "it is another directory's".to_owned(),
+            Ok(label) if label.number != number as u32 => {
+                "the order of the files is another".to_owned()
+            }
+            Ok(_) => "it is an older copy".to_owned(),
+            Err(error) => format!("its label {error}"),
+        };
+        return Err(fail(format!(
+            "{} is not the flash file that {} was last used with: {why}; give the right one, or start over with --reinit",
+            file.path().display(),
+            dir.display()
+        )));
+    }
+    Ok(())
+}
+
+/// No flash file is of another directory.
+fn check_unlabelled(files: &[Arc<FlashFile>]) -> Result<(), ServerError> {
+    for file in files {
+        let why = match DeviceLabel::read(&**file) {
+            Ok(_) => "belongs to another data directory".to_owned(),
+            Err(error @ SuperblockError::Version { .. }) => format!("has a label that {error}"),
+            Err(_) => continue,
+        };
+        return Err(fail(format!(
+            "{} {why}: give that directory, or start over with --reinit",
+            file.path().display()
+        )));
+    }
+    Ok(())
+}

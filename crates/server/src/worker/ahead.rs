@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Looking ahead: before the events of a round are taken one by one, what they will read in memory is asked for together
+//! (`senko_cache::Shard::expect`).
+//!
+//! Only the commands that are most of the work are recognised, `get` and `mg` of one key at the start of what was received and right behind
+//! each other. What is not is merely not asked for, so this needs to be neither complete nor exact.
+
+use senko_cache::{Key, MAX_KEY};
+use senko_io::{Event, prefetch};
+
+use super::Worker;
+
+/// Most keys that are looked ahead for in a round: what they need is to stay in the nearest caches until it is used.
+pub(super) const MOST_KEYS: usize = 256;
+/// Bytes at the start of a frame that came: the header and the key of the first record.
+const FRAME_START: usize = 256;
+
+impl Worker {
+    /// Asks for the memory that the events of a round will read.
+    pub(super) fn look_ahead(&mut self, events: &[Event]) {
+        self.ahead.clear();
+        for event in events {
+            match event {
+                Event::Received { data, .. } => self.note_keys(data),
+                Event::Disk(completion) => {
+                    if let Some(frame) = &completion.buf {
+                        prefetch(&frame[..FRAME_START]);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.ask_for_noted();
+    }
+
+    /// Notes the keys of this shard that stand in commands.
+    pub(super) fn note_keys(&mut self, commands: &[u8]) {
+        let (shards, me) = (self.core.shared.shards, self.index);
+        keys(commands, |bytes| {
+            let key = Key::new(bytes);
+            if self.ahead.len() < MOST_KEYS && (shards == 1 || key.shard(shards) == me) {
+                self.ahead.push(key.hash);
+            }
+        });
+    }
+
+    /// Asks for the memory that look-ups of the keys noted will read.
+    pub(super) fn ask_for_noted(&mut self) {
+        // A single key would be read right away.
+        if self.ahead.len() < 2 {
+            return;
+        }
+        let shard = &self.core.shard;
+        self.ahead.iter().for_each(|&hash| shard.expect(hash));
+        self.ahead.iter().for_each(|&hash| shard.expect_item(hash));
+    }
+}
+
+/// Shows the first key of each `get` and `mg` at the start of `data`.
+fn keys(mut data: &[u8], mut each: impl FnMut(&[u8])) {
+    loop {
+        let Some(rest) = data
+            .strip_prefix(b"get ")
+            .or_else(|| data.strip_prefix(b"mg "))
+        else {
+            return;
+        };
+        let window = &rest[..rest.len().min(MAX_KEY + 1)];
+        let Some(len) = window.iter().position(|&b| b <= b' ') else {
+            return;
+        };
+        if len == 0 {
+            return;
+        }
+        each(&rest[..len]);
+        let Some(end) = memchr::memchr(b'\n', &rest[len..]) else {
+            return;
+        };
+        data = &rest[len + end + 1..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(data: &[u8]) -> Vec<Vec<u8>> {
+        let mut keys_seen = Vec::new();
+        keys(data, |key| keys_seen.push(key.to_vec()));
+        keys_seen
+    }
+
+    #[test]
+    fn keys_are_those_of_gets_in_a_row() {
+        assert_eq!(
+            seen(b"get a\r\nget bc d\r\nmg e v\r\n"),
+            [&b"a"[..], b"bc", b"e"]
+        );
+        assert_eq!(seen(b"get a\r\nset b 0 0 1\r\nx\r\nget c\r\n"), [b"a"]);
+        assert_eq!(seen(b"get abc"), [b""; 0]);
+        assert_eq!(seen(b"get  a\r\n"), [b""; 0]);
+        assert_eq!(
+            seen(&[b"get ", &[b'x'; 251][..], b"\r\n"].concat()),
+            [b""; 0]
+        );
+        let long = [b"get ", &[b'x'; 250][..], b"\r"].concat();
+        assert_eq!(seen(&long), [&[b'x'; 250][..]]);
+    }
+}

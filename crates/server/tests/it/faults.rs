@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A server whose flash device fails, over real sockets and on both backends: reads or writes that fail, a device that stalls, for a while or for
+//! ever, one that is gone. Whatever it does, every connection is answered, what is answered is right, and the server says what it found.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use senko_io::Op;
+use senko_io::fault::{Fault, FaultSwitch};
+use senko_server::settings::{BackendChoice, FlashSpec, Transfer};
+
+use crate::serve::client::{Client, Place};
+use crate::transfer::takes_sendfile;
+
+/// Keys whose items lie on flash once [`fill`] has run.
+const KEYS: usize = 800;
+const EIO: Fault = Fault::Errno(5);
+const ENODEV: Fault = Fault::Errno(19);
+const ENOSPC: Fault = Fault::Errno(28);
+const EVERYWHERE: std::ops::Range<u64> = 0..u64::MAX;
+
+fn len_of(n: usize) -> usize {
+    [100, 3000, 9000, 150_000][n % 4]
+}
+
+/// A value that tells its key, its version and its place.
+fn value(n: usize, version: usize) -> Vec<u8> {
+    (0..len_of(n))
+        .map(|at| b'a' + ((n * 31 + version * 17 + at * 7 + at / 251) % 26) as u8)
+        .collect()
+}
+
+struct Bench {
+    place: Place,
+    switches: Vec<Arc<FaultSwitch>>,
+}
+
+/// Runs a test on both backends, with `devices` flash files and a switch for each.
+fn on_both(devices: usize, test: impl Fn(&mut Bench)) {
+    on_both_with(devices, Transfer::Direct, test);
+}
+
+fn on_both_with(devices: usize, transfer: Transfer, test: impl Fn(&mut Bench)) {
+    for io in [BackendChoice::Auto, BackendChoice::Posix] {
+        let switches: Vec<_> = (0..devices).map(|_| FaultSwitch::new()).collect();
+        let mut place = Place::start(io, 1);
+        place.end();
+        let files = (0..devices).map(|n| FlashSpec {
+            path: place.folder.join(&format!("flash{n}")),
+            bytes: 256 << 20,
+        });
+        let files: Vec<_> = files.collect();
+        let place = place.restart(|settings| {
+            settings.flash = files;
+            settings.faults = switches.clone();
+            settings.region = Some(1 << 20);
+            settings.promote_after = 3;
+            settings.transfer = transfer;
+        });
+        test(&mut Bench { place, switches });
+    }
+}
+
+fn stats(client: &mut Client) -> impl Fn(&str) -> u64 + use<> {
+    let stats = client.text("stats\r\n", "END\r\n");
+    move |name| {
+        let start = format!("STAT {name} ");
+        let line = stats.lines().find_map(|line| line.strip_prefix(&start));
+        line.unwrap_or_else(|| panic!("{name} in {stats}"))
+            .parse()
+            .unwrap()
+    }
+}
+
+/// Does something until a statistic is as wanted. Devices are given up and tried again in their own time.
+fn until(bench: &Bench, name: &str, wanted: impl Fn(u64) -> bool, mut each: impl FnMut()) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let mut client = bench.place.connect();
+    loop {
+        let now = stats(&mut client)(name);
+        if wanted(now) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{name} stays {now}");
+        each();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Stores the keys, and after them as much as pushes them out of DRAM.
+fn fill(bench: &Bench) {
+    let mut client = bench.place.connect();
+    for n in 0..KEYS {
+        client.store(&format!("f{n}"), &value(n, 0));
+    }
+    pad(&mut client, 80 << 20);
+}
+
+/// Stores so much under keys that were never there: it has to go to flash, or away.
+fn pad(client: &mut Client, bytes: usize) {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let text = vec![b'p'; 150_000];
+    let mut stored = 0;
+    while stored < bytes {
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        client.store(&format!("pad{n}"), &text[..len_of(n)]);
+        stored += len_of(n);
+    }
+}
+
+/// Reads one key, which holds nothing or its value of this version; whether it was there.
+fn read(client: &mut Client, n: usize, version: usize) -> bool {
+    client.send(format!("get f{n}\r\n").as_bytes());
+    let line = client.until(b"\r\n");
+    if line == b"END\r\n" {
+        return false;
+    }
+    let wanted = format!("VALUE f{n} 0 {}\r\n", len_of(n));
+    assert_eq!(String::from_utf8_lossy(&line), wanted);
+    client.expect(&value(n, version));
+    client.expect(b"\r\nEND\r\n");
+    true
+}
+
+/// How many of these keys are there.
+fn read_all(bench: &Bench, keys: impl Iterator<Item = usize>) -> usize {
+    let mut client = bench.place.connect();
+    keys.filter(|&n| read(&mut client, n, 0)).count()
+}
+
+/// DRAM is served whatever flash does.
+fn serves_from_dram(bench: &Bench) {
+    let mut client = bench.place.connect();
+    for n in 0..50 {
+        client.ask(&format!("set d{n} 0 0 2\r\n{n:02}\r\n"), "STORED\r\n");
+        let wanted = format!("VALUE d{n} 0 2\r\n{n:02}\r\nEND\r\n");
+        client.ask(&format!("get d{n}\r\n"), &wanted);
+    }
+}
+
+#[test]
+fn reads_that_fail_are_misses_until_the_device_is_well() {
+    on_both(1, |bench| {
+        fill(bench);
+        bench.switches[0].inject(Some(Op::Read), EVERYWHERE, EIO);
+        let found = read_all(bench, 0..400);
+        assert!(
+            found < 380,
+            "{found} of 400 were found on a device that reads nothing"
+        );
+        until(bench, "flash_devices_out", |n| n == 1, || {});
+        let mut client = bench.place.connect();
+        let stat = stats(&mut client);
+        assert_eq!(stat("flash_device_outages"), 1);
+        let (errors, out) = (stat("flash_read_errors"), stat("flash_misses_out"));
+        assert!(errors >= 16 && out > 0, "{errors} {out} {found}");
+        // It is asked no more: all but the first reads were misses without one.
+        assert!(
+            stat("flash_read_errors") < 40,
+            "{}",
+            stat("flash_read_errors")
+        );
+        serves_from_dram(bench);
+        pad(&mut client, 8 << 20);
+        bench.switches[0].clear();
+        until(bench, "flash_devices_out", |n| n == 0, || {});
+        let found = read_all(bench, 400..KEYS);
+        assert!(found > 300, "{found} of 400 came back with the device");
+        serves_from_dram(bench);
+    });
+}
+
+#[test]
+fn what_was_changed_while_a_device_was_out_stays_changed() {
+    on_both(1, |bench| {
+        fill(bench);
+        bench.switches[0].inject(None, EVERYWHERE, ENODEV);
+        let mut client = bench.place.connect();
+        until(
+            bench,
+            "flash_devices_out",
+            |n| n == 1,
+            || {
+                read_all(bench, 0..1);
+                let mut client = bench.place.connect();
+                pad(&mut client, 4 << 20);
+            },
+        );
+        for n in 100..400 {
+            // Where the item was in DRAM still, the command finds it.
+            let answer = match n % 4 {
+                0 => client.text(&format!("delete f{n}\r\n"), "\r\n"),
+                1 => client.text(&format!("set f{n} 0 0 3\r\nnew\r\n"), "\r\n"),
+                2 => client.text(&format!("get f{n}\r\n"), "END\r\n"),
+                _ => client.text(&format!("touch f{n} 1\r\n"), "\r\n"),
+            };
+            assert!(
+                [
+                    "DELETED\r\n",
+                    "NOT_FOUND\r\n",
+                    "STORED\r\n",
+                    "END\r\n",
+                    "TOUCHED\r\n"
+                ]
+                .contains(&answer.as_str())
+                    || answer.starts_with("VALUE"),
+                "{answer}"
+            );
+            if n % 4 == 2 && answer.starts_with("VALUE") {
+                client.text(&format!("delete f{n}\r\n"), "\r\n");
+            }
+        }
+        bench.place.clock.fetch_add(5000, Ordering::Relaxed);
+        bench.switches[0].clear();
+        until(bench, "flash_devices_out", |n| n == 0, || {});
+        for n in 100..400 {
+            let answer = client.text(&format!("get f{n}\r\n"), "END\r\n");
+            let wanted = format!("VALUE f{n} 0 3\r\nnew\r\nEND\r\n");
+            // A value that was answered as absent, deleted or expired never comes back; a new one may have been dropped since.
+            let right = answer == "END\r\n" || n % 4 == 1 && answer == wanted;
+            assert!(right, "f{n}: {}", &answer[..answer.len().min(80)]);
+        }
+        assert!(
+            read_all(bench, 400..KEYS) > 100,
+            "what was not asked for is still there"
+        );
+    });
+}
+
+#[test]
+fn writes_that_fail_leave_reads_alone() {
+    for fault in [EIO, ENOSPC] {
+        on_both(1, |bench| {
+            fill(bench);
+            bench.switches[0].inject(Some(Op::Write), EVERYWHERE, fault);
+            let mut client = bench.place.connect();
+            until(
+                bench,
+                "flash_devices_read_only",
+                |n| n == 1,
+                || pad(&mut client, 4 << 20),
+            );
+            let mut client = bench.place.connect();
+            let before = stats(&mut client);
+            pad(&mut client, 16 << 20);
+            let stat = stats(&mut client);
+            assert!(stat("flash_drops_error") > before("flash_drops_error"));
+            // Probes, not items, find out whether it is well.
+            assert!(stat("flash_write_errors") - before("flash_write_errors") < 4);
+            assert_eq!(stat("flash_devices_out"), 0);
+            let found = read_all(bench, 0..200);
+            assert!(found > 150, "{found} of 200 are still served");
+            bench.switches[0].clear();
+            until(bench, "flash_devices_read_only", |n| n == 0, || {});
+            let before = stats(&mut client);
+            pad(&mut client, 16 << 20);
+            let stat = stats(&mut client);
+            assert!(stat("flash_demotions") > before("flash_demotions") + 100);
+            assert_eq!(stat("flash_write_errors"), before("flash_write_errors"));
+            assert_eq!(
+                stat("flash_checksum_errors"),
+                0,
+                "no slot of a failed write is followed"
+            );
+            serves_from_dram(bench);
+        });
+    }
+}
+
+#[test]
+fn some_bad_pages_cost_what_lies_in_them() {
+    on_both(1, |bench| {
+        fill(bench);
+        // A tenth of a region here and there, and none of it all in a row.
+        for n in 0..20 {
+            let first = n * 1000;
+            bench.switches[0].inject(Some(Op::Read), first..first + 3, EIO);
+        }
+        let found = read_all(bench, 0..KEYS);
+        let mut client = bench.place.connect();
+        let stat = stats(&mut client);
+        assert!(stat("flash_read_errors") > 0, "none was met");
+        assert_eq!(stat("flash_devices_out"), 0);
+        assert!(found > KEYS * 8 / 10, "{found} of {KEYS}");
+        // What could not be read is forgotten, and not tried again.
+        let before = stats(&mut client)("flash_read_errors");
+        read_all(bench, 0..KEYS);
+        assert_eq!(stats(&mut client)("flash_read_errors"), before);
+    });
+}
+
+#[test]
+fn a_device_that_stalls_for_a_moment_loses_nothing() {
+    on_both(1, |bench| {
+        fill(bench);
+        bench.switches[0].inject(None, EVERYWHERE, Fault::Stall);
+        let mut reader = bench.place.connect();
+        for n in 0..100 {
+            reader.send(format!("get f{n}\r\n").as_bytes());
+        }
+        reader.send(b"mn\r\n");
+        serves_from_dram(bench);
+        std::thread::sleep(Duration::from_millis(500));
+        bench.switches[0].clear();
+        let mut found = 0;
+        for n in 0..100 {
+            let line = reader.until(b"\r\n");
+            if line != b"END\r\n" {
+                reader.expect(&value(n, 0));
+                reader.expect(b"\r\nEND\r\n");
+                found += 1;
+            }
+        }
+        reader.expect(b"MN\r\n");
+        // A machine that is late itself may have given the device up.
+        let mut client = bench.place.connect();
+        if stats(&mut client)("flash_device_outages") == 0 {
+            assert!(found > 80, "{found} of 100");
+        }
+    });
+}
+
+#[test]
+fn a_device_that_stalls_for_ever_hangs_nobody() {
+    on_both(1, |bench| {
+        fill(bench);
+        bench.switches[0].inject(None, EVERYWHERE, Fault::Stall);
+        // Far more reads than there are frames, small and large, and commands that must read before they can answer.
+        let mut readers: Vec<Client> = (0..8).map(|_| bench.place.connect()).collect();
+        for (which, reader) in readers.iter_mut().enumerate() {
+            for n in (which..400).step_by(8) {
+                reader.send(format!("get f{n}\r\n").as_bytes());
+            }
+            reader.send(format!("touch f{} 0\r\nmn\r\n", 500 + which).as_bytes());
+            reader.send(format!("incr f{} 1\r\nmn\r\n", 600 + which).as_bytes());
+        }
+        serves_from_dram(bench);
+        for reader in &mut readers {
+            reader.until(b"MN\r\n");
+            reader.until(b"MN\r\n");
+        }
+        until(bench, "flash_devices_out", |n| n == 1, || {});
+        let mut client = bench.place.connect();
+        let stat = stats(&mut client);
+        assert!(stat("flash_read_timeouts") > 0);
+        // Everything that DRAM can do goes on, eviction too.
+        serves_from_dram(bench);
+        pad(&mut client, 80 << 20);
+        client.store("f1", &value(1, 3));
+        assert!(read(&mut client, 1, 3));
+        // It comes back after all.
+        bench.switches[0].clear();
+        until(bench, "flash_devices_out", |n| n == 0, || {});
+        assert!(read(&mut client, 1, 3));
+        let found = read_all(bench, 620..KEYS);
+        assert!(found > 100, "{found} of 180 came back");
+        // And now for ever: the server can still be ended.
+        bench.switches[0].inject(None, EVERYWHERE, Fault::Stall);
+        client.send(b"get f700 f701 f702 f703\r\nmn\r\n");
+        client.until(b"MN\r\n");
+        bench.place.end();
+    });
+}
+
+#[test]
+fn large_items_are_written_to_a_device_that_stalls() {
+    // An item larger than the write buffers waited in DRAM for the device, and everybody who needed memory for it.
+    on_both(1, |bench| {
+        let mut client = bench.place.connect();
+        let large = vec![b'x'; 900_000];
+        for n in 0..30 {
+            client.store(&format!("large{n}"), &large);
+        }
+        bench.switches[0].inject(None, EVERYWHERE, Fault::Stall);
+        for n in 0..200 {
+            client.store(&format!("large{n}"), &large);
+        }
+        until(bench, "flash_devices_out", |n| n == 1, || {});
+        bench.switches[0].clear();
+        until(bench, "flash_devices_out", |n| n == 0, || {});
+        for n in 0..200 {
+            client.store(&format!("large{n}"), &large);
+        }
+        let found = (0..200).filter(|n| {
+            client.send(format!("get large{n}\r\n").as_bytes());
+            if client.until(b"\r\n") == b"END\r\n" {
+                return false;
+            }
+            client.expect(&large);
+            client.expect(b"\r\nEND\r\n");
+            true
+        });
+        assert!(found.count() > 50);
+    });
+}
+
+#[test]
+fn one_device_of_two_may_go() {
+    for fault in [ENODEV, Fault::Stall] {
+        on_both(2, |bench| {
+            fill(bench);
+            bench.switches[1].inject(None, EVERYWHERE, fault);
+            until(
+                bench,
+                "flash_devices_out",
+                |n| n == 1,
+                || {
+                    read_all(bench, 0..4);
+                    let mut client = bench.place.connect();
+                    pad(&mut client, 2 << 20);
+                },
+            );
+            let found = read_all(bench, 100..300);
+            // A stalled device keeps frames that the other would need for large items.
+            assert!(found > 40, "{found} of 200 on the device that is left");
+            let mut client = bench.place.connect();
+            let before = stats(&mut client);
+            pad(&mut client, 24 << 20);
+            let stat = stats(&mut client);
+            assert!(stat("flash_demotions") > before("flash_demotions") + 100);
+            assert_eq!((stat("flash_devices"), stat("flash_devices_out")), (2, 1));
+            bench.switches[1].clear();
+            until(bench, "flash_devices_out", |n| n == 0, || {});
+            assert!(read_all(bench, 300..KEYS) > 350);
+        });
+    }
+}
+
+/// Answers that the kernel sends: a thread of the pool meets the fault.
+#[test]
+fn a_transfer_that_the_device_fails_ends() {
+    if !takes_sendfile() {
+        return;
+    }
+    on_both_with(1, Transfer::Sendfile, |bench| {
+        fill(bench);
+        bench.switches[0].inject(Some(Op::Read), EVERYWHERE, EIO);
+        read_all(bench, 0..400);
+        until(bench, "flash_devices_out", |n| n == 1, || {});
+        bench.switches[0].clear();
+        until(bench, "flash_devices_out", |n| n == 0, || {});
+        // What a thread waits for can't be answered as a miss: its connection is closed, and no other is harmed.
+        bench.switches[0].inject(Some(Op::Read), EVERYWHERE, Fault::Stall);
+        let mut readers: Vec<Client> = (0..4).map(|_| bench.place.connect()).collect();
+        for (which, reader) in readers.iter_mut().enumerate() {
+            for n in (400 + which..KEYS).step_by(4) {
+                reader.send(format!("get f{n}\r\n").as_bytes());
+            }
+            reader.send(b"quit\r\n");
+        }
+        serves_from_dram(bench);
+        for mut reader in readers {
+            reader.rest();
+        }
+        bench.switches[0].clear();
+        serves_from_dram(bench);
+        read_all(bench, 400..KEYS);
+    });
+}
+
+#[test]
+fn faults_that_come_and_go_leave_nothing_wrong() {
+    on_both(1, |bench| {
+        let mut versions = vec![0; KEYS];
+        fill(bench);
+        let mut client = bench.place.connect();
+        let faults = [
+            None,
+            Some(EIO),
+            None,
+            Some(Fault::Stall),
+            None,
+            Some(ENOSPC),
+        ];
+        for (round, fault) in faults.into_iter().cycle().take(18).enumerate() {
+            if let Some(fault) = fault {
+                let op = [None, Some(Op::Read), Some(Op::Write)][round % 3];
+                bench.switches[0].inject(op, EVERYWHERE, fault);
+            } else {
+                bench.switches[0].clear();
+            }
+            for n in (round * 37 % 100..KEYS).step_by(7) {
+                if (n + round) % 3 == 0 {
+                    versions[n] = round + 1;
+                    client.store(&format!("f{n}"), &value(n, round + 1));
+                } else {
+                    read(&mut client, n, versions[n]);
+                }
+            }
+        }
+        bench.switches[0].clear();
+        until(bench, "flash_devices_out", |n| n == 0, || {});
+        for (n, version) in versions.iter().enumerate() {
+            read(&mut client, n, *version);
+        }
+    });
+}

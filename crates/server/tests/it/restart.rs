@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A server with a data directory: stopped and started again, and started from a copy of what a kill would leave.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use crate::serve::client::{Client, Place};
+use senko_server::server::{RunningServer, Server};
+use senko_server::settings::{BackendChoice, FlashSpec, Settings};
+
+/// Values of about a kilobyte: most of these are on flash.
+const KEYS: usize = 60_000;
+
+fn value(key: usize, version: usize) -> String {
+    format!("{key}.{version}.").repeat(1000 / (key.to_string().len() + 3))
+}
+
+fn begin(threads: usize, change: impl FnOnce(&mut Settings)) -> Place {
+    Place::start(BackendChoice::Auto, threads).restart(|settings| {
+        let folder = settings.flash[0].path.parent().unwrap().to_path_buf();
+        settings.data_dir = Some(folder.join("data"));
+        settings.shared_memory = folder.clone();
+        settings.flash = vec![FlashSpec {
+            path: folder.join("warm-flash"),
+            bytes: 128 << 20,
+        }];
+        change(settings);
+    })
+}
+
+fn fill(client: &mut Client, keys: std::ops::Range<usize>, version: usize) {
+    for part in keys.collect::<Vec<_>>().chunks(500) {
+        let mut request = String::new();
+        for &key in part {
+            let value = value(key, version);
+            request += &format!("set k{key} 0 0 {} noreply\r\n{value}\r\n", value.len());
+        }
+        client.ask(&(request + "mn\r\n"), "MN\r\n");
+    }
+}
+
+/// The keys that are there; each must have the value of this version.
+fn present(client: &mut Client, keys: impl Iterator<Item = usize>, version: usize) -> Vec<usize> {
+    let mut found = Vec::new();
+    for key in keys {
+        client.send(format!("get k{key}\r\n").as_bytes());
+        let answer = String::from_utf8(client.until(b"END\r\n")).unwrap();
+        if answer != "END\r\n" {
+            let value = value(key, version);
+            let wanted = format!("VALUE k{key} 0 {}\r\n{value}\r\nEND\r\n", value.len());
+            assert_eq!(answer, wanted, "key {key}");
+            found.push(key);
+        }
+    }
+    found
+}
+
+fn unique(client: &mut Client, key: &str) -> u64 {
+    client.send(format!("gets {key}\r\n").as_bytes());
+    let answer = String::from_utf8(client.until(b"END\r\n")).unwrap();
+    let line = answer.lines().next().unwrap();
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn what_was_on_flash_is_there_after_a_stop() {
+    for threads in [1, 2] {
+        let mut place = begin(threads, |_| {});
+        let mut client = place.connect();
+        fill(&mut client, 0..KEYS, 1);
+        for key in (0..KEYS).step_by(10) {
+            client.send(format!("delete k{key}\r\n").as_bytes());
+            client.until(b"\r\n");
+        }
+        let before = present(&mut client, (1..KEYS).step_by(97), 1);
+        client.ask("set last 0 0 1\r\nx\r\n", "STORED\r\n");
+        let last = unique(&mut client, "last");
+        place = place.restart(|_| {});
+        let warm = place.server().report().warm.clone().unwrap();
+        assert!(
+            warm.flash_items > KEYS as u64 / 4 && warm.why_empty.is_none(),
+            "{warm:?}"
+        );
+        let mut client = place.connect();
+        let after = present(&mut client, (1..KEYS).step_by(97), 1);
+        assert!(
+            after.len() * 4 > before.len(),
+            "{} {}",
+            after.len(),
+            before.len()
+        );
+        assert!(after.iter().all(|key| before.contains(key)));
+        assert!(present(&mut client, (0..KEYS).step_by(10), 1).is_empty());
+        client.ask("set last 0 0 1\r\ny\r\n", "STORED\r\n");
+        assert!(unique(&mut client, "last") > last);
+    }
+}
+
+#[test]
+fn a_stop_that_keeps_dram_keeps_all() {
+    let mut place = begin(1, |settings| settings.keep_dram = true);
+    let mut client = place.connect();
+    fill(&mut client, 0..KEYS / 2, 1);
+    client.ask("set c 0 0 1\r\n7\r\n", "STORED\r\n");
+    client.ask("set soon 0 100 1\r\nx\r\n", "STORED\r\n");
+    let cas = unique(&mut client, "c");
+    let before = present(&mut client, (1..KEYS / 2).step_by(53), 1);
+    place = place.restart(|_| {});
+    assert!(place.server().report().warm.clone().unwrap().dram_items > 0);
+    let mut client = place.connect();
+    assert_eq!(present(&mut client, (1..KEYS / 2).step_by(53), 1), before);
+    assert_eq!(unique(&mut client, "c"), cas);
+    client.ask("incr c 1\r\n", "8\r\n");
+    client.ask("get soon\r\n", "VALUE soon 0 1\r\nx\r\nEND\r\n");
+    place.clock.fetch_add(101_000, Ordering::AcqRel);
+    place = place.restart(|_| {});
+    let mut client = place.connect();
+    client.ask(
+        "get soon\r\nget c\r\n",
+        "END\r\nVALUE c 0 1\r\n8\r\nEND\r\n",
+    );
+    // Time does not go back with the clock.
+    client.ask("set later 0 50 1\r\nx\r\n", "STORED\r\n");
+    place.clock.fetch_add(60_000, Ordering::AcqRel);
+    place = place.restart(|_| {});
+    place.clock.fetch_sub(1_000_000, Ordering::AcqRel);
+    place = place.restart(|_| {});
+    place.connect().ask(
+        "get later\r\nget c\r\n",
+        "END\r\nVALUE c 0 1\r\n8\r\nEND\r\n",
+    );
+}
+
+#[test]
+fn a_flush_to_come_comes_after_the_stop() {
+    let mut place = begin(2, |settings| settings.keep_dram = true);
+    let mut client = place.connect();
+    fill(&mut client, 0..200, 1);
+    client.ask("flush_all 100\r\n", "OK\r\n");
+    place = place.restart(|_| {});
+    let mut client = place.connect();
+    assert_eq!(present(&mut client, 0..200, 1).len(), 200);
+    place.clock.fetch_add(101_000, Ordering::AcqRel);
+    assert!(present(&mut client, 0..200, 1).is_empty());
+    place = place.restart(|_| {});
+    assert!(present(&mut place.connect(), 0..200, 1).is_empty());
+}
+
+/// Copies what a kill at this moment would leave, with the shared memory or without, and starts a server on the copy.
+fn start_copy(place: &Place, number: usize, memory: bool) -> RunningServer {
+    let to = place.folder.join(&format!("copy{number}"));
+    std::fs::create_dir(&to).unwrap();
+    std::fs::create_dir(to.join("data")).unwrap();
+    let copy = |from: &Path, to: &Path| {
+        for entry in std::fs::read_dir(from).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if path.is_file() && name != "flash" && (memory || !name.starts_with("senko-")) {
+                std::fs::copy(&path, to.join(name)).unwrap();
+            }
+        }
+    };
+    copy(&place.folder, &to);
+    copy(&place.folder.join("data"), &to.join("data"));
+    Server::start(Settings {
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        memory: 64 << 20,
+        threads: place.server().report().threads,
+        flash: vec![FlashSpec {
+            path: to.join("warm-flash"),
+            bytes: 128 << 20,
+        }],
+        data_dir: Some(to.join("data")),
+        shared_memory: to.clone(),
+        keep_dram: place.settings().keep_dram,
+        clock: Some(std::sync::Arc::clone(&place.clock)),
+        ..Settings::default()
+    })
+    .unwrap()
+}
+
+/// A command that was answered holds in whatever is started from the memory at that moment.
+#[test]
+fn a_killed_server_comes_back_from_its_memory() {
+    let place = begin(2, |_| {});
+    let mut client = place.connect();
+    fill(&mut client, 0..KEYS, 1);
+    for key in (0..KEYS).step_by(10) {
+        client.send(format!("delete k{key}\r\n").as_bytes());
+        client.until(b"\r\n");
+    }
+    fill(&mut client, 1..2000, 2);
+    client.ask("set last 0 0 1\r\nx\r\n", "STORED\r\n");
+    let last = unique(&mut client, "last");
+    let copy = start_copy(&place, 0, true);
+    let warm = copy.report().warm.clone().unwrap();
+    assert!(
+        warm.flash_items > KEYS as u64 / 4 && warm.why_empty.is_none(),
+        "{warm:?}"
+    );
+    let mut again = Client::connect(copy.local_port().unwrap());
+    assert!(present(&mut again, (0..KEYS).step_by(10), 1).is_empty());
+    present(&mut again, (1..2000).filter(|k| k % 10 != 0), 2);
+    let rest = present(&mut again, (2001..KEYS).step_by(97), 1);
+    assert!(rest.len() > KEYS / 97 / 4, "{}", rest.len());
+    again.ask("set last 0 0 1\r\ny\r\n", "STORED\r\n");
+    assert!(unique(&mut again, "last") > last);
+    copy.shutdown();
+    copy.join().unwrap();
+
+    // An acknowledged flush holds on every shard, whether or not that had a command since.
+    client.ask("flush_all\r\n", "OK\r\n");
+    let copy = start_copy(&place, 1, true);
+    let mut again = Client::connect(copy.local_port().unwrap());
+    assert!(present(&mut again, (1..KEYS).step_by(7), 1).is_empty());
+    copy.shutdown();
+    copy.join().unwrap();
+}
+
+#[test]
+fn other_settings_are_refused_until_told_to_start_over() {
+    let mut place = begin(1, |_| {});
+    fill(&mut place.connect(), 0..KEYS, 1);
+    place.end();
+    let settings = place.settings().clone();
+    let refused = |change: &dyn Fn(&mut Settings), says: &str| {
+        let mut other = settings.clone();
+        change(&mut other);
+        let error = Server::start(other).unwrap_err().to_string();
+        assert!(
+            error.contains(says) && error.contains("--reinit"),
+            "{error}"
+        );
+    };
+    refused(&|s| s.threads = 2, "-t 1");
+    refused(&|s| s.flash[0].bytes = 64 << 20, "bytes");
+    refused(&|s| s.region = Some(64 << 10), "region");
+    let other = settings.shared_memory.join("other-flash");
+    refused(&|s| s.flash[0].path = other.clone(), "label");
+    std::fs::remove_file(&other).unwrap();
+    let elsewhere = settings.shared_memory.join("elsewhere");
+    refused(
+        &|s| s.data_dir = Some(elsewhere.clone()),
+        "another data directory",
+    );
+    std::fs::remove_dir_all(&elsewhere).unwrap();
+    let superblock = settings.data_dir.as_ref().unwrap().join("super.senko");
+    let good = std::fs::read(&superblock).unwrap();
+    let mut bad = good.clone();
+    // One page is enough.
+    bad[200] ^= 1;
+    std::fs::write(&superblock, &bad).unwrap();
+    place = place.restart(|_| {});
+    assert!(place.server().report().warm.clone().unwrap().flash_items > 0);
+    place.end();
+    let mut bad = std::fs::read(&superblock).unwrap();
+    bad[200] ^= 1;
+    bad[4096 + 200] ^= 1;
+    std::fs::write(&superblock, &bad).unwrap();
+    refused(&|_| {}, "super.senko");
+    bad[8] = 9;
+    bad[4096 + 8] = 9;
+    std::fs::write(&superblock, &bad).unwrap();
+    refused(&|_| {}, "version 9");
+    let mut place = place.restart(|s| s.reinit = true);
+    assert_eq!(place.server().report().warm.clone().unwrap().flash_items, 0);
+    assert!(present(&mut place.connect(), (0..KEYS).step_by(7), 1).is_empty());
+    fill(&mut place.connect(), 0..KEYS, 2);
+    place = place.restart(|s| s.reinit = false);
+    assert!(place.server().report().warm.clone().unwrap().flash_items > 0);
+    present(&mut place.connect(), (0..KEYS).step_by(7), 2);
+}
+
+/// Memory gone without a clean stop: empty, with a reason, and nothing of the past shows, although the new cache writes where the old
+/// one did.
+#[test]
+fn lost_memory_is_an_empty_cache() {
+    let place = begin(1, |_| {});
+    fill(&mut place.connect(), 0..KEYS, 1);
+    let copy = start_copy(&place, 0, false);
+    let warm = copy.report().warm.clone().unwrap();
+    assert_eq!((warm.flash_items, warm.dram_items), (0, 0));
+    assert!(warm.why_empty.unwrap().contains("not stopped cleanly"));
+    let mut client = Client::connect(copy.local_port().unwrap());
+    assert!(present(&mut client, (0..KEYS).step_by(7), 1).is_empty());
+    fill(&mut client, 0..KEYS, 2);
+    assert!(!present(&mut client, (0..KEYS).step_by(7), 2).is_empty());
+    copy.shutdown();
+    copy.join().unwrap();
+}
+
+/// A copy of a data directory has its number, and so the names of its memory.
+#[test]
+fn a_copy_of_a_directory_in_use_is_refused() {
+    let place = begin(1, |_| {});
+    let to = place.folder.join("copy");
+    std::fs::create_dir_all(to.join("data")).unwrap();
+    std::fs::copy(place.folder.join("warm-flash"), to.join("flash")).unwrap();
+    let data = place.folder.join("data").join("super.senko");
+    std::fs::copy(data, to.join("data").join("super.senko")).unwrap();
+    let mut settings = place.settings().clone();
+    settings.data_dir = Some(to.join("data"));
+    settings.flash[0].path = to.join("flash");
+    let error = Server::start(settings).unwrap_err().to_string();
+    assert!(error.contains("in use by another server"), "{error}");
+}

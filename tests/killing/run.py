@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cycles: start, load, kill at a random moment, start again, check; every answer of it judged by the model."""
+
+import random
+import time
+
+from .load import Client, Crowd, Flusher
+from .model import Flushes, Uniques
+
+
+class Report:
+    """What a run came to."""
+
+    def __init__(self):
+        self.cycles = self.commands = self.hits = self.misses = self.flushes = 0
+        self.found = self.may = 0
+        self.starts = []
+
+    def __str__(self):
+        starts = sorted(self.starts)
+        return (
+            "%d kills, %d commands, %d hits, %d misses, %d flushes; after restarts %d of %d keys that may hold a value held one; "
+            "first answer after %.3f s at most, %.3f s in the middle"
+        ) % (
+            self.cycles, self.commands, self.hits, self.misses, self.flushes, self.found, self.may,
+            starts[-1], starts[len(starts) // 2],
+        )  # fmt: skip
+
+
+def run(victim, cycles, seed, keys=3000, clients=4, longest=1.2, pause=2.5, progress=None):
+    """So many kills; raises `Wrong` with a key's past if an answer can't be right."""
+    draw = random.Random(seed)
+    flushes, uniques = Flushes(), Uniques()
+    crowd_of = [Client(n, keys, flushes, uniques, seed) for n in range(clients)]
+    flusher = Flusher(flushes, seed, pause)
+    report = Report()
+    for cycle in range(cycles):
+        if cycle and draw.random() < 0.1:
+            victim.false_start(draw.uniform(0, 0.1))
+        report.starts.append(victim.start())
+        if not victim.warm:
+            # A server that forgets everything deals its uniques out anew.
+            uniques.seen.clear()
+            for client in crowd_of:
+                client.seen.clear()
+        # Often everything is read back before anything is changed; often the load begins while the server still learns what it has.
+        if draw.random() < 0.5:
+            check(crowd_of, victim, report)
+        crowd = Crowd(victim.address, crowd_of, flusher)
+        # Mostly in the middle of the load, now and then in the middle of the start.
+        time.sleep(draw.uniform(0, 0.05) if draw.random() < 0.15 else draw.uniform(0.1, longest))
+        if draw.random() < 0.2:
+            # The load ends first: then nothing is uncertain, and everything answered has to hold.
+            crowd.end()
+            check(crowd_of, victim, report)
+            victim.kill()
+        elif draw.random() < 0.1:
+            # Told to stop, it answers what it has received.
+            victim.end()
+            crowd.end()
+        else:
+            victim.kill()
+            crowd.end()
+        report.cycles += 1
+        if progress:
+            progress(cycle, report)
+    report.starts.append(victim.start())
+    if not victim.warm:
+        uniques.seen.clear()
+    check(crowd_of, victim, report)
+    report.commands = sum(c.commands for c in crowd_of)
+    report.hits = sum(c.model.hits for c in crowd_of)
+    report.misses = sum(c.model.misses for c in crowd_of)
+    report.flushes = flusher.count
+    return report
+
+
+def check(clients, victim, report):
+    for client in clients:
+        found, may = client.check(victim.address)
+        report.found += found
+        report.may += may
