@@ -108,8 +108,8 @@ mod tests {
     #[test]
     fn every_program_of_the_fuzz_workspace_is_a_target() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
-        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
-        let names = targets(&folder).unwrap();
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).expect("it is there");
+        let names = targets(&folder).expect("it can be listed");
         assert_eq!(
             manifest.matches("[[bin]]").count(),
             names.len(),
