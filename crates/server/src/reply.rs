@@ -18,6 +18,7 @@
 //! Always holds: (R1) bytes leave in the order of the commands; (R2) a page or pin is owned by exactly one reply or
 //! batch; (R3) recycled buffers keep at most [`KEPT`] bytes each, and at most [`SPARE`] of them are kept.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -25,8 +26,16 @@ use senko_io::{PageBuf, Piece, SendBatch};
 
 /// Capacity that a recycled buffer may keep.
 const KEPT: usize = 64 << 10;
+/// Capacity that recycled buffers of all connections of a thread may keep together: enough for all that a busy few use, while a burst of thousands leaves
+/// nothing behind.
+const KEPT_IN_ALL: usize = 2 << 20;
+thread_local! {
+    /// What recycled buffers of this thread's connections keep.
+    static KEPT_NOW: Cell<usize> = const { Cell::new(0) };
+}
+
 /// Recycled replies kept.
-const SPARE: usize = 16;
+const SPARE: usize = 3;
 /// Most pieces in one batch.
 pub const BATCH_PIECES: usize = 64;
 /// A batch is closed once it carries this many bytes.
@@ -147,13 +156,20 @@ pub struct ReplyQueue {
     units: bool,
 }
 
+impl Drop for ReplyQueue {
+    fn drop(&mut self) {
+        let kept: usize = self.spare.iter().map(|reply| reply.bytes.capacity()).sum();
+        // Sessions end on the thread on which they lived; in a test one may not.
+        KEPT_NOW.set(KEPT_NOW.get().saturating_sub(kept));
+    }
+}
+
 impl ReplyQueue {
     /// An empty queue; with `units`, one in which each command has a reply of its own.
     pub fn new(units: bool) -> ReplyQueue {
-        ReplyQueue {
-            units,
-            ..ReplyQueue::default()
-        }
+        let mut queue = ReplyQueue::default();
+        queue.units = units;
+        queue
     }
     /// Replies that wait for flash or another shard.
     pub fn waiting(&self) -> usize {
@@ -207,7 +223,7 @@ impl ReplyQueue {
     #[inline]
     pub(crate) fn begin(&mut self) -> Place {
         if self.units || self.replies.back().is_none_or(|reply| reply.waiting) {
-            let reply = self.spare.pop().unwrap_or_default();
+            let reply = self.recycled();
             self.replies.push_back(reply);
         }
         Place(self.front + self.replies.len() as u64 - 1)
@@ -223,7 +239,7 @@ impl ReplyQueue {
         self.waiting += 1;
         let mut place = place;
         if !self.units && !self.at(place).is_empty() {
-            let reply = self.spare.pop().unwrap_or_default();
+            let reply = self.recycled();
             self.replies.push_back(reply);
             place = Place(self.front + self.replies.len() as u64 - 1);
         }
@@ -242,10 +258,30 @@ impl ReplyQueue {
         if let Some(mut reply) = self.replies.pop_front() {
             self.front += 1;
             reply.reset(unpinned);
-            if self.spare.len() < SPARE {
-                self.spare.push(reply);
-            }
+            self.recycle(reply);
         }
+    }
+
+    /// An empty reply, with the buffer of an earlier one if there is one.
+    #[inline]
+    fn recycled(&mut self) -> Reply {
+        let Some(reply) = self.spare.pop() else {
+            return Reply::default();
+        };
+        KEPT_NOW.set(KEPT_NOW.get().saturating_sub(reply.bytes.capacity()));
+        reply
+    }
+
+    fn recycle(&mut self, mut reply: Reply) {
+        if self.spare.len() == SPARE {
+            return;
+        }
+        let kept = KEPT_NOW.get();
+        if kept + reply.bytes.capacity() > KEPT_IN_ALL {
+            reply.bytes = Vec::new();
+        }
+        KEPT_NOW.set(kept + reply.bytes.capacity());
+        self.spare.push(reply);
     }
 
     /// Moves what can be sent into `batch` (which must be empty), up to [`BATCH_PIECES`] pieces and about

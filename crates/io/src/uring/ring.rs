@@ -197,13 +197,27 @@ impl Ring {
     /// Registers the receive buffers' ring.
     pub(super) fn register_buffers(&self, pool: &RecvPool) -> io::Result<()> {
         let (address, entries) = pool.ring_address();
-        // SAFETY: the ring's memory lives as long as the pool, which outlives every operation of this ring (`shut_down`
-        // waits for them, or leaks the pool).
-        unsafe {
-            self.submitter()
-                .register_buf_ring_with_flags(address, entries, BUFFER_GROUP, 0)
+        let register = || {
+            // SAFETY: the ring's memory lives as long as the pool, which outlives every operation of this ring (`shut_down`
+            // waits for them, or leaks the pool).
+            unsafe {
+                self.submitter()
+                    .register_buf_ring_with_flags(address, entries, BUFFER_GROUP, 0)
+            }
+        };
+        let mut done = register();
+        // As with the ring itself: memory that a ring before it locked may be given back only now.
+        for pause in limit::patience(u64::from(entries) * 16) {
+            if !done
+                .as_ref()
+                .is_err_and(|error| error.raw_os_error() == Some(libc::ENOMEM))
+            {
+                break;
+            }
+            std::thread::sleep(pause);
+            done = register();
         }
-        .map_err(|error| refused("registering receive buffers", &error))
+        done.map_err(|error| refused("registering receive buffers", &error))
     }
 
     /// Queues a submission.

@@ -53,7 +53,7 @@ pub const FOREIGN_BYTES: usize = 256 << 10;
 /// Fetches that end at once before a command is put off.
 const MAX_ROUNDS: u32 = 16;
 /// Spare buffers kept for parked commands.
-const SPARE: usize = 8;
+const SPARE: usize = 2;
 
 /// Sends commands to the workers of other shards.
 pub trait Router {

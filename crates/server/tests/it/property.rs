@@ -106,9 +106,9 @@ fn run(plan: Plan) -> usize {
     };
     let place = Place::start(plan.io, plan.threads).restart(|settings| {
         settings.memory = if plan.threads == 1 {
-            19 << 20
+            21 << 20
         } else {
-            26 << 20
+            29 << 20
         };
         settings.max_connections = 64;
         settings.max_item = MAX_ITEM;
