@@ -30,6 +30,14 @@ impl<'a> ReadRequest<'a> {
 pub trait Device: Send + Sync {
     /// Pages that the device has.
     fn pages(&self) -> u64;
+    /// Makes the device at least `pages` long; it never becomes shorter. What is new reads as zeros. A device that cannot grow
+    /// fails with ENOSPC.
+    fn grow(&self, pages: u64) -> Result<(), IoError> {
+        if pages <= self.pages() {
+            return Ok(());
+        }
+        Err(IoError::Os(libc::ENOSPC))
+    }
     /// Reads `buf.len()` bytes from `page` on.
     fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError>;
     /// Writes `buf` to `page` on.

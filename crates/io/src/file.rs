@@ -16,6 +16,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::fault::{Fault, FaultSwitch};
@@ -41,7 +42,8 @@ pub struct FlashFile {
     /// Dropped after the file was closed, so that whoever is refused no longer finds it on this process's list.
     _held: lock::Held,
     path: PathBuf,
-    pages: u64,
+    /// Only ever rises.
+    pages: AtomicU64,
     direct: bool,
     block_device: bool,
     discard: bool,
@@ -138,7 +140,7 @@ impl FlashFile {
             file,
             _held: held,
             path: path.to_path_buf(),
-            pages,
+            pages: AtomicU64::new(pages),
             direct,
             block_device,
             discard: options.discard,
@@ -149,7 +151,7 @@ impl FlashFile {
 
     /// Pages.
     pub fn pages(&self) -> u64 {
-        self.pages
+        self.pages.load(Ordering::Acquire)
     }
 
     /// Whether O_DIRECT is in use (some file systems refuse it; then the page cache is told to drop what passes).
@@ -192,7 +194,7 @@ impl FlashFile {
     fn check(&self, page: u64, bytes: usize) -> Result<u64, IoError> {
         let whole = bytes.is_multiple_of(PAGE_SIZE);
         let end = page.checked_add((bytes / PAGE_SIZE) as u64);
-        if !whole || end.is_none_or(|end| end > self.pages) {
+        if !whole || end.is_none_or(|end| end > self.pages()) {
             return Err(IoError::Os(libc::EINVAL));
         }
         Ok(page * PAGE_SIZE as u64)
@@ -271,7 +273,33 @@ impl FlashFile {
 
 impl Device for FlashFile {
     fn pages(&self) -> u64 {
-        self.pages
+        FlashFile::pages(self)
+    }
+
+    fn grow(&self, pages: u64) -> Result<(), IoError> {
+        let old = FlashFile::pages(self);
+        if pages <= old {
+            return Ok(());
+        }
+        let bytes = pages.checked_mul(PAGE_SIZE as u64);
+        let (Some(bytes), false) = (bytes.filter(|&b| b <= i64::MAX as u64), self.block_device)
+        else {
+            return Err(IoError::Os(libc::ENOSPC));
+        };
+        let length = self.file.metadata().map(|meta| meta.len());
+        length
+            .and_then(|length| {
+                preallocate(&self.file, &self.path, length, bytes.max(length), false)
+            })
+            .map_err(|error| {
+                IoError::Os(match error.kind() {
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => libc::ENOSPC,
+                    io::ErrorKind::FileTooLarge => libc::EFBIG,
+                    _ => libc::EIO,
+                })
+            })?;
+        self.pages.fetch_max(pages, Ordering::AcqRel);
+        Ok(())
     }
 
     fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
@@ -371,7 +399,7 @@ impl fmt::Debug for FlashFile {
             f,
             "FlashFile({}, {} pages)",
             self.path.display(),
-            self.pages
+            self.pages()
         )
     }
 }

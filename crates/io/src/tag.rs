@@ -49,6 +49,14 @@ pub struct Tag {
 }
 
 impl Tag {
+    /// A tag of the store.
+    pub const fn store(purpose: Purpose) -> Tag {
+        Tag {
+            engine: Engine::Store,
+            purpose,
+        }
+    }
+
     /// A tag of the cache.
     pub const fn cache(purpose: Purpose) -> Tag {
         Tag {

@@ -375,3 +375,26 @@ fn block_devices() {
         .unwrap();
     work.unwrap();
 }
+
+/// Growing keeps what is there, is seen at once, never shrinks, and what is new reads as zeros.
+#[test]
+fn grows_in_place() {
+    let folder = Folder::new();
+    let path = folder.file("flash");
+    let file = FlashFile::open(&path, &sized(1 << 20)).unwrap();
+    let mut page = AlignedBuf::new(1);
+    page.fill(7);
+    file.write(255, &page, TAG).unwrap();
+    assert!(matches!(file.write(256, &page, TAG), Err(IoError::Os(_))));
+    file.grow(512).unwrap();
+    file.grow(300).unwrap();
+    assert_eq!(file.pages(), 512);
+    let meta = std::fs::metadata(&path).unwrap();
+    assert!(meta.blocks() * 512 >= 2 << 20, "the blocks are allocated");
+    file.read(511, &mut page, TAG).unwrap();
+    assert!(page.iter().all(|&byte| byte == 0));
+    file.read(255, &mut page, TAG).unwrap();
+    assert!(page.iter().all(|&byte| byte == 7));
+    assert_eq!(file.grow(u64::MAX / 2), Err(IoError::Os(libc::ENOSPC)));
+    assert_eq!(file.pages(), 512);
+}

@@ -7,9 +7,10 @@ use std::process::Command;
 use crate::complain;
 
 /// What each crate may use of the workspace. What only its tests use stands after it.
-const ALLOWED: [(&str, &[&str], &[&str]); 8] = [
+const ALLOWED: [(&str, &[&str], &[&str]); 9] = [
     ("senko_io", &[], &["senko_workload"]),
     ("senko_workload", &[], &[]),
+    ("senko_store", &["senko_io"], &["senko_workload"]),
     ("senko_cache", &["senko_io"], &["senko_workload"]),
     (
         "senko_server",
@@ -25,6 +26,7 @@ const ALLOWED: [(&str, &[&str], &[&str]); 8] = [
             "senko_cache",
             "senko_server",
             "senko_ssd",
+            "senko_store",
         ],
         &[],
     ),
@@ -36,6 +38,7 @@ const ALLOWED: [(&str, &[&str], &[&str]); 8] = [
             "senko_cache",
             "senko_server",
             "senko_ssd",
+            "senko_store",
             "senko_lab",
         ],
         &[],
