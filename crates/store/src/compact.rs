@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use senko_io::{AlignedBuf, PAGE_SIZE, Purpose, ReadRequest, Tag};
+use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, ReadRequest, Tag};
 
 use crate::block::{BlockScan, HashEntry};
 use crate::core::{Core, Counters};
@@ -91,13 +91,20 @@ impl Core {
     }
 
     /// The blocks to compact now, with the reason; none if there is no need.
-    pub fn victims(&self, version: &Version, asked: bool) -> (Vec<(u32, Arc<BlockHandle>)>, Reason) {
+    pub fn victims(
+        &self,
+        version: &Version,
+        asked: bool,
+    ) -> (Vec<(u32, Arc<BlockHandle>)>, Reason) {
         let mut blocks: Vec<(u32, Arc<BlockHandle>)> = version
             .blocks()
             .map(|(slot, handle)| (slot, Arc::clone(handle)))
             .collect();
         let block_bytes = self.options.block_bytes;
-        let over = self.usage(version).excess(self.options.space_ratio, block_bytes) > 0.0;
+        let over = self
+            .usage(version)
+            .excess(self.options.space_ratio, block_bytes)
+            > 0.0;
         if over || asked {
             blocks.sort_by(|(_, one), (_, other)| one.live_share().total_cmp(&other.live_share()));
             let limit = if asked { 0.9999 } else { FULL };
@@ -148,13 +155,22 @@ impl Core {
             .sum();
         let bytes: u64 = victims
             .iter()
-            .map(|(_, handle)| handle.block.record().data_bytes())
+            .map(|(_, handle)| {
+                let record = handle.block.record();
+                u64::from(record.data_pages) * u64::from(record.page_bytes)
+            })
             .sum();
         let now = self.options.clock.seconds();
         let mut output = Output::new(self, Purpose::Reinsert, elements, bytes);
         let mut sources = Vec::with_capacity(victims.len());
         for ((_, handle), alive) in victims.iter().zip(alive) {
-            let scan = BlockScan::new(&*self.device, &handle.block, &self.hasher, READ_AHEAD, RECLAIM);
+            let scan = BlockScan::new(
+                &*self.device,
+                &handle.block,
+                self.hasher.clone(),
+                READ_AHEAD,
+                RECLAIM,
+            );
             sources.push(Source::start(scan, alive)?);
         }
         let mut dropped = 0;
@@ -222,25 +238,21 @@ impl Core {
                 alive.push(verdict);
             }
             if checks.len() >= CHECKS_AT_A_TIME {
-                self.compare(version, handle, &mut checks, &mut alive)?;
+                self.compare(&mut checks, &mut alive)?;
             }
         }
-        self.compare(version, handle, &mut checks, &mut alive)?;
+        self.compare(&mut checks, &mut alive)?;
         Ok(alive)
     }
 
     /// Reads the pages of other blocks that may have a newer element, and marks those that do as dead.
-    fn compare(
-        &self,
-        _version: &Version,
-        _handle: &BlockHandle,
-        checks: &mut Vec<Check>,
-        alive: &mut [bool],
-    ) -> Result<(), StoreError> {
+    fn compare(&self, checks: &mut Vec<Check>, alive: &mut [bool]) -> Result<(), StoreError> {
         for batch in checks.chunks(CHECKS_AT_A_TIME) {
             let mut buffers: Vec<AlignedBuf> = batch
                 .iter()
-                .map(|check| AlignedBuf::new(check.other.block.find(check.entry.key).pages as usize))
+                .map(|check| {
+                    AlignedBuf::new(check.other.block.find(check.entry.key).pages as usize)
+                })
                 .collect();
             let mut requests: Vec<ReadRequest<'_>> = batch
                 .iter()
@@ -258,7 +270,11 @@ impl Core {
             for (check, buffer) in batch.iter().zip(&buffers) {
                 let run = check.other.block.find(check.entry.key);
                 // Two keys with these 96 bits equal are one key (see `hash.rs`).
-                let newest = check.other.block.newest_time(run, buffer, check.entry.key)?;
+                let newest =
+                    check
+                        .other
+                        .block
+                        .newest_of_hash(run, buffer, check.entry.key, &self.hasher)?;
                 if newest.is_some_and(|time| time > check.entry.time) {
                     alive[check.at] = false;
                 }
@@ -286,7 +302,13 @@ struct Judge<'v> {
 
 impl Judge<'_> {
     /// Whether the element is alive as far as the maps say; what they only guess is added to `checks`. `rank` counts the key's newer versions in this block.
-    fn verdict(&mut self, entry: &HashEntry, rank: u32, checks: &mut Vec<Check>, at: usize) -> bool {
+    fn verdict(
+        &mut self,
+        entry: &HashEntry,
+        rank: u32,
+        checks: &mut Vec<Check>,
+        at: usize,
+    ) -> bool {
         if rank >= self.keep_versions {
             return false;
         }
@@ -306,7 +328,7 @@ impl Judge<'_> {
             self.candidates.clear();
             generation.map.candidates(entry.key, &mut self.candidates);
             for nth in 0..self.candidates.len() {
-                let Some(&member) = members.get(self.candidates.get(nth) as usize) else {
+                let Some(&member) = members.get(self.candidates[nth] as usize) else {
                     continue;
                 };
                 let Some(other) = self.version.block(member) else {
@@ -338,7 +360,7 @@ impl Judge<'_> {
                 .map
                 .candidates(entry.key.nth(nth), &mut self.candidates);
             (0..self.candidates.len()).any(|candidate| {
-                let ordinal = self.candidates.get(candidate) as usize;
+                let ordinal = self.candidates[candidate] as usize;
                 members.get(ordinal) == Some(&self.member)
             })
         })
@@ -347,7 +369,7 @@ impl Judge<'_> {
 
 /// A victim's living elements, in order.
 struct Source<'s> {
-    scan: BlockScan<'s>,
+    scan: BlockScan<&'s dyn Device>,
     alive: std::vec::IntoIter<bool>,
     hash: KeyHash,
     /// The element, encoded; empty at the end.
@@ -356,7 +378,7 @@ struct Source<'s> {
 }
 
 impl<'s> Source<'s> {
-    fn start(scan: BlockScan<'s>, alive: Vec<bool>) -> Result<Source<'s>, StoreError> {
+    fn start(scan: BlockScan<&'s dyn Device>, alive: Vec<bool>) -> Result<Source<'s>, StoreError> {
         let mut source = Source {
             scan,
             alive: alive.into_iter(),

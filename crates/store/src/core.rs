@@ -169,7 +169,10 @@ impl Core {
     /// Commits `state`'s manifest, as it is now.
     pub fn commit(&self, state: &mut State) -> Result<(), StoreError> {
         self.check_writable()?;
-        state.manifest.last_time = state.manifest.last_time.max(self.visible.load(Ordering::Acquire));
+        state.manifest.last_time = state
+            .manifest
+            .last_time
+            .max(self.visible.load(Ordering::Acquire));
         state.manifest.index = None;
         let committed = state
             .superblock
@@ -324,7 +327,7 @@ impl Core {
             id,
             held.extent(),
             self.hasher.clone(),
-        );
+        )?;
         Ok(Arc::new(LogHandle {
             log,
             held,

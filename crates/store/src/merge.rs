@@ -62,8 +62,14 @@ impl Core {
             }
         }
         if idle && generations.len() > 1 {
-            let all: u64 = generations.iter().map(|generation| generation.elements).sum();
-            let largest = generations.iter().map(|generation| generation.elements).max();
+            let all: u64 = generations
+                .iter()
+                .map(|generation| generation.elements)
+                .sum();
+            let largest = generations
+                .iter()
+                .map(|generation| generation.elements)
+                .max();
             let new = all - largest.unwrap_or(0);
             if new as f64 > all as f64 * IDLE_SHARE {
                 return generations;
@@ -157,9 +163,8 @@ impl Core {
         for mut located in by_shard {
             merged.elements += located.len() as u64;
             // Of one key the newest first.
-            located.sort_unstable_by(|one, other| {
-                (one.key, other.time).cmp(&(other.key, one.time))
-            });
+            located
+                .sort_unstable_by(|one, other| (one.key, other.time).cmp(&(other.key, one.time)));
             let keys = located.chunk_by(|one, other| one.key == other.key);
             let mut entries = Vec::with_capacity(located.len());
             for versions in keys {
@@ -189,10 +194,7 @@ impl Core {
             if known {
                 continue;
             }
-            entries.push(MapEntry {
-                key: version.key.nth(places as u32),
-                block: version.member,
-            });
+            entries.push(self.map_entry(version.key, places as u32, version.member));
             if places < 8 {
                 seen[places] = version.member;
             }
@@ -260,25 +262,28 @@ impl Core {
             return Ok(version);
         }
         let groups = shard_groups(elements);
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
+        let threads = std::thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(8);
         let next = std::sync::atomic::AtomicUsize::new(0);
-        let results: Vec<Result<HashMap<usize, Merged>, StoreError>> = std::thread::scope(|scope| {
-            let work = || {
-                let mut done = HashMap::new();
-                loop {
-                    let nth = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    let Some(shards) = groups.get(nth) else {
-                        return Ok(done);
-                    };
-                    done.insert(nth, self.merge_shards(&members, shards.clone(), true)?);
-                }
-            };
-            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-            threads
-                .into_iter()
-                .map(|thread| thread.join().expect("a build does not panic"))
-                .collect()
-        });
+        let results: Vec<Result<HashMap<usize, Merged>, StoreError>> =
+            std::thread::scope(|scope| {
+                let work = || {
+                    let mut done = HashMap::new();
+                    loop {
+                        let nth = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        let Some(shards) = groups.get(nth) else {
+                            return Ok(done);
+                        };
+                        done.insert(nth, self.merge_shards(&members, shards.clone(), true)?);
+                    }
+                };
+                let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+                threads
+                    .into_iter()
+                    .map(|thread| thread.join().expect("a build does not panic"))
+                    .collect()
+            });
         let mut live = vec![0; members.len()];
         for done in results {
             for (nth, merged) in done? {

@@ -23,12 +23,11 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::block::Block;
 use crate::core::{Core, Counters, Jobs, MAX_FROZEN, State, Writer};
-use crate::element::ExtentRef;
 use crate::hash::SHARDS;
 use crate::log::Log;
 use crate::pace::Pace;
 use crate::space::{Extent, Space};
-use crate::superblock::{Found, LogRecord, Manifest, SavedIndex, Shape, Superblock};
+use crate::superblock::{Found, Manifest, SavedIndex, Shape, Superblock};
 use crate::version::{BlockHandle, Generation, LogHandle, Member, ShardGeneration, Version};
 use crate::{Hasher, Options, StoreError};
 
@@ -55,10 +54,26 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
             (superblock, manifest, space)
         }
         Found::Nothing => {
-            return Err(StoreError::Foreign("there is no superblock in it".to_owned()));
+            return Err(StoreError::Foreign(
+                "there is no superblock in it".to_owned(),
+            ));
         }
     };
     let options = superblock.shape.apply(options);
+    let core = assemble(device, options, superblock, manifest, space);
+    load(&core)?;
+    Ok(core)
+}
+
+/// Makes an empty store of a given shape.
+pub(crate) fn make(
+    device: Arc<dyn Device>,
+    options: Options,
+    shape: Shape,
+) -> Result<Core, StoreError> {
+    let options = shape.apply(options).checked()?;
+    let space = Space::new(Arc::clone(&device), options.max_bytes);
+    let (superblock, manifest) = Superblock::make(&*device, &space, shape)?;
     let core = assemble(device, options, superblock, manifest, space);
     load(&core)?;
     Ok(core)
@@ -136,8 +151,9 @@ fn load(core: &Core) -> Result<(), StoreError> {
     for ((record, live), held) in manifest.blocks.iter().zip(held) {
         let block = Block::open(&*core.device, record)?;
         let large = block
-            .large_extents()
-            .map(|extent| core.large_holder(extent))
+            .large()
+            .iter()
+            .map(|place| core.large_holder(place.extent))
             .collect::<Result<_, _>>()?;
         let handle = Arc::new(BlockHandle::new(block, held, large, *live));
         let slot = version.add_block(Arc::clone(&handle));
@@ -161,7 +177,6 @@ fn load_logs(
 ) -> Result<(), StoreError> {
     let mut last_time = manifest.last_time;
     let mut logs: Vec<Arc<LogHandle>> = Vec::new();
-    let mut chain = manifest.logs.first().map_or(0, |log| log.chain);
     let mut spare = None;
     for (record, held) in manifest.logs.iter().zip(extents) {
         let log = Log::replay(
@@ -169,20 +184,22 @@ fn load_logs(
             record.id,
             held.extent(),
             core.hasher.clone(),
-            chain,
         )?;
-        if log.is_empty() && (!logs.is_empty() || spare.is_some()) {
-            // Either the spare log, or one that does not follow: nothing of it was acknowledged.
+        if log.is_empty() && !logs.is_empty() {
             spare = Some((record.id, held));
             break;
         }
-        chain = log.chain();
+        if let Some(before) = logs.last()
+            && log.follows() != before.log.chain()
+        {
+            // The end of the log before it was lost, so nothing of this one was acknowledged as durable.
+            break;
+        }
         last_time = last_time.max(log.last_time());
         let mut large = Vec::new();
-        log.for_each_large(|place: ExtentRef| {
+        for place in log.large()? {
             large.push(core.large_holder(place.extent)?);
-            Ok(())
-        })?;
+        }
         logs.push(Arc::new(LogHandle {
             log,
             held,
@@ -193,7 +210,7 @@ fn load_logs(
     let mut writer = core.writer.lock();
     writer.last_time = last_time;
     let mut state = core.state.lock();
-    // Logs behind the spare one cannot have anything either; the next commit forgets them.
+    // The next commit forgets the others.
     let known: Vec<u64> = logs
         .iter()
         .map(|handle| handle.log.id())
@@ -283,7 +300,10 @@ fn encode_index(version: &Version) -> Vec<u8> {
     let mut generations: Vec<Arc<Generation>> = Vec::new();
     for shard in &version.shards {
         for entry in &shard.generations {
-            if !generations.iter().any(|known| known.id == entry.generation.id) {
+            if !generations
+                .iter()
+                .any(|known| known.id == entry.generation.id)
+            {
                 generations.push(Arc::clone(&entry.generation));
             }
         }
@@ -291,7 +311,11 @@ fn encode_index(version: &Version) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(&(generations.len() as u32).to_le_bytes());
     for generation in &generations {
-        for word in [generation.min_time, generation.max_time, generation.elements] {
+        for word in [
+            generation.min_time,
+            generation.max_time,
+            generation.elements,
+        ] {
             out.extend_from_slice(&word.to_le_bytes());
         }
         out.extend_from_slice(&(generation.members.len() as u32).to_le_bytes());
@@ -420,7 +444,9 @@ fn decode_index(bytes: &[u8], version: &mut Version, core: &Core) -> Option<()> 
         .flat_map(|generation| generation.members.iter().map(|member| member.id))
         .collect();
     // Maps that do not cover a block would hide what it has.
-    let covered = version.blocks().all(|(_, handle)| known.contains(&handle.id()));
+    let covered = version
+        .blocks()
+        .all(|(_, handle)| known.contains(&handle.id()));
     (from.0.is_empty() && covered).then_some(())
 }
 
@@ -446,15 +472,6 @@ impl Core {
             .collect();
         for (record, count) in &mut state.manifest.blocks {
             *count = live.get(&record.id).copied().unwrap_or(*count);
-        }
-    }
-
-    /// The record of a log in the manifest.
-    pub fn log_record(log: &Log) -> LogRecord {
-        LogRecord {
-            id: log.id(),
-            extent: log.extent(),
-            chain: 0,
         }
     }
 }

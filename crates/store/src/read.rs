@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, ReadRequest, Tag};
 
-use crate::element::{Found, LargeRef};
-use crate::lookup::{Lookup, Pages, Step};
+use crate::element::ExtentRef;
+use crate::lookup::{Hit, Lookup, Pages, Step};
 use crate::version::Version;
 use crate::{KeyHash, StoreError};
 
@@ -74,7 +74,7 @@ pub(crate) fn one(
     hash: KeyHash,
     at: u64,
     keep_versions: u32,
-) -> Result<Option<Found>, StoreError> {
+) -> Result<Option<Hit>, StoreError> {
     let mut lookup = Lookup::new(hash, at, keep_versions);
     let mut step = lookup.advance(version, key)?;
     loop {
@@ -106,8 +106,8 @@ pub(crate) fn many(
     hash: impl Fn(&[u8]) -> KeyHash,
     at: u64,
     keep_versions: u32,
-) -> Vec<Result<Option<Found>, StoreError>> {
-    let mut answers: Vec<Result<Option<Found>, StoreError>> = Vec::with_capacity(keys.len());
+) -> Vec<Result<Option<Hit>, StoreError>> {
+    let mut answers: Vec<Result<Option<Hit>, StoreError>> = Vec::with_capacity(keys.len());
     answers.resize_with(keys.len(), || Ok(None));
     let mut pending = Vec::with_capacity(keys.len().min(ROUND));
     let mut first = 0;
@@ -142,7 +142,7 @@ fn settle(
     step: Result<Step, StoreError>,
     index: usize,
     lookup: Lookup,
-    answers: &mut [Result<Option<Found>, StoreError>],
+    answers: &mut [Result<Option<Hit>, StoreError>],
     pending: &mut Vec<Pending>,
 ) {
     match step {
@@ -161,7 +161,7 @@ fn round(
     device: &dyn Device,
     version: &Version,
     keys: &[&[u8]],
-    answers: &mut [Result<Option<Found>, StoreError>],
+    answers: &mut [Result<Option<Hit>, StoreError>],
     pending: &mut Vec<Pending>,
 ) {
     let mut buffers: Vec<AlignedBuf> = pending
@@ -197,16 +197,26 @@ fn round(
 }
 
 /// Reads a value that lies in an extent of its own, and checks it.
-pub(crate) fn large(device: &dyn Device, place: &LargeRef) -> Result<Vec<u8>, StoreError> {
-    let offset = place.page.saturating_mul(PAGE_SIZE as u64);
+pub(crate) fn large(device: &dyn Device, place: &ExtentRef) -> Result<Vec<u8>, StoreError> {
+    let offset = place.extent.first.saturating_mul(PAGE_SIZE as u64);
     let pages = place.bytes.div_ceil(PAGE_SIZE as u64);
-    let inside = place.page.checked_add(pages).is_some_and(|end| end <= device.pages());
-    if !inside || pages > u64::from(place.pages) || place.bytes > crate::options::MAX_VALUE_BYTES {
-        return Err(StoreError::damaged(offset, "a large value lies beyond its extent"));
+    let inside = place
+        .extent
+        .first
+        .checked_add(pages)
+        .is_some_and(|end| end <= device.pages());
+    if !inside
+        || pages > u64::from(place.extent.pages)
+        || place.bytes > crate::options::MAX_VALUE_BYTES
+    {
+        return Err(StoreError::damaged(
+            offset,
+            "a large value lies beyond its extent",
+        ));
     }
     let mut value = Vec::with_capacity(place.bytes as usize);
     let mut buffer = AlignedBuf::new(PIECE_PAGES.min(pages as usize).max(1));
-    let (mut page, mut left) = (place.page, place.bytes);
+    let (mut page, mut left) = (place.extent.first, place.bytes);
     while left > 0 {
         let bytes = left.min(buffer.len() as u64) as usize;
         let whole = bytes.div_ceil(PAGE_SIZE) * PAGE_SIZE;
@@ -231,7 +241,7 @@ pub(crate) fn write_large(
     device: &Arc<dyn Device>,
     held: &crate::space::Held,
     value: &[u8],
-) -> Result<LargeRef, StoreError> {
+) -> Result<ExtentRef, StoreError> {
     let extent = held.extent();
     let mut buffer = AlignedBuf::new(PIECE_PAGES.min(extent.pages as usize));
     let mut page = extent.first;
@@ -244,10 +254,9 @@ pub(crate) fn write_large(
             .map_err(StoreError::io("writing a large value"))?;
         page += (whole / PAGE_SIZE) as u64;
     }
-    Ok(LargeRef {
-        page: extent.first,
+    Ok(ExtentRef {
+        extent,
         bytes: value.len() as u64,
-        pages: extent.pages,
         crc: crc32c::crc32c(value),
     })
 }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use senko_io::{Purpose, Tag};
 
-use crate::block::{Block, BlockRecord, BlockWriter, bytes_needed};
+use crate::block::{Block, BlockRecord, BlockWriter, bytes_expected, bytes_needed};
 use crate::core::{Change, Core, Counters};
 use crate::element::{Element, TOMBSTONE};
 use crate::hash::SHARDS;
-use crate::index::{BlockMap, Candidates, MapEntry, MapOptions, ShardMap, build};
+use crate::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, ShardMap, build};
 use crate::space::Held;
 use crate::version::{BlockHandle, LogHandle, Version};
 use crate::{KeyHash, StoreError};
@@ -66,8 +66,17 @@ impl<'c> Output<'c> {
             let Some((writer, _)) = &mut self.open else {
                 continue;
             };
-            if writer.push(hash, element).map_err(|error| self.core.failed(error))? {
+            if writer
+                .push(hash, element)
+                .map_err(|error| self.core.failed(error))?
+            {
                 break;
+            }
+            if writer.elements() == 0 {
+                let bytes = element.encoded_len();
+                return Err(StoreError::Invalid(format!(
+                    "an element of {bytes} bytes does not fit into a block"
+                )));
             }
             self.finish_block()?;
         }
@@ -94,27 +103,30 @@ impl<'c> Output<'c> {
         };
         self.last = Some((hash, nth, block));
         if nth < self.keep_versions {
-            self.entries[hash.shard()].push(MapEntry {
-                key: hash.nth(nth),
-                block,
-            });
+            self.entries[hash.shard()].push(self.core.map_entry(hash, nth, block));
         }
     }
 
     fn open_block(&mut self, least: u64) -> Result<(), StoreError> {
         let options = &self.core.options;
-        let bytes = bytes_needed(
+        let expected = bytes_expected(
             self.elements_left.max(1),
             self.bytes_left.max(least),
             options.page_bytes,
         );
-        let held = self.core.allocate(bytes.min(options.block_bytes.max(least * 2 + (1 << 20))))?;
+        // A log's elements take a little more than the log: a quarter more than a block is still one block.
+        let most = options.block_bytes + options.block_bytes / 4;
+        let bytes = expected
+            .min(most)
+            .max(bytes_needed(1, least, options.page_bytes));
+        let held = self.core.allocate(bytes)?;
         let writer = BlockWriter::new(
             &*self.core.device,
             held.extent(),
             self.core.next_id(),
             options.page_bytes,
             self.tag,
+            held.extent().bytes(),
         );
         self.open = Some((writer, held));
         Ok(())
@@ -124,12 +136,8 @@ impl<'c> Output<'c> {
         let Some((writer, mut held)) = self.open.take() else {
             return Ok(());
         };
-        let mut block = writer.finish().map_err(|error| self.core.failed(error))?;
-        let pages = block.record().pages_in_use();
-        self.core
-            .space
-            .shorten(&mut held, pages * senko_io::PAGE_SIZE as u64);
-        block.set_extent(held.extent());
+        let (record, block) = writer.finish().map_err(|error| self.core.failed(error))?;
+        self.core.space.shorten(&mut held, record.extent.bytes());
         self.finished.push((block, held));
         Ok(())
     }
@@ -189,9 +197,9 @@ impl Sealed {
             max_time = max_time.max(record.max_time);
             let live = record.elements;
             let large = block
-                .large_extents()
+                .large()
                 .iter()
-                .map(|&extent| core.large_holder(extent))
+                .map(|place| core.large_holder(place.extent))
                 .collect::<Result<_, _>>()?;
             added.push(Arc::new(BlockHandle::new(block, held, large, live)));
         }
@@ -231,6 +239,15 @@ impl Versions {
 }
 
 impl Core {
+    /// The entry of a key's `nth` block in a map. A Bloom Filter Map can name several blocks for one key; a static one is asked for each.
+    pub fn map_entry(&self, hash: KeyHash, nth: u32, block: u32) -> MapEntry {
+        let key = match self.options.index {
+            IndexKind::Static => hash.nth(nth),
+            IndexKind::BloomMap => hash,
+        };
+        MapEntry { key, block }
+    }
+
     /// Seals the oldest frozen log; false if there is none. The caller holds `block_work`.
     pub fn seal_one(&self) -> Result<bool, StoreError> {
         let version = self.current();
@@ -257,10 +274,11 @@ impl Core {
         let mut output = Output::new(self, Purpose::Admit, log.elements(), log.bytes_used());
         let mut versions = Versions::default();
         let mut overwritten = Overwritten::default();
-        log.for_each_sorted(|hash, element| {
+        let sorted = log.sorted()?;
+        for (hash, element) in sorted.iter() {
             let nth = versions.next(hash, element.key);
             if nth >= self.options.keep_versions {
-                return Ok(());
+                continue;
             }
             if nth == 0 {
                 overwritten.count(version, hash);
@@ -272,10 +290,12 @@ impl Core {
                     expiry: 0,
                     ..element
                 };
-                return output.push(hash, &tombstone);
+                output.push(hash, &tombstone)?;
+                continue;
             }
-            output.push(hash, &element)
-        })?;
+            output.push(hash, &element)?;
+        }
+        drop(sorted);
         let elements = output.elements;
         let change = output.finish()?.change(self, vec![log.id()], Vec::new())?;
         self.replace_blocks(change)?;
@@ -299,7 +319,7 @@ impl Overwritten {
             if self.candidates.len() == 0 {
                 continue;
             }
-            let member = entry.generation.members.get(self.candidates.get(0) as usize);
+            let member = entry.generation.members.get(self.candidates[0] as usize);
             if let Some(handle) = member.and_then(|&member| version.block(member)) {
                 handle.one_dead();
                 return;
@@ -307,4 +327,3 @@ impl Overwritten {
         }
     }
 }
-

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::StoreError;
 use crate::core::Core;
 use crate::scan::Scan;
 use crate::store::{Entry, Value};
 use crate::version::Version;
-use crate::StoreError;
 
 /// What a snapshot holds, and what the store may take from it.
 pub(crate) struct Pin {
@@ -29,7 +29,10 @@ impl Pin {
 
     /// The version, if the snapshot goes on.
     pub fn version(&self) -> Result<Arc<Version>, StoreError> {
-        self.version.lock().clone().ok_or(StoreError::SnapshotExpired)
+        self.version
+            .lock()
+            .clone()
+            .ok_or(StoreError::SnapshotExpired)
     }
 }
 
@@ -78,6 +81,10 @@ impl Snapshot {
             core: Arc::clone(core),
             pin,
         }
+    }
+
+    pub(crate) fn pin(&self) -> &Pin {
+        &self.pin
     }
 
     /// Its moment: the time of the last write that it shows.

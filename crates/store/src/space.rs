@@ -93,7 +93,8 @@ impl Free {
             self.runs.insert(run, first - run);
         }
         if run + length > first + units {
-            self.runs.insert(first + units, run + length - first - units);
+            self.runs
+                .insert(first + units, run + length - first - units);
         }
         self.used += units;
         true
@@ -110,7 +111,9 @@ pub struct Space {
 
 impl std::fmt::Debug for Space {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Space").field("free", &*self.free.lock()).finish()
+        f.debug_struct("Space")
+            .field("free", &*self.free.lock())
+            .finish()
     }
 }
 
@@ -162,7 +165,10 @@ impl Space {
     /// # Errors
     /// If it lies beyond the end, or something else was there already.
     pub fn claim(self: &Arc<Space>, extent: Extent) -> Result<Held, StoreError> {
-        let (first, units) = (extent.first / UNIT_PAGES, u64::from(extent.pages) / UNIT_PAGES);
+        let (first, units) = (
+            extent.first / UNIT_PAGES,
+            u64::from(extent.pages) / UNIT_PAGES,
+        );
         let whole = extent.first.is_multiple_of(UNIT_PAGES)
             && u64::from(extent.pages).is_multiple_of(UNIT_PAGES)
             && units > 0;
@@ -222,7 +228,9 @@ impl Space {
         if least > self.limit {
             return Err(self.at_limit(free));
         }
-        let wanted = (least + (free.units / 16).max(GROWTH)).min(self.limit).max(least);
+        let wanted = (least + (free.units / 16).max(GROWTH))
+            .min(self.limit)
+            .max(least);
         let grown = match self.device.grow(wanted * UNIT_PAGES) {
             Ok(()) => wanted,
             // Not that much; perhaps just enough.
@@ -275,12 +283,6 @@ impl Space {
         let bytes = crate::options::UNIT_BYTES;
         (free.used * bytes, free.units * bytes)
     }
-
-    /// Bytes that could still be taken below the limit, in pieces of any size.
-    pub fn left(&self) -> u64 {
-        let free = self.free.lock();
-        (self.limit - free.used.min(self.limit)).saturating_mul(crate::options::UNIT_BYTES)
-    }
 }
 
 #[cfg(test)]
@@ -300,18 +302,55 @@ mod tests {
         assert_eq!(space.bytes().0, 9 * 65_536);
         drop(held);
         let whole = space.allocate(8 * 65_536).unwrap();
-        assert_eq!(whole.extent(), Extent { first: 16, pages: 128 });
+        assert_eq!(
+            whole.extent(),
+            Extent {
+                first: 16,
+                pages: 128
+            }
+        );
     }
 
     #[test]
     fn an_extent_is_claimed_once() {
         let space = space(16 * 9, None);
-        let extent = Extent { first: 32, pages: 32 };
+        let extent = Extent {
+            first: 32,
+            pages: 32,
+        };
         let held = space.claim(extent).unwrap();
-        assert!(space.claim(Extent { first: 48, pages: 32 }).is_err());
-        assert!(space.claim(Extent { first: 0, pages: 16 }).is_err());
-        assert!(space.claim(Extent { first: 128, pages: 32 }).is_err());
-        assert!(space.claim(Extent { first: 130, pages: 16 }).is_err());
+        assert!(
+            space
+                .claim(Extent {
+                    first: 48,
+                    pages: 32
+                })
+                .is_err()
+        );
+        assert!(
+            space
+                .claim(Extent {
+                    first: 0,
+                    pages: 16
+                })
+                .is_err()
+        );
+        assert!(
+            space
+                .claim(Extent {
+                    first: 128,
+                    pages: 32
+                })
+                .is_err()
+        );
+        assert!(
+            space
+                .claim(Extent {
+                    first: 130,
+                    pages: 16
+                })
+                .is_err()
+        );
         drop(held);
         assert!(space.claim(extent).is_ok());
     }

@@ -10,8 +10,9 @@ use parking_lot::Mutex;
 use senko_io::{Device, FileOptions, FlashFile};
 
 use crate::core::{Core, Counters};
-use crate::element::{ExtentRef, Found, LARGE, TOMBSTONE};
+use crate::element::{ExtentRef, LARGE, TOMBSTONE};
 use crate::jobs::Threads;
+use crate::lookup::Hit;
 use crate::scan::Scan;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
@@ -128,7 +129,9 @@ impl Drop for Guard {
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("options", &self.core.options).finish_non_exhaustive()
+        f.debug_struct("Store")
+            .field("options", &self.core.options)
+            .finish_non_exhaustive()
     }
 }
 
@@ -154,7 +157,8 @@ impl Store {
             recorder: options.recorder.clone().map(|recorder| (recorder, 0)),
             ..FileOptions::default()
         };
-        let file = FlashFile::open(path, &file).map_err(|error| StoreError::Open(Arc::new(error)))?;
+        let file =
+            FlashFile::open(path, &file).map_err(|error| StoreError::Open(Arc::new(error)))?;
         Store::open_device(Arc::new(file), options)
     }
 
@@ -191,7 +195,12 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::put`].
-    pub fn put_with(&self, key: &[u8], value: &[u8], options: WriteOptions) -> Result<u64, StoreError> {
+    pub fn put_with(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        options: WriteOptions,
+    ) -> Result<u64, StoreError> {
         self.core.write_one(key, Some(value), options)
     }
 
@@ -299,7 +308,11 @@ impl Store {
     pub fn seal(&self) -> Result<(), StoreError> {
         {
             let mut writer = self.core.writer.lock();
-            if writer.active.as_ref().is_some_and(|active| !active.log.is_empty()) {
+            if writer
+                .active
+                .as_ref()
+                .is_some_and(|active| !active.log.is_empty())
+            {
                 self.core.rotate(&mut writer)?;
             }
         }
@@ -377,13 +390,20 @@ impl Store {
 
 impl Core {
     /// The newest version of a key that is not later than `at`, whatever it is.
-    pub fn find(&self, version: &Version, key: &[u8], at: u64) -> Result<Option<Found>, StoreError> {
+    pub fn find(&self, version: &Version, key: &[u8], at: u64) -> Result<Option<Hit>, StoreError> {
         let hash = self.hasher.hash(key);
-        crate::read::one(&*self.device, version, key, hash, at, self.options.keep_versions)
+        crate::read::one(
+            &*self.device,
+            version,
+            key,
+            hash,
+            at,
+            self.options.keep_versions,
+        )
     }
 
     /// Whether a version is a value that has not expired, now or at `at`.
-    pub fn has_value(&self, found: &Found, at: u64) -> bool {
+    pub fn has_value(&self, found: &Hit, at: u64) -> bool {
         let seconds = if at == u64::MAX {
             self.options.clock.seconds()
         } else {
@@ -393,20 +413,29 @@ impl Core {
     }
 
     /// The value of an element that was found.
-    pub fn value_of(&self, found: Found) -> Result<Value, StoreError> {
+    pub fn value_of(&self, found: Hit) -> Result<Value, StoreError> {
         if found.flags & LARGE == 0 {
             return Ok(Value(found.value));
         }
-        let place = ExtentRef::decode(&found.value)
-            .ok_or_else(|| StoreError::damaged(0, "the reference to a large value cannot be read"))?;
+        let place = ExtentRef::decode(&found.value).ok_or_else(|| {
+            StoreError::damaged(0, "the reference to a large value cannot be read")
+        })?;
         crate::read::large(&*self.device, &place).map(Value)
     }
 
     /// A key's value in a version.
-    pub fn get_in(&self, version: &Version, key: &[u8], at: u64) -> Result<Option<Entry>, StoreError> {
+    pub fn get_in(
+        &self,
+        version: &Version,
+        key: &[u8],
+        at: u64,
+    ) -> Result<Option<Entry>, StoreError> {
         check_key(key)?;
         Counters::add(&self.counters.gets, 1);
-        let Some(found) = self.find(version, key, at)?.filter(|found| self.has_value(found, at)) else {
+        let Some(found) = self
+            .find(version, key, at)?
+            .filter(|found| self.has_value(found, at))
+        else {
             return Ok(None);
         };
         Counters::add(&self.counters.hits, 1);

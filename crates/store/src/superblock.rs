@@ -111,17 +111,22 @@ impl Manifest {
         if bytes.len() != logs_at.checked_add(logs.checked_mul(LOG_BYTES)?)? {
             return None;
         }
-        let blocks = bytes[HEADER_BYTES..logs_at].chunks_exact(BLOCK_BYTES).map(|entry| {
-            let record = BlockRecord::decode(&entry[..BlockRecord::BYTES])?;
-            Some((record, u64_at(entry, BlockRecord::BYTES)))
-        });
-        let logs = bytes[logs_at..].chunks_exact(LOG_BYTES).map(|entry| LogRecord {
-            id: u64_at(entry, 0),
-            extent: Extent {
-                first: u64_at(entry, 8),
-                pages: u32_at(entry, 16),
-            },
-        });
+        let blocks = bytes[HEADER_BYTES..logs_at]
+            .chunks_exact(BLOCK_BYTES)
+            .map(|entry| {
+                let record = entry[..BlockRecord::BYTES].try_into().ok()?;
+                let record = BlockRecord::decode(record).ok()?;
+                Some((record, u64_at(entry, BlockRecord::BYTES)))
+            });
+        let logs = bytes[logs_at..]
+            .chunks_exact(LOG_BYTES)
+            .map(|entry| LogRecord {
+                id: u64_at(entry, 0),
+                extent: Extent {
+                    first: u64_at(entry, 8),
+                    pages: u32_at(entry, 16),
+                },
+            });
         Some(Manifest {
             next_id: u64_at(header, 0),
             last_time: u64_at(header, 8),
@@ -212,7 +217,7 @@ impl Slot {
         page[48..56].copy_from_slice(&shape.block_bytes.to_le_bytes());
         page[56..64].copy_from_slice(&shape.log_bytes.to_le_bytes());
         page[64..68].copy_from_slice(&shape.inline_max.to_le_bytes());
-        page[68] = shape.index as u8;
+        page[68] = shape.index.byte();
         page[69] = shape.fingerprint_bits as u8;
         page[72..80].copy_from_slice(&self.extent.first.to_le_bytes());
         page[80..84].copy_from_slice(&self.extent.pages.to_le_bytes());
@@ -352,7 +357,9 @@ impl Superblock {
 
     /// Marks the manifest's extent as used, once the space is known.
     pub fn claim(&mut self, space: &Arc<Space>) -> Result<(), StoreError> {
-        self.held = Some(space.claim(self.place)?);
+        if self.held.is_none() {
+            self.held = Some(space.claim(self.place)?);
+        }
         Ok(())
     }
 

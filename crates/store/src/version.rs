@@ -74,7 +74,9 @@ impl BlockHandle {
     pub fn one_dead(&self) {
         let _ = self
             .live
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |live| live.checked_sub(1));
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |live| {
+                live.checked_sub(1)
+            });
     }
 
     /// The live share, from 0 to 1.
@@ -196,7 +198,11 @@ impl Version {
         for (_, handle) in self.blocks() {
             bytes.blocks += (handle.block.bytes_in_dram() + size_of::<BlockHandle>()) as u64;
         }
-        bytes.logs = self.logs.iter().map(|log| log.log.index_bytes() as u64).sum();
+        bytes.logs = self
+            .logs
+            .iter()
+            .map(|log| log.log.index_bytes() as u64)
+            .sum();
         bytes
     }
 }

@@ -17,7 +17,7 @@ use parking_lot::MutexGuard;
 
 use crate::core::{Core, Counters, MAX_FROZEN, Writer};
 use crate::element::{Element, LARGE, MORE, TOMBSTONE};
-use crate::log::LogFull;
+use crate::log::AppendError;
 use crate::options::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use crate::space::Held;
 use crate::version::LogHandle;
@@ -184,7 +184,11 @@ impl Core {
             bytes += write.key.len() as u64 + value;
         }
         let (references, holders) = self.write_large_values(writes)?;
-        let active_bytes = self.current().logs.first().map_or(0, |log| log.log.bytes_used());
+        let active_bytes = self
+            .current()
+            .logs
+            .first()
+            .map_or(0, |log| log.log.bytes_used());
         let waited = self.pace.wait(bytes, active_bytes);
         if !waited.is_zero() {
             Counters::add(&self.counters.throttled_us, waited.as_micros() as u64);
@@ -264,15 +268,17 @@ impl Core {
             };
             match active.log.append(elements) {
                 Ok(ticket) => return Ok((active, ticket)),
-                Err(LogFull::Full) if active.log.is_empty() => {
-                    let bytes = elements.iter().map(|(_, element)| element.encoded_len() as u64);
+                Err(AppendError::Full) if active.log.is_empty() => {
+                    let bytes = elements
+                        .iter()
+                        .map(|(_, element)| element.encoded_len() as u64);
                     return Err(StoreError::BatchTooLarge {
                         bytes: bytes.sum(),
                         limit: active.log.capacity(),
                     });
                 }
-                Err(LogFull::Full) => self.rotate(writer)?,
-                Err(LogFull::Failed(error)) => return Err(self.failed(error)),
+                Err(AppendError::Full) => self.rotate(writer)?,
+                Err(AppendError::Store(error)) => return Err(self.failed(error)),
             }
         }
     }
@@ -285,11 +291,15 @@ impl Core {
     ) -> Result<(Vec<(usize, [u8; 24])>, Vec<Arc<Held>>), StoreError> {
         let (mut references, mut holders) = (Vec::new(), Vec::new());
         for (nth, write) in writes.iter().enumerate() {
-            let Some(value) = write.value.filter(|value| value.len() > self.options.inline_max) else {
+            let Some(value) = write
+                .value
+                .filter(|value| value.len() > self.options.inline_max)
+            else {
                 continue;
             };
             let held = self.with_space(value.len() as u64)?;
-            let place = crate::read::write_large(&self.device, &held, value).map_err(|error| self.failed(error))?;
+            let place = crate::read::write_large(&self.device, &held, value)
+                .map_err(|error| self.failed(error))?;
             references.push((nth, place.encode()));
             holders.push(self.register_large(held));
         }
@@ -378,7 +388,7 @@ impl Core {
                 }
             },
         };
-        fresh.log.begin(old.log.chain());
+        fresh.log.follow(old.log.chain());
         {
             let state = self.state.lock();
             let mut next = self.current().next();

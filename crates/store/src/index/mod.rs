@@ -36,6 +36,23 @@ pub enum IndexKind {
     BloomMap,
 }
 
+impl IndexKind {
+    /// The number on flash.
+    pub(crate) fn byte(self) -> u8 {
+        match self {
+            IndexKind::Static => 0,
+            IndexKind::BloomMap => 1,
+        }
+    }
+
+    /// The kind with a number.
+    pub(crate) fn from_byte(byte: u8) -> Option<IndexKind> {
+        [IndexKind::Static, IndexKind::BloomMap]
+            .into_iter()
+            .find(|kind| kind.byte() == byte)
+    }
+}
+
 /// One key, and the ordinal of its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapEntry {

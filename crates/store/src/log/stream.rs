@@ -42,6 +42,7 @@ pub(super) struct Assembler {
     life: u16,
     prev: u32,
     next: u32,
+    follows: u32,
 }
 
 impl Assembler {
@@ -56,6 +57,7 @@ impl Assembler {
             life: 0,
             prev: page::root(id),
             next: 0,
+            follows: 0,
         }
     }
 
@@ -67,6 +69,11 @@ impl Assembler {
     /// CRC of the last page.
     pub fn prev(&self) -> u32 {
         self.prev
+    }
+
+    /// What the label says that the log follows on; 0 before the first page.
+    pub fn follows(&self) -> u32 {
+        self.follows
     }
 
     /// Whether a page with this header comes next.
@@ -89,6 +96,7 @@ impl Assembler {
         let number = self.next;
         if number == 0 {
             page::check_label(page, self.id, self.extent, self.offset(0))?;
+            self.follows = page::read_follows(page);
         }
         if header.life > self.life {
             self.void(visitor);
