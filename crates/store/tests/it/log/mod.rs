@@ -2,6 +2,7 @@
 //! The log, through its public interface.
 
 mod basics; // one property at a time
+mod crash; // crashes at every write and flush, failures, flipped bits
 
 use std::sync::Arc;
 
