@@ -147,13 +147,12 @@ fn check(log: &Log, batches: &Batches, from: usize, to: usize, rng: &mut Rng) ->
 
 /// One life: appends and commits until the log is full, the device fails, or enough was done.
 fn live(log: &Log, watched: &Watched, batches: &mut Batches, rng: &mut Rng) {
-    let mut last = log.end();
     for _ in 0..1 + rng.below(25) {
         let next = batch(batches.len() + 1, rng);
         batches.push(next.clone());
         watched.appended.store(batches.len(), Ordering::Relaxed);
-        match append(log, &next, batches.len() as u64) {
-            Ok(ticket) => last = ticket,
+        let last = match append(log, &next, batches.len() as u64) {
+            Ok(ticket) => ticket,
             Err(AppendError::Full) => {
                 batches.pop();
                 break;
@@ -163,7 +162,7 @@ fn live(log: &Log, watched: &Watched, batches: &mut Batches, rng: &mut Rng) {
                 batches.pop();
                 break;
             }
-        }
+        };
         let result = match rng.below(8) {
             0 => log.write_behind(),
             1 | 2 => log.commit(last, Durability::Buffered),
@@ -369,4 +368,32 @@ fn a_read_that_fails_is_not_the_end_of_the_log() {
         let result = Log::replay(device.clone(), 1, extent, hasher());
         assert!(matches!(result, Err(StoreError::Io { .. })), "{result:?}");
     }
+}
+
+#[test]
+fn a_page_that_followed_another_page_does_not_follow_this_one() {
+    let extent = Extent {
+        first: 0,
+        pages: 16,
+    };
+    let run = |first: u8| {
+        let device = FaultyDevice::new(16, 1);
+        let log = Log::create(device.clone(), 1, extent, hasher()).expect("an extent");
+        for time in 1..=2 {
+            let value = if time == 1 { first } else { 9 };
+            let change = (b"key".to_vec(), Some(vec![value; 100]));
+            let ticket = append(&log, &[change], time).expect("room");
+            log.commit(ticket, Durability::Buffered)
+                .expect("a sound device");
+        }
+        device
+    };
+    // Same log, same life, same second batch.
+    let (one, other) = (run(1), run(2));
+    let tag = Tag::store(senko_io::Purpose::Meta);
+    let mut page = vec![0; 4096];
+    other.read(1, &mut page, tag).expect("a sound device");
+    one.write(1, &page, tag).expect("a sound device");
+    let log = Log::replay(one, 1, extent, hasher()).expect("no damage");
+    assert_eq!(log.elements(), 1);
 }

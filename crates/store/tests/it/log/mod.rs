@@ -3,6 +3,7 @@
 
 mod basics; // one property at a time
 mod crash; // crashes at every write and flush, failures, flipped bits
+mod threads; // writers, readers and crashes on real threads
 
 use std::sync::Arc;
 
