@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, IoError, Op, Tag};
-use senko_store::log::{AppendError, Durability, Log};
+use senko_store::log::{AppendError, Durability, Log, salvage};
 use senko_store::{Extent, StoreError};
 
 use super::{Change, append, get, hash, hasher};
@@ -396,4 +396,71 @@ fn a_page_that_followed_another_page_does_not_follow_this_one() {
     one.write(1, &page, tag).expect("a sound device");
     let log = Log::replay(one, 1, extent, hasher()).expect("no damage");
     assert_eq!(log.elements(), 1);
+}
+
+#[test]
+fn all_that_no_damaged_page_touches_is_salvaged() {
+    let mut damages = 0;
+    seeds(150, |seed| {
+        let mut rng = Rng(seed);
+        let extent = Extent {
+            first: 3,
+            pages: 512,
+        };
+        let device = FaultyDevice::new(600, seed);
+        let watched = Watched::new(device.clone(), 1, 0);
+        let mut log = Log::create(watched.clone(), 3, extent, hasher()).expect("an extent");
+        let mut batches = Batches::new();
+        for _ in 0..3 {
+            live(&log, &watched, &mut batches, &mut rng);
+            // What was not written is gone with the process.
+            log = Log::replay(watched.clone(), 3, extent, hasher()).expect("no damage");
+            batches.truncate(log.last_time() as usize);
+        }
+        // The last page says that those before it were flushed.
+        log.commit(log.end(), Durability::Synced)
+            .expect("a sound device");
+        let last = [(b"last".to_vec(), None)];
+        if append(&log, &last, log.last_time() + 1).is_err() {
+            return;
+        }
+        log.commit(log.end(), Durability::Synced)
+            .expect("a sound device");
+        let entries = log.entries().expect("no damage");
+        let used = log.bytes_used() / 4096;
+        let mut damaged: Vec<u32> = (0..1 + rng.below(3))
+            .map(|_| rng.below(used - 1) as u32)
+            .collect();
+        damaged.sort_unstable();
+        damaged.dedup();
+        for page in &damaged {
+            let bit = rng.below(4096 * 8) as usize;
+            device.flip_bit(extent.first + u64::from(*page), bit);
+        }
+        damages += damaged.len();
+        let mut salvaged = Vec::new();
+        let met = salvage(&*device, 3, extent, &mut |element| {
+            salvaged.push((hash(element.key), element.time));
+            Ok(())
+        })
+        .expect("an extent");
+        assert!(
+            met.lost
+                .iter()
+                .cloned()
+                .flatten()
+                .eq(damaged.iter().copied())
+        );
+        assert_eq!(met.elements as usize, salvaged.len());
+        // An element ends where the next begins; where that is the start of a page, it ends in the page before.
+        let ends = entries[1..].iter().map(|next| (next.place - 17) / 4096);
+        let ends = ends.chain([used as u32 - 1]);
+        let whole = entries.iter().zip(ends).filter(|(entry, end)| {
+            let pages = entry.place / 4096..=*end;
+            damaged.iter().all(|page| !pages.contains(page))
+        });
+        let wanted: Vec<_> = whole.map(|(entry, _)| (entry.key, entry.time)).collect();
+        assert!(salvaged == wanted, "{} of {}", salvaged.len(), wanted.len());
+    });
+    println!("{damages} pages were damaged");
 }
