@@ -327,11 +327,12 @@ impl ExtentRef {
         let bytes = word(8);
         let room = u64::from(extent.pages) * senko_io::PAGE_SIZE as u64;
         let end = extent.first.checked_add(u64::from(extent.pages))?;
-        (bytes <= room && bytes <= MAX_VALUE as u64 && end <= u64::MAX / 4096 && bytes > 0).then_some(ExtentRef {
-            extent,
-            bytes,
-            crc: half(20),
-        })
+        (bytes <= room && bytes <= MAX_VALUE as u64 && end <= u64::MAX / 4096 && bytes > 0)
+            .then_some(ExtentRef {
+                extent,
+                bytes,
+                crc: half(20),
+            })
     }
 }
 

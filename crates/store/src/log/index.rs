@@ -21,6 +21,7 @@ use hashbrown::hash_table::Entry as Slot;
 use parking_lot::RwLock;
 use senko_io::PAGE_SIZE;
 
+use crate::element::LARGE;
 use crate::{KeyHash, SHARDS};
 
 /// Ends a chain.
@@ -178,6 +179,19 @@ impl LogIndex {
             number = located.before;
         }
         None
+    }
+
+    /// Whether any element names a large value.
+    pub fn has_large(&self) -> bool {
+        let large = u32::from(LARGE) << 29;
+        let mut shards = self.shards.iter();
+        shards.any(|shard| {
+            shard
+                .read()
+                .entries
+                .iter()
+                .any(|entry| entry.age & large != 0)
+        })
     }
 
     /// Bytes of DRAM.

@@ -38,6 +38,8 @@ use senko_io::{Device, PAGE_SIZE};
 
 use crate::{Extent, Hasher, StoreError};
 
+pub use crate::Durability;
+
 pub use append::MAX_ELEMENT;
 pub use lookup::{LogElement, LogFind, LogRead};
 pub use page::{HEADER, LABEL, PAYLOAD, VERSION, read_label};
@@ -48,18 +50,6 @@ use append::Appender;
 use commit::{Group, Threads};
 use index::LogIndex;
 use tail::{CHUNK_PAGES, MOST_CHUNKS, Tail};
-
-/// What a write is to survive before it returns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Durability {
-    /// Nothing yet: it lies in DRAM until its chunk is full.
-    None,
-    /// The end of the process: it was written, and not flushed.
-    #[default]
-    Buffered,
-    /// The loss of power: it was written and flushed.
-    Synced,
-}
 
 /// Stands for everything appended up to a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,6 +84,8 @@ pub struct Log {
     flushed: AtomicU32,
     oldest: AtomicU64,
     visible: AtomicU64,
+    /// The end of the log before this one; 0 for none.
+    follows: AtomicU32,
 }
 
 /// Fails if the device has no such extent, or a log cannot number its bytes.
@@ -162,7 +154,26 @@ impl Log {
             flushed: AtomicU32::new(0),
             oldest: AtomicU64::new(oldest),
             visible: AtomicU64::new(newest),
+            follows: AtomicU32::new(0),
         }
+    }
+
+    /// Makes this empty log the one behind a log that ended with `chain` ([`Log::chain`]), so that a replay of both can tell whether the first
+    /// is there to its end. To be called before anything is appended.
+    pub fn follow(&self, chain: u32) {
+        if self.tail.write().set_follows(chain) {
+            self.follows.store(chain, Ordering::Relaxed);
+        }
+    }
+
+    /// What [`Log::follow`] was told, in this life or an earlier one.
+    pub fn follows(&self) -> u32 {
+        self.follows.load(Ordering::Relaxed)
+    }
+
+    /// The CRC of its last whole page. After everything was committed as [`Durability::Buffered`], that is its end.
+    pub fn chain(&self) -> u32 {
+        self.tail.read().prev()
     }
 
     /// The number that its pages carry.

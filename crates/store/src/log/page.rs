@@ -119,6 +119,16 @@ pub(super) fn write_label(page: &mut [u8], id: u64, extent: Extent) {
     label[36..40].fill(0);
 }
 
+/// Writes into a label which page the log follows on.
+pub(super) fn write_follows(page: &mut [u8], chain: u32) {
+    page[HEADER + 36..HEADER + LABEL].copy_from_slice(&chain.to_le_bytes());
+}
+
+/// Which page the log follows on, by the label of its intact first page.
+pub(super) fn read_follows(page: &[u8]) -> u32 {
+    u32_at(page, HEADER + 36)
+}
+
 /// Id and extent of the log whose intact first page this is, for a repair that lost the list of logs; `None` for any other page.
 pub fn read_label(page: &[u8]) -> Option<(u64, Extent)> {
     let label = page.get(HEADER..HEADER + LABEL)?;

@@ -6,6 +6,7 @@
 //! durable. A crash cannot take a durable page, so this is damage, and is said rather than taken for the end.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use senko_io::{Device, PAGE_SIZE, Purpose, Tag};
 
@@ -139,8 +140,8 @@ impl Log {
         let mut tail = Tail::new(id, extent, life.unwrap_or(u16::MAX), end, assembler.prev());
         // After 65,536 lives, pages of an earlier one could follow: such a log is only read.
         tail.full |= life.is_none();
-        Ok(Log::assemble(
-            device, id, extent, hasher, tail, index, oldest, newest,
-        ))
+        let log = Log::assemble(device, id, extent, hasher, tail, index, oldest, newest);
+        log.follows.store(assembler.follows(), Ordering::Relaxed);
+        Ok(log)
     }
 }

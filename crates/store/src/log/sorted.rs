@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 
 use senko_io::{PAGE_SIZE, Purpose, Tag};
 
-use crate::element::{Element, MORE};
+use crate::element::{Element, ExtentRef, MORE};
 use crate::{KeyHash, StoreError};
 
 use super::Log;
@@ -54,6 +54,16 @@ impl SortedLog {
     /// Bytes of DRAM.
     pub fn bytes(&self) -> usize {
         self.encoded.capacity() + self.sorted.capacity() * size_of::<Sorted>()
+    }
+
+    /// The element with a number, in the order of [`SortedLog::iter`].
+    pub fn get(&self, nth: usize) -> Option<(KeyHash, Element<'_>)> {
+        let sorted = self.sorted.get(nth)?;
+        let key = KeyHash {
+            order: sorted.order,
+            check: sorted.check,
+        };
+        Some((key, element(&self.encoded, sorted.at)))
     }
 
     /// The elements by (order, check, key), and of each key the youngest first. Of two of one key in one batch, the later comes first.
@@ -139,6 +149,23 @@ impl Log {
             .into_iter()
             .map(|(entry, _)| entry)
             .collect())
+    }
+
+    /// Where the large values lie that its elements name. Reads the log, unless it has none.
+    pub fn large(&self) -> Result<Vec<ExtentRef>, StoreError> {
+        if !self.index.has_large() {
+            return Ok(Vec::new());
+        }
+        let sorted = self.sorted()?;
+        let large = sorted.iter().filter(|(_, element)| element.is_large());
+        large
+            .map(|(_, element)| {
+                ExtentRef::decode(element.value).ok_or_else(|| {
+                    let offset = self.extent.first * PAGE_SIZE as u64;
+                    StoreError::damaged(offset, "a log's reference to a large value cannot be read")
+                })
+            })
+            .collect()
     }
 
     fn collect(&self, keep_bytes: bool) -> Result<Collect<'_>, StoreError> {

@@ -44,6 +44,7 @@ pub(super) struct Assembler {
     next: u32,
     /// The pages go on with the rest of an element that is lost.
     skipping: bool,
+    follows: u32,
 }
 
 impl Assembler {
@@ -59,6 +60,7 @@ impl Assembler {
             prev: page::root(id),
             next: 0,
             skipping: false,
+            follows: 0,
         }
     }
 
@@ -70,6 +72,11 @@ impl Assembler {
     /// CRC of the last page.
     pub fn prev(&self) -> u32 {
         self.prev
+    }
+
+    /// What the label says that the log follows on; 0 before the first page.
+    pub fn follows(&self) -> u32 {
+        self.follows
     }
 
     /// Whether a page with this header comes next.
@@ -111,6 +118,7 @@ impl Assembler {
         let number = self.next;
         if number == 0 {
             page::check_label(page, self.id, self.extent, self.offset(0))?;
+            self.follows = page::read_follows(page);
         }
         if header.life > self.life {
             self.void(visitor);

@@ -99,6 +99,20 @@ impl Tail {
         }
     }
 
+    /// Lets the label say which page the log follows on; false once the first page was composed.
+    pub fn set_follows(&mut self, chain: u32) -> bool {
+        let open = self.page == 0;
+        if open {
+            page::write_follows(&mut self.buf, chain);
+        }
+        open
+    }
+
+    /// CRC of the last composed page.
+    pub fn prev(&self) -> u32 {
+        self.prev
+    }
+
     /// Bytes of elements that still fit.
     pub fn room(&self) -> u64 {
         if self.full || self.page >= self.limit {

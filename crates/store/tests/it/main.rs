@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The store, used as its users do.
 
-mod log; // the log: model, crashes, damage, threads
+mod basics; // each call once, against what it says
+mod log; // the log alone: model, crashes, damage, threads
