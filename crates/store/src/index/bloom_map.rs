@@ -216,7 +216,9 @@ impl BloomMap {
             blocks <= u64::from(MAX_BLOCKS),
             "a map has at most {MAX_BLOCKS} blocks"
         );
-        self.reserve(blocks as u32);
+        if blocks.div_ceil(8) > self.stride as u64 {
+            self.reserve((blocks as u32).max((first + first / 2).min(MAX_BLOCKS)));
+        }
         self.blocks = blocks as u32;
         let mut at = 0;
         while at < columns.len() {
@@ -228,12 +230,19 @@ impl BloomMap {
         first
     }
 
-    /// Makes rows wide enough for so many blocks.
-    fn reserve(&mut self, blocks: u32) {
+    /// Makes rows wide enough for so many blocks in all, and no wider.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_BLOCKS`].
+    pub fn reserve(&mut self, blocks: u32) {
+        assert!(
+            blocks <= MAX_BLOCKS,
+            "a map has at most {MAX_BLOCKS} blocks"
+        );
         if (blocks as usize).div_ceil(8) <= self.stride {
             return;
         }
-        let stride = stride_for(blocks.max((self.blocks + self.blocks / 2).min(MAX_BLOCKS)));
+        let stride = stride_for(blocks);
         let mut rows = Memory::zeroed(stride * self.filter.positions as usize);
         for (to, from) in rows
             .chunks_exact_mut(stride)
