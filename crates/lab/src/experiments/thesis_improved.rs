@@ -22,7 +22,7 @@ use crate::layouts::hashed::{self, Fill, Hashed, HashedFile, Overwrites, Sized};
 use crate::layouts::run::{BLOCK_BITS, Run, SIZES};
 use crate::layouts::sorted::{Head, InDram, Scattered, SortedFile};
 use crate::layouts::{Built, Geometry, Reader, get};
-use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
 
 /// The experiment.
 pub struct ThesisImproved;
@@ -61,7 +61,11 @@ impl Experiment for ThesisImproved {
                 run.measure(size, built.written, &index, &layout)?;
             }
             if size == 0 {
-                in_place(&mut run, geometry, built)?;
+                let pages = match options.scale {
+                    Scale::Quick => 512,
+                    Scale::Full => 8192,
+                };
+                in_place(&mut run, geometry, pages, built)?;
             }
         }
         run.outcome.bar("overflow_share", overflow[0]);
@@ -106,9 +110,8 @@ fn shapes(run: &mut Run<'_>) {
 }
 
 /// The thesis's way to fill: pages overwritten in place, an element at a time.
-fn in_place(run: &mut Run<'_>, geometry: &Geometry, once: Built) -> Result<()> {
+fn in_place(run: &mut Run<'_>, geometry: &Geometry, pages: u32, once: Built) -> Result<()> {
     run.steps.next("overwriting pages in place");
-    let pages = geometry.block_pages.min(512);
     let per_page = geometry.per_page() as u64;
     let small = Geometry {
         elements: u64::from(pages) * per_page,

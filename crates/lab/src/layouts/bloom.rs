@@ -9,6 +9,9 @@ use senko_workload::rng::mix64;
 
 use super::{BlockIndex, Geometry, Keys, Wanted};
 
+/// Enough for 63 bits an element.
+const MOST_FUNCTIONS: u32 = 44;
+
 /// Which use a map is of: positions in the map over blocks and in those over pages must not depend on each other, or a block that is a false
 /// candidate would have false candidates among its pages.
 #[derive(Clone, Copy, Debug)]
@@ -26,16 +29,19 @@ pub struct BloomMap {
     rows: u64,
     functions: u32,
     salt: u64,
-    /// Words of a row.
-    stride: usize,
+    /// Bits of a row: a power of two below 64, so that rows share words, or whole words.
+    lane: usize,
     words: Vec<u64>,
 }
 
 impl BloomMap {
     /// For `columns` filters of `row_count` bits each, at `bits` bits an element.
     pub fn new(over: Over, columns: u32, row_count: u64, bits: u32) -> BloomMap {
-        let stride = (columns as usize).div_ceil(64);
         let row_count = row_count.max(1);
+        let lane = match columns as usize {
+            few @ 0..64 => few.max(1).next_power_of_two(),
+            many => many.next_multiple_of(64),
+        };
         BloomMap {
             columns,
             rows: row_count,
@@ -44,18 +50,19 @@ impl BloomMap {
                 Over::Blocks => 0x426c_6f63_6b73_0000,
                 Over::Pages => 0x5061_6765_7300_0000,
             },
-            stride,
-            words: vec![0; stride * row_count as usize],
+            lane,
+            words: vec![0; (lane * row_count as usize).div_ceil(64)],
         }
     }
 
+    /// The bits at which the rows of a key begin.
     fn starts(&self, wanted: &Wanted) -> impl Iterator<Item = usize> + use<> {
-        let (rows, stride) = (self.rows, self.stride);
+        let (rows, lane) = (self.rows, self.lane);
         let mut state = wanted.hash.order ^ u64::from(wanted.hash.check) << 20 ^ self.salt;
         (0..self.functions).map(move |_| {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let row = (u128::from(mix64(state)) * u128::from(rows)) >> 64;
-            row as usize * stride
+            row as usize * lane
         })
     }
 
@@ -63,22 +70,27 @@ impl BloomMap {
     pub fn insert(&mut self, wanted: &Wanted, column: u32) {
         debug_assert!(column < self.columns);
         for start in self.starts(wanted) {
-            self.words[start + column as usize / 64] |= 1 << (column % 64);
+            let bit = start + column as usize;
+            self.words[bit / 64] |= 1 << (bit % 64);
         }
     }
 
     /// The columns that may hold the key, the highest first.
     pub fn candidates(&self, wanted: &Wanted, mut each: impl FnMut(u32)) {
-        // Enough for any number of hash functions that bits below 64 ask for.
-        let mut starts = [0; 44];
-        let functions = self.functions as usize;
+        let mut starts = [0; MOST_FUNCTIONS as usize];
         for (start, row) in starts.iter_mut().zip(self.starts(wanted)) {
             *start = row;
         }
-        for word in (0..self.stride).rev() {
-            let mut left = !0;
-            for start in &starts[..functions] {
-                left &= self.words[start + word];
+        let starts = &starts[..self.functions as usize];
+        let row_mask = if self.lane < 64 {
+            (1 << self.lane) - 1
+        } else {
+            !0
+        };
+        for word in (0..self.lane.div_ceil(64)).rev() {
+            let mut left: u64 = row_mask;
+            for start in starts {
+                left &= self.words[start / 64 + word] >> (start % 64);
                 if left == 0 {
                     break;
                 }
@@ -99,7 +111,7 @@ impl BloomMap {
 
 /// Equation 1: 11 at 16 bits, 17 at 24.
 pub fn functions(bits: u32) -> u32 {
-    ((f64::from(bits) * 9.0 / 13.0).round() as u32).clamp(1, 44)
+    ((f64::from(bits) * 9.0 / 13.0).round() as u32).clamp(1, MOST_FUNCTIONS)
 }
 
 /// The map over all blocks.

@@ -159,9 +159,9 @@ impl<'a> Run<'a> {
             file,
             limits: if quick {
                 Limits {
-                    gets: 10_000,
-                    time: Duration::from_millis(900),
-                    probe: Duration::from_millis(120),
+                    gets: 20_000,
+                    time: Duration::from_millis(1500),
+                    probe: Duration::from_millis(200),
                 }
             } else {
                 Limits {
