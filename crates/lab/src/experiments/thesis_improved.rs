@@ -15,6 +15,7 @@
 //! element costs the read and the write of a page, and compared with what writing such blocks once costs.
 
 use anyhow::Result;
+use senko_store::index::Candidates;
 use serde_json::json;
 
 use crate::layouts::bloom::BlockBloom;
@@ -169,7 +170,7 @@ fn exact(run: &Run<'_>, geometry: &Geometry, file: &HashedFile) -> Result<()> {
     let index = BlockBloom::build(&run.keys, geometry, BLOCK_BITS);
     let layout = Hashed::new("hash16", &run.keys, file, 16, Sized::All);
     let mut reader = Reader::new(run.device(), geometry.page_bytes);
-    let mut blocks = Vec::new();
+    let mut blocks = Candidates::new();
     for number in (0..geometry.elements).step_by(16) {
         let wanted = run.keys.wanted(number);
         let found = get(&index, &layout, &wanted, &mut reader, &mut blocks)?;

@@ -18,7 +18,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use senko_io::Device;
 
-use super::bloom::{BloomMap, Over};
+use super::bloom::PageMap;
 use super::page::{self, PageWriter};
 use super::{Built, Geometry, Keys, Layout, Reader, Sequential, Wanted};
 
@@ -283,7 +283,7 @@ pub enum Sized {
 pub struct Hashed {
     name: &'static str,
     geometry: Geometry,
-    pages: Vec<BloomMap>,
+    pages: Vec<PageMap>,
 }
 
 impl Hashed {
@@ -297,12 +297,12 @@ impl Hashed {
     ) -> Hashed {
         let geometry = file.geometry;
         let all = geometry.per_page() as u64 * u64::from(bits);
-        let row_count = match sized {
+        let positions = match sized {
             Sized::All => all,
             Sized::Third => all / 3,
         };
-        let mut pages: Vec<BloomMap> = (0..geometry.blocks())
-            .map(|_| BloomMap::new(Over::Pages, geometry.block_pages, row_count, bits))
+        let mut pages: Vec<PageMap> = (0..geometry.blocks())
+            .map(|_| PageMap::new(geometry.block_pages, positions, bits))
             .collect();
         for moved in &file.moved {
             pages[moved.block as usize].insert(&keys.wanted(moved.number), moved.page);
@@ -332,17 +332,21 @@ impl Layout for Hashed {
             page::search(reader.page(at)?, page, &wanted.key)
         };
         let own = home(wanted, self.geometry.block_pages);
-        let mut found = search(own);
-        self.pages[block as usize].candidates(wanted, |page| {
-            if page != own && matches!(found, Ok(None)) {
-                found = search(page);
+        if let Some(found) = search(own)? {
+            return Ok(Some(found));
+        }
+        for page in self.pages[block as usize].candidates(wanted) {
+            if page != own
+                && let Some(found) = search(page)?
+            {
+                return Ok(Some(found));
             }
-        });
-        found
+        }
+        Ok(None)
     }
 
     fn dram_bytes(&self) -> u64 {
-        self.pages.iter().map(BloomMap::bytes).sum()
+        self.pages.iter().map(PageMap::bytes).sum()
     }
 }
 

@@ -14,7 +14,7 @@
 pub mod data; // which elements there are
 pub mod page; // elements in a page
 pub mod io; // counted reads, sequential writes
-pub mod bloom; // the Bloom Filter Map, over blocks or over the pages of a block
+pub mod bloom; // the Bloom Filter Map over blocks, and over the pages of a block
 pub mod unsorted; // append order
 pub mod sorted; // sorted by hash: scattered headers, index at the head, index in DRAM
 pub mod hashed; // at the page that the hash names
@@ -23,6 +23,7 @@ pub mod run; // a run of an experiment: file, probes, windows, figures
 use std::ops::Range;
 
 use anyhow::Result;
+use senko_store::index::Candidates;
 
 pub use data::{Geometry, Keys, Wanted};
 pub use io::{Counts, Reader, Sequential};
@@ -49,8 +50,8 @@ pub trait Layout: Sync {
 
 /// Tells which blocks may hold a key.
 pub trait BlockIndex: Sync {
-    /// Appends the candidates to `out`, newest first.
-    fn candidates(&self, wanted: &Wanted, out: &mut Vec<u32>);
+    /// Appends the candidates to `out`, which was cleared, newest first.
+    fn candidates(&self, wanted: &Wanted, out: &mut Candidates);
 
     /// What it keeps in DRAM, in bytes.
     fn dram_bytes(&self) -> u64;
@@ -74,7 +75,7 @@ pub fn get(
     layout: &dyn Layout,
     wanted: &Wanted,
     reader: &mut Reader<'_>,
-    blocks: &mut Vec<u32>,
+    blocks: &mut Candidates,
 ) -> Result<Option<Range<usize>>> {
     blocks.clear();
     index.candidates(wanted, blocks);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A run of an experiment on block layouts: the flash file, probes of the device, windows of gets, figures.
 //!
-//! One thread gets uniformly random keys, one after the other, as in the thesis; a window is so many gets or so many seconds. Directly before and
-//! after each window the same file is read at random, a page at a time: times are given in microseconds and in times that page read, and only the
+//! One thread gets uniformly random keys, one after the other, as in the thesis; a window is so many gets or so many seconds. Eight times in a
+//! window the same file is read at random, a page at a time: times are given in microseconds and in times that page read, and only the
 //! latter are set against each other, since a shared disk has good and bad minutes.
 //!
 //! What the layouts counted is held against the kernel's account of this process's reads, and against the device's counter, so that no cache
@@ -10,8 +10,10 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use senko_io::{AlignedBuf, Device, Engine, FileOptions, FlashFile, PAGE_SIZE, Purpose, Tag};
+use senko_store::index::Candidates;
+use senko_store::index::bloom_map::best_hashes;
 use senko_workload::{Rng, check_value};
 use serde_json::json;
 
@@ -44,8 +46,12 @@ pub struct Window {
     pub counts: Counts,
     /// Mean time of a get, in microseconds.
     pub mean_us: f64,
-    /// Mean time of the device's read of a page, just before and after.
+    /// Mean time of the device's read of a page, between the gets.
     pub device_us: f64,
+    /// Reads of gets and probes.
+    all_reads: u64,
+    /// Their bytes.
+    all_bytes: u64,
     /// Bytes that the kernel says this process read from devices.
     process_bytes: Option<u64>,
     /// Reads of the device, whoever asked.
@@ -160,8 +166,8 @@ impl<'a> Run<'a> {
             limits: if quick {
                 Limits {
                     gets: 20_000,
-                    time: Duration::from_millis(1500),
-                    probe: Duration::from_millis(200),
+                    time: Duration::from_millis(1200),
+                    probe: Duration::from_millis(150),
                 }
             } else {
                 Limits {
@@ -261,11 +267,11 @@ impl<'a> Run<'a> {
             limits: self.limits,
             seed: self.seed,
         };
-        let device_us = |stream| on_core(self.core, || bed.device_us(written, stream));
-        let before = device_us(1)??;
         let process = process::io(std::process::id()).ok();
         let disk = self.disk.as_ref().ok().and_then(|disk| disk.counts().ok());
-        let (counts, seconds) = on_core(self.core, || bed.gets(&geometry, index, layout, asked))??;
+        let took = on_core(self.core, || {
+            bed.rounds(&geometry, written, index, layout, asked)
+        })??;
         let disk_reads = disk.and_then(|before| {
             let now = self.disk.as_ref().ok()?.counts().ok()?;
             Some(now.since(&before).reads)
@@ -273,9 +279,11 @@ impl<'a> Run<'a> {
         let process_bytes = process
             .and_then(|before| Some(process::io(std::process::id()).ok()?.read - before.read));
         Ok(Window {
-            counts,
-            mean_us: seconds / counts.gets as f64 * 1e6,
-            device_us: (before + device_us(2)??) / 2.0,
+            counts: took.counts,
+            mean_us: took.seconds / took.counts.gets as f64 * 1e6,
+            device_us: took.probe_seconds / took.probe_reads as f64 * 1e6,
+            all_reads: took.counts.reads() + took.probe_reads,
+            all_bytes: took.counts.bytes + took.probe_reads * PAGE as u64,
             process_bytes,
             disk_reads,
         })
@@ -356,8 +364,8 @@ impl<'a> Run<'a> {
     /// What was counted against what the kernel counted.
     fn accounts(&mut self) {
         let windows = || self.rows.iter().flat_map(|row| [&row.present, &row.absent]);
-        let reads: u64 = windows().map(|window| window.counts.reads()).sum();
-        let bytes: u64 = windows().map(|window| window.counts.bytes).sum();
+        let reads: u64 = windows().map(|window| window.all_reads).sum();
+        let bytes: u64 = windows().map(|window| window.all_bytes).sum();
         let process: Option<u64> = windows().map(|window| window.process_bytes).sum();
         let disk: Option<u64> = windows().map(|window| window.disk_reads).sum();
         let mut put = |key: &str, kernel: Option<u64>, counted: u64| match kernel {
@@ -421,63 +429,81 @@ struct Bed<'r> {
 }
 
 impl Bed<'_> {
-    /// Mean time of random reads of a page within the first `written` bytes.
-    fn device_us(self, written: u64, stream: u64) -> Result<f64> {
+    /// Gets and probes by turns, so that both see the same minutes of the device.
+    fn rounds(
+        self,
+        geometry: &Geometry,
+        written: u64,
+        index: &dyn BlockIndex,
+        layout: &dyn Layout,
+        asked: Asked,
+    ) -> Result<Took> {
+        let mut took = Took::default();
+        let mut rng = Rng::for_stream(self.seed, asked as u64);
+        let mut reader = Reader::new(self.device, geometry.page_bytes);
+        let mut blocks = Candidates::new();
+        let (gets, time) = (self.limits.gets / ROUNDS, self.limits.time / ROUNDS as u32);
+        for round in 0..ROUNDS {
+            self.probe(written, &mut took, round)?;
+            let until = reader.counts.gets + gets;
+            let start = Instant::now();
+            while reader.counts.gets < until && start.elapsed() < time {
+                let number = match asked {
+                    Asked::Present => rng.below(geometry.elements),
+                    Asked::Absent => geometry.elements + rng.below(1 << 40),
+                };
+                let wanted = self.keys.wanted(number);
+                let found = get(index, layout, &wanted, &mut reader, &mut blocks)?;
+                let value = found.map(|place| check_value(&reader.bytes()[place], number));
+                let name = layout.name();
+                match (value, asked) {
+                    (Some(Ok(_)), Asked::Present) | (None, Asked::Absent) => {}
+                    (None, Asked::Present) => bail!("{name}: key {number} was not found"),
+                    (Some(Err(_)), _) => bail!("{name}: key {number} has another's value"),
+                    (Some(_), Asked::Absent) => {
+                        bail!("{name}: key {number} was found, but never put")
+                    }
+                }
+            }
+            took.seconds += start.elapsed().as_secs_f64();
+        }
+        took.counts = reader.counts;
+        Ok(took)
+    }
+
+    /// Random reads of a page within the first `written` bytes.
+    fn probe(self, written: u64, took: &mut Took, round: u64) -> Result<()> {
         const TAG: Tag = Tag {
             engine: Engine::Lab,
             purpose: Purpose::Lookup,
         };
         let pages = written / PAGE as u64;
         let mut buf = AlignedBuf::new(PAGE / PAGE_SIZE);
-        let mut rng = Rng::for_stream(self.seed, stream);
-        let (start, mut count) = (Instant::now(), 0.0);
-        while start.elapsed() < self.limits.probe {
+        let mut rng = Rng::for_stream(!self.seed, round);
+        let time = self.limits.probe / ROUNDS as u32;
+        let start = Instant::now();
+        while start.elapsed() < time {
             let page = rng.below(pages) * (PAGE / PAGE_SIZE) as u64;
             self.device
                 .read(page, &mut buf, TAG)
                 .context("the flash file cannot be read")?;
-            count += 1.0;
+            took.probe_reads += 1;
         }
-        Ok(start.elapsed().as_secs_f64() / count * 1e6)
+        took.probe_seconds += start.elapsed().as_secs_f64();
+        Ok(())
     }
+}
 
-    /// Gets until a limit is reached; every value is checked to its last byte.
-    fn gets(
-        self,
-        geometry: &Geometry,
-        index: &dyn BlockIndex,
-        layout: &dyn Layout,
-        asked: Asked,
-    ) -> Result<(Counts, f64)> {
-        let mut rng = Rng::for_stream(self.seed, 3 + asked as u64);
-        let mut reader = Reader::new(self.device, geometry.page_bytes);
-        let mut blocks = Vec::new();
-        let start = Instant::now();
-        while reader.counts.gets < self.limits.gets && start.elapsed() < self.limits.time {
-            let number = match asked {
-                Asked::Present => rng.below(geometry.elements),
-                Asked::Absent => geometry.elements + rng.below(1 << 40),
-            };
-            let wanted = self.keys.wanted(number);
-            let found = get(index, layout, &wanted, &mut reader, &mut blocks)?;
-            match (found, asked) {
-                (Some(place), Asked::Present) => {
-                    let value = check_value(&reader.bytes()[place], number);
-                    ensure!(
-                        value.is_ok(),
-                        "{}: key {number} has the value of another",
-                        layout.name()
-                    );
-                }
-                (None, Asked::Absent) => {}
-                (None, Asked::Present) => bail!("{}: key {number} was not found", layout.name()),
-                (Some(_), Asked::Absent) => {
-                    bail!("{}: key {number} was found, but never put", layout.name())
-                }
-            }
-        }
-        Ok((reader.counts, start.elapsed().as_secs_f64()))
-    }
+/// Times a window takes turns between gets and probes.
+const ROUNDS: u64 = 8;
+
+/// What a window took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Took {
+    counts: Counts,
+    seconds: f64,
+    probe_reads: u64,
+    probe_seconds: f64,
 }
 
 fn geometry(elements: u64, block_pages: u32) -> Geometry {
@@ -526,7 +552,7 @@ fn settings(outcome: &mut Outcome, asked: u64, geometries: &[Geometry]) {
     outcome.setting("page_bytes", PAGE);
     outcome.setting("elements_per_page", first.per_page());
     outcome.setting("block_index_bits", BLOCK_BITS);
-    outcome.setting("block_index_functions", super::bloom::functions(BLOCK_BITS));
+    outcome.setting("block_index_functions", best_hashes(BLOCK_BITS));
     let named = |number: fn(&Geometry) -> u64| {
         let pairs = SIZES.iter().zip(geometries);
         json!(

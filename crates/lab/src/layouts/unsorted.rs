@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::Result;
 use senko_io::Device;
 
-use super::bloom::{BloomMap, Over};
+use super::bloom::PageMap;
 use super::page::{self, PageWriter};
 use super::{Built, Geometry, Keys, Layout, Reader, Sequential, Wanted};
 
@@ -18,7 +18,7 @@ use super::{Built, Geometry, Keys, Layout, Reader, Sequential, Wanted};
 pub struct Unsorted {
     name: &'static str,
     geometry: Geometry,
-    pages: Vec<BloomMap>,
+    pages: Vec<PageMap>,
 }
 
 /// Bytes of the file.
@@ -58,11 +58,11 @@ pub fn write(device: &dyn Device, keys: &Keys, geometry: &Geometry) -> Result<Bu
 impl Unsorted {
     /// Builds the page maps of what [`write`] wrote, at `bits` bits an element.
     pub fn new(name: &'static str, keys: &Keys, geometry: &Geometry, bits: u32) -> Unsorted {
-        let row_count = geometry.per_page() as u64 * u64::from(bits);
+        let positions = geometry.per_page() as u64 * u64::from(bits);
         let per_page = geometry.per_page() as u64;
         let pages = (0..geometry.blocks())
             .map(|block| {
-                let mut map = BloomMap::new(Over::Pages, geometry.block_pages, row_count, bits);
+                let mut map = PageMap::new(geometry.block_pages, positions, bits);
                 let members = geometry.members(block);
                 for number in members.clone() {
                     let page = (number - members.start) / per_page;
@@ -91,20 +91,17 @@ impl Layout for Unsorted {
         reader: &mut Reader<'_>,
     ) -> Result<Option<Range<usize>>> {
         let first = block * self.geometry.block_pages;
-        let mut found = Ok(None);
-        self.pages[block as usize].candidates(wanted, |page| {
-            if !matches!(found, Ok(None)) {
-                return;
-            }
+        for page in self.pages[block as usize].candidates(wanted) {
             let number = first + page;
-            found = reader
-                .page(u64::from(number) * self.geometry.device_pages())
-                .and_then(|bytes| page::search(bytes, number, &wanted.key));
-        });
-        found
+            let bytes = reader.page(u64::from(number) * self.geometry.device_pages())?;
+            if let Some(found) = page::search(bytes, number, &wanted.key)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
     }
 
     fn dram_bytes(&self) -> u64 {
-        self.pages.iter().map(BloomMap::bytes).sum()
+        self.pages.iter().map(PageMap::bytes).sum()
     }
 }

@@ -8,6 +8,7 @@ use senko_lab::layouts::hashed::{self, Hashed, Sized};
 use senko_lab::layouts::sorted::{self, Head, InDram, Scattered, SortedFile};
 use senko_lab::layouts::unsorted::{self, Unsorted};
 use senko_lab::layouts::{BlockIndex, Geometry, Keys, Layout, Reader, get};
+use senko_store::index::Candidates;
 use senko_workload::check_value;
 
 /// Pages of the last block that are partly filled, or not at all; pages of one element; heads of several pages.
@@ -41,7 +42,7 @@ fn check(
     layout: &dyn Layout,
 ) -> Reads {
     let mut reader = Reader::new(device, geometry.page_bytes);
-    let mut blocks = Vec::new();
+    let mut blocks = Candidates::new();
     let name = layout.name();
     for number in 0..geometry.elements {
         let found = get(
@@ -186,7 +187,7 @@ fn a_device_that_fails_is_an_error() {
             layout,
             &keys.wanted(1),
             &mut reader,
-            &mut Vec::new(),
+            &mut Candidates::new(),
         );
         assert!(found.is_err(), "{}", layout.name());
     }
