@@ -75,7 +75,7 @@ impl Experiment for ThesisImproved {
             let (file, built) = SortedFile::write(run.device(), &run.keys, geometry)?;
             run.built(SIZES[size], "sorted", built);
             let index = BlockBloom::build(&run.keys, geometry, BLOCK_BITS);
-            run.measure(size, built.written, &index, &Scattered(file.clone()))?;
+            run.measure(size, built.written, &index, &Scattered::cold(file.clone()))?;
             run.measure(size, built.written, &index, &Head(file.clone()))?;
             run.measure(size, built.written, &index, &InDram(file))?;
         }

@@ -148,12 +148,12 @@ pub fn write(device: &dyn Device, keys: &Keys, geometry: &Geometry) -> Result<(H
             let mut page = PageWriter::new(out.page()?, number)?;
             while let Some((_, element)) = elements.next_if(|&(at, _)| at == number) {
                 let wanted = keys.wanted(element);
-                page.push(
+                page.put(
                     wanted.hash.order,
                     &wanted.key,
                     element,
                     geometry.value_bytes,
-                );
+                )?;
             }
             page.finish();
         }

@@ -127,6 +127,7 @@ impl<'p> PageWriter<'p> {
     }
 
     /// Adds an element whose value follows from its number; says no when there is no room.
+    #[must_use]
     pub fn push(&mut self, hash: u64, key: &[u8], number: u64, value_bytes: usize) -> bool {
         let start = self.header.used + ELEMENT_HEADER;
         let value = start + key.len();
@@ -145,6 +146,16 @@ impl<'p> PageWriter<'p> {
         self.header.min = self.header.min.min(hash);
         self.header.max = self.header.max.max(hash);
         true
+    }
+
+    /// Adds an element that must find room.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn put(&mut self, hash: u64, key: &[u8], number: u64, value_bytes: usize) -> Result<()> {
+        let taken = self.push(hash, key, number, value_bytes);
+        ensure!(taken, "page {} has no room for an element", self.number);
+        Ok(())
     }
 
     /// Writes the header; gives what it says.

@@ -21,7 +21,7 @@ use super::{BlockIndex, Built, Counts, Geometry, Keys, Layout, Reader, get, sort
 use crate::rig::device::BlockDevice;
 use crate::rig::probe::{Calm, Probe, on_core};
 use crate::rig::scratch::Scratch;
-use crate::rig::{Steps, cleanup, process, sys};
+use crate::rig::{Steps, cleanup, median, process, sys};
 use crate::{Options, Outcome, Progress, Scale, Table};
 
 /// The thesis's block sizes, by which keys of results are named in quick runs too.
@@ -46,8 +46,11 @@ pub struct Window {
     pub counts: Counts,
     /// Mean time of a get, in microseconds.
     pub mean_us: f64,
-    /// Mean time of the device's read of a page, between the gets.
-    pub device_us: f64,
+    /// Mean time of a get in times the device's page read just before: the median of the rounds, so that a burst of someone else's does not
+    /// count.
+    pub times_device: f64,
+    /// Mean time of those page reads, in microseconds.
+    device_us: f64,
     /// Reads of gets and probes.
     all_reads: u64,
     /// Their bytes.
@@ -62,11 +65,6 @@ impl Window {
     /// A count for each get.
     pub fn per_get(&self, count: impl FnOnce(&Counts) -> u64) -> f64 {
         count(&self.counts) as f64 / self.counts.gets as f64
-    }
-
-    /// Mean time of a get in times the device's page read.
-    pub fn times_device(&self) -> f64 {
-        self.mean_us / self.device_us
     }
 }
 
@@ -244,7 +242,7 @@ impl<'a> Run<'a> {
         let mut bar =
             |what: &str, number: f64| self.outcome.bar(format!("{what}_{layout}_{size}"), number);
         bar("mean_us", present.mean_us);
-        bar("times_device_page_read", present.times_device());
+        bar("times_device_page_read", present.times_device);
         bar("pages_per_get", present.per_get(|counts| counts.pages));
         bar("reads_per_get", present.per_get(Counts::reads));
         bar("absent_mean_us", absent.mean_us);
@@ -281,6 +279,7 @@ impl<'a> Run<'a> {
         Ok(Window {
             counts: took.counts,
             mean_us: took.seconds / took.counts.gets as f64 * 1e6,
+            times_device: median(took.ratios).unwrap_or(f64::NAN),
             device_us: took.probe_seconds / took.probe_reads as f64 * 1e6,
             all_reads: took.counts.reads() + took.probe_reads,
             all_bytes: took.counts.bytes + took.probe_reads * PAGE as u64,
@@ -298,7 +297,7 @@ impl<'a> Run<'a> {
 
     /// A time in device page reads over another.
     pub fn time_ratio(&mut self, key: &str, over: (&str, &str), under: (&str, &str)) {
-        self.ratio(key, over, under, Window::times_device);
+        self.ratio(key, over, under, |window| window.times_device);
     }
 
     /// Pages searched by a get over those of another.
@@ -341,6 +340,10 @@ impl<'a> Run<'a> {
                     row.absent.per_get(|counts| counts.blocks),
                 );
             }
+        }
+        let page_reads = self.rows.iter().map(|row| row.present.device_us).collect();
+        if let Some(middle) = median(page_reads) {
+            self.outcome.bar("device_page_read_us", middle);
         }
         self.accounts();
         match &self.disk {
@@ -406,7 +409,7 @@ impl Row {
             geometry.blocks().to_string(),
             geometry.block_pages.to_string(),
             format!("{:.1}", present.mean_us),
-            format!("{:.2}", present.times_device()),
+            format!("{:.2}", present.times_device),
             format!("{:.3}", present.per_get(|counts| counts.blocks)),
             format!("{pages:.3}"),
             format!("{:.3}", present.per_get(Counts::reads)),
@@ -444,8 +447,8 @@ impl Bed<'_> {
         let mut blocks = Candidates::new();
         let (gets, time) = (self.limits.gets / ROUNDS, self.limits.time / ROUNDS as u32);
         for round in 0..ROUNDS {
-            self.probe(written, &mut took, round)?;
-            let until = reader.counts.gets + gets;
+            let page_read = self.probe(written, &mut took, round)?;
+            let (before, until) = (reader.counts.gets, reader.counts.gets + gets);
             let start = Instant::now();
             while reader.counts.gets < until && start.elapsed() < time {
                 let number = match asked {
@@ -465,14 +468,17 @@ impl Bed<'_> {
                     }
                 }
             }
-            took.seconds += start.elapsed().as_secs_f64();
+            let seconds = start.elapsed().as_secs_f64();
+            took.seconds += seconds;
+            let done = reader.counts.gets - before;
+            took.ratios.push(seconds / done as f64 / page_read);
         }
         took.counts = reader.counts;
         Ok(took)
     }
 
-    /// Random reads of a page within the first `written` bytes.
-    fn probe(self, written: u64, took: &mut Took, round: u64) -> Result<()> {
+    /// Mean seconds of random reads of a page within the first `written` bytes.
+    fn probe(self, written: u64, took: &mut Took, round: u64) -> Result<f64> {
         const TAG: Tag = Tag {
             engine: Engine::Lab,
             purpose: Purpose::Lookup,
@@ -481,16 +487,18 @@ impl Bed<'_> {
         let mut buf = AlignedBuf::new(PAGE / PAGE_SIZE);
         let mut rng = Rng::for_stream(!self.seed, round);
         let time = self.limits.probe / ROUNDS as u32;
-        let start = Instant::now();
+        let (start, mut count) = (Instant::now(), 0);
         while start.elapsed() < time {
             let page = rng.below(pages) * (PAGE / PAGE_SIZE) as u64;
             self.device
                 .read(page, &mut buf, TAG)
                 .context("the flash file cannot be read")?;
-            took.probe_reads += 1;
+            count += 1;
         }
-        took.probe_seconds += start.elapsed().as_secs_f64();
-        Ok(())
+        let seconds = start.elapsed().as_secs_f64();
+        took.probe_reads += count;
+        took.probe_seconds += seconds;
+        Ok(seconds / count as f64)
     }
 }
 
@@ -498,12 +506,14 @@ impl Bed<'_> {
 const ROUNDS: u64 = 8;
 
 /// What a window took.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Took {
     counts: Counts,
     seconds: f64,
     probe_reads: u64,
     probe_seconds: f64,
+    /// A round's mean time of a get over that of the page reads before it.
+    ratios: Vec<f64>,
 }
 
 fn geometry(elements: u64, block_pages: u32) -> Geometry {

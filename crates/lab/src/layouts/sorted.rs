@@ -2,7 +2,8 @@
 //! The sorted block: elements in the order of their hashes, and three ways to the page that holds a hash.
 //!
 //! *Idea*: a hash can lie in one page only, whose header has the smallest and the largest hash.
-//! [`Scattered`]: a binary search over the headers where they lie, one at the start of each page (paper A, 6.2): a device page a step.
+//! [`Scattered`]: a binary search over the headers where they lie, one at the start of each page (paper A, 6.2): a device page a step. The thesis left these to the
+//! system's page cache, which keeps what every search begins with; [`Scattered::warm`] has the first steps in DRAM in its place, all but the last two.
 //! [`Head`]: the ranges of all pages, 8 bytes each, concentrated in front of the block (9.3): one page of them is read, then the page of elements.
 //! [`InDram`]: the smallest hash of each page in DRAM, 4 bytes a page: one read.
 //! *Deviation*: ranges in the head and in DRAM are the upper 32 bits of hashes (the thesis has 32-bit hashes), so that a hash may rarely seem
@@ -21,7 +22,7 @@ use std::time::Instant;
 use anyhow::Result;
 use senko_io::Device;
 
-use super::page::{self, PageWriter};
+use super::page::{self, Header, PageWriter};
 use super::{Built, Geometry, Keys, Layout, Reader, Sequential, Wanted};
 
 const ENTRY: usize = 8;
@@ -32,6 +33,8 @@ struct Blocks {
     head_pages: u32,
     /// The upper half of the smallest hash of each page of each block; `u32::MAX` for pages without elements.
     smallest: Vec<u32>,
+    /// The headers of all pages; [`Scattered`] uses those that it is said to have in DRAM.
+    headers: Vec<Header>,
 }
 
 /// A file of sorted blocks that was written.
@@ -62,7 +65,7 @@ impl SortedFile {
         let mut out = Sequential::new(device, geometry.page_bytes);
         let head_pages = head_pages(geometry);
         let per_page = geometry.per_page();
-        let mut smallest = Vec::new();
+        let (mut smallest, mut headers) = (Vec::new(), Vec::new());
         let mut sorted: Vec<(u64, u64)> = Vec::new();
         for block in 0..geometry.blocks() {
             sorted.clear();
@@ -85,9 +88,9 @@ impl SortedFile {
                 let mut page = PageWriter::new(out.page()?, number)?;
                 for &(hash, element) in pages.next().unwrap_or_default() {
                     let key = keys.wanted(element).key;
-                    page.push(hash, &key, element, geometry.value_bytes);
+                    page.put(hash, &key, element, geometry.value_bytes)?;
                 }
-                page.finish();
+                headers.push(page.finish());
             }
         }
         let built = Built {
@@ -98,6 +101,7 @@ impl SortedFile {
             geometry: *geometry,
             head_pages,
             smallest,
+            headers,
         };
         Ok((SortedFile(Arc::new(blocks)), built))
     }
@@ -128,11 +132,39 @@ impl Blocks {
 }
 
 /// Binary search over the headers of the pages.
-pub struct Scattered(pub SortedFile);
+pub struct Scattered {
+    name: &'static str,
+    file: SortedFile,
+    /// So many first steps of a search find their header in DRAM.
+    warm_steps: u32,
+}
 
 impl Scattered {
-    fn header(&self, block: u32, page: u32, reader: &mut Reader<'_>) -> Result<page::Header> {
-        let blocks = &self.0.0;
+    /// Every header is read from the device.
+    pub fn cold(file: SortedFile) -> Scattered {
+        Scattered {
+            name: "sorted_scattered",
+            file,
+            warm_steps: 0,
+        }
+    }
+
+    /// Only the headers of the last two steps are.
+    pub fn warm(file: SortedFile) -> Scattered {
+        let steps = file.0.geometry.block_pages.next_power_of_two().ilog2();
+        Scattered {
+            name: "sorted_warm",
+            file,
+            warm_steps: steps.saturating_sub(1),
+        }
+    }
+
+    fn header(&self, block: u32, page: u32, warm: bool, reader: &mut Reader<'_>) -> Result<Header> {
+        let blocks = &self.file.0;
+        if warm {
+            let first = block as usize * blocks.geometry.block_pages as usize;
+            return Ok(blocks.headers[first + page as usize]);
+        }
         let bytes = reader.header(blocks.place(block, blocks.head_pages + page))?;
         page::header(bytes, page)
     }
@@ -140,7 +172,7 @@ impl Scattered {
 
 impl Layout for Scattered {
     fn name(&self) -> &'static str {
-        "sorted_scattered"
+        self.name
     }
 
     fn look(
@@ -149,15 +181,16 @@ impl Layout for Scattered {
         wanted: &Wanted,
         reader: &mut Reader<'_>,
     ) -> Result<Option<Range<usize>>> {
-        let blocks = &self.0.0;
+        let blocks = &self.file.0;
         let hash = wanted.hash.order;
         let end = blocks.geometry.block_pages;
         // The first page whose largest hash is not smaller; a page that has it strictly inside can be the only one.
         let (mut low, mut high) = (0, end);
-        let mut at = None;
+        let (mut at, mut step) = (None, 0);
         while low < high {
             let middle = low + (high - low) / 2;
-            let header = self.header(block, middle, reader)?;
+            let header = self.header(block, middle, step < self.warm_steps, reader)?;
+            step += 1;
             if header.count > 0 && header.min < hash && hash < header.max {
                 return blocks.search(block, middle, wanted, reader);
             }
@@ -179,13 +212,15 @@ impl Layout for Scattered {
             if header.max != hash || page + 1 == end {
                 break;
             }
-            at = Some((page + 1, self.header(block, page + 1, reader)?));
+            at = Some((page + 1, self.header(block, page + 1, false, reader)?));
         }
         Ok(None)
     }
 
     fn dram_bytes(&self) -> u64 {
-        0
+        // Two hashes for each page that a warm step can come to.
+        let blocks = u64::from(self.file.0.geometry.blocks());
+        blocks * ((1 << self.warm_steps) - 1) * 16
     }
 }
 

@@ -40,12 +40,12 @@ pub fn write(device: &dyn Device, keys: &Keys, geometry: &Geometry) -> Result<Bu
         let mut page = PageWriter::new(out.page()?, number as u32)?;
         for element in number * per_page..((number + 1) * per_page).min(geometry.elements) {
             let wanted = keys.wanted(element);
-            page.push(
+            page.put(
                 wanted.hash.order,
                 &wanted.key,
                 element,
                 geometry.value_bytes,
-            );
+            )?;
         }
         page.finish();
     }

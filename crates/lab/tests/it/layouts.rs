@@ -107,7 +107,20 @@ fn every_layout_is_exact() {
         }
 
         let (file, _) = SortedFile::write(&*device, &keys, geometry).unwrap();
-        check(&*device, &keys, geometry, &index, &Scattered(file.clone()));
+        check(
+            &*device,
+            &keys,
+            geometry,
+            &index,
+            &Scattered::cold(file.clone()),
+        );
+        check(
+            &*device,
+            &keys,
+            geometry,
+            &index,
+            &Scattered::warm(file.clone()),
+        );
         let head = check(&*device, &keys, geometry, &index, &Head(file.clone()));
         assert!(
             head.per_present < 2.01 * head.blocks,
@@ -155,7 +168,20 @@ fn keys_with_equal_hashes_are_told_apart() {
         let device = device(sorted::file_bytes(&geometry));
         let index = BlockBloom::build(&keys, &geometry, 16);
         let (file, _) = SortedFile::write(&*device, &keys, &geometry).unwrap();
-        check(&*device, &keys, &geometry, &index, &Scattered(file.clone()));
+        check(
+            &*device,
+            &keys,
+            &geometry,
+            &index,
+            &Scattered::cold(file.clone()),
+        );
+        check(
+            &*device,
+            &keys,
+            &geometry,
+            &index,
+            &Scattered::warm(file.clone()),
+        );
         check(&*device, &keys, &geometry, &index, &Head(file.clone()));
         check(&*device, &keys, &geometry, &index, &InDram(file));
         let (file, _) = hashed::write(&*device, &keys, &geometry).unwrap();
@@ -177,7 +203,7 @@ fn a_device_that_fails_is_an_error() {
     let index = BlockBloom::build(&keys, &geometry, 16);
     let mut reader = Reader::new(&*device, geometry.page_bytes);
     for layout in [
-        &Scattered(file.clone()) as &dyn Layout,
+        &Scattered::cold(file.clone()) as &dyn Layout,
         &Head(file.clone()),
         &InDram(file),
     ] {
