@@ -9,7 +9,8 @@
 //! DRAM one; all fall with block size as blocks searched do.
 //!
 //! *Layouts*: `hash16` and `hash24` have page maps sized for all elements, as the thesis measured them, `hash16_third` and `hash24_third` for a third, as it says would do.
-//! `sorted_scattered` is the sorted block before (experiment `thesis-blocks`), on the same file as `sorted_head` (the thesis's improvement) and `sorted_dram`.
+//! `sorted_scattered` is the sorted block before (experiment `thesis-blocks`), on the same file as `sorted_head` (the thesis's improvement) and `sorted_dram`, which has 4 bytes
+//! a page in DRAM. `store_bloom` are the store's own blocks behind the thesis's map, `store_static` the same behind the store's better map.
 //!
 //! *Hash-table blocks are filled* in memory and written once. The thesis put each element into its page on the device: that is measured on one small block, where every
 //! element costs the read and the write of a page, and compared with what writing such blocks once costs.
@@ -20,6 +21,7 @@ use serde_json::json;
 
 use crate::layouts::bloom::BlockBloom;
 use crate::layouts::hashed::{self, Fill, Hashed, HashedFile, Overwrites, Sized};
+use crate::layouts::ours::{self, StaticIndex};
 use crate::layouts::run::{BLOCK_BITS, Run, SIZES};
 use crate::layouts::sorted::{Head, InDram, Scattered, SortedFile};
 use crate::layouts::{Built, Geometry, Reader, get};
@@ -35,6 +37,9 @@ const HASHED: [(&str, u32, Sized); 4] = [
     ("hash24_third", 24, Sized::Third),
 ];
 
+/// Bits an element by which the store's better map tells absent keys from those that are there; its default.
+const FINGERPRINT_BITS: f32 = 8.0;
+
 impl Experiment for ThesisImproved {
     fn name(&self) -> &'static str {
         "thesis-improved"
@@ -48,7 +53,7 @@ impl Experiment for ThesisImproved {
     }
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
-        let mut run = Run::open(options, progress, 31)?;
+        let mut run = Run::open(options, progress, 40)?;
         let geometries = run.geometries.clone();
         let mut overflow = Vec::new();
         for (size, geometry) in geometries.iter().enumerate() {
@@ -79,6 +84,16 @@ impl Experiment for ThesisImproved {
             run.measure(size, built.written, &index, &Head(file.clone()))?;
             run.measure(size, built.written, &index, &InDram(file))?;
         }
+        for (size, geometry) in geometries.iter().enumerate() {
+            run.steps.next("writing the store's blocks");
+            let (blocks, built) = ours::write(run.device(), &run.keys, geometry)?;
+            run.built(SIZES[size], "store", built);
+            let index = BlockBloom::build(&run.keys, geometry, BLOCK_BITS);
+            run.measure(size, built.written, &index, &blocks)?;
+            drop(index);
+            let index = StaticIndex::build(&run.keys, geometry, FINGERPRINT_BITS);
+            run.measure(size, built.written, &index, &blocks.named("store_static"))?;
+        }
         shapes(&mut run);
         fills(&mut run);
         run.finish()
@@ -87,7 +102,13 @@ impl Experiment for ThesisImproved {
 
 /// The thesis's comparisons as numbers.
 fn shapes(run: &mut Run<'_>) {
-    for layout in ["hash16", "hash24", "sorted_head", "sorted_dram"] {
+    for layout in [
+        "hash16",
+        "hash24",
+        "sorted_head",
+        "sorted_dram",
+        "store_bloom",
+    ] {
         let (large, small) = ((layout, "256mb"), (layout, "16mb"));
         run.time_ratio(&format!("{layout}_time_256mb_over_16mb"), large, small);
         run.pages_ratio(&format!("{layout}_pages_256mb_over_16mb"), large, small);
@@ -103,11 +124,14 @@ fn shapes(run: &mut Run<'_>) {
         large("sorted_head"),
         large("sorted_scattered"),
     );
-    run.time_ratio(
-        "dram_over_head_time_256mb",
-        large("sorted_dram"),
-        large("sorted_head"),
-    );
+    for (key, layout) in [
+        ("dram", "sorted_dram"),
+        ("store_bloom", "store_bloom"),
+        ("store_static", "store_static"),
+    ] {
+        let key = format!("{key}_over_head_time_256mb");
+        run.time_ratio(&key, large(layout), large("sorted_head"));
+    }
 }
 
 /// The thesis's way to fill: pages overwritten in place, an element at a time.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Counted reads and sequential writes of the layouts.
 //!
-//! A [`Reader`] has one buffer of a page, and each read of it is one request to the device. The layouts say what a read was for.
+//! A [`Reader`] has one buffer of a page (longer once a run of several was read), and each read into it is one request to the device. The layouts say what a read was for.
 
 use anyhow::{Context, Result};
 use senko_io::{AlignedBuf, Device, Engine, PAGE_SIZE, Purpose, Tag};
@@ -45,6 +45,7 @@ impl Counts {
 pub struct Reader<'d> {
     device: &'d dyn Device,
     buf: AlignedBuf,
+    page_bytes: usize,
     /// What was counted.
     pub counts: Counts,
 }
@@ -55,6 +56,7 @@ impl<'d> Reader<'d> {
         Reader {
             device,
             buf: AlignedBuf::new(page_bytes / PAGE_SIZE),
+            page_bytes,
             counts: Counts::default(),
         }
     }
@@ -77,9 +79,21 @@ impl<'d> Reader<'d> {
     /// If the device fails.
     pub fn page(&mut self, device_page: u64) -> Result<&[u8]> {
         self.counts.pages += 1;
-        let bytes = self.buf.len();
+        self.read(device_page, self.page_bytes)?;
+        Ok(&self.buf[..self.page_bytes])
+    }
+
+    /// Reads a run of device pages to search its elements; it counts as one page, which it is as a rule.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn run(&mut self, device_page: u64, bytes: usize) -> Result<&[u8]> {
+        self.counts.pages += 1;
+        if bytes > self.buf.len() {
+            self.buf = AlignedBuf::new(bytes / PAGE_SIZE);
+        }
         self.read(device_page, bytes)?;
-        Ok(&self.buf)
+        Ok(&self.buf[..bytes])
     }
 
     /// Reads the device page with a page's header.
@@ -98,9 +112,8 @@ impl<'d> Reader<'d> {
     /// If the device fails.
     pub fn index(&mut self, device_page: u64) -> Result<&[u8]> {
         self.counts.indexes += 1;
-        let bytes = self.buf.len();
-        self.read(device_page, bytes)?;
-        Ok(&self.buf)
+        self.read(device_page, self.page_bytes)?;
+        Ok(&self.buf[..self.page_bytes])
     }
 
     /// Writes back what the last read gave, changed by `change`, to where it came from.
@@ -112,9 +125,9 @@ impl<'d> Reader<'d> {
         device_page: u64,
         change: impl FnOnce(&mut [u8]) -> Result<T>,
     ) -> Result<T> {
-        let done = change(&mut self.buf)?;
+        let done = change(&mut self.buf[..self.page_bytes])?;
         self.device
-            .write(device_page, &self.buf, BUILD)
+            .write(device_page, &self.buf[..self.page_bytes], BUILD)
             .with_context(|| format!("page {device_page} of the flash file cannot be written"))?;
         Ok(done)
     }

@@ -9,7 +9,8 @@
 //! the same for all and only the way inside a block differs. What always holds: every page that is looked at is read from the device
 //! at that moment through a [`Reader`], which counts it; nothing is cached; a key that was put is found, one that was not is not.
 //!
-//! Called by the experiments `thesis-blocks` and `thesis-improved`. The store itself uses none of it.
+//! Called by the experiments `thesis-blocks` and `thesis-improved`. The store itself uses none of it; its own blocks are here to be
+//! compared.
 
 pub mod data; // which elements there are
 pub mod page; // elements in a page
@@ -18,6 +19,7 @@ pub mod bloom; // the Bloom Filter Map over blocks, and over the pages of a bloc
 pub mod unsorted; // append order
 pub mod sorted; // sorted by hash: scattered headers, index at the head, index in DRAM
 pub mod hashed; // at the page that the hash names
+pub mod ours; // the store's own blocks, and its better map over blocks
 pub mod run; // a run of an experiment: file, probes, windows, figures
 
 use std::ops::Range;

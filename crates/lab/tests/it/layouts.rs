@@ -5,6 +5,7 @@ use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, Op};
 use senko_lab::layouts::bloom::BlockBloom;
 use senko_lab::layouts::hashed::{self, Hashed, Sized};
+use senko_lab::layouts::ours::{self, StaticIndex};
 use senko_lab::layouts::sorted::{self, Head, InDram, Scattered, SortedFile};
 use senko_lab::layouts::unsorted::{self, Unsorted};
 use senko_lab::layouts::{BlockIndex, Geometry, Keys, Layout, Reader, get};
@@ -135,6 +136,15 @@ fn every_layout_is_exact() {
         );
 
         let (file, _) = hashed::write(&*device, &keys, geometry).unwrap();
+        // The store's blocks have a head of their own behind them.
+        let larger = FaultyDevice::new(4 * sorted::file_bytes(geometry) / 4096 + 64, 1);
+        let (blocks, _) = ours::write(&*larger, &keys, geometry).unwrap();
+        let store = check(&*larger, &keys, geometry, &index, &blocks);
+        assert!(store.per_present <= store.blocks, "{geometry:?}");
+        let exact = StaticIndex::build(&keys, geometry, 8.0);
+        let store = check(&*larger, &keys, geometry, &exact, &blocks);
+        assert_eq!(store.per_present, 1.0, "{geometry:?}");
+
         for sized in [Sized::All, Sized::Third] {
             let layout = Hashed::new("hash", &keys, &file, 16, sized);
             check(&*device, &keys, geometry, &index, &layout);
@@ -184,6 +194,9 @@ fn keys_with_equal_hashes_are_told_apart() {
         );
         check(&*device, &keys, &geometry, &index, &Head(file.clone()));
         check(&*device, &keys, &geometry, &index, &InDram(file));
+        let larger = FaultyDevice::new(4 * sorted::file_bytes(&geometry) / 4096 + 64, 1);
+        let (blocks, _) = ours::write(&*larger, &keys, &geometry).unwrap();
+        check(&*larger, &keys, &geometry, &index, &blocks);
         let (file, _) = hashed::write(&*device, &keys, &geometry).unwrap();
         let layout = Hashed::new("hash", &keys, &file, 16, Sized::All);
         check(&*device, &keys, &geometry, &index, &layout);
