@@ -14,7 +14,7 @@ use senko_io::{Device, Engine, Purpose, Tag};
 use senko_store::block::{Block, BlockWriter, bytes_expected};
 use senko_store::element::Element;
 use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, ShardMap, build};
-use senko_store::{Extent, SHARDS};
+use senko_store::{Extent, KeyHash, SHARDS};
 use senko_workload::fill_value;
 
 use super::{BlockIndex, Built, Geometry, Keys, Layout, Reader, Wanted};
@@ -45,13 +45,16 @@ pub fn write(
     let start = Instant::now();
     let mut blocks = Vec::new();
     let mut value = vec![0; geometry.value_bytes];
-    let mut sorted: Vec<(senko_store::KeyHash, u64)> = Vec::new();
+    let mut sorted: Vec<(KeyHash, [u8; 8], u64)> = Vec::new();
     let mut first = 0;
     for number in 0..geometry.blocks() {
         sorted.clear();
         let members = geometry.members(number);
-        sorted.extend(members.map(|element| (keys.wanted(element).hash, element)));
-        sorted.sort_unstable_by_key(|&(hash, element)| (hash, keys.wanted(element).key));
+        sorted.extend(members.map(|element| {
+            let wanted = keys.wanted(element);
+            (wanted.hash, wanted.key, element)
+        }));
+        sorted.sort_unstable();
         let encoded = sorted.len() as u64 * (geometry.value_bytes as u64 + 8 + 16);
         let bytes = bytes_expected(sorted.len() as u64, encoded, geometry.page_bytes);
         let room = (bytes / senko_io::PAGE_SIZE as u64).min(device.pages() - first);
@@ -61,13 +64,13 @@ pub fn write(
         };
         let id = u64::from(number) + 1;
         let mut writer = BlockWriter::new(device, extent, id, geometry.page_bytes, TAG, bytes);
-        for &(hash, element) in &sorted {
-            fill_value(&mut value, element, 0);
+        for (hash, key, element) in &sorted {
+            fill_value(&mut value, *element, 0);
             let taken = writer.push(
-                hash,
+                *hash,
                 &Element {
                     flags: 0,
-                    key: &keys.wanted(element).key,
+                    key,
                     value: &value,
                     time: element + 1,
                     expiry: 0,
