@@ -50,9 +50,13 @@ impl Experiment for ThesisBlocks {
         )?;
         run.built("all", "unsorted", built);
         for (size, geometry) in geometries.iter().enumerate() {
-            let index = BlockBloom::build(&run.keys, geometry, BLOCK_BITS);
+            let index = run.map(size, "map over blocks", |keys| {
+                BlockBloom::build(keys, geometry, BLOCK_BITS)
+            });
             for (name, bits) in UNSORTED {
-                let layout = Unsorted::new(name, &run.keys, geometry, bits);
+                let layout = run.map(size, &format!("page maps of {name}"), |keys| {
+                    Unsorted::new(name, keys, geometry, bits)
+                });
                 run.measure(size, built.written, &index, &layout)?;
             }
         }
@@ -60,7 +64,9 @@ impl Experiment for ThesisBlocks {
             run.steps.next("writing sorted blocks");
             let (file, built) = SortedFile::write(run.device(), &run.keys, geometry)?;
             run.built(SIZES[size], "sorted", built);
-            let index = BlockBloom::build(&run.keys, geometry, BLOCK_BITS);
+            let index = run.map(size, "map over blocks", |keys| {
+                BlockBloom::build(keys, geometry, BLOCK_BITS)
+            });
             run.measure(size, built.written, &index, &Scattered::cold(file.clone()))?;
             run.measure(size, built.written, &index, &Scattered::warm(file))?;
         }

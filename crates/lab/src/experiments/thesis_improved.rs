@@ -61,9 +61,13 @@ impl Experiment for ThesisImproved {
             let (file, built) = hashed::write(run.device(), &run.keys, geometry)?;
             run.built(SIZES[size], "hash", built);
             overflow.push(file.overflow());
-            let index = BlockBloom::build(&run.keys, geometry, BLOCK_BITS);
+            let index = run.map(size, "map over blocks", |keys| {
+                BlockBloom::build(keys, geometry, BLOCK_BITS)
+            });
             for (name, bits, sized) in HASHED {
-                let layout = Hashed::new(name, &run.keys, &file, bits, sized);
+                let layout = run.map(size, &format!("page maps of {name}"), |keys| {
+                    Hashed::new(name, keys, &file, bits, sized)
+                });
                 run.measure(size, built.written, &index, &layout)?;
             }
             if size == 0 {
@@ -79,7 +83,9 @@ impl Experiment for ThesisImproved {
             run.steps.next("writing sorted blocks");
             let (file, built) = SortedFile::write(run.device(), &run.keys, geometry)?;
             run.built(SIZES[size], "sorted", built);
-            let index = BlockBloom::build(&run.keys, geometry, BLOCK_BITS);
+            let index = run.map(size, "map over blocks", |keys| {
+                BlockBloom::build(keys, geometry, BLOCK_BITS)
+            });
             run.measure(size, built.written, &index, &Scattered::cold(file.clone()))?;
             run.measure(size, built.written, &index, &Head(file.clone()))?;
             run.measure(size, built.written, &index, &InDram(file))?;
@@ -88,10 +94,14 @@ impl Experiment for ThesisImproved {
             run.steps.next("writing the store's blocks");
             let (blocks, built) = ours::write(run.device(), &run.keys, geometry)?;
             run.built(SIZES[size], "store", built);
-            let index = BlockBloom::build(&run.keys, geometry, BLOCK_BITS);
+            let index = run.map(size, "map over blocks", |keys| {
+                BlockBloom::build(keys, geometry, BLOCK_BITS)
+            });
             run.measure(size, built.written, &index, &blocks)?;
             drop(index);
-            let index = StaticIndex::build(&run.keys, geometry, FINGERPRINT_BITS);
+            let index = run.map(size, "the store's better map", |keys| {
+                StaticIndex::build(keys, geometry, FINGERPRINT_BITS)
+            });
             run.measure(size, built.written, &index, &blocks.named("store_static"))?;
         }
         shapes(&mut run);

@@ -182,7 +182,7 @@ impl<'a> Run<'a> {
             gets: Table::new("Gets of uniformly random keys, one thread", &GETS),
             builds: Table::new(
                 "Building",
-                &["blocks", "layout", "s", "MB/s", "written/keys+values"],
+                &["blocks", "what", "s", "MB/s", "written/keys+values"],
             ),
             _scratch: scratch,
         })
@@ -203,6 +203,21 @@ impl<'a> Run<'a> {
             format!("{:.0}", built.written as f64 / built.seconds / 1e6),
             format!("{:.4}", built.written as f64 / payload),
         ]);
+    }
+
+    /// Builds a map in DRAM, and says how long that took.
+    pub fn map<T>(&mut self, size: usize, what: &str, build: impl FnOnce(&Keys) -> T) -> T {
+        let start = Instant::now();
+        let map = build(&self.keys);
+        let seconds = start.elapsed().as_secs_f64();
+        self.builds.row(vec![
+            SIZES[size].to_owned(),
+            what.to_owned(),
+            format!("{seconds:.2}"),
+            "-".to_owned(),
+            "-".to_owned(),
+        ]);
+        map
     }
 
     /// Measures a layout whose blocks have the size `SIZES[size]`, `written` bytes of which lie in the file.
@@ -576,4 +591,20 @@ fn settings(outcome: &mut Outcome, asked: u64, geometries: &[Geometry]) {
     };
     outcome.setting("block_bytes", named(Geometry::block_bytes));
     outcome.setting("blocks", named(|geometry| u64::from(geometry.blocks())));
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_halved_until_they_fit() {
+        let blocks = [512, 2048, 8192];
+        let gib = 1 << 30;
+        assert_eq!(fitting(64 << 20, blocks, 1000 * gib).unwrap(), 64 << 20);
+        assert_eq!(fitting(64 << 20, blocks, 64 * gib).unwrap(), 32 << 20);
+        assert_eq!(fitting(64 << 20, blocks, 3 * gib).unwrap(), 2 << 20);
+        assert!(fitting(64 << 20, blocks, 1 << 20).is_err());
+    }
 }
