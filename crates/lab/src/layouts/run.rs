@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A run of an experiment on block layouts: the flash file, probes of the device, windows of gets, figures.
 //!
-//! One thread gets uniformly random keys, one after the other, as in the thesis; a window is so many gets or so many seconds. Eight times in a
+//! One thread gets uniformly random keys, one after the other, as in the thesis; a window is so many gets or so many seconds. Forty times in a
 //! window the same file is read at random, a page at a time: times are given in microseconds and in times that page read, and only the
 //! latter are set against each other, since a shared disk has good and bad minutes.
 //!
@@ -46,8 +46,7 @@ pub struct Window {
     pub counts: Counts,
     /// Mean time of a get, in microseconds.
     pub mean_us: f64,
-    /// Mean time of a get in times the device's page read just before: the median of the rounds, so that a burst of someone else's does not
-    /// count.
+    /// Time of a get in times the device's page read: of both the middle one of the rounds' means, so that bursts of others do not count.
     pub times_device: f64,
     /// Mean time of those page reads, in microseconds.
     device_us: f64,
@@ -294,7 +293,7 @@ impl<'a> Run<'a> {
         Ok(Window {
             counts: took.counts,
             mean_us: took.seconds / took.counts.gets as f64 * 1e6,
-            times_device: median(took.ratios).unwrap_or(f64::NAN),
+            times_device: took.times_device(),
             device_us: took.probe_seconds / took.probe_reads as f64 * 1e6,
             all_reads: took.counts.reads() + took.probe_reads,
             all_bytes: took.counts.bytes + took.probe_reads * PAGE as u64,
@@ -465,7 +464,7 @@ impl Bed<'_> {
         let gets = many * self.limits.gets / ROUNDS;
         let time = self.limits.time / ROUNDS as u32;
         for round in 0..ROUNDS {
-            let page_read = self.probe(written, &mut took, round)?;
+            self.probe(written, &mut took, round)?;
             let (before, until) = (reader.counts.gets, reader.counts.gets + gets);
             let start = Instant::now();
             while reader.counts.gets < until && start.elapsed() < time {
@@ -489,14 +488,14 @@ impl Bed<'_> {
             let seconds = start.elapsed().as_secs_f64();
             took.seconds += seconds;
             let done = reader.counts.gets - before;
-            took.ratios.push(seconds / done as f64 / page_read);
+            took.gets.push(seconds / done as f64);
         }
         took.counts = reader.counts;
         Ok(took)
     }
 
-    /// Mean seconds of random reads of a page within the first `written` bytes.
-    fn probe(self, written: u64, took: &mut Took, round: u64) -> Result<f64> {
+    /// Random reads of a page within the first `written` bytes.
+    fn probe(self, written: u64, took: &mut Took, round: u64) -> Result<()> {
         const TAG: Tag = Tag {
             engine: Engine::Lab,
             purpose: Purpose::Lookup,
@@ -516,12 +515,13 @@ impl Bed<'_> {
         let seconds = start.elapsed().as_secs_f64();
         took.probe_reads += count;
         took.probe_seconds += seconds;
-        Ok(seconds / count as f64)
+        took.page_reads.push(seconds / count as f64);
+        Ok(())
     }
 }
 
 /// Times a window takes turns between gets and probes.
-const ROUNDS: u64 = 8;
+const ROUNDS: u64 = 40;
 
 /// What a window took.
 #[derive(Clone, Debug, Default)]
@@ -530,8 +530,17 @@ struct Took {
     seconds: f64,
     probe_reads: u64,
     probe_seconds: f64,
-    /// A round's mean time of a get over that of the page reads before it.
-    ratios: Vec<f64>,
+    /// The mean seconds of a get, round by round.
+    gets: Vec<f64>,
+    /// And those of a page read.
+    page_reads: Vec<f64>,
+}
+
+impl Took {
+    fn times_device(&self) -> f64 {
+        let middle = |rounds: &Vec<f64>| median(rounds.clone()).unwrap_or(f64::NAN);
+        middle(&self.gets) / middle(&self.page_reads)
+    }
 }
 
 fn geometry(elements: u64, block_pages: u32) -> Geometry {
