@@ -40,7 +40,7 @@ pub use verify::{Problem, verify_block};
 pub use writer::{BlockWriter, bytes_expected, bytes_needed};
 
 use crate::element::ExtentRef;
-use crate::{KeyHash, SHARDS, StoreError};
+use crate::{Hasher, KeyHash, SHARDS, StoreError};
 use hash_list::ENTRIES_PER_PAGE;
 use head::Meta;
 
@@ -165,6 +165,19 @@ impl Block {
         debug_assert_eq!(run, self.find(hash), "the run of this hash");
         self.format
             .versions(bytes, self.page_number(run), key)
+            .map_err(|bad| damage(run.page, bad))
+    }
+
+    /// The newest time among the elements of the run whose key has this hash.
+    pub(crate) fn newest_of_hash(
+        &self,
+        run: PageRun,
+        bytes: &[u8],
+        hash: KeyHash,
+        hasher: &Hasher,
+    ) -> Result<Option<u64>, StoreError> {
+        self.format
+            .newest_of(bytes, self.page_number(run), hash, hasher)
             .map_err(|bad| damage(run.page, bad))
     }
 

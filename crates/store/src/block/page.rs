@@ -17,6 +17,7 @@ use std::borrow::Cow;
 use std::ops::{ControlFlow, Range};
 
 use crate::element::{self, Element, ElementHeader};
+use crate::{Hasher, KeyHash};
 
 /// Bytes in front of a page's elements.
 pub const PAGE_HEADER: usize = 16;
@@ -203,6 +204,39 @@ impl PageFormat {
             }
         }
         Ok(())
+    }
+
+    /// The newest time among the elements of the run whose key has this hash, for whoever knows only the hash.
+    pub(crate) fn newest_of(
+        &self,
+        bytes: &[u8],
+        number: u32,
+        hash: KeyHash,
+        hasher: &Hasher,
+    ) -> Result<Option<u64>, BadPage> {
+        let mut newest = None;
+        let mut long = Vec::new();
+        for (nth, page) in bytes.chunks(self.page_bytes()).enumerate() {
+            let base = nth * self.page_bytes();
+            let head = self.check(page, number.wrapping_add(nth as u32), base)?;
+            let mut at = usize::from(head.first);
+            for _ in 0..head.count {
+                let header = header_in(page, at, base)?;
+                let end = at + header.element_len();
+                let key = match page.get(at..end) {
+                    Some(element) => &element[header.key_at()..header.value_at()],
+                    None => {
+                        self.gather(bytes, number, base + at, &header, &mut long)?;
+                        &long[header.key_at()..header.value_at()]
+                    }
+                };
+                if hasher.hash(key) == hash {
+                    newest = newest.max(Some(header.time));
+                }
+                at = end;
+            }
+        }
+        Ok(newest)
     }
 
     /// Puts the bytes of an element that begins at `at` of the run and goes on in the pages behind into `to`; false if it goes on behind

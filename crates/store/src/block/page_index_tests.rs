@@ -60,7 +60,7 @@ fn check(notes: &[PageNote]) -> PageIndex {
     index
 }
 
-/// Pages of `per_page` elements with random hashes in `range`, parted as the writer parts them.
+/// Pages of `per_page` elements with random hashes in `range`, of which the last was moved or not.
 fn random_pages(
     pages: usize,
     per_page: usize,
@@ -76,7 +76,7 @@ fn random_pages(
     orders.sort_unstable();
     orders
         .chunks(per_page)
-        .map(|page| note(page[0], page[per_page - 1]))
+        .map(|page| note(page[0], page[per_page - 2]))
         .collect()
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Blocks against a list of elements, on a device in memory: look-ups, slices, scans, damage.
 
+mod damage; // flipped bits, missing pages, pages of other blocks, failing devices
+mod packing; // how pages are filled, and when a block is full
+
 use std::sync::Arc;
 
 use senko_io::faulty::FaultyDevice;

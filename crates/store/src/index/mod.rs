@@ -15,6 +15,9 @@ mod memory; // bytes that begin on a cache line
 pub mod bloom_map; // the thesis's map
 pub mod static_map; // a better one, for entries that are all known
 
+#[doc(hidden)]
+pub mod fuzzing; // what the fuzz target calls
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests; // both maps against what went into them
@@ -34,6 +37,23 @@ pub enum IndexKind {
     Static,
     /// [`BloomMap`]: the thesis's Bloom Filter Map, 16 bits a key.
     BloomMap,
+}
+
+impl IndexKind {
+    /// The number on flash.
+    pub(crate) fn byte(self) -> u8 {
+        match self {
+            IndexKind::Static => 0,
+            IndexKind::BloomMap => 1,
+        }
+    }
+
+    /// The kind with a number.
+    pub(crate) fn from_byte(byte: u8) -> Option<IndexKind> {
+        [IndexKind::Static, IndexKind::BloomMap]
+            .into_iter()
+            .find(|kind| kind.byte() == byte)
+    }
 }
 
 /// One key, and the ordinal of its block.
