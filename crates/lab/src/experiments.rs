@@ -47,6 +47,12 @@ pub mod endurance_policies;
 // The adaptive write buffer against the best fixed one.
 pub mod endurance_adaptive;
 
+// Unsorted and sorted blocks: the thesis's figures 45 to 48.
+pub mod thesis_blocks;
+
+// Its improved blocks: figures 51 to 53.
+pub mod thesis_improved;
+
 /// Every experiment that can be run.
 pub static ALL: &[&dyn Experiment] = &[
     &dram_policy::DramPolicy,
@@ -63,4 +69,6 @@ pub static ALL: &[&dyn Experiment] = &[
     &ftl_table2::FtlTable2,
     &ssd_closed_form::SsdClosedForm,
     &ssd_speed::SsdSpeed,
+    &thesis_blocks::ThesisBlocks,
+    &thesis_improved::ThesisImproved,
 ];

@@ -4,6 +4,8 @@
 
 // The two policies against published miss counts and a slow model.
 mod dram_policy;
+// The thesis's block layouts are exact.
+mod layouts;
 // Result lines, tables, provenance.
 mod report;
 // The machinery of experiments on servers.
