@@ -31,10 +31,7 @@ const QUIET: Duration = Duration::from_millis(200);
 
 /// Bytes of a table in memory: what the tuning names, but no more than an eighth of the memory.
 fn table_bytes(tuning: &Tuning) -> u64 {
-    tuning
-        .block_bytes
-        .min(tuning.memory / 8)
-        .max(1 << 20)
+    tuning.block_bytes.min(tuning.memory / 8).max(1 << 20)
 }
 
 impl Maker for Fjall {

@@ -3,7 +3,8 @@
 //!
 //! Blocks of 4 KiB, whole-key Bloom filters of 16 bits, direct reads, direct flushes and compactions, no compression, a cache of blocks; indexes and
 //! filters stay in memory beside it as long as a file is open, which is RocksDB's default and its fastest. Lazy durability is its own buffer
-//! of the log (`manual_wal_flush`).
+//! of the log (`manual_wal_flush`). Many reads are under way by as many threads: its reads of many keys go one after another in Debian's build, which
+//! has no io_uring.
 //!
 //! Always: every pointer of this file comes from the library and is freed once, by its owner's drop.
 
@@ -17,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use senko_lab::kv::{Durability, Engine, Found, Maker, Tuning};
+use senko_lab::kv::{Durability, Engine, Maker, Tuning};
 use serde_json::{Map, Value};
 
 /// The C interface, as far as it is used.
@@ -31,13 +32,22 @@ mod c {
         )* };
     }
     opaque!(
-        Db, Options, TableOptions, Filter, Cache, ReadOptions, WriteOptions, FlushOptions, Batch,
-        Slice, Family
+        Db,
+        Options,
+        TableOptions,
+        Filter,
+        Cache,
+        ReadOptions,
+        WriteOptions,
+        FlushOptions,
+        Batch,
+        Slice
     );
 
     #[link(name = "rocksdb")]
     unsafe extern "C" {
-        pub fn rocksdb_open(o: *const Options, name: *const c_char, e: *mut *mut c_char) -> *mut Db;
+        pub fn rocksdb_open(o: *const Options, name: *const c_char, e: *mut *mut c_char)
+        -> *mut Db;
         pub fn rocksdb_close(db: *mut Db);
         pub fn rocksdb_put(
             db: *mut Db,
@@ -61,18 +71,6 @@ mod c {
             key_len: usize,
             e: *mut *mut c_char,
         ) -> *mut Slice;
-        pub fn rocksdb_batched_multi_get_cf(
-            db: *mut Db,
-            o: *const ReadOptions,
-            family: *mut Family,
-            count: usize,
-            keys: *const *const c_char,
-            key_lens: *const usize,
-            values: *mut *mut Slice,
-            errors: *mut *mut c_char,
-            sorted: bool,
-        );
-        pub fn rocksdb_get_default_column_family_handle(db: *mut Db) -> *mut Family;
         pub fn rocksdb_pinnableslice_value(s: *const Slice, len: *mut usize) -> *const c_char;
         pub fn rocksdb_pinnableslice_destroy(s: *mut Slice);
         pub fn rocksdb_writebatch_create() -> *mut Batch;
@@ -98,7 +96,10 @@ mod c {
         pub fn rocksdb_options_set_max_write_buffer_number(o: *mut Options, v: c_int);
         pub fn rocksdb_options_set_target_file_size_base(o: *mut Options, v: u64);
         pub fn rocksdb_options_set_max_bytes_for_level_base(o: *mut Options, v: u64);
-        pub fn rocksdb_options_set_level_compaction_dynamic_level_bytes(o: *mut Options, v: c_uchar);
+        pub fn rocksdb_options_set_level_compaction_dynamic_level_bytes(
+            o: *mut Options,
+            v: c_uchar,
+        );
         pub fn rocksdb_options_set_manual_wal_flush(o: *mut Options, v: c_uchar);
         pub fn rocksdb_options_set_use_direct_reads(o: *mut Options, v: c_uchar);
         pub fn rocksdb_options_set_use_direct_io_for_flush_and_compaction(
@@ -145,10 +146,7 @@ pub struct RocksDb;
 
 /// Bytes of a table in memory: what the tuning names, but no more than an eighth of the memory for each.
 fn table_bytes(tuning: &Tuning) -> u64 {
-    tuning
-        .block_bytes
-        .min(tuning.memory / 8)
-        .max(1 << 20)
+    tuning.block_bytes.min(tuning.memory / 8).max(1 << 20)
 }
 
 impl Maker for RocksDb {
@@ -231,7 +229,8 @@ impl Open {
         let yes: c_uchar = 1;
         let lazy = c_uchar::from(tuning.durability == Durability::Lazy);
         let sync = c_uchar::from(tuning.durability == Durability::Power);
-        let size = |bytes: u64| usize::try_from(bytes).context("more memory than there are addresses");
+        let size =
+            |bytes: u64| usize::try_from(bytes).context("more memory than there are addresses");
         let (table, cache_bytes) = (size(table_bytes(tuning))?, size(tuning.cache)?);
         let mut error = ptr::null_mut();
         // SAFETY: options and cache are the library's own, made and freed by it; the filter policy belongs to the table options once it
@@ -340,46 +339,14 @@ impl Engine for Open {
         value.clear();
         let mut error = ptr::null_mut();
         // SAFETY: the database is open; the key is read during the call alone.
-        let found = unsafe {
-            c::rocksdb_get_pinned(self.db, self.read, at(key), key.len(), &mut error)
-        };
+        let found =
+            unsafe { c::rocksdb_get_pinned(self.db, self.read, at(key), key.len(), &mut error) };
         fine(error)?;
         if found.is_null() {
             return Ok(false);
         }
         value.extend_from_slice(Pinned(found).bytes());
         Ok(true)
-    }
-
-    fn multi_get(&self, keys: &[&[u8]], found: &mut Found<'_>) -> Result<()> {
-        let names: Vec<*const c_char> = keys.iter().map(|key| at(key)).collect();
-        let lens: Vec<usize> = keys.iter().map(|key| key.len()).collect();
-        let mut values = vec![ptr::null_mut(); keys.len()];
-        let mut errors = vec![ptr::null_mut(); keys.len()];
-        // SAFETY: all four arrays have an entry for each key; the default family lives as long as the database.
-        unsafe {
-            c::rocksdb_batched_multi_get_cf(
-                self.db,
-                self.read,
-                c::rocksdb_get_default_column_family_handle(self.db),
-                keys.len(),
-                names.as_ptr(),
-                lens.as_ptr(),
-                values.as_mut_ptr(),
-                errors.as_mut_ptr(),
-                false,
-            );
-        }
-        let mut first = Ok(());
-        for (place, (value, error)) in values.into_iter().zip(errors).enumerate() {
-            first = first.and(fine(error));
-            if value.is_null() {
-                found(place, None);
-            } else {
-                found(place, Some(Pinned(value).bytes()));
-            }
-        }
-        first
     }
 
     fn settle(&self) -> Result<()> {

@@ -47,6 +47,21 @@ pub mod endurance_policies;
 // The adaptive write buffer against the best fixed one.
 pub mod endurance_adaptive;
 
+// What a key of the store costs in DRAM.
+pub mod store_memory;
+
+// Gets of the store against the device's own reads, and RocksDB's.
+pub mod store_gets;
+
+// What the store writes for what it is given, and how long a put may wait.
+pub mod store_writes;
+
+// How long a store takes to open, after a kill and after a close.
+pub mod store_open;
+
+// The store against RocksDB, LMDB and fjall.
+pub mod store_rivals;
+
 /// Every experiment that can be run.
 pub static ALL: &[&dyn Experiment] = &[
     &dram_policy::DramPolicy,
@@ -63,4 +78,9 @@ pub static ALL: &[&dyn Experiment] = &[
     &ftl_table2::FtlTable2,
     &ssd_closed_form::SsdClosedForm,
     &ssd_speed::SsdSpeed,
+    &store_memory::StoreMemory,
+    &store_gets::StoreGets,
+    &store_writes::StoreWrites,
+    &store_open::StoreOpen,
+    &store_rivals::StoreRivals,
 ];

@@ -337,7 +337,10 @@ impl Due {
 /// # Errors
 /// If a call fails, a value is wrong, or a key is not there that should be, or the other way round.
 pub fn work(engine: &dyn Engine, work: &Work) -> Result<Worked> {
-    let popularity: Popularity = work.popularity.parse().map_err(|error| anyhow!("{error}"))?;
+    let popularity: Popularity = work
+        .popularity
+        .parse()
+        .map_err(|error| anyhow!("{error}"))?;
     let chooser = KeyChooser::new(&popularity, work.keys).map_err(|error| anyhow!("{error}"))?;
     ensure!(work.batch > 0, "a call of no gets is none");
     let start = Instant::now();
@@ -431,9 +434,7 @@ impl Worker<'_> {
     fn put(&mut self, due: Option<Instant>) -> Result<()> {
         let (number, _) = self.choose();
         let mut value = std::mem::take(&mut self.value);
-        self.work
-            .shape
-            .value(number, self.work.version, &mut value);
+        self.work.shape.value(number, self.work.version, &mut value);
         let start = Instant::now();
         self.engine.put(&items::present(number), &value)?;
         self.tally.put.record(since(start));

@@ -101,9 +101,8 @@ pub struct Step {
 impl Step {
     /// The disk's reads for each get.
     pub fn reads_per_get(&self) -> f64 {
-        self.disk.map_or(f64::NAN, |disk| {
-            disk.reads as f64 / self.worked.gets as f64
-        })
+        self.disk
+            .map_or(f64::NAN, |disk| disk.reads as f64 / self.worked.gets as f64)
     }
 
     /// Pages of 4 KiB that the process read for each get, by the kernel's account of it.
@@ -240,7 +239,9 @@ impl<'a> Session<'a> {
         thread::sleep(Duration::from_millis(50));
         let ended: Option<ExitStatus> = self.child.try_wait().ok().flatten();
         let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = words.back().map_or(String::new(), |word| format!(": {word}"));
+        let last = words
+            .back()
+            .map_or(String::new(), |word| format!(": {word}"));
         match ended {
             Some(status) => format!("the process with {} ended ({status}){last}", self.engine),
             None => format!("the process with {} does not answer{last}", self.engine),
@@ -249,9 +250,9 @@ impl<'a> Session<'a> {
 
     fn answer(&mut self, patience: Duration) -> Result<Answer> {
         match self.lines.recv_timeout(patience) {
-            Ok(Ok(line)) => match serde_json::from_str(&line)
-                .with_context(|| format!("{} answered what no experiment knows: {line}", self.engine))?
-            {
+            Ok(Ok(line)) => match serde_json::from_str(&line).with_context(|| {
+                format!("{} answered what no experiment knows: {line}", self.engine)
+            })? {
                 Answer::Failed(why) => bail!("{}: {why}", self.engine),
                 answer => Ok(answer),
             },
@@ -410,7 +411,11 @@ impl<'a> Session<'a> {
                 last = reached;
             }
         }
-        ensure!(last > 0, "{} wrote nothing before it was killed", self.engine);
+        ensure!(
+            last > 0,
+            "{} wrote nothing before it was killed",
+            self.engine
+        );
         Ok(last)
     }
 
