@@ -51,3 +51,24 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use senko_lab::kv::{Durability, rehearsal};
+
+    /// Without features there is nothing to rehearse; see the crate's manifest.
+    #[test]
+    fn each_engine_passes_the_rehearsal() {
+        for maker in super::MAKERS {
+            for durability in [Durability::Lazy, Durability::Kill] {
+                let name = format!("senko-rival-{}-{}", maker.name(), std::process::id());
+                let folder = std::env::temp_dir().join(name);
+                std::fs::create_dir_all(&folder).unwrap();
+                let passed = rehearsal::rehearse(*maker, &folder, durability);
+                std::fs::remove_dir_all(&folder).unwrap();
+                passed.unwrap();
+            }
+        }
+    }
+}

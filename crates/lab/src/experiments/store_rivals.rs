@@ -53,7 +53,7 @@ impl Experiment for StoreRivals {
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         let bench = Bench::open(options)?;
         let mut outcome = Outcome::new();
-        let keys = bench.scaled(300_000, 16_000_000);
+        let keys = bench.scaled(700_000, 16_000_000);
         // The largest need is LMDB's, whose overwritten pages wait for reuse.
         let plan = Plan::new(&bench, &mut outcome, keys, 1000, 2.5)?;
         plan.note(&mut outcome, "");
@@ -79,13 +79,16 @@ impl Experiment for StoreRivals {
                 ],
             ),
         };
-        let all: Vec<Result<Vec<Step>, String>> = ENGINES
-            .iter()
-            .map(|engine| {
-                run.engine(engine, &mut outcome)
-                    .map_err(|error| format!("{error:#}"))
-            })
-            .collect();
+        let mut all: Vec<Result<Vec<Step>, String>> = Vec::new();
+        for engine in ENGINES {
+            let shown = run
+                .engine(engine, &mut outcome)
+                .map_err(|error| format!("{error:#}"));
+            if let Err(why) = &shown {
+                outcome.setting(format!("{engine}_failed"), why.clone());
+            }
+            all.push(shown);
+        }
         for (at, work) in WORKS.iter().enumerate() {
             run.compare(work, at, &all, &mut outcome);
         }

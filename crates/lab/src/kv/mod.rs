@@ -27,6 +27,7 @@ pub mod items; // key numbers to keys and values, and back
 pub mod limit; // what the device itself gives, on the engine's own file
 pub mod plan; // sizes, and what every engine is told
 pub mod protocol; // requests and answers
+pub mod rehearsal; // what every engine must pass
 pub mod session; // the experiment's side of the pipes
 
 pub use driver::{Amount, Fill, Times, Work, Worked};

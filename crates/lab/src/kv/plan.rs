@@ -63,7 +63,7 @@ impl Plan {
             );
         }
         let tuning = Tuning {
-            memory: bench.scaled(128 << 20, 768 << 20),
+            memory: bench.scaled(256 << 20, 768 << 20),
             cache: bench.scaled(32 << 20, 128 << 20),
             keys: fits,
             value_bytes,

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
 use senko_lab::kv::protocol::{Answer, Request};
+use senko_lab::kv::rehearsal::rehearse;
 use senko_lab::kv::{
     Amount, Durability, Engine, Fill, ItemShape, Maker, Tuning, Work, Worked, child,
 };
@@ -148,49 +149,44 @@ fn work(gets: f64, missing: f64, batch: usize, threads: usize) -> Request {
     })
 }
 
-/// All works on one engine, which must pass: what a correct engine shows.
-fn drive(maker: &dyn Maker, folder: &Path) {
-    let requests = [
-        open(maker.name(), folder),
-        fill(3, 7),
-        work(1.0, 0.0, 1, 2),
-        work(1.0, 0.0, 64, 1),
-        work(1.0, 1.0, 64, 1),
-        work(0.5, 0.1, 1, 4),
-        work(0.0, 0.0, 1, 1),
-        Request::Settle,
-        Request::Sync,
-        work(1.0, 0.0, 1, 1),
-        Request::Facts,
-        Request::Close,
-    ];
-    let all = answers(&[maker], &requests);
-    assert_eq!(all.len(), requests.len());
-    assert!(
-        matches!(&all[0], Answer::Opened(opened) if !opened.description.is_empty()),
-        "{:?}",
-        all[0]
-    );
-    assert_eq!(worked(&all[1]).puts, 1000);
-    for hits in [2, 3, 9] {
-        let shown = worked(&all[hits]);
-        assert_eq!((shown.gets, shown.found, shown.puts), (5000, 5000, 0));
-        assert!(shown.seconds > 0.0 && shown.get.count > 0);
-    }
-    assert_eq!((worked(&all[4]).gets, worked(&all[4]).found), (5000, 0));
-    let mixed = worked(&all[5]);
-    assert_eq!(mixed.gets + mixed.puts, 5000);
-    assert!(mixed.puts > 2000 && mixed.found < mixed.gets);
-    assert_eq!(worked(&all[6]).puts, 5000);
-    for done in [7, 8, 11] {
-        assert!(matches!(all[done], Answer::Done(_)), "{:?}", all[done]);
-    }
-    assert!(matches!(&all[10], Answer::Facts(facts) if facts.contains_key("process")));
+#[test]
+fn a_right_engine_passes() {
+    rehearse(&Toy::default(), Path::new("/nowhere"), Durability::Kill).unwrap();
 }
 
 #[test]
-fn a_right_engine_passes() {
-    drive(&Toy::default(), Path::new("/nowhere"));
+fn work_is_counted() {
+    let toy = Toy::default();
+    let requests = [
+        open("toy", Path::new("/nowhere")),
+        fill(3, 7),
+        work(1.0, 0.0, 64, 2),
+        work(0.0, 0.0, 1, 1),
+        Request::Work(Work {
+            rate: Some(50_000.0),
+            threads: 2,
+            ..Work::puts(1000, SHAPE, Amount::Ops(500), 3, 1)
+        }),
+        Request::Work(Work {
+            threads: 3,
+            ..Work::gets(1000, SHAPE, Amount::Seconds(0.01), 1)
+        }),
+    ];
+    let all = answers(&[&toy], &requests);
+    let (gets, puts, paced) = (worked(&all[2]), worked(&all[3]), worked(&all[4]));
+    assert_eq!((gets.gets, gets.found, gets.puts), (5000, 5000, 0));
+    assert_eq!(
+        gets.get.count,
+        5000_u64.div_ceil(64),
+        "calls, not keys, are timed"
+    );
+    assert_eq!(
+        (puts.puts, puts.put.count, puts.put_due.count),
+        (5000, 5000, 0)
+    );
+    assert_eq!((paced.puts, paced.put_due.count), (500, 500));
+    assert!(paced.put_due.max_us >= paced.put.max_us / 2.0 && paced.seconds >= 490.0 / 50_000.0);
+    assert!(worked(&all[5]).gets > 0 && worked(&all[5]).seconds >= 0.01);
 }
 
 fn failure(answer: &Answer) -> &str {
