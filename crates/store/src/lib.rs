@@ -1,17 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An unordered key-value store on flash with about two bytes of DRAM a key (paper A).
+//! An unordered key-value store on flash with about two bytes of DRAM a key (paper A, and past it).
+//!
+//! ```text
+//! put -> log (append order, exact index) -> sealed: sorted block, written once -> compaction: what lives moves
+//! get -> log -> static maps: hash -> block -> page index: one page -> key compared
+//! ```
+//!
+//! Goals: one device read a get of a key that is there and next to none of one that is not; DRAM that is mostly the maps; writes that
+//! are sequential and few; every acknowledged synced write after any crash, and what is recovered a prefix.
+//! Non-goals: order, ranges, several processes, the network.
+//!
+//! [`Store`] is the whole of it. The modules below are policy-free parts that a cache can be built of as well.
 
 #![deny(unsafe_code)]
 
-mod error; // what can go wrong
-mod hash; // a key's hash, computed once
-mod space; // which parts of the file are free
+// The store as its users see it, and its settings.
+mod options;
+mod store;
+mod snapshot;
+mod scan;
+mod stats;
+mod backup;
 
-pub mod element; // how one key, value and time lie on flash
-pub mod block; // sorted blocks: written once, one page a look-up
-pub mod index; // from a hash to a block
-pub mod log; // the block in append order
+// The parts of an open store, and where its state changes.
+mod core;
+mod version;
 
+// The data's way in, down, and out.
+mod write;
+mod pace;
+mod seal;
+mod merge;
+mod compact;
+mod jobs;
+mod lookup;
+mod read;
+
+// What lies on the device beside logs and blocks.
+mod open;
+mod space;
+mod superblock;
+
+mod error;
+mod hash;
+
+// How one key, value and time lie on flash.
+pub mod element;
+// Sorted blocks: written once, one page a look-up.
+pub mod block;
+// From a hash to a block.
+pub mod index;
+// The block in append order.
+pub mod log;
+
+pub use backup::BackupReport;
 pub use error::StoreError;
 pub use hash::{Hasher, KeyHash, SHARDS};
+pub use index::IndexKind;
+pub use options::{Clock, Durability, MAX_KEY_BYTES, MAX_VALUE_BYTES, Options, WriteOptions};
+pub use scan::Scan;
+pub use snapshot::Snapshot;
 pub use space::Extent;
+pub use stats::Stats;
+pub use store::{Entry, KeyVersion, Store, Value};
+pub use write::Batch;

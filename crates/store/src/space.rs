@@ -1,8 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which parts of the file are free.
+//!
+//! The file is cut into units of 64 KiB. An [`Extent`] is a run of them; whoever uses one holds a [`Held`], and when the last holder lets
+//! go, the extent is free. So a reader, a snapshot or a version that is still in use keeps what it can reach, without a list of readers.
+//!
+//! What always holds: an extent that the manifest on flash names is held (S1): its holder is let go only after a manifest
+//! without it is durable. Nothing is written to an extent that is not held by the writer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use senko_io::{Device, IoError};
+
+use crate::StoreError;
 
 /// Pages of the device ([`senko_io::PAGE_SIZE`]) in a unit of space: extents begin and end on units, of 64 KiB.
 pub const UNIT_PAGES: u64 = 16;
+
+/// Units by which the file grows at least: 4 MiB.
+const GROWTH: u64 = 64;
 
 /// A run of pages of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,5 +34,343 @@ impl Extent {
     /// The page behind the last.
     pub fn end(self) -> u64 {
         self.first + u64::from(self.pages)
+    }
+
+    /// Its bytes.
+    pub fn bytes(self) -> u64 {
+        u64::from(self.pages) * senko_io::PAGE_SIZE as u64
+    }
+}
+
+/// Units that are free, and the file's length.
+#[derive(Debug, Default)]
+struct Free {
+    /// Runs by their first unit; neighbours are joined.
+    runs: BTreeMap<u64, u64>,
+    /// Units of the file, free or not.
+    units: u64,
+    /// Units in use.
+    used: u64,
+}
+
+impl Free {
+    fn add(&mut self, first: u64, units: u64) {
+        let (mut first, mut units) = (first, units);
+        if let Some((&before, &length)) = self.runs.range(..first).next_back()
+            && before + length == first
+        {
+            self.runs.remove(&before);
+            first = before;
+            units += length;
+        }
+        if let Some(length) = self.runs.remove(&(first + units)) {
+            units += length;
+        }
+        self.runs.insert(first, units);
+    }
+
+    /// The first run that is long enough: low addresses are used first, so that the end of the file stays free.
+    fn take(&mut self, units: u64) -> Option<u64> {
+        let (&first, &length) = self.runs.iter().find(|&(_, &length)| length >= units)?;
+        self.runs.remove(&first);
+        if length > units {
+            self.runs.insert(first + units, length - units);
+        }
+        self.used += units;
+        Some(first)
+    }
+
+    /// Takes a given run, at the opening.
+    fn claim(&mut self, first: u64, units: u64) -> bool {
+        let Some((&run, &length)) = self.runs.range(..=first).next_back() else {
+            return false;
+        };
+        if first + units > run + length {
+            return false;
+        }
+        self.runs.remove(&run);
+        if first > run {
+            self.runs.insert(run, first - run);
+        }
+        if run + length > first + units {
+            self.runs
+                .insert(first + units, run + length - first - units);
+        }
+        self.used += units;
+        true
+    }
+}
+
+/// Free space of one store.
+pub struct Space {
+    free: Mutex<Free>,
+    device: Arc<dyn Device>,
+    /// Units that the file may have.
+    limit: u64,
+}
+
+impl std::fmt::Debug for Space {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Space")
+            .field("free", &*self.free.lock())
+            .finish()
+    }
+}
+
+/// An extent in use; free again when the last clone of its `Arc` is gone.
+#[derive(Debug)]
+pub struct Held {
+    extent: Extent,
+    space: Arc<Space>,
+}
+
+impl Held {
+    /// Which pages.
+    pub fn extent(&self) -> Extent {
+        self.extent
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let units = u64::from(self.extent.pages) / UNIT_PAGES;
+        let mut free = self.space.free.lock();
+        free.used -= units;
+        free.add(self.extent.first / UNIT_PAGES, units);
+    }
+}
+
+impl Space {
+    /// All of `device` but its first unit (the superblock's) is free; it may grow to `max_bytes`.
+    pub fn new(device: Arc<dyn Device>, max_bytes: Option<u64>) -> Arc<Space> {
+        let units = device.pages() / UNIT_PAGES;
+        let limit = max_bytes.map_or(u64::MAX, |bytes| bytes / crate::options::UNIT_BYTES);
+        let mut free = Free {
+            units,
+            used: 1,
+            ..Free::default()
+        };
+        if units > 1 {
+            free.add(1, units - 1);
+        }
+        Arc::new(Space {
+            free: Mutex::new(free),
+            device,
+            limit,
+        })
+    }
+
+    /// Marks an extent that the manifest names as used.
+    ///
+    /// # Errors
+    /// If it lies beyond the end, or something else was there already.
+    pub fn claim(self: &Arc<Space>, extent: Extent) -> Result<Held, StoreError> {
+        let (first, units) = (
+            extent.first / UNIT_PAGES,
+            u64::from(extent.pages) / UNIT_PAGES,
+        );
+        let whole = extent.first.is_multiple_of(UNIT_PAGES)
+            && u64::from(extent.pages).is_multiple_of(UNIT_PAGES)
+            && units > 0;
+        if !whole || !self.free.lock().claim(first, units) {
+            return Err(StoreError::damaged(
+                extent.first.saturating_mul(senko_io::PAGE_SIZE as u64),
+                format!(
+                    "the manifest names an extent of {} pages that overlaps another or lies beyond the end of the file ({} pages)",
+                    extent.pages,
+                    self.device.pages()
+                ),
+            ));
+        }
+        Ok(Held {
+            extent,
+            space: Arc::clone(self),
+        })
+    }
+
+    /// Takes `bytes`, rounded up to units; the file grows where it must.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSpace`] at the bound or when the device is full.
+    pub fn allocate(self: &Arc<Space>, bytes: u64) -> Result<Held, StoreError> {
+        let units = bytes.div_ceil(crate::options::UNIT_BYTES).max(1);
+        let mut free = self.free.lock();
+        if free.used + units > self.limit {
+            return Err(self.at_limit(&free));
+        }
+        let first = match free.take(units) {
+            Some(first) => first,
+            None => {
+                self.grow(&mut free, units)?;
+                free.take(units).ok_or_else(|| {
+                    StoreError::NoSpace("the file grew, and is still too small".to_owned())
+                })?
+            }
+        };
+        Ok(Held {
+            extent: Extent {
+                first: first * UNIT_PAGES,
+                pages: u32::try_from(units * UNIT_PAGES).map_err(|_| {
+                    StoreError::Invalid(format!("an extent of {bytes} bytes is too large"))
+                })?,
+            },
+            space: Arc::clone(self),
+        })
+    }
+
+    /// Makes the file long enough that `units` in a row are free at its end.
+    fn grow(&self, free: &mut Free, units: u64) -> Result<(), StoreError> {
+        let tail = match free.runs.last_key_value() {
+            Some((&first, &length)) if first + length == free.units => length,
+            _ => 0,
+        };
+        let least = free.units + units - tail;
+        if least > self.limit {
+            return Err(self.at_limit(free));
+        }
+        let wanted = (least + (free.units / 16).max(GROWTH))
+            .min(self.limit)
+            .max(least);
+        let grown = match self.device.grow(wanted * UNIT_PAGES) {
+            Ok(()) => wanted,
+            // Not that much; perhaps just enough.
+            Err(_) => {
+                self.device
+                    .grow(least * UNIT_PAGES)
+                    .map_err(|error| match error {
+                        IoError::Os(code) if code == 28 => StoreError::NoSpace(format!(
+                            "the device cannot grow beyond {} bytes",
+                            free.units * crate::options::UNIT_BYTES
+                        )),
+                        source => StoreError::Io {
+                            what: "growing the file",
+                            source,
+                        },
+                    })?;
+                least
+            }
+        };
+        let old = free.units;
+        free.units = grown;
+        free.add(old, grown - old);
+        Ok(())
+    }
+
+    fn at_limit(&self, free: &Free) -> StoreError {
+        StoreError::NoSpace(format!(
+            "{} of at most {} bytes are in use",
+            free.used * crate::options::UNIT_BYTES,
+            self.limit.saturating_mul(crate::options::UNIT_BYTES)
+        ))
+    }
+
+    /// Gives back the end of an extent that turned out too large; `bytes` stay.
+    pub fn shorten(&self, held: &mut Held, bytes: u64) {
+        let units = u64::from(held.extent.pages) / UNIT_PAGES;
+        let keep = bytes.div_ceil(crate::options::UNIT_BYTES).max(1);
+        if keep >= units {
+            return;
+        }
+        let mut free = self.free.lock();
+        free.used -= units - keep;
+        free.add(held.extent.first / UNIT_PAGES + keep, units - keep);
+        held.extent.pages = (keep * UNIT_PAGES) as u32;
+    }
+
+    /// Bytes in use, and bytes of the file.
+    pub fn bytes(&self) -> (u64, u64) {
+        let free = self.free.lock();
+        let bytes = crate::options::UNIT_BYTES;
+        (free.used * bytes, free.units * bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use senko_io::faulty::FaultyDevice;
+
+    fn space(pages: u64, max_bytes: Option<u64>) -> Arc<Space> {
+        Space::new(FaultyDevice::new(pages, 1), max_bytes)
+    }
+
+    #[test]
+    fn what_is_let_go_is_used_again_and_joined() {
+        let space = space(16 * 9, None);
+        let held: Vec<Held> = (0..8).map(|_| space.allocate(65_536).unwrap()).collect();
+        assert!(matches!(space.allocate(1), Err(StoreError::NoSpace(_))));
+        assert_eq!(space.bytes().0, 9 * 65_536);
+        drop(held);
+        let whole = space.allocate(8 * 65_536).unwrap();
+        assert_eq!(
+            whole.extent(),
+            Extent {
+                first: 16,
+                pages: 128
+            }
+        );
+    }
+
+    #[test]
+    fn an_extent_is_claimed_once() {
+        let space = space(16 * 9, None);
+        let extent = Extent {
+            first: 32,
+            pages: 32,
+        };
+        let held = space.claim(extent).unwrap();
+        assert!(
+            space
+                .claim(Extent {
+                    first: 48,
+                    pages: 32
+                })
+                .is_err()
+        );
+        assert!(
+            space
+                .claim(Extent {
+                    first: 0,
+                    pages: 16
+                })
+                .is_err()
+        );
+        assert!(
+            space
+                .claim(Extent {
+                    first: 128,
+                    pages: 32
+                })
+                .is_err()
+        );
+        assert!(
+            space
+                .claim(Extent {
+                    first: 130,
+                    pages: 16
+                })
+                .is_err()
+        );
+        drop(held);
+        assert!(space.claim(extent).is_ok());
+    }
+
+    #[test]
+    fn the_end_is_given_back() {
+        let space = space(16 * 9, None);
+        let mut held = space.allocate(8 * 65_536).unwrap();
+        space.shorten(&mut held, 65_537);
+        assert_eq!(held.extent().pages, 32);
+        assert_eq!(space.allocate(6 * 65_536).unwrap().extent().first, 48);
+    }
+
+    #[test]
+    fn the_bound_holds() {
+        let space = space(1 << 20, Some(4 * 65_536));
+        // The device is larger than the bound; the superblock's unit counts.
+        let held: Vec<Held> = (0..3).map(|_| space.allocate(65_536).unwrap()).collect();
+        assert!(matches!(space.allocate(1), Err(StoreError::NoSpace(_))));
+        drop(held);
+        assert!(space.allocate(3 * 65_536).is_ok());
     }
 }

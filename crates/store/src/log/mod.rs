@@ -1,2 +1,244 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The block in append order: the only log.
+//! The block in append order: where every write goes first, and the only log of the store.
+//!
+//! ```text
+//! put -> append: tail (DRAM, chunks of 256 KiB) and index (DRAM, exact) -> commit: write, flush -> extent of the device
+//! get -> lookup: index -> tail, or a read of exactly the element's pages -> key compared
+//! open -> replay: pages -> whole batches -> index           full -> sorted: all elements, for the block that replaces the log
+//! ```
+//! What always holds:
+//! - L1. A page that was written is never written again in this life of the log.
+//! - L2. After any crash, replay gives a prefix of the batches that were appended, and at least those whose commit returned for `Synced`.
+//! - L3. No page of an earlier life, or of another log, is ever taken for one of this log: each page names the CRC of the page before.
+//! - L4. Elements of a batch become visible together, to look-ups at [`Log::visible_time`], and after a crash together or not at all.
+//! - L5. After a failed write or flush, nothing more is written; look-ups go on.
+//!
+//! Locks, in the order in which they are taken: appender, progress of commits (never held during I/O), tail, shard of the index. Device I/O
+//! is done with none but the appender's, and that only where an append has to make room.
+
+mod page; // one page: header, checksum, chain
+mod tail; // the end of the log in DRAM
+mod index; // from a hash to the newest element, and back along its versions
+mod append; // elements into the tail and the index, chunks to the device
+mod commit; // who writes and flushes, and who waits
+mod lookup; // from a key to its element
+mod stream; // from pages back to elements and batches
+mod replay; // opens a log
+mod sorted; // the whole log in the order of a block
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use senko_io::{Device, PAGE_SIZE};
+
+use crate::{Extent, Hasher, StoreError};
+
+pub use crate::Durability;
+
+pub use append::MAX_ELEMENT;
+pub use lookup::{LogElement, LogFind, LogRead};
+pub use page::{HEADER, LABEL, PAYLOAD, VERSION, read_label};
+pub use sorted::{LogEntry, SortedLog};
+
+use append::Appender;
+use commit::{Group, Threads};
+use index::LogIndex;
+use tail::{CHUNK_PAGES, MOST_CHUNKS, Tail};
+
+/// Stands for everything appended up to a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket {
+    pages: u32,
+}
+
+/// Why nothing was appended.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum AppendError {
+    /// The batch does not fit behind what the log has: it belongs into the next log.
+    #[error("the log is full")]
+    Full,
+    /// The batch cannot be appended to this or any log, or the log takes no writes.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A log in an extent of a device. One thread at a time appends; any number commit and look up.
+pub struct Log {
+    device: Arc<dyn Device>,
+    id: u64,
+    extent: Extent,
+    hasher: Hasher,
+    appender: Mutex<Appender>,
+    tail: RwLock<Tail>,
+    index: LogIndex,
+    group: Group<Threads>,
+    /// Pages on the device: a copy of the tail's, for look-ups that need not lock it.
+    written: AtomicU32,
+    /// Pages known to be durable.
+    flushed: AtomicU32,
+    oldest: AtomicU64,
+    visible: AtomicU64,
+    /// The end of the log before this one; 0 for none.
+    follows: AtomicU32,
+}
+
+/// Fails if the device has no such extent, or a log cannot number its bytes.
+fn check_extent(device: &dyn Device, extent: Extent) -> Result<(), StoreError> {
+    let most = u32::MAX / PAGE_SIZE as u32;
+    let end = extent.first.checked_add(u64::from(extent.pages));
+    if extent.pages == 0 || extent.pages > most || end.is_none_or(|end| end > device.pages()) {
+        return Err(StoreError::Invalid(format!(
+            "a log of {} pages cannot lie at page {} of a device of {} pages",
+            extent.pages,
+            extent.first,
+            device.pages()
+        )));
+    }
+    Ok(())
+}
+
+impl Log {
+    /// From so many bytes on that wait to be written, an append writes.
+    pub const MOST_UNWRITTEN: usize = MOST_CHUNKS * CHUNK_PAGES as usize * PAGE_SIZE;
+
+    /// An empty log. `id` was never used before in this store. Nothing is written until something is appended.
+    pub fn create(
+        device: Arc<dyn Device>,
+        id: u64,
+        extent: Extent,
+        hasher: Hasher,
+    ) -> Result<Log, StoreError> {
+        check_extent(&*device, extent)?;
+        let tail = Tail::new(id, extent, 0, 0, page::root(id));
+        let index = LogIndex::new(extent.pages);
+        Ok(Log::assemble(
+            device,
+            id,
+            extent,
+            hasher,
+            tail,
+            index,
+            u64::MAX,
+            0,
+        ))
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn assemble(
+        device: Arc<dyn Device>,
+        id: u64,
+        extent: Extent,
+        hasher: Hasher,
+        tail: Tail,
+        index: LogIndex,
+        oldest: u64,
+        newest: u64,
+    ) -> Log {
+        let written = tail.written();
+        Log {
+            device,
+            id,
+            extent,
+            hasher,
+            appender: Mutex::new(Appender::new(newest)),
+            tail: RwLock::new(tail),
+            index,
+            group: Group::new(written),
+            written: AtomicU32::new(written),
+            flushed: AtomicU32::new(0),
+            oldest: AtomicU64::new(oldest),
+            visible: AtomicU64::new(newest),
+            follows: AtomicU32::new(0),
+        }
+    }
+
+    /// Makes this empty log the one behind a log that ended with `chain` ([`Log::chain`]), so that a replay of both can tell whether the first
+    /// is there to its end. To be called before anything is appended.
+    pub fn follow(&self, chain: u32) {
+        if self.tail.write().set_follows(chain) {
+            self.follows.store(chain, Ordering::Relaxed);
+        }
+    }
+
+    /// What [`Log::follow`] was told, in this life or an earlier one.
+    pub fn follows(&self) -> u32 {
+        self.follows.load(Ordering::Relaxed)
+    }
+
+    /// The CRC of its last whole page. After everything was committed as [`Durability::Buffered`], that is its end.
+    pub fn chain(&self) -> u32 {
+        self.tail.read().prev()
+    }
+
+    /// The number that its pages carry.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Where it lies.
+    pub fn extent(&self) -> Extent {
+        self.extent
+    }
+
+    /// Bytes of its extent.
+    pub fn capacity(&self) -> u64 {
+        u64::from(self.extent.pages) * PAGE_SIZE as u64
+    }
+
+    /// Bytes of it that hold something, in whole pages.
+    pub fn bytes_used(&self) -> u64 {
+        u64::from(self.end().pages) * PAGE_SIZE as u64
+    }
+
+    /// Bytes of encoded elements that an empty log of so many pages takes in one batch.
+    pub fn limit(pages: u32) -> u64 {
+        (u64::from(pages) * PAYLOAD as u64).saturating_sub(LABEL as u64)
+    }
+
+    /// Elements that a look-up can find, old versions counted.
+    pub fn elements(&self) -> u64 {
+        self.index.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.elements() == 0
+    }
+
+    /// Time of the oldest element; `u64::MAX` in an empty log.
+    pub fn min_time(&self) -> u64 {
+        self.oldest.load(Ordering::Relaxed)
+    }
+
+    /// Time of the last batch that look-ups see whole; 0 in an empty log.
+    pub fn visible_time(&self) -> u64 {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    /// Time of the youngest element; 0 in an empty log.
+    pub fn last_time(&self) -> u64 {
+        self.visible_time()
+    }
+
+    /// DRAM of the index, in bytes.
+    pub fn index_bytes(&self) -> usize {
+        self.index.bytes()
+    }
+
+    /// DRAM of the buffers, in bytes.
+    pub fn buffer_bytes(&self) -> usize {
+        self.tail.read().bytes()
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log")
+            .field("id", &self.id)
+            .field("extent", &self.extent)
+            .field("elements", &self.elements())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+//! All elements of a block, in the order of their hashes, read in large pieces.
+//!
+//! Compaction, sealing, scans and backups read blocks this way. Memory is one buffer of the size that was asked for, and
+//! the longest element that goes over pages. Hashes are computed again from the keys, so that the order is checked on the way.
+//!
+//! After damage a scan can go on: [`BlockScan::skip_damage`] continues at the next page in which an element begins, which is how a
+//! repair takes what is intact.
+
+use std::ops::{Deref, RangeInclusive};
+
+use senko_io::{AlignedBuf, Device, PAGE_SIZE, Tag};
+
+use super::page::{BadPage, PageFormat, header_in};
+use super::record::BlockRecord;
+use super::{Block, damage};
+use crate::element::{Element, ElementHeader};
+use crate::{Hasher, KeyHash, StoreError};
+
+/// A walk over a block. `D` is a borrowed device or an `Arc` of one.
+pub struct BlockScan<D> {
+    device: D,
+    record: BlockRecord,
+    format: PageFormat,
+    hasher: Hasher,
+    tag: Tag,
+    /// Pages `window..window + held` of the block.
+    buf: AlignedBuf,
+    window: u32,
+    held: u32,
+    /// The page that is being walked.
+    page: u32,
+    /// Where its next element begins; 0: the page has not been looked at.
+    at: usize,
+    /// Elements that begin in it from there on.
+    left: u16,
+    /// The page in which the last element began.
+    began: u32,
+    /// An element that goes over pages, put together.
+    long: Vec<u8>,
+    /// Elements with a smaller `order` are stepped over.
+    from: u64,
+    last: Option<KeyHash>,
+    /// Damage was met, and [`BlockScan::skip_damage`] was not called.
+    stopped: Option<StoreError>,
+}
+
+/// Where the element that comes next lies.
+enum Place {
+    /// From a byte of the buffer on.
+    Here(usize),
+    /// In the buffer for long ones.
+    Long,
+}
+
+impl<D> BlockScan<D>
+where
+    D: Deref<Target: Device>,
+{
+    /// From the block's first element on, with a buffer of about `read_ahead` bytes (at least two pages of the block).
+    pub fn new(
+        device: D,
+        block: &Block,
+        hasher: Hasher,
+        read_ahead: usize,
+        tag: Tag,
+    ) -> BlockScan<D> {
+        BlockScan::of_record(device, block.record(), hasher, read_ahead, tag)
+    }
+
+    /// From the first element on whose `order` is not smaller than `from`.
+    pub fn starting_at(
+        device: D,
+        block: &Block,
+        from: u64,
+        hasher: Hasher,
+        read_ahead: usize,
+        tag: Tag,
+    ) -> BlockScan<D> {
+        let mut scan = BlockScan::new(device, block, hasher, read_ahead, tag);
+        scan.from = from;
+        if from > block.record.last_order {
+            scan.page = scan.record.data_pages;
+        } else if from > block.record.first_order {
+            scan.page = block.index.find(from).first;
+        }
+        scan
+    }
+
+    /// Of a block whose head cannot be read; from the first element on.
+    pub fn of_record(
+        device: D,
+        record: &BlockRecord,
+        hasher: Hasher,
+        read_ahead: usize,
+        tag: Tag,
+    ) -> BlockScan<D> {
+        let page_bytes = record.page_bytes as usize;
+        let pages = (read_ahead / page_bytes).clamp(2, (record.data_pages as usize).max(2));
+        BlockScan {
+            device,
+            record: *record,
+            format: PageFormat::new(record.id, page_bytes),
+            hasher,
+            tag,
+            buf: AlignedBuf::new(pages * page_bytes / PAGE_SIZE),
+            window: 0,
+            held: 0,
+            page: 0,
+            at: 0,
+            left: 0,
+            began: 0,
+            long: Vec::new(),
+            from: 0,
+            last: None,
+            stopped: None,
+        }
+    }
+
+    /// The next element and its key's hash; `None` at the end. After an error the same error again, until
+    /// [`BlockScan::skip_damage`].
+    pub fn next_element(&mut self) -> Result<Option<(KeyHash, Element<'_>)>, StoreError> {
+        if let Some(error) = &self.stopped {
+            return Err(error.clone());
+        }
+        loop {
+            match self.step() {
+                Ok(None) => return Ok(None),
+                Ok(Some((hash, header, place))) => {
+                    if hash.order < self.from {
+                        continue;
+                    }
+                    return Ok(Some((hash, self.element(&header, place))));
+                }
+                Err(error) => {
+                    self.stopped = Some(error.clone());
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Goes on behind damage: with the next page in which an element begins. What the page with the damage held is lost, as is an element that
+    /// goes on into it. False if the scan had not met damage.
+    pub fn skip_damage(&mut self) -> bool {
+        if !matches!(
+            self.stopped,
+            Some(StoreError::Damaged { .. } | StoreError::Io { .. })
+        ) {
+            return false;
+        }
+        self.stopped = None;
+        self.page += 1;
+        self.at = 0;
+        self.left = 0;
+        true
+    }
+
+    /// The pages of the block in which the last element lies.
+    pub(crate) fn last_pages(&self) -> RangeInclusive<u32> {
+        self.began..=self.page
+    }
+
+    /// The page that comes next, or in which damage was met.
+    pub(crate) fn page(&self) -> u32 {
+        self.page
+    }
+
+    fn element(&self, header: &ElementHeader, place: Place) -> Element<'_> {
+        let bytes = match place {
+            Place::Here(at) => &self.buf[at..at + header.element_len()],
+            Place::Long => &self.long[..],
+        };
+        let (key, value) = bytes[header.key_at()..].split_at(header.key_len as usize);
+        Element::of(header, key, value)
+    }
+
+    fn step(&mut self) -> Result<Option<(KeyHash, ElementHeader, Place)>, StoreError> {
+        let size = self.format.page_bytes();
+        while self.left == 0 {
+            if self.at != 0 {
+                self.page += 1;
+                self.at = 0;
+            }
+            if self.page >= self.record.data_pages {
+                return Ok(None);
+            }
+            let base = self.load(self.page)?;
+            let head = self
+                .format
+                .check(&self.buf[base..base + size], self.page, 0)
+                .map_err(|bad| self.damage(bad))?;
+            self.at = usize::from(head.first);
+            self.left = head.count;
+        }
+        let base = self.load(self.page)?;
+        let header =
+            header_in(&self.buf[base..base + size], self.at, 0).map_err(|bad| self.damage(bad))?;
+        self.began = self.page;
+        let end = self.at + header.element_len();
+        let mut goes_on = 0;
+        let place = if end <= size {
+            Place::Here(base + self.at)
+        } else if self.left == 1 {
+            goes_on = self.gather(&header)?;
+            Place::Long
+        } else {
+            return Err(self.damage(BadPage {
+                at: self.at,
+                what: "an element runs into the next",
+            }));
+        };
+        let hash = self.hasher.hash(match place {
+            Place::Here(at) => &self.buf[at + header.key_at()..at + header.value_at()],
+            Place::Long => &self.long[header.key_at()..header.value_at()],
+        });
+        if self.last.is_some_and(|last| last > hash) {
+            return Err(self.damage(BadPage {
+                at: self.at,
+                what: "the elements of a block are not in order",
+            }));
+        }
+        self.last = Some(hash);
+        self.at = end;
+        self.left -= 1;
+        // In the last of the pages that a long element goes on in, another may begin.
+        if goes_on > 0 {
+            self.page += goes_on;
+            self.at = 0;
+        }
+        Ok(Some((hash, header, place)))
+    }
+
+    /// Puts together the element that begins at `self.at` of the current page, a page at a time, so that it may be longer than the buffer.
+    /// Gives the number of pages that it goes on in.
+    fn gather(&mut self, header: &ElementHeader) -> Result<u32, StoreError> {
+        let size = self.format.page_bytes();
+        let len = header.element_len();
+        let base = self.load(self.page)?;
+        let rest = len - (size - self.at);
+        let pages = rest.div_ceil(self.format.payload()) as u64;
+        if u64::from(self.page) + pages >= u64::from(self.record.data_pages) {
+            return Err(self.damage(BadPage {
+                at: self.at,
+                what: "an element reaches beyond the block",
+            }));
+        }
+        self.long.clear();
+        self.long
+            .extend_from_slice(&self.buf[base + self.at..base + size]);
+        for page in self.page + 1..=self.page + pages as u32 {
+            let base = self.load(page)?;
+            let bytes = &self.buf[base..base + size];
+            let part = (len - self.long.len()).min(self.format.payload());
+            self.format
+                .rest_in(bytes, page, 0, part)
+                .map(|rest| self.long.extend_from_slice(rest))
+                .map_err(|bad| damage(self.device_page(page), bad))?;
+        }
+        Ok(pages as u32)
+    }
+
+    /// Makes sure that a page is in the buffer, and says where.
+    fn load(&mut self, page: u32) -> Result<usize, StoreError> {
+        let size = self.format.page_bytes();
+        if page < self.window || page >= self.window + self.held {
+            let room = (self.buf.len() / size) as u32;
+            let count = room.min(self.record.data_pages - page);
+            self.held = 0;
+            let bytes = &mut self.buf[..count as usize * size];
+            let first =
+                self.record.extent.first + u64::from(page) * u64::from(self.record.device_pages());
+            self.device
+                .read(first, bytes, self.tag)
+                .map_err(StoreError::io("reading a sorted block"))?;
+            self.window = page;
+            self.held = count;
+        }
+        Ok((page - self.window) as usize * size)
+    }
+
+    fn device_page(&self, page: u32) -> u64 {
+        self.record.extent.first + u64::from(page) * u64::from(self.record.device_pages())
+    }
+
+    fn damage(&self, bad: BadPage) -> StoreError {
+        damage(self.device_page(self.page), bad)
+    }
+}

@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Compaction: what is still alive in the emptiest blocks moves into new ones, and the space of the old ones is free.
+//!
+//! Card. Idea: greedy victim choice as in log-structured storage (Rosenblum and Ousterhout 1992); a victim's elements are judged by its hash list and the
+//! maps, before any data is read. Paper A proposes the removal of old versions "at the sort" (11.2); ours happens there too, and here.
+//!
+//! Whether an element is alive:
+//! - The map of its own generation was built over all elements of the generation, newest first. If it leads elsewhere, there is a newer one.
+//! - A map of another generation may lead to a block with later elements: then that block's page is read and the keys compared, since for
+//!   keys that are not its members a map only guesses. Such reads go in batches.
+//! - Whatever lies in logs is not looked at: at worst, an element is moved that will die soon.
+//!
+//! An element that is kept though it is dead costs a move and nothing else, since times decide (V3).
+
+use std::sync::Arc;
+
+use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, ReadRequest, Tag};
+
+use crate::block::{BlockScan, HashEntry};
+use crate::core::{Core, Counters};
+use crate::element::{Element, TOMBSTONE};
+use crate::hash::SHARDS;
+use crate::index::{BlockMap, Candidates};
+use crate::seal::Output;
+use crate::version::{BlockHandle, Member, ShardIndex, Version};
+use crate::{KeyHash, StoreError};
+
+const RECLAIM: Tag = Tag::store(Purpose::Reclaim);
+
+/// Blocks that are compacted at a time, at most.
+const MAX_VICTIMS: usize = 16;
+
+/// Blocks that are fuller than this are not worth it.
+const FULL: f64 = 0.98;
+
+/// Small blocks that are joined when so many have gathered.
+const SMALL_BLOCKS: usize = 8;
+
+/// Bytes that are read ahead of each victim.
+const READ_AHEAD: usize = 512 << 10;
+
+/// Shards whose hash entries are judged at a time.
+const SHARDS_AT_A_TIME: usize = 16;
+
+/// Pages of other blocks that are read at a time to compare keys.
+const CHECKS_AT_A_TIME: usize = 256;
+
+/// Why blocks are compacted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The bytes in use are above the bound.
+    Space,
+    /// Many small blocks.
+    Small,
+    /// Someone asked for it.
+    Asked,
+}
+
+/// What blocks take, and what of it is alive.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Usage {
+    pub blocks: u64,
+    pub live: f64,
+    pub logs: u64,
+}
+
+impl Usage {
+    /// How far the blocks are above what `ratio` allows; negative below.
+    pub fn excess(&self, ratio: f64, block_bytes: u64) -> f64 {
+        let whole = self.live * ratio - self.logs as f64;
+        let least = self.live * (1.0 + (ratio - 1.0) / 2.0);
+        self.blocks as f64 - whole.max(least) - block_bytes as f64 / 2.0
+    }
+}
+
+impl Core {
+    /// What is in use.
+    pub fn usage(&self, version: &Version) -> Usage {
+        let mut usage = Usage::default();
+        for (_, handle) in version.blocks() {
+            let bytes = handle.bytes();
+            usage.blocks += bytes;
+            usage.live += bytes as f64 * handle.live_share().min(1.0);
+        }
+        usage.logs = version
+            .logs
+            .iter()
+            .map(|handle| handle.held.extent().bytes())
+            .sum();
+        usage
+    }
+
+    /// The blocks to compact now, with the reason; none if there is no need.
+    pub fn victims(
+        &self,
+        version: &Version,
+        asked: bool,
+    ) -> (Vec<(u32, Arc<BlockHandle>)>, Reason) {
+        let mut blocks: Vec<(u32, Arc<BlockHandle>)> = version
+            .blocks()
+            .map(|(slot, handle)| (slot, Arc::clone(handle)))
+            .collect();
+        let block_bytes = self.options.block_bytes;
+        let over = self
+            .usage(version)
+            .excess(self.options.space_ratio, block_bytes)
+            > 0.0;
+        if over || asked {
+            blocks.sort_by(|(_, one), (_, other)| one.live_share().total_cmp(&other.live_share()));
+            let limit = if asked { 0.9999 } else { FULL };
+            let mut live = 0.0;
+            let mut chosen = Vec::new();
+            for (slot, handle) in blocks.iter().take(MAX_VICTIMS) {
+                if handle.live_share() > limit {
+                    break;
+                }
+                live += handle.held.extent().bytes() as f64 * handle.live_share();
+                if !chosen.is_empty() && live > block_bytes as f64 {
+                    break;
+                }
+                chosen.push((*slot, Arc::clone(handle)));
+            }
+            if !chosen.is_empty() {
+                let reason = if asked { Reason::Asked } else { Reason::Space };
+                return (chosen, reason);
+            }
+        }
+        blocks.retain(|(_, handle)| handle.held.extent().bytes() < block_bytes / 4);
+        if blocks.len() >= SMALL_BLOCKS {
+            blocks.sort_by_key(|(_, handle)| handle.held.extent().bytes());
+            blocks.truncate(MAX_VICTIMS);
+            return (blocks, Reason::Small);
+        }
+        (Vec::new(), Reason::Asked)
+    }
+
+    /// Moves what is alive in `victims`; gives the bytes written. The caller holds `block_work`.
+    pub fn compact(
+        &self,
+        version: &Version,
+        victims: &[(u32, Arc<BlockHandle>)],
+    ) -> Result<u64, StoreError> {
+        let mut alive = Vec::with_capacity(victims.len());
+        for (slot, handle) in victims {
+            let member = Member {
+                slot: *slot,
+                id: handle.id(),
+            };
+            alive.push(self.alive(version, member, handle)?);
+        }
+        let elements: u64 = victims
+            .iter()
+            .zip(&alive)
+            .map(|(_, alive)| alive.iter().filter(|&&alive| alive).count() as u64)
+            .sum();
+        let bytes: u64 = victims
+            .iter()
+            .map(|(_, handle)| {
+                let record = handle.block.record();
+                u64::from(record.data_pages) * u64::from(record.page_bytes)
+            })
+            .sum();
+        let now = self.options.clock.seconds();
+        let mut output = Output::new(self, Purpose::Reinsert, elements, bytes);
+        let mut sources = Vec::with_capacity(victims.len());
+        for ((_, handle), alive) in victims.iter().zip(alive) {
+            let scan = BlockScan::new(
+                &*self.device,
+                &handle.block,
+                self.hasher.clone(),
+                READ_AHEAD,
+                RECLAIM,
+            );
+            sources.push(Source::start(scan, alive)?);
+        }
+        let mut dropped = 0;
+        // A handful of sources: a search through all is as fast as a heap.
+        while let Some(first) = first_source(&sources) {
+            let source = &mut sources[first];
+            let element = source.element();
+            if element.expired(now) {
+                let tombstone = Element {
+                    flags: TOMBSTONE,
+                    value: &[],
+                    expiry: 0,
+                    ..element
+                };
+                output.push(source.hash, &tombstone)?;
+            } else {
+                output.push(source.hash, &element)?;
+            }
+            source.next()?;
+        }
+        for source in &sources {
+            dropped += source.dropped;
+        }
+        let (moved, written) = (output.elements, output.bytes);
+        let removed = victims
+            .iter()
+            .map(|(slot, handle)| (*slot, handle.id()))
+            .collect();
+        drop(sources);
+        let change = output.finish()?.change(self, Vec::new(), removed)?;
+        self.replace_blocks(change)?;
+        Counters::add(&self.counters.compactions, 1);
+        Counters::add(&self.counters.compacted_elements, moved);
+        Counters::add(&self.counters.dropped_elements, dropped);
+        Ok(written)
+    }
+
+    /// For each element of a block, in order, whether it is alive.
+    fn alive(
+        &self,
+        version: &Version,
+        member: Member,
+        handle: &BlockHandle,
+    ) -> Result<Vec<bool>, StoreError> {
+        let mut alive = Vec::with_capacity(handle.block.record().elements as usize);
+        let mut checks = Vec::new();
+        let mut judge = Judge {
+            version,
+            member,
+            keep_versions: self.options.keep_versions,
+            candidates: Candidates::default(),
+        };
+        for first in (0..SHARDS).step_by(SHARDS_AT_A_TIME) {
+            let entries = handle
+                .block
+                .hashes(&*self.device, first..first + SHARDS_AT_A_TIME)?;
+            let mut before: Option<(KeyHash, u32)> = None;
+            for entry in entries {
+                let rank = match before {
+                    Some((key, rank)) if key == entry.key => rank + 1,
+                    _ => 0,
+                };
+                before = Some((entry.key, rank));
+                let verdict = judge.verdict(&entry, rank, &mut checks, alive.len());
+                alive.push(verdict);
+            }
+            if checks.len() >= CHECKS_AT_A_TIME {
+                self.compare(&mut checks, &mut alive)?;
+            }
+        }
+        self.compare(&mut checks, &mut alive)?;
+        Ok(alive)
+    }
+
+    /// Reads the pages of other blocks that may have a newer element, and marks those that do as dead.
+    fn compare(&self, checks: &mut Vec<Check>, alive: &mut [bool]) -> Result<(), StoreError> {
+        for batch in checks.chunks(CHECKS_AT_A_TIME) {
+            let mut buffers: Vec<AlignedBuf> = batch
+                .iter()
+                .map(|check| {
+                    AlignedBuf::new(check.other.block.find(check.entry.key).pages as usize)
+                })
+                .collect();
+            let mut requests: Vec<ReadRequest<'_>> = batch
+                .iter()
+                .zip(&mut buffers)
+                .map(|(check, buffer)| {
+                    let run = check.other.block.find(check.entry.key);
+                    let bytes = run.pages as usize * PAGE_SIZE;
+                    ReadRequest::new(run.page, &mut buffer[..bytes])
+                })
+                .collect();
+            self.device
+                .read_batch(&mut requests, RECLAIM)
+                .map_err(StoreError::io("reading pages to compact"))?;
+            drop(requests);
+            for (check, buffer) in batch.iter().zip(&buffers) {
+                let run = check.other.block.find(check.entry.key);
+                // Two keys with these 96 bits equal are one key (see `hash.rs`).
+                let newest =
+                    check
+                        .other
+                        .block
+                        .newest_of_hash(run, buffer, check.entry.key, &self.hasher)?;
+                if newest.is_some_and(|time| time > check.entry.time) {
+                    alive[check.at] = false;
+                }
+            }
+        }
+        checks.clear();
+        Ok(())
+    }
+}
+
+/// An element that is dead if another block has a newer one.
+struct Check {
+    entry: HashEntry,
+    at: usize,
+    other: Arc<BlockHandle>,
+}
+
+/// Judges the elements of one block by the maps.
+struct Judge<'v> {
+    version: &'v Version,
+    member: Member,
+    keep_versions: u32,
+    candidates: Candidates,
+}
+
+impl Judge<'_> {
+    /// Whether the element is alive as far as the maps say; what they only guess is added to `checks`. `rank` counts the key's newer versions in this block.
+    fn verdict(
+        &mut self,
+        entry: &HashEntry,
+        rank: u32,
+        checks: &mut Vec<Check>,
+        at: usize,
+    ) -> bool {
+        if rank >= self.keep_versions {
+            return false;
+        }
+        let shard: &ShardIndex = &self.version.shards[entry.key.shard()];
+        for generation in &shard.generations {
+            let members = &generation.generation.members;
+            let own = members.contains(&self.member);
+            if own && generation.map.exact_for_members() {
+                if !self.own_map_leads_here(entry, rank, generation) {
+                    return false;
+                }
+                continue;
+            }
+            if self.keep_versions > 1 || generation.generation.max_time <= entry.time {
+                continue;
+            }
+            self.candidates.clear();
+            generation.map.candidates(entry.key, &mut self.candidates);
+            for nth in 0..self.candidates.len() {
+                let Some(&member) = members.get(self.candidates[nth] as usize) else {
+                    continue;
+                };
+                let Some(other) = self.version.block(member) else {
+                    continue;
+                };
+                if member != self.member && other.block.record().max_time > entry.time {
+                    checks.push(Check {
+                        entry: *entry,
+                        at,
+                        other: Arc::clone(other),
+                    });
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether the generation's map leads from the key to this block, as one of the newest blocks of the key.
+    fn own_map_leads_here(
+        &mut self,
+        entry: &HashEntry,
+        rank: u32,
+        generation: &crate::version::ShardGeneration,
+    ) -> bool {
+        let members = &generation.generation.members;
+        (0..self.keep_versions - rank).any(|nth| {
+            self.candidates.clear();
+            generation
+                .map
+                .candidates(entry.key.nth(nth), &mut self.candidates);
+            (0..self.candidates.len()).any(|candidate| {
+                let ordinal = self.candidates[candidate] as usize;
+                members.get(ordinal) == Some(&self.member)
+            })
+        })
+    }
+}
+
+/// A victim's living elements, in order.
+struct Source<'s> {
+    scan: BlockScan<&'s dyn Device>,
+    alive: std::vec::IntoIter<bool>,
+    hash: KeyHash,
+    /// The element, encoded; empty at the end.
+    encoded: Vec<u8>,
+    dropped: u64,
+}
+
+impl<'s> Source<'s> {
+    fn start(scan: BlockScan<&'s dyn Device>, alive: Vec<bool>) -> Result<Source<'s>, StoreError> {
+        let mut source = Source {
+            scan,
+            alive: alive.into_iter(),
+            hash: KeyHash { order: 0, check: 0 },
+            encoded: Vec::new(),
+            dropped: 0,
+        };
+        source.next()?;
+        Ok(source)
+    }
+
+    fn next(&mut self) -> Result<(), StoreError> {
+        self.encoded.clear();
+        while let Some((hash, element)) = self.scan.next_element()? {
+            if self.alive.next().unwrap_or(true) {
+                self.hash = hash;
+                element.encode(&mut self.encoded);
+                return Ok(());
+            }
+            self.dropped += 1;
+        }
+        Ok(())
+    }
+
+    fn element(&self) -> Element<'_> {
+        match Element::decode(&self.encoded) {
+            Ok((element, _)) => element,
+            Err(_) => unreachable!("what was just encoded can be decoded"),
+        }
+    }
+}
+
+/// The source with the smallest element, if any has one.
+fn first_source(sources: &[Source<'_>]) -> Option<usize> {
+    let mut first: Option<usize> = None;
+    for (nth, source) in sources.iter().enumerate() {
+        if source.encoded.is_empty() {
+            continue;
+        }
+        let better = first.is_none_or(|best| {
+            let best = &sources[best];
+            source.hash.cmp(&best.hash).then_with(|| {
+                let (one, other) = (source.element(), best.element());
+                one.key.cmp(other.key).then(other.time.cmp(&one.time))
+            }) == std::cmp::Ordering::Less
+        });
+        if better {
+            first = Some(nth);
+        }
+    }
+    first
+}

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The parts of an open store, and the one place where its state changes.
+//!
+//! Three locks, always taken in this order: `writer` (who appends), `state` (manifest, superblock and the swap of versions),
+//! `jobs` (what the background does). Readers take none of them.
+//!
+//! What always holds:
+//! - C1: a change of what blocks or logs there are is on flash (the manifest's commit) before a version shows it, and what a version no longer
+//!   shows is let go only after that.
+//! - C2: after a failed write or flush nothing is written any more (`latched`); a failed flush is never tried again.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use parking_lot::{Condvar, Mutex};
+use senko_io::Device;
+
+use crate::block::BlockRecord;
+use crate::pace::Pace;
+use crate::snapshot::Pin;
+use crate::space::{Extent, Held, Space};
+use crate::superblock::{LogRecord, Manifest, Superblock};
+use crate::version::{BlockHandle, Generation, LogHandle, Version};
+use crate::{Hasher, Options, StoreError};
+
+/// Logs that may wait to be sealed before writers wait.
+pub(crate) const MAX_FROZEN: usize = 3;
+
+/// Who appends.
+pub(crate) struct Writer {
+    /// The log that takes the writes; also the first of the version's. None in a store that is only read.
+    pub active: Option<Arc<LogHandle>>,
+    /// The time of the last write.
+    pub last_time: u64,
+}
+
+/// What the manifest says, and who changes it.
+pub(crate) struct State {
+    pub superblock: Superblock,
+    pub manifest: Manifest,
+    pub next_generation: u64,
+    /// Empty logs, in the manifest, that can take writes at once.
+    pub spare: Option<Arc<LogHandle>>,
+    /// The saved index of the last clean close, as long as the manifest names it.
+    pub saved_index: Option<Held>,
+}
+
+/// What the background is asked to do.
+#[derive(Default)]
+pub(crate) struct Jobs {
+    pub stop: bool,
+    /// Counts up when something may be to do.
+    pub asked: u64,
+    /// Counts up when a piece of work is done.
+    pub done: u64,
+    /// Pieces of work under way.
+    pub busy: usize,
+    /// Someone waits for space: compaction goes without its rate limit.
+    pub hurry: bool,
+}
+
+/// Counts of what was done since the opening.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub puts: AtomicU64,
+    pub deletes: AtomicU64,
+    pub bytes_put: AtomicU64,
+    pub gets: AtomicU64,
+    pub hits: AtomicU64,
+    pub seals: AtomicU64,
+    pub sealed_elements: AtomicU64,
+    pub compactions: AtomicU64,
+    pub compacted_elements: AtomicU64,
+    pub dropped_elements: AtomicU64,
+    pub merges: AtomicU64,
+    pub merged_elements: AtomicU64,
+    pub snapshots_expired: AtomicU64,
+    pub throttled_us: AtomicU64,
+}
+
+impl Counters {
+    pub fn add(counter: &AtomicU64, by: u64) {
+        counter.fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+/// An open store.
+pub(crate) struct Core {
+    pub device: Arc<dyn Device>,
+    pub options: Options,
+    pub hasher: Hasher,
+    pub space: Arc<Space>,
+    pub version: ArcSwap<Version>,
+    pub writer: Mutex<Writer>,
+    pub state: Mutex<State>,
+    pub jobs: Mutex<Jobs>,
+    pub changed: Condvar,
+    /// Held while one thread works on blocks (seals or compacts), and while one merges maps.
+    pub block_work: Mutex<()>,
+    pub map_work: Mutex<()>,
+    /// Time up to which every write can be seen whole.
+    pub visible: AtomicU64,
+    /// Why nothing is written any more.
+    pub latch: OnceLock<String>,
+    /// Extents of large values by their first page.
+    pub large: Mutex<HashMap<u64, Weak<Held>>>,
+    /// Snapshots, oldest first.
+    pub pins: Mutex<VecDeque<Weak<Pin>>>,
+    pub pace: Pace,
+    pub counters: Counters,
+    pub opened: Instant,
+    pub closed: AtomicBool,
+}
+
+impl Core {
+    /// The current version; it stays as it is while it is held.
+    pub fn current(&self) -> Arc<Version> {
+        self.version.load_full()
+    }
+
+    /// A version, and the time up to which it has every write: with the same active log before and after, no write up to the time is in a
+    /// later log, and none was trimmed for a later one.
+    pub fn moment(&self) -> (Arc<Version>, u64) {
+        let mut version = self.current();
+        loop {
+            let time = self.visible.load(Ordering::Acquire);
+            let again = self.current();
+            let first = |version: &Version| version.logs.first().map(|handle| handle.log.id());
+            if first(&version) == first(&again) {
+                return (version, time);
+            }
+            version = again;
+        }
+    }
+
+    /// The generations of the first shard, which are those of all between merges.
+    pub fn generations(&self) -> Vec<Arc<Generation>> {
+        let version = self.current();
+        let entries = version.shards[0].generations.iter();
+        entries.map(|entry| Arc::clone(&entry.generation)).collect()
+    }
+
+    /// Refuses writes after a failure.
+    pub fn check_writable(&self) -> Result<(), StoreError> {
+        match self.latch.get() {
+            None => Ok(()),
+            Some(cause) => Err(StoreError::ReadOnly(cause.clone())),
+        }
+    }
+
+    /// Latches after an error that leaves unknown what reached the device (C2); gives the error back.
+    pub fn failed(&self, error: StoreError) -> StoreError {
+        if matches!(error, StoreError::Io { .. }) {
+            let _ = self.latch.set(error.to_string());
+            self.notify();
+        }
+        error
+    }
+
+    /// Wakes the background.
+    pub fn notify(&self) {
+        self.jobs.lock().asked += 1;
+        self.changed.notify_all();
+    }
+
+    /// Commits `state`'s manifest, as it is now.
+    pub fn commit(&self, state: &mut State) -> Result<(), StoreError> {
+        self.check_writable()?;
+        state.manifest.last_time = state
+            .manifest
+            .last_time
+            .max(self.visible.load(Ordering::Acquire));
+        state.manifest.index = None;
+        let committed = state
+            .superblock
+            .commit(&*self.device, &self.space, &state.manifest);
+        match committed {
+            Ok(()) => {
+                state.saved_index = None;
+                Ok(())
+            }
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// A new number for a log or block.
+    pub fn next_id(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.manifest.next_id += 1;
+        state.manifest.next_id - 1
+    }
+
+    /// The shared holder of a large value's extent that a log or block names.
+    pub fn large_holder(&self, extent: Extent) -> Result<Arc<Held>, StoreError> {
+        let mut large = self.large.lock();
+        if let Some(held) = large.get(&extent.first).and_then(Weak::upgrade) {
+            return Ok(held);
+        }
+        let held = Arc::new(self.space.claim(extent)?);
+        large.insert(extent.first, Arc::downgrade(&held));
+        Ok(held)
+    }
+
+    /// Registers a large value's extent that was just taken.
+    pub fn register_large(&self, held: Held) -> Arc<Held> {
+        let held = Arc::new(held);
+        let mut large = self.large.lock();
+        if large.len() > 64 && large.len().is_power_of_two() {
+            large.retain(|_, held| held.strong_count() > 0);
+        }
+        large.insert(held.extent().first, Arc::downgrade(&held));
+        held
+    }
+
+    /// Takes space; where there is none, the oldest snapshot ends, and another try is made.
+    pub fn allocate(&self, bytes: u64) -> Result<Held, StoreError> {
+        loop {
+            match self.space.allocate(bytes) {
+                Err(StoreError::NoSpace(why)) => {
+                    if !self.expire_oldest_snapshot() {
+                        return Err(StoreError::NoSpace(why));
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Ends the oldest snapshot; false if there is none.
+    pub fn expire_oldest_snapshot(&self) -> bool {
+        let mut pins = self.pins.lock();
+        while let Some(pin) = pins.pop_front() {
+            if let Some(pin) = pin.upgrade()
+                && pin.expire()
+            {
+                Counters::add(&self.counters.snapshots_expired, 1);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Swaps in a version without what `logs` and `slots` name, with `added` blocks as one generation, after the manifest with the same change is durable.
+    pub fn replace_blocks(&self, change: Change) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        let logs: Vec<u64> = change.sealed_logs.clone();
+        let before = state.manifest.clone();
+        let removed: Vec<u64> = change.removed.iter().map(|&(_, id)| id).collect();
+        state.manifest.logs.retain(|log| !logs.contains(&log.id));
+        state
+            .manifest
+            .blocks
+            .retain(|(record, _)| !removed.contains(&record.id));
+        let live: HashMap<u64, u64> = self
+            .current()
+            .blocks()
+            .map(|(_, handle)| (handle.id(), handle.live()))
+            .collect();
+        for (record, count) in &mut state.manifest.blocks {
+            *count = live.get(&record.id).copied().unwrap_or(*count);
+        }
+        for handle in &change.added {
+            let record: BlockRecord = *handle.block.record();
+            state.manifest.blocks.push((record, handle.live()));
+        }
+        if let Err(error) = self.commit(&mut state) {
+            state.manifest = before;
+            return Err(error);
+        }
+        let mut next = self.current().next();
+        next.logs.retain(|log| !logs.contains(&log.log.id()));
+        if !change.added.is_empty() {
+            let mut members = Vec::new();
+            for handle in change.added {
+                let id = handle.id();
+                members.push(crate::version::Member {
+                    slot: next.add_block(handle),
+                    id,
+                });
+            }
+            let generation = Arc::new(Generation {
+                id: state.next_generation,
+                members,
+                min_time: change.min_time,
+                max_time: change.max_time,
+                elements: change.elements,
+            });
+            state.next_generation += 1;
+            for (shard, map) in next.shards.iter_mut().zip(change.maps) {
+                let mut index = (**shard).clone();
+                index.insert(crate::version::ShardGeneration {
+                    generation: Arc::clone(&generation),
+                    map: Arc::new(map),
+                });
+                *shard = Arc::new(index);
+            }
+        }
+        for (slot, id) in change.removed {
+            if let Some(place) = next.slots.get_mut(slot as usize)
+                && place.as_ref().is_some_and(|handle| handle.id() == id)
+            {
+                *place = None;
+            }
+        }
+        self.version.store(Arc::new(next));
+        Ok(())
+    }
+
+    /// Makes an empty log that the manifest names.
+    pub fn make_log(&self, state: &mut State) -> Result<Arc<LogHandle>, StoreError> {
+        let held = self.allocate(self.options.log_bytes)?;
+        let id = state.manifest.next_id;
+        state.manifest.next_id += 1;
+        state.manifest.logs.push(LogRecord {
+            id,
+            extent: held.extent(),
+        });
+        if let Err(error) = self.commit(state) {
+            state.manifest.logs.pop();
+            return Err(error);
+        }
+        let log = crate::log::Log::create(
+            Arc::clone(&self.device),
+            id,
+            held.extent(),
+            self.hasher.clone(),
+        )?;
+        Ok(Arc::new(LogHandle {
+            log,
+            held,
+            large: Mutex::new(Vec::new()),
+        }))
+    }
+}
+
+/// A change of the sealed part of the store.
+pub(crate) struct Change {
+    pub sealed_logs: Vec<u64>,
+    /// Slot and number of blocks that go.
+    pub removed: Vec<(u32, u64)>,
+    /// Blocks that come, together one generation.
+    pub added: Vec<Arc<BlockHandle>>,
+    /// The generation's maps, one a shard.
+    pub maps: Vec<crate::index::ShardMap>,
+    pub min_time: u64,
+    pub max_time: u64,
+    pub elements: u64,
+}

@@ -1,0 +1,481 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The Bloom Filter Map of paper A, section 6.1.
+//!
+//! Idea: each block has a Bloom filter of its keys, all of one size, with the same hash functions. The bits of all blocks for one position lie side by side, as a *row*; a key's k positions
+//! name k rows, and the ones in the AND of these rows are the candidate blocks. 16 bits an element and, by equation 1, k = round(16 ln 2) = 11.
+//!
+//! What is ours: rows are whole cache lines where that costs little, memory is in large pages, all k rows are asked for before the first is read, and rows are ANDed from the newest
+//! block to the oldest, a cache line of each at a time, so that who stops at the first block that really has the key reads no more of them than that.
+//! The map can get another block as a column later. Vector instructions beyond those that every x86-64 has would not help: what is
+//! ANDed comes from memory, more slowly than it is ANDed.
+//!
+//! ```text
+//!                    blocks 0..          ..B-1
+//! position 0         [ row, `stride` bytes     ]    block b is bit b % 8 of byte b / 8
+//! position 1         [ ...                     ]
+//! ```
+
+use super::memory::{LINE, Memory, prefetch};
+use super::{BlockMap, Candidates, Damage, MAX_BLOCKS, MapEntry};
+use crate::KeyHash;
+use crate::hash::mix;
+
+/// Bits an element that the thesis takes.
+pub const BITS_PER_ELEMENT: u32 = 16;
+
+/// Most hash functions.
+pub const MAX_HASHES: usize = 24;
+
+/// Bytes of the head of an encoded map.
+const HEAD: usize = 16;
+
+/// Equation 1: the best number of hash functions for so many bits an element.
+pub fn best_hashes(bits_per_element: u32) -> u32 {
+    let best = (f64::from(bits_per_element) * std::f64::consts::LN_2).round() as u32;
+    best.clamp(1, MAX_HASHES as u32)
+}
+
+/// Which positions of a filter a key has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// Positions of a block's filter, at least 1.
+    pub positions: u32,
+    /// Positions that a key has, 1 to [`MAX_HASHES`].
+    pub hashes: u32,
+}
+
+impl Filter {
+    /// For blocks of so many elements, with [`BITS_PER_ELEMENT`].
+    pub fn for_elements(elements: u32) -> Filter {
+        Filter {
+            positions: elements.saturating_mul(BITS_PER_ELEMENT).max(1),
+            hashes: best_hashes(BITS_PER_ELEMENT),
+        }
+    }
+
+    /// The positions of a key.
+    #[inline]
+    pub fn positions_of(self, key: KeyHash) -> Positions {
+        let mut positions = Positions {
+            of: [0; MAX_HASHES],
+            count: self.hashes as usize,
+        };
+        // A linear congruential sequence whose increment is the key's own: its high bits are good, and unlike multiples of one hash its
+        // terms do not stay close together for keys that begin close together.
+        let step = (u64::from(key.check) << 32 | u64::from(key.check)) ^ key.order | 1;
+        let mut state = mix(key.order ^ mix(u64::from(key.check)));
+        for position in &mut positions.of[..self.hashes as usize] {
+            *position = ((u128::from(state) * u128::from(self.positions)) >> 64) as u32;
+            state = state.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(step);
+        }
+        positions
+    }
+}
+
+/// The positions of a key.
+#[derive(Clone, Copy, Debug)]
+pub struct Positions {
+    of: [u32; MAX_HASHES],
+    count: usize,
+}
+
+impl Positions {
+    /// All of them, in the order of the hash functions.
+    #[inline]
+    pub fn all(&self) -> &[u32] {
+        &self.of[..self.count]
+    }
+}
+
+/// The filter of one block, as it is filled, before it becomes a column.
+#[derive(Clone, Debug)]
+pub struct Column {
+    filter: Filter,
+    words: Vec<u64>,
+}
+
+impl Column {
+    /// Of a block without elements.
+    pub fn new(filter: Filter) -> Column {
+        Column {
+            filter,
+            words: vec![0; filter.positions.div_ceil(64) as usize],
+        }
+    }
+
+    /// Adds an element.
+    #[inline]
+    pub fn insert(&mut self, key: KeyHash) {
+        for position in self.filter.positions_of(key).all() {
+            self.words[*position as usize / 64] |= 1 << (position % 64);
+        }
+    }
+
+    /// Position p is bit p % 64 of word p / 64.
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// Forgets all elements.
+    pub fn clear(&mut self) {
+        self.words.fill(0);
+    }
+}
+
+/// A Bloom Filter Map.
+#[derive(Debug)]
+pub struct BloomMap {
+    filter: Filter,
+    blocks: u32,
+    /// Bytes of a row.
+    stride: usize,
+    rows: Memory,
+}
+
+/// Bytes of a row for so many blocks: what wastes little is rounded up so that rows are whole lines, or whole parts of one.
+fn stride_for(blocks: u32) -> usize {
+    let bytes = (blocks as usize).div_ceil(8).max(1);
+    let rounded = if bytes <= LINE {
+        bytes.next_power_of_two()
+    } else {
+        bytes.next_multiple_of(LINE)
+    };
+    let least = if bytes <= 8 {
+        bytes.next_power_of_two()
+    } else {
+        bytes.next_multiple_of(8)
+    };
+    if rounded * 8 <= least * 9 {
+        rounded
+    } else {
+        least
+    }
+}
+
+impl BloomMap {
+    /// A map of `blocks` blocks without elements, with room for no more.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_BLOCKS`], or the filter is none.
+    pub fn new(filter: Filter, blocks: u32) -> BloomMap {
+        assert!(
+            blocks <= MAX_BLOCKS,
+            "a map has at most {MAX_BLOCKS} blocks"
+        );
+        assert!(
+            filter.positions > 0 && (1..=MAX_HASHES as u32).contains(&filter.hashes),
+            "a filter has positions, and 1 to {MAX_HASHES} hash functions"
+        );
+        let stride = stride_for(blocks);
+        BloomMap {
+            filter,
+            blocks,
+            stride,
+            rows: Memory::zeroed(stride * filter.positions as usize),
+        }
+    }
+
+    /// The map of `entries`, in any order. All blocks have filters of the size that the fullest needs.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_BLOCKS`] blocks, or an entry names one that there is not.
+    pub fn build(entries: &[MapEntry], blocks: u32) -> BloomMap {
+        let mut counts = vec![0u32; blocks as usize];
+        for entry in entries {
+            counts[entry.block as usize] += 1;
+        }
+        let fullest = counts.iter().max().copied().unwrap_or(0);
+        let mut map = BloomMap::new(Filter::for_elements(fullest), blocks);
+        for entry in entries {
+            map.insert(entry.key, entry.block);
+        }
+        map
+    }
+
+    /// Adds an element to a block.
+    ///
+    /// # Panics
+    /// If there is no such block.
+    pub fn insert(&mut self, key: KeyHash, block: u32) {
+        assert!(block < self.blocks, "block {block} of {}", self.blocks);
+        let (byte, bit) = (block as usize / 8, 1u8 << (block % 8));
+        for position in self.filter.positions_of(key).all() {
+            self.rows[*position as usize * self.stride + byte] |= bit;
+        }
+    }
+
+    /// Adds blocks, each as a column, behind those that there are; gives the ordinal of the first. Eight at a time, beginning at a multiple of eight, are
+    /// cheapest. The rows grow with room to spare, so that adding blocks one by one copies each bit a few times in all.
+    ///
+    /// # Panics
+    /// If a column is of another filter, or there are more than [`MAX_BLOCKS`].
+    pub fn push_blocks(&mut self, columns: &[Column]) -> u32 {
+        let first = self.blocks;
+        let blocks = columns.len() as u64 + u64::from(first);
+        assert!(
+            blocks <= u64::from(MAX_BLOCKS),
+            "a map has at most {MAX_BLOCKS} blocks"
+        );
+        self.reserve(blocks as u32);
+        self.blocks = blocks as u32;
+        let mut at = 0;
+        while at < columns.len() {
+            let block = first as usize + at;
+            let count = (8 - block % 8).min(columns.len() - at);
+            self.set_byte(block / 8, block % 8, &columns[at..at + count]);
+            at += count;
+        }
+        first
+    }
+
+    /// Makes rows wide enough for so many blocks.
+    fn reserve(&mut self, blocks: u32) {
+        if (blocks as usize).div_ceil(8) <= self.stride {
+            return;
+        }
+        let stride = stride_for(blocks.max((self.blocks + self.blocks / 2).min(MAX_BLOCKS)));
+        let mut rows = Memory::zeroed(stride * self.filter.positions as usize);
+        for (to, from) in rows
+            .chunks_exact_mut(stride)
+            .zip(self.rows.chunks_exact(self.stride))
+        {
+            to[..self.stride].copy_from_slice(from);
+        }
+        (self.stride, self.rows) = (stride, rows);
+    }
+
+    /// Sets bits `from..` of one byte of all rows, from as many columns: an 8 by 8 transposition for every 8 positions.
+    fn set_byte(&mut self, byte: usize, from: usize, columns: &[Column]) {
+        for column in columns {
+            assert_eq!(column.filter, self.filter, "a column has the map's filter");
+        }
+        let positions = self.filter.positions as usize;
+        for word in 0..positions.div_ceil(64) {
+            let mut eight = [0u64; 8];
+            for (bits, column) in eight[from..].iter_mut().zip(columns) {
+                *bits = column.words[word];
+            }
+            if eight == [0; 8] {
+                continue;
+            }
+            for part in 0..8 {
+                let mut square = 0;
+                for (column, bits) in eight.iter().enumerate() {
+                    square |= (bits >> (8 * part) & 0xff) << (8 * column);
+                }
+                let first = word * 64 + part * 8;
+                for (row, bits) in transposed(square).to_le_bytes().into_iter().enumerate() {
+                    if bits != 0 && first + row < positions {
+                        self.rows[(first + row) * self.stride + byte] |= bits;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Which positions keys have.
+    pub fn filter(&self) -> Filter {
+        self.filter
+    }
+
+    /// How many blocks there are.
+    pub fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    /// Bytes that a look-up of all candidates reads.
+    pub fn bytes_of_rows(&self) -> usize {
+        self.filter.hashes as usize * self.stride
+    }
+
+    /// The candidates of a key, newest first, found as they are asked for.
+    #[inline]
+    pub fn newest_first(&self, key: KeyHash) -> NewestFirst<'_> {
+        NewestFirst::new(self, &self.filter.positions_of(key))
+    }
+
+    /// Asks for the newest `blocks` blocks' part of the rows of a key.
+    #[inline]
+    pub fn prefetch_newest(&self, key: KeyHash, blocks: u32) {
+        let to = (self.blocks as usize).div_ceil(8);
+        let from = to.saturating_sub((blocks as usize).div_ceil(8));
+        for position in self.filter.positions_of(key).all() {
+            let row = *position as usize * self.stride;
+            prefetch(&self.rows, row + from, row + to);
+        }
+    }
+
+    /// Reads what [`BlockMap::encode`] wrote.
+    ///
+    /// # Errors
+    /// If the bytes are not those of a map.
+    pub fn decode(bytes: &[u8]) -> Result<BloomMap, Damage> {
+        let Some((head, rows)) = bytes.split_at_checked(HEAD) else {
+            return Err(Damage("its head is cut"));
+        };
+        let field =
+            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let (positions, hashes, blocks, stride) =
+            (field(0), field(4), field(8), field(12) as usize);
+        if positions == 0 || hashes == 0 || hashes as usize > MAX_HASHES || blocks > MAX_BLOCKS {
+            return Err(Damage(
+                "no filters have these numbers of positions, hash functions or blocks",
+            ));
+        }
+        if stride < (blocks as usize).div_ceil(8).max(1)
+            || (positions as usize).checked_mul(stride) != Some(rows.len())
+        {
+            return Err(Damage("its rows have not the length that they should have"));
+        }
+        Ok(BloomMap {
+            filter: Filter { positions, hashes },
+            blocks,
+            stride,
+            rows: Memory::copy_of(rows),
+        })
+    }
+}
+
+/// The transposition of 8 rows of 8 bits (Hacker's Delight, 7-3).
+fn transposed(mut square: u64) -> u64 {
+    for (shift, mask) in [
+        (7, 0x00aa_00aa_00aa_00aa),
+        (14, 0x0000_cccc_0000_cccc),
+        (28, 0x0000_0000_f0f0_f0f0),
+    ] {
+        let swap = (square ^ (square >> shift)) & mask;
+        square ^= swap ^ (swap << shift);
+    }
+    square
+}
+
+/// The candidates of one key, the newest block first. Reads a cache line of each row at a time, and asks for the next ones before.
+#[derive(Debug)]
+pub struct NewestFirst<'a> {
+    map: &'a BloomMap,
+    /// Where the rows begin.
+    rows: [usize; MAX_HASHES],
+    /// The AND of the rows' piece at hand, lowest block first.
+    piece: [u64; LINE / 8],
+    /// Byte of the rows where the piece begins.
+    at: usize,
+    /// Words of the piece that are not done.
+    words: usize,
+}
+
+impl<'a> NewestFirst<'a> {
+    #[inline]
+    fn new(map: &'a BloomMap, positions: &Positions) -> NewestFirst<'a> {
+        let mut rows = [0; MAX_HASHES];
+        for (row, position) in rows.iter_mut().zip(positions.all()) {
+            *row = *position as usize * map.stride;
+        }
+        NewestFirst {
+            map,
+            rows,
+            piece: [0; LINE / 8],
+            at: (map.blocks as usize).div_ceil(8),
+            words: 0,
+        }
+    }
+
+    /// Bytes that are asked for ahead of the piece at hand.
+    const AHEAD: usize = 4 * LINE;
+
+    /// ANDs the next piece: up to the beginning of the cache line before the one at hand.
+    #[inline]
+    fn next_piece(&mut self) {
+        let to = self.at;
+        let from = (to - 1) & !(LINE - 1);
+        let rows = &self.rows[..self.map.filter.hashes as usize];
+        let bytes: &[u8] = &self.map.rows;
+        if from.is_multiple_of(Self::AHEAD) || to == (self.map.blocks as usize).div_ceil(8) {
+            let ahead = from & !(Self::AHEAD - 1);
+            for row in rows {
+                prefetch(bytes, row + ahead.saturating_sub(Self::AHEAD), row + ahead);
+            }
+        }
+        let mut piece = [u64::MAX; LINE / 8];
+        if to - from == LINE {
+            for row in rows {
+                let line = &bytes[row + from..row + from + LINE];
+                for (sum, eight) in piece.iter_mut().zip(line.as_chunks::<8>().0) {
+                    *sum &= u64::from_le_bytes(*eight);
+                }
+            }
+        } else {
+            for row in rows {
+                let part = &bytes[row + from..row + to];
+                for (sum, few) in piece.iter_mut().zip(part.chunks(8)) {
+                    let mut eight = [0; 8];
+                    eight[..few.len()].copy_from_slice(few);
+                    *sum &= u64::from_le_bytes(eight);
+                }
+            }
+        }
+        self.words = (to - from).div_ceil(8);
+        self.piece = piece;
+        self.at = from;
+    }
+}
+
+impl Iterator for NewestFirst<'_> {
+    type Item = u32;
+
+    #[inline]
+    fn next(&mut self) -> Option<u32> {
+        loop {
+            while self.words > 0 {
+                let word = &mut self.piece[self.words - 1];
+                if *word == 0 {
+                    self.words -= 1;
+                    continue;
+                }
+                let bit = 63 - word.leading_zeros();
+                *word ^= 1 << bit;
+                let block = (self.at * 8 + (self.words - 1) * 64) as u32 + bit;
+                // Bits behind the last block are zero, unless the map was damaged.
+                if block < self.map.blocks {
+                    return Some(block);
+                }
+            }
+            if self.at == 0 {
+                return None;
+            }
+            self.next_piece();
+        }
+    }
+}
+
+impl BlockMap for BloomMap {
+    fn candidates(&self, key: KeyHash, out: &mut Candidates) {
+        for block in self.newest_first(key) {
+            out.push(block);
+        }
+    }
+
+    fn prefetch(&self, key: KeyHash) {
+        self.prefetch_newest(key, self.blocks);
+    }
+
+    fn exact_for_members(&self) -> bool {
+        false
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<BloomMap>() + self.rows.heap_bytes()
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        let stride = u32::try_from(self.stride).expect("rows of 2^20 bits");
+        for field in [
+            self.filter.positions,
+            self.filter.hashes,
+            self.blocks,
+            stride,
+        ] {
+            out.extend_from_slice(&field.to_le_bytes());
+        }
+        out.extend_from_slice(&self.rows);
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Bytes of a map: beginning on a cache line where the map is large enough for that to matter, in large pages where it is
+//! large enough for those. Small ones are one allocation without slack, since a store has hundreds of them.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use senko_io::{AlignedBuf, PAGE_SIZE};
+
+/// Bytes of a cache line.
+pub(crate) const LINE: usize = 64;
+
+/// From here on the first byte lies at the beginning of a cache line.
+const ALIGNED_FROM: usize = 4 << 10;
+
+/// From here on the memory is mapped from the system, which is asked for large pages.
+const MAPPED_FROM: usize = 1 << 20;
+
+/// Zeroed bytes.
+pub(crate) enum Memory {
+    /// On the heap; the first `skip` bytes and what lies behind the `len` of [`Memory::Lines`] fill lines.
+    Small(Box<[u8]>),
+    Lines {
+        bytes: Box<[u8]>,
+        skip: u8,
+    },
+    /// Mapped; of the last page only `len` counts.
+    Mapped(Box<(AlignedBuf, usize)>),
+}
+
+impl Memory {
+    /// As many bytes, all zero.
+    pub(crate) fn zeroed(len: usize) -> Memory {
+        if len < ALIGNED_FROM {
+            Memory::Small(vec![0; len].into_boxed_slice())
+        } else if len < MAPPED_FROM {
+            let bytes = vec![0u8; len + LINE - 1].into_boxed_slice();
+            // The allocator may decline to say; then the memory is used as it is.
+            let skip = bytes.as_ptr().align_offset(LINE);
+            let skip = if skip < LINE { skip as u8 } else { 0 };
+            Memory::Lines { bytes, skip }
+        } else {
+            let mut pages = AlignedBuf::new(len.div_ceil(PAGE_SIZE));
+            pages.prefer_large();
+            Memory::Mapped(Box::new((pages, len)))
+        }
+    }
+
+    /// A copy of `bytes`.
+    pub(crate) fn copy_of(bytes: &[u8]) -> Memory {
+        let mut memory = Memory::zeroed(bytes.len());
+        memory.copy_from_slice(bytes);
+        memory
+    }
+
+    /// What it takes, without the value itself.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Memory::Small(bytes) => bytes.len(),
+            Memory::Lines { bytes, .. } => bytes.len(),
+            Memory::Mapped(mapped) => mapped.0.len() + size_of::<(AlignedBuf, usize)>(),
+        }
+    }
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Memory::Small(bytes) => bytes,
+            Memory::Lines { bytes, skip } => {
+                let skip = usize::from(*skip);
+                &bytes[skip..bytes.len() - (LINE - 1) + skip]
+            }
+            Memory::Mapped(mapped) => &mapped.0[..mapped.1],
+        }
+    }
+}
+
+impl DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Memory::Small(bytes) => bytes,
+            Memory::Lines { bytes, skip } => {
+                let skip = usize::from(*skip);
+                let end = bytes.len() - (LINE - 1) + skip;
+                &mut bytes[skip..end]
+            }
+            Memory::Mapped(mapped) => {
+                let len = mapped.1;
+                &mut mapped.0[..len]
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
+}
+
+/// The `at`-th word of 8 bytes.
+#[inline]
+pub(crate) fn word(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at * 8..at * 8 + 8]);
+    u64::from_le_bytes(word)
+}
+
+/// Sets the `at`-th word of 8 bytes.
+#[inline]
+pub(crate) fn set_word(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at * 8..at * 8 + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+/// Asks for all cache lines of `from..to`, which begins on no line in general.
+#[inline]
+pub(crate) fn prefetch(bytes: &[u8], from: usize, to: usize) {
+    let to = to.min(bytes.len());
+    let from = from.min(to) & !(LINE - 1);
+    senko_io::prefetch(&bytes[from..to]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_size_has_its_bytes_and_large_ones_begin_on_a_line() {
+        for len in [
+            0,
+            1,
+            100,
+            ALIGNED_FROM - 1,
+            ALIGNED_FROM,
+            70_001,
+            MAPPED_FROM,
+            MAPPED_FROM + 5,
+        ] {
+            let mut memory = Memory::zeroed(len);
+            assert_eq!(memory.len(), len);
+            assert!(memory.iter().all(|byte| *byte == 0));
+            if let Some(last) = memory.last_mut() {
+                *last = 7;
+            }
+            assert!(memory.heap_bytes() >= len);
+            if len >= ALIGNED_FROM {
+                assert_eq!(memory.as_ptr() as usize % LINE, 0);
+            }
+            assert_eq!(*Memory::copy_of(&memory), *memory);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A static map from hashes to block ordinals that stores no keys: bumped ribbon retrieval.
+//!
+//! Source: Dillinger, Huebschle-Schneider, Sanders, Walzer, "Fast Succinct Retrieval and Approximate Membership using Ribbon" (2022), ribbons 64 wide.
+//! Idea: a key has a start row and 64 coefficients, both from its hash; the map stores one value a row, so that the XOR of the rows from the start on that the coefficients choose is the
+//! key's value. Building solves that system of equations, in sequential memory. A *layer* has fewer rows than keys, so that nearly every row is used, and is cut into buckets of
+//! 256 start rows; of each bucket, the keys that begin below its threshold are *bumped* to the next layer, where they have another hash. The last layer has a few rows too many
+//! and is tried with one hash after another until all its keys fit. So a map takes within 1.5 % of the bits of its values, and never fails to build.
+//!
+//! A value is a block's ordinal and a fingerprint of the key. What an absent key reads is as good as random: with f bits of fingerprint a share 2^-f of absent keys has a candidate, less
+//! those whose ordinal no block has.
+//!
+//! Where it differs from the paper: thresholds are whole bytes (1/32 of a bit a key) and exact, which wastes fewer rows than two bits a bucket of half that size; keys arrive in the order
+//! of blocks, which is the order of start rows in the first layer, so nothing is sorted; the last layer is a plain ribbon; the number of bits of a value may be a fraction: the rows of the
+//! first groups then have one more than the others.
+//!
+//! ```text
+//! all:    header (8) | one word for each layer but the last | layer 0 | layer 1 | ... | last layer
+//! header: bits 0-5 columns | 6-9 layers | 10-17 seed of the last | 18-37 blocks - 1 | 38-53 rows of the last | 54-63 wide groups of the last
+//! word:   bits 0-31 rows | 32-63 wide groups
+//! layer:  thresholds, a byte a bucket, filled up to words (not in the last layer)
+//!         then groups of 64 rows: one word of 8 bytes a column, bit i of it the value's bit of row i; `wide` groups have a column more;
+//!         then, if the rows are no multiple of 64, the last group, its columns packed without gaps, filled up to a word
+//! ```
+//! A look-up reads one threshold and two neighbouring groups. All words are little-endian.
+
+mod build; // solves the equations
+mod equation; // a key's start, coefficients, value
+mod shape; // where everything lies
+
+use super::memory::{Memory, prefetch, word};
+use super::{BlockMap, Candidates, Damage, MapEntry};
+use crate::KeyHash;
+use equation::{Spread, fingerprint};
+use shape::{Layer, Shape};
+
+/// Rows of a group, and the most coefficients of a key.
+const GROUP: usize = 64;
+
+/// Columns that are read at once.
+const READ: usize = 16;
+
+/// A map from hashes to block ordinals.
+#[derive(Debug)]
+pub struct StaticMap {
+    memory: Memory,
+}
+
+impl StaticMap {
+    /// Builds the map of `entries`, whose keys are unique, for `blocks` blocks.
+    ///
+    /// # Panics
+    /// If there are no blocks or more than [`super::MAX_BLOCKS`], or an entry names a block that there is not.
+    pub fn build(entries: &[MapEntry], blocks: u32, fingerprint_bits: f32) -> StaticMap {
+        StaticMap {
+            memory: Memory::copy_of(&build::build(entries, blocks, fingerprint_bits)),
+        }
+    }
+
+    /// Reads what [`BlockMap::encode`] wrote.
+    ///
+    /// # Errors
+    /// If the bytes are not those of a map.
+    pub fn decode(bytes: &[u8]) -> Result<StaticMap, Damage> {
+        Shape::check(bytes)?;
+        Ok(StaticMap {
+            memory: Memory::copy_of(bytes),
+        })
+    }
+
+    /// The block of a member; of an absent key none, or now and then any.
+    #[inline]
+    pub fn find(&self, key: KeyHash) -> Option<u32> {
+        let bytes: &[u8] = &self.memory;
+        let shape = Shape::of(bytes);
+        let mut layer = shape.first_layer();
+        loop {
+            if layer.rows == 0 {
+                return None;
+            }
+            let spread = Spread::of(key, layer.seed);
+            let start = spread.start(layer.rows);
+            if !layer.bumps(bytes, start) {
+                let (value, columns) =
+                    window(bytes, &layer, start, spread.coefficients(layer.rows));
+                return shape.accept(key, value, columns);
+            }
+            layer = shape.next_layer(bytes, &layer);
+        }
+    }
+
+    /// Where the look-up of a key reads its value, and asks for that memory.
+    fn ask(&self, key: KeyHash) {
+        let bytes: &[u8] = &self.memory;
+        let shape = Shape::of(bytes);
+        let mut layer = shape.first_layer();
+        loop {
+            if layer.rows == 0 {
+                return;
+            }
+            let start = Spread::of(key, layer.seed).start(layer.rows);
+            if !layer.bumps(bytes, start) {
+                let group = start / GROUP;
+                let from = layer.group_at(group);
+                let groups = if start.is_multiple_of(GROUP) { 1 } else { 2 };
+                prefetch(bytes, from, layer.group_at(group + groups));
+                return;
+            }
+            layer = shape.next_layer(bytes, &layer);
+        }
+    }
+}
+
+impl BlockMap for StaticMap {
+    fn candidates(&self, key: KeyHash, out: &mut Candidates) {
+        if let Some(block) = self.find(key) {
+            out.push(block);
+        }
+    }
+
+    fn prefetch(&self, key: KeyHash) {
+        self.ask(key);
+    }
+
+    fn exact_for_members(&self) -> bool {
+        true
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<StaticMap>() + self.memory.heap_bytes()
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.memory);
+    }
+}
+
+impl Shape {
+    /// The ordinal in a value that was read for a key, if the value is one that a member could have.
+    #[inline]
+    fn accept(&self, key: KeyHash, value: u32, columns: u32) -> Option<u32> {
+        let block = value & mask(self.block_bits);
+        let print = value >> self.block_bits;
+        let right = print == fingerprint(key) & mask(columns - self.block_bits);
+        (right && block < self.blocks).then_some(block)
+    }
+}
+
+/// `bits` ones; `bits` is at most 32.
+#[inline]
+fn mask(bits: u32) -> u32 {
+    ((1u64 << bits) - 1) as u32
+}
+
+/// The XOR of the rows that `coefficients` choose from `start` on, and how many bits of it are there.
+#[inline]
+fn window(bytes: &[u8], layer: &Layer, start: usize, coefficients: u64) -> (u32, u32) {
+    let (group, offset) = (start / GROUP, start % GROUP);
+    let low = coefficients << offset;
+    let high = (coefficients >> 1) >> (GROUP - 1 - offset);
+    let next = (group + 1).min(layer.groups() - 1);
+    // The wide groups are the first: a key has the more bit if both of its groups have it.
+    let columns = layer.columns + usize::from(next < layer.wide);
+    let (from, to) = (layer.group_at(group), layer.group_at(next));
+    let read = columns.next_multiple_of(READ) * 8;
+    let value = if group < next
+        && next < layer.rows / GROUP
+        && let Some(a) = bytes.get(from..from + read)
+        && let Some(b) = bytes.get(to..to + read)
+    {
+        // Words behind the columns belong to somebody else; their bits are cut off below.
+        let mut value = 0;
+        for (part, (a, b)) in a
+            .chunks_exact(READ * 8)
+            .zip(b.chunks_exact(READ * 8))
+            .enumerate()
+        {
+            let mut words = [0; READ];
+            for (column, word_of) in words.iter_mut().enumerate() {
+                *word_of = (word(a, column) & low) ^ (word(b, column) & high);
+            }
+            value |= parities(words) << (part * READ);
+        }
+        value
+    } else {
+        let mut value = 0;
+        for column in 0..columns {
+            let a = layer.column(bytes, group, column) & low;
+            let b = if group < next {
+                layer.column(bytes, next, column) & high
+            } else {
+                0
+            };
+            value |= ((a ^ b).count_ones() & 1) << column;
+        }
+        value
+    };
+    (value & mask(columns as u32), columns as u32)
+}
+
+/// The parity of each word, that of the first in the lowest bit. The words are folded in pairs, halves at a time, so that it takes no more
+/// than some ninety operations, which the compiler makes vectors of, and no instruction that old processors lack.
+#[inline]
+fn parities(words: [u64; READ]) -> u32 {
+    const HALVES: [u64; 4] = [
+        0x0000_0000_ffff_ffff,
+        0x0000_ffff_0000_ffff,
+        0x00ff_00ff_00ff_00ff,
+        0x0f0f_0f0f_0f0f_0f0f,
+    ];
+    #[inline]
+    fn fold<const TO: usize>(words: &[u64], shift: u32, half: u64) -> [u64; TO] {
+        let mut folded = [0; TO];
+        for (at, to) in folded.iter_mut().enumerate() {
+            let (a, b) = (words[at], words[at + TO]);
+            *to = ((a ^ (a >> shift)) & half) | ((b ^ (b << shift)) & !half);
+        }
+        folded
+    }
+    let eight: [u64; 8] = fold(&words, 32, HALVES[0]);
+    let four: [u64; 4] = fold(&eight, 16, HALVES[1]);
+    let two: [u64; 2] = fold(&four, 8, HALVES[2]);
+    let [mut one]: [u64; 1] = fold(&two, 4, HALVES[3]);
+    // Now each nibble has the parity of a word; that of word w is at place: its bits in reverse.
+    one ^= one >> 2;
+    one ^= one >> 1;
+    let mut bits = one & 0x1111_1111_1111_1111;
+    bits = (bits | (bits >> 3)) & 0x0303_0303_0303_0303;
+    bits = (bits | (bits >> 6)) & 0x000f_000f_000f_000f;
+    bits = (bits | (bits >> 12)) & 0x0000_00ff_0000_00ff;
+    ((bits | (bits >> 24)) & 0xffff) as u32
+}

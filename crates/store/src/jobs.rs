@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the store does on its own: one thread seals and compacts blocks, one merges maps.
+//!
+//! Without threads (`background: false`) the same pieces of work are done by [`Core::maintain`], and by a writer that cannot go on otherwise.
+//! A failure ends writing (C2); readers go on.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::StoreError;
+use crate::compact::Reason;
+use crate::core::Core;
+
+/// How long the background waits before it looks again though nobody asked.
+const NAP: Duration = Duration::from_millis(200);
+
+/// Threads of a store; they end when told, and are joined on close.
+pub(crate) struct Threads {
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    pub fn start(core: &Arc<Core>) -> std::io::Result<Threads> {
+        let mut threads = Vec::new();
+        for (name, work) in [
+            ("senko-blocks", Core::block_thread as fn(&Core)),
+            ("senko-maps", Core::map_thread),
+        ] {
+            let core = Arc::clone(core);
+            let thread = std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(move || work(&core))?;
+            threads.push(thread);
+        }
+        Ok(Threads { threads })
+    }
+
+    /// Waits for the pieces of work under way.
+    pub fn join(self, core: &Core) {
+        core.jobs.lock().stop = true;
+        core.changed.notify_all();
+        for thread in self.threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What a try to do a piece of work gave.
+enum Work {
+    Done,
+    Nothing,
+}
+
+impl Core {
+    fn block_thread(&self) {
+        self.work_until_stopped(|core, _| core.block_piece(), true);
+    }
+
+    fn map_thread(&self) {
+        self.work_until_stopped(|core, idle| core.map_piece(idle), false);
+    }
+
+    /// Does pieces of work until there is none, waits until asked again, and so on.
+    fn work_until_stopped(
+        &self,
+        piece: impl Fn(&Core, bool) -> Result<Work, StoreError>,
+        counts: bool,
+    ) {
+        let mut seen = 0;
+        let mut idle = false;
+        loop {
+            {
+                let mut jobs = self.jobs.lock();
+                if jobs.asked == seen && !idle {
+                    let timed_out = self.changed.wait_for(&mut jobs, NAP).timed_out();
+                    idle = timed_out && jobs.asked == seen;
+                }
+                if jobs.stop {
+                    return;
+                }
+                seen = jobs.asked;
+                jobs.busy += usize::from(counts);
+            }
+            let was_idle = std::mem::take(&mut idle);
+            let result = if self.latch.get().is_some() {
+                Ok(Work::Nothing)
+            } else {
+                piece(self, was_idle)
+            };
+            let mut jobs = self.jobs.lock();
+            jobs.busy -= usize::from(counts);
+            match result {
+                Ok(Work::Done) => {
+                    jobs.done += 1;
+                    jobs.asked += 1;
+                }
+                Ok(Work::Nothing) | Err(StoreError::NoSpace(_)) => {}
+                Err(error) => {
+                    let _ = self.latch.set(error.to_string());
+                }
+            }
+            drop(jobs);
+            self.changed.notify_all();
+        }
+    }
+
+    /// One piece of work on blocks: what is most urgent.
+    fn block_piece(&self) -> Result<Work, StoreError> {
+        let _working = self.block_work.lock();
+        let version = self.current();
+        let (victims, reason) = self.victims(&version, false);
+        let hurry = self.jobs.lock().hurry;
+        let far = self
+            .usage(&version)
+            .excess(self.options.space_ratio, self.options.block_bytes)
+            > self.options.block_bytes as f64;
+        let frozen = version.logs.len() > 1;
+        let urgent = reason == Reason::Space && (far || hurry);
+        if !victims.is_empty() && (urgent || !frozen) {
+            let started = Instant::now();
+            let written = self.compact(&version, &victims)?;
+            self.jobs.lock().hurry = false;
+            if let Some(rate) = self.options.compaction_rate
+                && !urgent
+            {
+                self.pause(written, rate, started);
+            }
+            return Ok(Work::Done);
+        }
+        drop(version);
+        if frozen && self.seal_one()? {
+            return Ok(Work::Done);
+        }
+        if self.prepare_spare()? {
+            return Ok(Work::Done);
+        }
+        Ok(Work::Nothing)
+    }
+
+    /// Holds compaction to its rate; a writer that waits, or the end, cuts it short.
+    fn pause(&self, written: u64, rate: u64, started: Instant) {
+        let due = Duration::from_secs_f64(written as f64 / rate.max(1) as f64);
+        let mut jobs = self.jobs.lock();
+        while !jobs.stop && !jobs.hurry {
+            let Some(left) = due.checked_sub(started.elapsed()) else {
+                return;
+            };
+            if self.current().logs.len() > 1 {
+                return;
+            }
+            self.changed.wait_for(&mut jobs, left.min(NAP));
+        }
+    }
+
+    /// Makes the next log before it is needed.
+    fn prepare_spare(&self) -> Result<bool, StoreError> {
+        let mut state = self.state.lock();
+        if state.spare.is_some() || self.options.read_only {
+            return Ok(false);
+        }
+        let spare = self.make_log(&mut state)?;
+        state.spare = Some(spare);
+        Ok(true)
+    }
+
+    fn map_piece(&self, idle: bool) -> Result<Work, StoreError> {
+        let _working = self.map_work.lock();
+        let due = self.merge_due(idle);
+        if self.merge(&due)? {
+            return Ok(Work::Done);
+        }
+        Ok(Work::Nothing)
+    }
+
+    /// One piece of whatever there is to do; false if there is nothing.
+    pub fn maintain(&self) -> Result<bool, StoreError> {
+        self.check_writable()?;
+        let due = self.merge_due(false);
+        let _working = self.map_work.lock();
+        if self.merge(&due)? {
+            return Ok(true);
+        }
+        drop(_working);
+        match self.block_piece() {
+            Ok(Work::Done) => Ok(true),
+            Ok(Work::Nothing) => Ok(false),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    /// Waits until a frozen log was sealed; false if that will not happen.
+    pub fn wait_for_seal(&self) -> Result<bool, StoreError> {
+        self.check_writable()?;
+        if !self.options.background {
+            let _working = self.block_work.lock();
+            return self.seal_one();
+        }
+        let mut jobs = self.jobs.lock();
+        if jobs.stop {
+            return Ok(false);
+        }
+        jobs.asked += 1;
+        self.changed.notify_all();
+        self.changed.wait_for(&mut jobs, NAP);
+        Ok(true)
+    }
+
+    /// Gives the background the chance to free space; false if it has nothing to do.
+    pub fn wait_for_space(&self) -> Result<bool, StoreError> {
+        self.check_writable()?;
+        if !self.options.background {
+            let _working = self.block_work.lock();
+            if self.seal_one()? {
+                return Ok(true);
+            }
+            return self.compact_emptiest();
+        }
+        let mut jobs = self.jobs.lock();
+        let before = jobs.done;
+        jobs.hurry = true;
+        jobs.asked += 1;
+        let mut idle_looks = 0;
+        while !jobs.stop && jobs.done == before {
+            self.changed.notify_all();
+            if self.changed.wait_for(&mut jobs, NAP).timed_out() && jobs.busy == 0 {
+                idle_looks += 1;
+            }
+            if idle_looks >= 2 || self.latch.get().is_some() {
+                jobs.hurry = false;
+                return self.check_writable().map(|()| false);
+            }
+        }
+        Ok(!jobs.stop)
+    }
+
+    /// Compacts the emptiest blocks, whether there is need or not; false if all are full.
+    pub fn compact_emptiest(&self) -> Result<bool, StoreError> {
+        let version = self.current();
+        let (victims, reason) = self.victims(&version, true);
+        if victims.is_empty() || reason == Reason::Small {
+            return Ok(false);
+        }
+        self.compact(&version, &victims)?;
+        Ok(true)
+    }
+}

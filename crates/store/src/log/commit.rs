@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Group commit: whoever comes first writes, or flushes, for all who wait. Called by [`super::Log::commit`].
+//!
+//! ```text
+//!            written < ticket, nobody writes           the write returned
+//!   waiting ------------------------------> writing ---------------------> written >= ticket: done (Buffered)
+//!            flushed < ticket, nobody flushes          written, then the flush returned
+//!   waiting ------------------------------> flushing --------------------> flushed >= ticket: done (Synced)
+//! ```
+//! I1. At most one thread writes and at most one flushes; a write may run beside a flush.
+//! I2. `flushed` becomes what was `written` when the flush began, never more.
+//! I3. A thread that wants to flush writes as the flusher only: those who come while a flush runs gather, unwritten, for the next one.
+//! I4. After a failed write or flush nothing is written, and no flush is tried, ever again (Linux drops what it could not write, and a second
+//!     flush would say that all is well). Tickets that were reached before stay reached.
+//!
+//! The lock and the condition stand behind [`Monitor`], so that a test can run the same protocol under a scheduler that tries interleavings.
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::StoreError;
+
+/// How far the log is on the device. Pages count from the start of the log.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Pages that were written.
+    pub written: u32,
+    /// Pages that are durable.
+    pub flushed: u32,
+    writing: bool,
+    flushing: bool,
+    failed: Option<StoreError>,
+}
+
+/// A value behind a lock, whose changes can be waited for.
+pub(super) trait Monitor {
+    /// With a first value.
+    fn new(progress: Progress) -> Self;
+    /// Runs `step` under the lock until it gives something, and waits for a change between two runs.
+    fn when<R>(&self, step: impl FnMut(&mut Progress) -> Option<R>) -> R;
+    /// Changes the value and wakes those who wait.
+    fn change<R>(&self, change: impl FnOnce(&mut Progress) -> R) -> R;
+}
+
+/// The monitor of real threads.
+pub(super) struct Threads {
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+impl Monitor for Threads {
+    fn new(progress: Progress) -> Threads {
+        Threads {
+            progress: Mutex::new(progress),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn when<R>(&self, mut step: impl FnMut(&mut Progress) -> Option<R>) -> R {
+        let mut progress = self.progress.lock();
+        loop {
+            if let Some(done) = step(&mut progress) {
+                return done;
+            }
+            self.changed.wait(&mut progress);
+        }
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Progress) -> R) -> R {
+        let done = change(&mut self.progress.lock());
+        self.changed.notify_all();
+        done
+    }
+}
+
+/// What is committed to: the log's buffers and its device.
+pub(super) trait Sink {
+    /// Pages that hold what was appended so far, the last one counted whole.
+    fn end(&self) -> u32;
+    /// Writes what was appended and not written (`whole`: only chunks that are full). Gives the pages that are now written.
+    fn write(&self, whole: bool) -> Result<u32, StoreError>;
+    /// Makes all that was written durable; `written` pages are.
+    fn flush(&self, written: u32) -> Result<(), StoreError>;
+}
+
+enum Turn {
+    Reached,
+    Mine,
+}
+
+/// The protocol.
+pub(super) struct Group<M> {
+    monitor: M,
+}
+
+fn latched(cause: &StoreError) -> StoreError {
+    StoreError::ReadOnly(format!("an earlier write failed: {cause}"))
+}
+
+impl<M: Monitor> Group<M> {
+    /// With so many pages written already.
+    pub fn new(written: u32) -> Group<M> {
+        let progress = Progress {
+            written,
+            ..Progress::default()
+        };
+        Group {
+            monitor: M::new(progress),
+        }
+    }
+
+    /// Fails if an earlier write or flush did.
+    pub fn check(&self) -> Result<(), StoreError> {
+        self.monitor.when(|p| match &p.failed {
+            Some(cause) => Some(Err(latched(cause))),
+            None => Some(Ok(())),
+        })
+    }
+
+    /// Behaves from now on as after a failed write.
+    pub fn latch(&self, cause: &StoreError) {
+        self.monitor.change(|p| {
+            p.failed.get_or_insert_with(|| cause.clone());
+        });
+    }
+
+    /// Returns when the first `target` pages are written.
+    pub fn write(&self, sink: &impl Sink, target: u32) -> Result<(), StoreError> {
+        let turn = self.monitor.when(|p| {
+            if p.written >= target {
+                Some(Ok(Turn::Reached))
+            } else {
+                Self::turn_to_write(p)
+            }
+        })?;
+        match turn {
+            Turn::Reached => Ok(()),
+            Turn::Mine => self.write_now(sink, false),
+        }
+    }
+
+    /// Writes the chunks that are full, after whoever is writing now.
+    pub fn write_whole(&self, sink: &impl Sink) -> Result<(), StoreError> {
+        self.monitor.when(Self::turn_to_write)?;
+        self.write_now(sink, true)
+    }
+
+    fn turn_to_write(p: &mut Progress) -> Option<Result<Turn, StoreError>> {
+        match &p.failed {
+            Some(cause) => Some(Err(latched(cause))),
+            None if p.writing => None,
+            None => {
+                p.writing = true;
+                Some(Ok(Turn::Mine))
+            }
+        }
+    }
+
+    fn write_now(&self, sink: &impl Sink, whole: bool) -> Result<(), StoreError> {
+        let result = sink.write(whole);
+        self.monitor.change(|p| {
+            p.writing = false;
+            match result {
+                Ok(written) => {
+                    p.written = p.written.max(written);
+                    Ok(())
+                }
+                Err(error) => {
+                    p.failed.get_or_insert_with(|| error.clone());
+                    Err(error)
+                }
+            }
+        })
+    }
+
+    /// Returns when the first `target` pages are written and durable.
+    pub fn sync(&self, sink: &impl Sink, target: u32) -> Result<(), StoreError> {
+        let turn = self.monitor.when(|p| match &p.failed {
+            _ if p.flushed >= target => Some(Ok(Turn::Reached)),
+            Some(cause) => Some(Err(latched(cause))),
+            None if p.flushing => None,
+            None => {
+                p.flushing = true;
+                Some(Ok(Turn::Mine))
+            }
+        })?;
+        match turn {
+            Turn::Reached => Ok(()),
+            Turn::Mine => self.sync_now(sink, target),
+        }
+    }
+
+    fn sync_now(&self, sink: &impl Sink, target: u32) -> Result<(), StoreError> {
+        let mut upto = 0;
+        let mut result = self.write(sink, target.max(sink.end()));
+        if result.is_ok() {
+            // I4 between the write and here: another thread's write may have failed.
+            result = self.monitor.when(|p| {
+                upto = p.written;
+                Some(
+                    p.failed
+                        .as_ref()
+                        .map_or(Ok(()), |cause| Err(latched(cause))),
+                )
+            });
+        }
+        if result.is_ok() {
+            result = sink.flush(upto);
+        }
+        self.monitor.change(|p| {
+            p.flushing = false;
+            match &result {
+                Ok(()) => p.flushed = p.flushed.max(upto),
+                Err(error) => drop(p.failed.get_or_insert_with(|| error.clone())),
+            }
+        });
+        result
+    }
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Opens a log after the process ended, however it did: the longest prefix of whole batches is there again.
+//!
+//! The log's pages are followed from the first on, as long as each is intact and names the page before it. The rest of the extent is read too, for
+//! two reasons: the next life must be later than any of which a page lies there, and a page there may say that a page which does not fit was
+//! durable. A crash cannot take a durable page, so this is damage, and is said rather than taken for the end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use senko_io::{Device, PAGE_SIZE, Purpose, Tag};
+
+use crate::element::Element;
+use crate::{Extent, Hasher, KeyHash, StoreError};
+
+use super::Log;
+use super::index::{Located, LogIndex, MAX_AGE, MAX_ELEMENTS, MAX_PAGES};
+use super::page::{PageHeader, UNKNOWN};
+use super::stream::{Assembler, Spot, Visitor, read_pages};
+use super::tail::Tail;
+
+/// Collects a batch, then puts it into the index.
+struct Rebuild<'a> {
+    index: &'a LogIndex,
+    hasher: &'a Hasher,
+    extent: Extent,
+    batch: Vec<(KeyHash, Located)>,
+    /// The page of which the time is known, and that time.
+    page: (u32, u64),
+    oldest: u64,
+    /// Of the last whole batch.
+    newest: u64,
+    /// Of the last element.
+    time: u64,
+}
+
+impl Visitor for Rebuild<'_> {
+    fn element(&mut self, spot: Spot, element: &Element<'_>) -> Result<(), StoreError> {
+        let page = spot.place / PAGE_SIZE as u32;
+        if self.page.0 != page {
+            self.page = (page, element.time);
+            self.index.set_page_time(page, element.time);
+        }
+        let in_batch = self.batch.is_empty() || element.time == self.time;
+        let age = element.time.checked_sub(self.page.1);
+        let count = self.index.len() + self.batch.len() as u64;
+        let known = age.is_some_and(|age| age < MAX_AGE)
+            && in_batch
+            && element.time > self.newest
+            && spot.pages <= MAX_PAGES
+            && count < MAX_ELEMENTS;
+        if !known {
+            let offset = self.extent.first * PAGE_SIZE as u64 + u64::from(spot.place);
+            let what = "an element of the log has a time or a length that no log has";
+            return Err(StoreError::damaged(offset, what));
+        }
+        self.time = element.time;
+        let located = Located::new(spot.place, spot.pages, element.time, element.flags);
+        self.batch.push((self.hasher.hash(element.key), located));
+        Ok(())
+    }
+
+    fn whole(&mut self) {
+        for (hash, located) in self.batch.drain(..) {
+            self.index.insert(hash, located);
+        }
+        self.oldest = self.oldest.min(self.time);
+        self.newest = self.time;
+    }
+
+    fn void(&mut self) {
+        self.batch.clear();
+    }
+}
+
+/// What the pages that do not belong to the log any more tell.
+#[derive(Default)]
+struct Rest {
+    life: Option<u16>,
+    /// Pages that were known to be durable.
+    durable: u32,
+}
+
+impl Rest {
+    fn page(&mut self, number: u32, header: &PageHeader) {
+        self.life = self.life.max(Some(header.life));
+        if header.behind != UNKNOWN {
+            let durable = number.saturating_sub(u32::from(header.behind));
+            self.durable = self.durable.max(durable);
+        }
+    }
+}
+
+impl Log {
+    /// Opens the log that lies in `extent`, with every whole batch of which all pages survived; it can be appended to. An extent that this log never wrote to is an
+    /// empty log.
+    ///
+    /// Damage within what was durable is an error where the log went on behind it. At its very end, damage looks like a crash.
+    pub fn replay(
+        device: Arc<dyn Device>,
+        id: u64,
+        extent: Extent,
+        hasher: Hasher,
+    ) -> Result<Log, StoreError> {
+        super::check_extent(&*device, extent)?;
+        let index = LogIndex::new(extent.pages);
+        let mut rebuild = Rebuild {
+            index: &index,
+            hasher: &hasher,
+            extent,
+            batch: Vec::new(),
+            page: (u32::MAX, 0),
+            oldest: u64::MAX,
+            newest: 0,
+            time: 0,
+        };
+        let mut assembler = Assembler::new(id, extent);
+        let mut rest = Rest::default();
+        let mut ended = false;
+        let tag = Tag::store(Purpose::Recover);
+        read_pages(&*device, extent, extent.pages, tag, |number, page| {
+            let header = PageHeader::read(page, id, number);
+            ended |= !header.is_some_and(|header| assembler.fits(&header));
+            if let Some(header) = header {
+                rest.page(number, &header);
+                if !ended {
+                    assembler.page(&header, page, &mut rebuild)?;
+                }
+            }
+            Ok(true)
+        })?;
+        assembler.void(&mut rebuild);
+        let end = assembler.next();
+        if rest.durable > end {
+            let what = format!("log {id}: page {end} was durable, and is not what was written");
+            return Err(StoreError::damaged(assembler.offset(end), what));
+        }
+        let (oldest, newest) = (rebuild.oldest, rebuild.newest);
+        let life = rest.life.map_or(Some(0), |life| life.checked_add(1));
+        let mut tail = Tail::new(id, extent, life.unwrap_or(u16::MAX), end, assembler.prev());
+        // After 65,536 lives, pages of an earlier one could follow: such a log is only read.
+        tail.full |= life.is_none();
+        let log = Log::assemble(device, id, extent, hasher, tail, index, oldest, newest);
+        log.follows.store(assembler.follows(), Ordering::Relaxed);
+        Ok(log)
+    }
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A look-up as a state machine: it says which pages it must see, and is given them.
+//!
+//! ```text
+//!            +---------> Read(pages) --supply--+
+//!            |                                 |
+//! start -> logs -> generations, youngest first -+-> Done(element or nothing)
+//! ```
+//!
+//! It does no I/O, so that a driver that waits for each read (`read.rs`) and one that has many under way can both stand above it. What a
+//! log still has in memory is answered at once. A found element ends the search where nothing that is left can be later (V4).
+
+use std::sync::Arc;
+
+use crate::block::{Found, PageRun};
+use crate::index::{BlockMap, Candidates};
+use crate::log::{LogElement, LogFind, LogRead};
+use crate::version::{BlockHandle, LogHandle, Version};
+use crate::{KeyHash, StoreError};
+
+/// Pages that a look-up must see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pages {
+    /// The first page of the device.
+    pub page: u64,
+    /// How many.
+    pub pages: u32,
+}
+
+/// A version of a key that was found: a value, the reference to a large one, or a tombstone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hit {
+    pub flags: u8,
+    pub time: u64,
+    pub expiry: u64,
+    pub value: Vec<u8>,
+}
+
+impl From<LogElement> for Hit {
+    fn from(found: LogElement) -> Hit {
+        let element = found.element();
+        let (flags, time, expiry) = (element.flags, element.time, element.expiry);
+        Hit {
+            flags,
+            time,
+            expiry,
+            value: found.into_value(),
+        }
+    }
+}
+
+impl From<Found<'_>> for Hit {
+    fn from(found: Found<'_>) -> Hit {
+        Hit {
+            flags: found.flags,
+            time: found.time,
+            expiry: found.expiry,
+            value: found.value.into_owned(),
+        }
+    }
+}
+
+/// What comes next.
+pub(crate) enum Step {
+    /// Read these and [`Lookup::supply`] them.
+    Read(Pages),
+    /// The newest version that is not later than asked for, a tombstone or expired one included; or nothing.
+    Done(Option<Hit>),
+}
+
+/// What the pages that were asked for belong to.
+enum Waiting {
+    /// Boxed: it is large and rare.
+    Log(Arc<LogHandle>, Box<LogRead>),
+    Block(Arc<BlockHandle>, PageRun),
+}
+
+/// One look-up in one version.
+pub(crate) struct Lookup {
+    hash: KeyHash,
+    /// Only versions of this time or earlier count.
+    at: u64,
+    keep_versions: u32,
+    best: Option<Hit>,
+    waiting: Option<Waiting>,
+    log: usize,
+    generation: usize,
+    /// Of the current generation: the next version's number, and candidates not yet looked at.
+    nth: u32,
+    candidates: Candidates,
+    next_candidate: usize,
+}
+
+impl Lookup {
+    pub fn new(hash: KeyHash, at: u64, keep_versions: u32) -> Lookup {
+        Lookup {
+            hash,
+            at,
+            keep_versions,
+            best: None,
+            waiting: None,
+            log: 0,
+            generation: 0,
+            nth: 0,
+            candidates: Candidates::default(),
+            next_candidate: 0,
+        }
+    }
+
+    /// Goes on until pages are needed or the answer is known.
+    pub fn advance(&mut self, version: &Version, key: &[u8]) -> Result<Step, StoreError> {
+        debug_assert!(self.waiting.is_none(), "the pages asked for come first");
+        while let Some(handle) = version.logs.get(self.log) {
+            self.log += 1;
+            match handle.log.lookup(self.hash, key, self.at)? {
+                LogFind::Absent => {}
+                // Whatever lies in older logs and in blocks is older than everything in this log.
+                LogFind::Found(found) => return Ok(Step::Done(Some(found.into()))),
+                LogFind::Read(read) => {
+                    let pages = Pages {
+                        page: read.page(),
+                        pages: read.pages(),
+                    };
+                    self.waiting = Some(Waiting::Log(Arc::clone(handle), Box::new(read)));
+                    return Ok(Step::Read(pages));
+                }
+            }
+        }
+        let shard = &version.shards[self.hash.shard()];
+        loop {
+            let Some(entry) = shard.generations.get(self.generation) else {
+                return Ok(Step::Done(self.best.take()));
+            };
+            let best_time = self.best.as_ref().map(|found| found.time);
+            if best_time.is_some_and(|time| time >= entry.generation.max_time) {
+                return Ok(Step::Done(self.best.take()));
+            }
+            if self.next_candidate == self.candidates.len() && !self.refill(entry) {
+                continue;
+            }
+            let ordinal = self.candidates[self.next_candidate];
+            self.next_candidate += 1;
+            let member = entry.generation.members.get(ordinal as usize);
+            let Some(handle) = member.and_then(|&member| version.block(member)) else {
+                continue;
+            };
+            let record = handle.block.record();
+            if record.min_time > self.at || best_time.is_some_and(|time| time >= record.max_time) {
+                continue;
+            }
+            let run = handle.block.find(self.hash);
+            if run.is_empty() {
+                continue;
+            }
+            let pages = Pages {
+                page: run.page,
+                pages: run.pages,
+            };
+            self.waiting = Some(Waiting::Block(Arc::clone(handle), run));
+            return Ok(Step::Read(pages));
+        }
+    }
+
+    /// Asks the map for the next candidates of this generation; without any, goes on to the next generation.
+    fn refill(&mut self, entry: &crate::version::ShardGeneration) -> bool {
+        self.candidates.clear();
+        self.next_candidate = 0;
+        let asked = if entry.map.exact_for_members() {
+            // One block a question; older versions of the key have questions of their own.
+            self.nth < self.keep_versions
+        } else {
+            self.nth == 0
+        };
+        if asked && entry.generation.min_time <= self.at {
+            entry
+                .map
+                .candidates(self.hash.nth(self.nth), &mut self.candidates);
+            self.nth += 1;
+        }
+        if self.candidates.len() == 0 {
+            self.next_generation();
+            return false;
+        }
+        true
+    }
+
+    fn next_generation(&mut self) {
+        self.generation += 1;
+        self.nth = 0;
+        self.candidates.clear();
+        self.next_candidate = 0;
+    }
+
+    /// Takes the pages that [`Lookup::advance`] asked for.
+    pub fn supply(&mut self, key: &[u8], bytes: &[u8]) -> Result<Option<Step>, StoreError> {
+        match self.waiting.take() {
+            None => Ok(None),
+            Some(Waiting::Log(handle, read)) => match read.finish(&handle.log, key, bytes)? {
+                LogFind::Absent => Ok(None),
+                LogFind::Found(found) => Ok(Some(Step::Done(Some(found.into())))),
+                LogFind::Read(read) => {
+                    let pages = Pages {
+                        page: read.page(),
+                        pages: read.pages(),
+                    };
+                    self.waiting = Some(Waiting::Log(handle, Box::new(read)));
+                    Ok(Some(Step::Read(pages)))
+                }
+            },
+            Some(Waiting::Block(handle, run)) => {
+                let found = self.search(&handle, run, key, bytes)?;
+                let (present, exact) = (found.present, found.exact);
+                if let Some(hit) = found.hit
+                    && self.best.as_ref().is_none_or(|best| best.time < hit.time)
+                {
+                    self.best = Some(hit);
+                }
+                // The key's blocks come by their youngest versions: the first that is not too young has the one wanted, and
+                // a block without the key means that the generation does not know it. Where candidates are only likely, all are looked at.
+                let one_at_a_time = self.candidates.len() == 1;
+                if one_at_a_time && (exact || !present) {
+                    self.next_generation();
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Looks the key up in the pages of a block.
+    fn search(
+        &self,
+        handle: &BlockHandle,
+        run: PageRun,
+        key: &[u8],
+        bytes: &[u8],
+    ) -> Result<Searched, StoreError> {
+        let block = &handle.block;
+        if self.at >= block.record().max_time {
+            let found = block.search(run, bytes, self.hash, key, self.at)?;
+            return Ok(Searched {
+                present: found.is_some(),
+                exact: found.is_some(),
+                hit: found.map(Hit::from),
+            });
+        }
+        let mut versions = block.versions(run, bytes, self.hash, key)?;
+        let nth = versions.iter().position(|found| found.time <= self.at);
+        Ok(Searched {
+            present: !versions.is_empty(),
+            exact: nth == Some(0),
+            hit: nth.map(|nth| versions.swap_remove(nth).into()),
+        })
+    }
+}
+
+/// What a block's pages say about a key.
+struct Searched {
+    /// The key has a version here.
+    present: bool,
+    /// What was found is the newest version here, so that no other block of the generation has a later one that is early enough.
+    exact: bool,
+    hit: Option<Hit>,
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From several generations' maps to one: blocks stay where they are, only their hash lists are read.
+//!
+//! Card. Idea: a static map must know all its keys when it is built, so blocks get a map of their own first, and maps are merged when
+//! enough of about the same size have gathered, as an LSM tree merges runs (O'Neil et al. 1996), but 19 bytes a key are read and 2 kept in
+//! DRAM, and nothing is rewritten. A key is in log4(blocks) builds. Paper A has no counterpart: its Bloom Filter Map takes a block as a
+//! further column. What a merge needs of DRAM is bounded by working through a few of the 256 shards at a time.
+//!
+//! Of each key the newest `keep_versions` blocks are entered, told by time (V3). A merge of all generations also drops the tombstone
+//! of a key of which no block has anything else: from then on the key is simply not there.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::block::HashEntry;
+use crate::core::{Core, Counters};
+use crate::element::TOMBSTONE;
+use crate::hash::SHARDS;
+use crate::index::{MapEntry, MapOptions, ShardMap, build};
+use crate::version::{BlockHandle, Generation, Member, ShardGeneration, Version};
+use crate::{KeyHash, StoreError};
+
+/// Generations of about the same size that are merged.
+const FAN_IN: usize = 4;
+
+/// Elements whose hash entries are in memory at a time, about: 40 bytes each.
+const ENTRIES_AT_A_TIME: u64 = 1 << 20;
+
+/// A generation may be merged when this share of it is new: what is left costs look-ups and liveness more than building costs.
+const IDLE_SHARE: f64 = 0.02;
+
+/// What a merge of some shards gives.
+struct Merged {
+    maps: Vec<ShardMap>,
+    /// Live elements by member of the new generation.
+    live: Vec<u64>,
+    elements: u64,
+}
+
+/// A hash entry, and which member it is from.
+struct Located {
+    key: KeyHash,
+    time: u64,
+    flags: u8,
+    member: u32,
+}
+
+impl Core {
+    /// The generations, youngest first, that should be one; empty if none should.
+    pub fn merge_due(&self, idle: bool) -> Vec<Arc<Generation>> {
+        let generations = self.generations();
+        let class = |generation: &Generation| generation.elements.max(1).ilog2() / 2;
+        for end in (FAN_IN..=generations.len()).rev() {
+            let last = class(&generations[end - 1]);
+            let alike = generations[..end]
+                .iter()
+                .filter(|generation| class(generation) >= last)
+                .count();
+            if alike >= FAN_IN {
+                return generations[..end].to_vec();
+            }
+        }
+        if idle && generations.len() > 1 {
+            let all: u64 = generations
+                .iter()
+                .map(|generation| generation.elements)
+                .sum();
+            let largest = generations
+                .iter()
+                .map(|generation| generation.elements)
+                .max();
+            let new = all - largest.unwrap_or(0);
+            if new as f64 > all as f64 * IDLE_SHARE {
+                return generations;
+            }
+        }
+        Vec::new()
+    }
+
+    /// Merges generations; false if there was nothing to do. The caller holds `map_work`.
+    pub fn merge(&self, generations: &[Arc<Generation>]) -> Result<bool, StoreError> {
+        if generations.is_empty() {
+            return Ok(false);
+        }
+        let version = self.current();
+        let ids: Vec<u64> = generations.iter().map(|generation| generation.id).collect();
+        let whole = version.shards[0].generations.len() == ids.len();
+        let mut members: Vec<(Member, Arc<BlockHandle>)> = generations
+            .iter()
+            .flat_map(|generation| &generation.members)
+            .filter_map(|&member| Some((member, Arc::clone(version.block(member)?))))
+            .collect();
+        members.sort_by_key(|(_, handle)| handle.block.record().max_time);
+        let elements: u64 = members
+            .iter()
+            .map(|(_, handle)| handle.block.record().elements)
+            .sum();
+        let id = {
+            let mut state = self.state.lock();
+            state.next_generation += 1;
+            state.next_generation - 1
+        };
+        let generation = Arc::new(Generation {
+            id,
+            members: members.iter().map(|&(member, _)| member).collect(),
+            min_time: generations.iter().map(|g| g.min_time).min().unwrap_or(0),
+            max_time: generations.iter().map(|g| g.max_time).max().unwrap_or(0),
+            elements,
+        });
+        let mut live = vec![0; members.len()];
+        for shards in shard_groups(elements) {
+            if self.jobs.lock().stop {
+                // Shards that are done stay merged; the others keep their old maps.
+                return Ok(false);
+            }
+            let merged = self.merge_shards(&members, shards.clone(), whole)?;
+            for (sum, part) in live.iter_mut().zip(&merged.live) {
+                *sum += part;
+            }
+            Counters::add(&self.counters.merged_elements, merged.elements);
+            self.publish_merge(&ids, &generation, shards, merged.maps);
+        }
+        if whole {
+            for ((_, handle), live) in members.iter().zip(live) {
+                handle.set_live(live);
+            }
+        }
+        Counters::add(&self.counters.merges, 1);
+        Ok(true)
+    }
+
+    /// Builds the maps of some shards over `members`.
+    fn merge_shards(
+        &self,
+        members: &[(Member, Arc<BlockHandle>)],
+        shards: Range<usize>,
+        whole: bool,
+    ) -> Result<Merged, StoreError> {
+        let mut by_shard: Vec<Vec<Located>> = Vec::new();
+        by_shard.resize_with(shards.len(), Vec::new);
+        for (nth, (_, handle)) in members.iter().enumerate() {
+            let entries = handle.block.hashes(&*self.device, shards.clone())?;
+            for HashEntry { key, time, flags } in entries {
+                by_shard[key.shard() - shards.start].push(Located {
+                    key,
+                    time,
+                    flags,
+                    member: nth as u32,
+                });
+            }
+        }
+        let mut merged = Merged {
+            maps: Vec::with_capacity(shards.len()),
+            live: vec![0; members.len()],
+            elements: 0,
+        };
+        let options = MapOptions {
+            kind: self.options.index,
+            blocks: members.len() as u32,
+            fingerprint_bits: self.merged_bits(members.len()),
+        };
+        for mut located in by_shard {
+            merged.elements += located.len() as u64;
+            // Of one key the newest first.
+            located
+                .sort_unstable_by(|one, other| (one.key, other.time).cmp(&(other.key, one.time)));
+            let keys = located.chunk_by(|one, other| one.key == other.key);
+            let mut entries = Vec::with_capacity(located.len());
+            for versions in keys {
+                self.enter_key(versions, whole, &mut entries, &mut merged.live);
+            }
+            merged.maps.push(build(&entries, &options));
+        }
+        Ok(merged)
+    }
+
+    /// Enters one key's versions, newest first.
+    fn enter_key(
+        &self,
+        versions: &[Located],
+        whole: bool,
+        entries: &mut Vec<MapEntry>,
+        live: &mut [u64],
+    ) {
+        if whole && versions.len() == 1 && versions[0].flags & TOMBSTONE != 0 {
+            return;
+        }
+        let mut seen: [u32; 8] = [u32::MAX; 8];
+        let mut places = 0;
+        for version in versions.iter().take(self.options.keep_versions as usize) {
+            live[version.member as usize] += 1;
+            let known = seen[..places.min(8)].contains(&version.member);
+            if known {
+                continue;
+            }
+            entries.push(self.map_entry(version.key, places as u32, version.member));
+            if places < 8 {
+                seen[places] = version.member;
+            }
+            places += 1;
+        }
+    }
+
+    /// Fingerprint bits of a merged generation: fewer blocks, more bits, since the large ones count for DRAM and the small ones for misses.
+    fn merged_bits(&self, members: usize) -> f32 {
+        let all = self.current().blocks().count().max(1);
+        let share = members as f32 / all as f32;
+        let more = (1.0 / share.clamp(1.0 / 64.0, 1.0)).log2();
+        self.options.fingerprint_bits as f32 + more
+    }
+
+    /// Puts the new maps of some shards in the place of the old ones.
+    fn publish_merge(
+        &self,
+        old: &[u64],
+        generation: &Arc<Generation>,
+        shards: Range<usize>,
+        maps: Vec<ShardMap>,
+    ) {
+        let state = self.state.lock();
+        let mut next = self.current().next();
+        for (shard, map) in shards.zip(maps) {
+            let mut index = (*next.shards[shard]).clone();
+            index
+                .generations
+                .retain(|entry| !old.contains(&entry.generation.id));
+            index.insert(ShardGeneration {
+                generation: Arc::clone(generation),
+                map: Arc::new(map),
+            });
+            next.shards[shard] = Arc::new(index);
+        }
+        self.version.store(Arc::new(next));
+        drop(state);
+    }
+
+    /// Maps of all blocks as one generation, as after a crash: on both cores, from the hash lists.
+    pub fn rebuild(&self, handles: &[(u32, Arc<BlockHandle>)]) -> Result<Version, StoreError> {
+        let mut members: Vec<(Member, Arc<BlockHandle>)> = handles
+            .iter()
+            .map(|(slot, handle)| {
+                let member = Member {
+                    slot: *slot,
+                    id: handle.id(),
+                };
+                (member, Arc::clone(handle))
+            })
+            .collect();
+        members.sort_by_key(|(_, handle)| handle.block.record().max_time);
+        let records = || members.iter().map(|(_, handle)| handle.block.record());
+        let elements: u64 = records().map(|record| record.elements).sum();
+        let generation = Arc::new(Generation {
+            id: 0,
+            members: members.iter().map(|&(member, _)| member).collect(),
+            min_time: records().map(|record| record.min_time).min().unwrap_or(0),
+            max_time: records().map(|record| record.max_time).max().unwrap_or(0),
+            elements,
+        });
+        let mut version = self.current().next();
+        if members.is_empty() {
+            return Ok(version);
+        }
+        let groups = shard_groups(elements);
+        let threads = std::thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(8);
+        let next = std::sync::atomic::AtomicUsize::new(0);
+        let results: Vec<Result<HashMap<usize, Merged>, StoreError>> =
+            std::thread::scope(|scope| {
+                let work = || {
+                    let mut done = HashMap::new();
+                    loop {
+                        let nth = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        let Some(shards) = groups.get(nth) else {
+                            return Ok(done);
+                        };
+                        done.insert(nth, self.merge_shards(&members, shards.clone(), true)?);
+                    }
+                };
+                let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+                threads
+                    .into_iter()
+                    .map(|thread| thread.join().expect("a build does not panic"))
+                    .collect()
+            });
+        let mut live = vec![0; members.len()];
+        for done in results {
+            for (nth, merged) in done? {
+                for (sum, part) in live.iter_mut().zip(&merged.live) {
+                    *sum += part;
+                }
+                for (shard, map) in groups[nth].clone().zip(merged.maps) {
+                    let mut index = (*version.shards[shard]).clone();
+                    index.insert(ShardGeneration {
+                        generation: Arc::clone(&generation),
+                        map: Arc::new(map),
+                    });
+                    version.shards[shard] = Arc::new(index);
+                }
+            }
+        }
+        for ((_, handle), live) in members.iter().zip(live) {
+            handle.set_live(live);
+        }
+        Ok(version)
+    }
+}
+
+/// The shards in runs of which each has about [`ENTRIES_AT_A_TIME`] elements.
+fn shard_groups(elements: u64) -> Vec<Range<usize>> {
+    let groups = elements.div_ceil(ENTRIES_AT_A_TIME).clamp(1, SHARDS as u64) as usize;
+    let size = SHARDS.div_ceil(groups);
+    (0..SHARDS)
+        .step_by(size)
+        .map(|first| first..(first + size).min(SHARDS))
+        .collect()
+}

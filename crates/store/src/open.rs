@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Opening and closing: from what lies on the device to the version that readers see, and back.
+//!
+//! ```text
+//! superblock -> manifest -> blocks: heads          -> saved maps (after a clean close), or maps built from the hash lists
+//!                        -> logs: replayed, oldest first, as far as one follows on the other
+//! ```
+//!
+//! What always holds:
+//! - O1: a log counts only as far as its pages follow each other, and the next log only if it follows on the end of that one. So what is
+//!   recovered is a prefix of what was written.
+//! - O2: opening changes nothing on the device before the state was read whole; in a store that is only read, it changes nothing at all.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use parking_lot::{Condvar, Mutex};
+use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
+
+use crate::block::Block;
+use crate::core::{Core, Counters, Jobs, MAX_FROZEN, State, Writer};
+use crate::hash::SHARDS;
+use crate::log::Log;
+use crate::pace::Pace;
+use crate::space::{Extent, Space};
+use crate::superblock::{Found, Manifest, SavedIndex, Shape, Superblock};
+use crate::version::{BlockHandle, Generation, LogHandle, Member, ShardGeneration, Version};
+use crate::{Hasher, Options, StoreError};
+
+/// Bytes of the saved index that are read or written at a time.
+const PIECE_PAGES: usize = 256;
+
+/// Opens the store on a device, or makes one.
+pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, StoreError> {
+    let options = options.checked()?;
+    if device.pages() < crate::space::UNIT_PAGES && !options.read_only && options.create {
+        device
+            .grow(crate::space::UNIT_PAGES)
+            .map_err(StoreError::io("growing the file"))?;
+    }
+    let (superblock, manifest, space) = match Superblock::find(&*device)? {
+        Found::Store(superblock, manifest) => {
+            let space = Space::new(Arc::clone(&device), options.max_bytes);
+            (superblock, *manifest, space)
+        }
+        Found::Nothing if options.create && !options.read_only => {
+            let space = Space::new(Arc::clone(&device), options.max_bytes);
+            let shape = Shape::of(&options, secret()?);
+            let (superblock, manifest) = Superblock::make(&*device, &space, shape)?;
+            (superblock, manifest, space)
+        }
+        Found::Nothing => {
+            return Err(StoreError::Foreign(
+                "there is no superblock in it".to_owned(),
+            ));
+        }
+    };
+    let options = superblock.shape.apply(options);
+    let core = assemble(device, options, superblock, manifest, space);
+    load(&core)?;
+    Ok(core)
+}
+
+/// Makes an empty store of a given shape.
+pub(crate) fn make(
+    device: Arc<dyn Device>,
+    options: Options,
+    shape: Shape,
+) -> Result<Core, StoreError> {
+    let options = shape.apply(options).checked()?;
+    let space = Space::new(Arc::clone(&device), options.max_bytes);
+    let (superblock, manifest) = Superblock::make(&*device, &space, shape)?;
+    let core = assemble(device, options, superblock, manifest, space);
+    load(&core)?;
+    Ok(core)
+}
+
+/// 128 bits that nobody can guess.
+fn secret() -> Result<[u8; 16], StoreError> {
+    let mut secret = [0; 16];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut random| std::io::Read::read_exact(&mut random, &mut secret))
+        .map_err(|error| StoreError::Open(Arc::new(error)))?;
+    Ok(secret)
+}
+
+fn assemble(
+    device: Arc<dyn Device>,
+    options: Options,
+    superblock: Superblock,
+    manifest: Manifest,
+    space: Arc<Space>,
+) -> Core {
+    let hasher = Hasher::new(superblock.shape.secret);
+    let capacity = options.log_bytes * (MAX_FROZEN as u64 + 1);
+    Core {
+        device,
+        hasher,
+        space,
+        version: ArcSwap::from_pointee(Version::empty()),
+        writer: Mutex::new(Writer {
+            active: None,
+            last_time: manifest.last_time,
+        }),
+        state: Mutex::new(State {
+            superblock,
+            manifest,
+            next_generation: 1,
+            spare: None,
+            saved_index: None,
+        }),
+        jobs: Mutex::new(Jobs::default()),
+        changed: Condvar::new(),
+        block_work: Mutex::new(()),
+        map_work: Mutex::new(()),
+        visible: AtomicU64::new(0),
+        latch: OnceLock::new(),
+        large: Mutex::default(),
+        pins: Mutex::new(VecDeque::new()),
+        pace: Pace::new(capacity),
+        counters: Counters::default(),
+        opened: Instant::now(),
+        closed: AtomicBool::new(false),
+        options,
+    }
+}
+
+/// Reads blocks, maps and logs, and shows them.
+fn load(core: &Core) -> Result<(), StoreError> {
+    let manifest = core.state.lock().manifest.clone();
+    core.state.lock().superblock.claim(&core.space)?;
+    let mut version = Version::empty();
+    let mut handles = Vec::with_capacity(manifest.blocks.len());
+    // All extents are claimed before any is looked into, so that no large value can take the place of another's block.
+    let mut held = Vec::with_capacity(manifest.blocks.len());
+    for (record, _) in &manifest.blocks {
+        held.push(core.space.claim(record.extent)?);
+    }
+    let log_extents = manifest
+        .logs
+        .iter()
+        .map(|log| core.space.claim(log.extent))
+        .collect::<Result<Vec<_>, _>>()?;
+    if let Some(saved) = manifest.index {
+        core.state.lock().saved_index = Some(core.space.claim(saved.extent)?);
+    }
+    for ((record, live), held) in manifest.blocks.iter().zip(held) {
+        let block = Block::open(&*core.device, record)?;
+        let large = block
+            .large()
+            .iter()
+            .map(|place| core.large_holder(place.extent))
+            .collect::<Result<_, _>>()?;
+        let handle = Arc::new(BlockHandle::new(block, held, large, *live));
+        let slot = version.add_block(Arc::clone(&handle));
+        handles.push((slot, handle));
+    }
+    core.version.store(Arc::new(version));
+    let version = match manifest.index.map(|saved| load_index(core, saved)) {
+        Some(Ok(version)) => version,
+        // The saved maps only save time; whatever is wrong with them, the hash lists have it all.
+        Some(Err(_)) | None => core.rebuild(&handles)?,
+    };
+    core.version.store(Arc::new(version));
+    load_logs(core, &manifest, log_extents)
+}
+
+/// Replays the logs (O1), and makes the last of them take writes again.
+fn load_logs(
+    core: &Core,
+    manifest: &Manifest,
+    extents: Vec<crate::space::Held>,
+) -> Result<(), StoreError> {
+    let mut last_time = manifest.last_time;
+    let mut logs: Vec<Arc<LogHandle>> = Vec::new();
+    let mut spare = None;
+    for (record, held) in manifest.logs.iter().zip(extents) {
+        let log = Log::replay(
+            Arc::clone(&core.device),
+            record.id,
+            held.extent(),
+            core.hasher.clone(),
+        )?;
+        if log.is_empty() && !logs.is_empty() {
+            spare = Some((record.id, held));
+            break;
+        }
+        if let Some(before) = logs.last()
+            && log.follows() != before.log.chain()
+        {
+            // The end of the log before it was lost, so nothing of this one was acknowledged as durable.
+            break;
+        }
+        last_time = last_time.max(log.last_time());
+        let mut large = Vec::new();
+        for place in log.large()? {
+            large.push(core.large_holder(place.extent)?);
+        }
+        logs.push(Arc::new(LogHandle {
+            log,
+            held,
+            large: Mutex::new(large),
+        }));
+    }
+    core.visible.store(last_time, Ordering::Release);
+    let mut writer = core.writer.lock();
+    writer.last_time = last_time;
+    let mut state = core.state.lock();
+    // The next commit forgets the others.
+    let known: Vec<u64> = logs
+        .iter()
+        .map(|handle| handle.log.id())
+        .chain(spare.as_ref().map(|(id, _)| *id))
+        .collect();
+    state.manifest.logs.retain(|log| known.contains(&log.id));
+    for handle in logs.iter().rev().skip(1) {
+        handle.log.freeze();
+        core.pace.froze(handle.log.bytes_used());
+    }
+    if core.options.read_only {
+        let mut next = core.current().next();
+        next.logs = logs.into_iter().rev().collect();
+        core.version.store(Arc::new(next));
+        return Ok(());
+    }
+    if let Some((id, held)) = spare {
+        let log = Log::create(
+            Arc::clone(&core.device),
+            id,
+            held.extent(),
+            core.hasher.clone(),
+        )?;
+        state.spare = Some(Arc::new(LogHandle {
+            log,
+            held,
+            large: Mutex::new(Vec::new()),
+        }));
+    }
+    if logs.is_empty() {
+        let first = match state.spare.take() {
+            Some(spare) => spare,
+            None => core.make_log(&mut state)?,
+        };
+        logs.push(first);
+    }
+    writer.active = logs.last().cloned();
+    let mut next = core.current().next();
+    next.logs = logs.into_iter().rev().collect();
+    core.version.store(Arc::new(next));
+    Ok(())
+}
+
+/// Ends a store: everything durable, the maps saved.
+pub(crate) fn close(core: &Core) -> Result<(), StoreError> {
+    core.sync()?;
+    let version = core.current();
+    let bytes = encode_index(&version);
+    let saved = match core.space.allocate(bytes.len() as u64) {
+        Ok(held) => held,
+        // They only save time.
+        Err(StoreError::NoSpace(_)) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let mut buffer = AlignedBuf::new(PIECE_PAGES);
+    let mut page = saved.extent().first;
+    for piece in bytes.chunks(buffer.len()) {
+        let whole = piece.len().div_ceil(PAGE_SIZE) * PAGE_SIZE;
+        buffer[..piece.len()].copy_from_slice(piece);
+        buffer[piece.len()..whole].fill(0);
+        core.device
+            .write(page, &buffer[..whole], Tag::store(Purpose::Meta))
+            .map_err(StoreError::io("saving the maps"))
+            .map_err(|error| core.failed(error))?;
+        page += (whole / PAGE_SIZE) as u64;
+    }
+    let index = SavedIndex {
+        extent: saved.extent(),
+        bytes: bytes.len() as u64,
+        crc: crc32c::crc32c(&bytes),
+    };
+    let mut state = core.state.lock();
+    core.commit_with_index(&mut state, index)?;
+    state.saved_index = Some(saved);
+    // Nothing is written after the maps were saved.
+    let _ = core.latch.set("the store is closed".to_owned());
+    Ok(())
+}
+
+/// The generations and all maps.
+///
+/// ```text
+/// u32 generations; each: u64 min_time, max_time, elements, u32 members, members: u64 id, u64 live
+/// 256 shards; each: u32 maps; each: u32 generation, u32 bytes, the map
+/// ```
+fn encode_index(version: &Version) -> Vec<u8> {
+    let mut generations: Vec<Arc<Generation>> = Vec::new();
+    for shard in &version.shards {
+        for entry in &shard.generations {
+            if !generations
+                .iter()
+                .any(|known| known.id == entry.generation.id)
+            {
+                generations.push(Arc::clone(&entry.generation));
+            }
+        }
+    }
+    let mut out = Vec::new();
+    out.extend_from_slice(&(generations.len() as u32).to_le_bytes());
+    for generation in &generations {
+        for word in [
+            generation.min_time,
+            generation.max_time,
+            generation.elements,
+        ] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        out.extend_from_slice(&(generation.members.len() as u32).to_le_bytes());
+        for &member in &generation.members {
+            // A member that is gone is kept as a number that no block has.
+            let live = version.block(member).map(|handle| handle.live());
+            let id = if live.is_some() { member.id } else { u64::MAX };
+            out.extend_from_slice(&id.to_le_bytes());
+            out.extend_from_slice(&live.unwrap_or(0).to_le_bytes());
+        }
+    }
+    for shard in &version.shards {
+        out.extend_from_slice(&(shard.generations.len() as u32).to_le_bytes());
+        for entry in &shard.generations {
+            let nth = generations
+                .iter()
+                .position(|known| known.id == entry.generation.id)
+                .expect("all generations were gathered");
+            out.extend_from_slice(&(nth as u32).to_le_bytes());
+            let length_at = out.len();
+            out.extend_from_slice(&[0; 4]);
+            crate::index::BlockMap::encode(&*entry.map, &mut out);
+            let length = (out.len() - length_at - 4) as u32;
+            out[length_at..length_at + 4].copy_from_slice(&length.to_le_bytes());
+        }
+    }
+    out
+}
+
+/// Reads what a clean close saved.
+fn load_index(core: &Core, saved: SavedIndex) -> Result<Version, StoreError> {
+    let offset = saved.extent.first * PAGE_SIZE as u64;
+    let bad = |what: &str| StoreError::damaged(offset, what);
+    if saved.bytes > saved.extent.bytes() {
+        return Err(bad("the saved maps are larger than their extent"));
+    }
+    let bytes = read_extent(&*core.device, saved.extent, saved.bytes)?;
+    if crc32c::crc32c(&bytes) != saved.crc {
+        return Err(bad("the checksum of the saved maps does not match"));
+    }
+    let mut version = core.current().next();
+    decode_index(&bytes, &mut version, core).ok_or_else(|| bad("the saved maps cannot be read"))?;
+    Ok(version)
+}
+
+fn read_extent(device: &dyn Device, extent: Extent, length: u64) -> Result<Vec<u8>, StoreError> {
+    let mut bytes = Vec::with_capacity(length as usize);
+    let mut buffer = AlignedBuf::new(PIECE_PAGES);
+    let mut page = extent.first;
+    while (bytes.len() as u64) < length {
+        let piece = (length - bytes.len() as u64).min(buffer.len() as u64) as usize;
+        let whole = piece.div_ceil(PAGE_SIZE) * PAGE_SIZE;
+        device
+            .read(page, &mut buffer[..whole], Tag::store(Purpose::Recover))
+            .map_err(StoreError::io("reading the saved maps"))?;
+        bytes.extend_from_slice(&buffer[..piece]);
+        page += (whole / PAGE_SIZE) as u64;
+    }
+    Ok(bytes)
+}
+
+/// A cursor that ends instead of failing.
+struct Cursor<'b>(&'b [u8]);
+
+impl<'b> Cursor<'b> {
+    fn take(&mut self, bytes: usize) -> Option<&'b [u8]> {
+        let (head, rest) = self.0.split_at_checked(bytes)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+}
+
+fn decode_index(bytes: &[u8], version: &mut Version, core: &Core) -> Option<()> {
+    let mut from = Cursor(bytes);
+    let count = from.u32()?;
+    let mut generations = Vec::new();
+    for _ in 0..count {
+        let (min_time, max_time, elements) = (from.u64()?, from.u64()?, from.u64()?);
+        let mut members = Vec::new();
+        for _ in 0..from.u32()? {
+            let (id, live) = (from.u64()?, from.u64()?);
+            let slot = version.blocks().find(|(_, handle)| handle.id() == id);
+            let slot = match slot {
+                Some((slot, handle)) => {
+                    handle.set_live(live);
+                    slot
+                }
+                None if id == u64::MAX => u32::MAX,
+                None => return None,
+            };
+            members.push(Member { slot, id });
+        }
+        let mut state = core.state.lock();
+        generations.push(Arc::new(Generation {
+            id: state.next_generation,
+            members,
+            min_time,
+            max_time,
+            elements,
+        }));
+        state.next_generation += 1;
+    }
+    for nth in 0..SHARDS {
+        let mut index = (*version.shards[nth]).clone();
+        for _ in 0..from.u32()? {
+            let generation = generations.get(from.u32()? as usize)?;
+            let length = from.u32()? as usize;
+            let map = crate::index::decode(from.take(length)?).ok()?;
+            index.insert(ShardGeneration {
+                generation: Arc::clone(generation),
+                map: Arc::new(map),
+            });
+        }
+        version.shards[nth] = Arc::new(index);
+    }
+    let known: std::collections::HashSet<u64> = generations
+        .iter()
+        .flat_map(|generation| generation.members.iter().map(|member| member.id))
+        .collect();
+    // Maps that do not cover a block would hide what it has.
+    let covered = version
+        .blocks()
+        .all(|(_, handle)| known.contains(&handle.id()));
+    (from.0.is_empty() && covered).then_some(())
+}
+
+impl Core {
+    /// Commits the manifest with the saved maps.
+    fn commit_with_index(&self, state: &mut State, index: SavedIndex) -> Result<(), StoreError> {
+        self.check_writable()?;
+        state.manifest.last_time = self.visible.load(Ordering::Acquire);
+        state.manifest.index = Some(index);
+        self.refresh_live(state);
+        state
+            .superblock
+            .commit(&*self.device, &self.space, &state.manifest)
+            .map_err(|error| self.failed(error))
+    }
+
+    /// Brings the live counts of the manifest up to date.
+    pub fn refresh_live(&self, state: &mut State) {
+        let version = self.current();
+        let live: std::collections::HashMap<u64, u64> = version
+            .blocks()
+            .map(|(_, handle)| (handle.id(), handle.live()))
+            .collect();
+        for (record, count) in &mut state.manifest.blocks {
+            *count = live.get(&record.id).copied().unwrap_or(*count);
+        }
+    }
+}

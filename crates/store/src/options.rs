@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Settings of a store, and of one write.
+//!
+//! What shapes the bytes on flash (page, block and log sizes, versions kept) is fixed when a store is made and read from its superblock
+//! later; the rest is a choice of each opening.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use senko_io::trace::Recorder;
+
+use crate::StoreError;
+use crate::index::IndexKind;
+use crate::space::UNIT_PAGES;
+
+/// Bytes of a unit of space.
+pub(crate) const UNIT_BYTES: u64 = UNIT_PAGES * senko_io::PAGE_SIZE as u64;
+
+/// The longest key.
+pub const MAX_KEY_BYTES: usize = 65_536;
+
+/// The longest value.
+pub const MAX_VALUE_BYTES: u64 = 1 << 30;
+
+/// Where the time of a write comes from: microseconds since 1970.
+#[derive(Clone, Default)]
+pub enum Clock {
+    /// The system's clock.
+    #[default]
+    System,
+    /// A clock of the caller's, for tests and for loading old data.
+    Own(Arc<dyn Fn() -> u64 + Send + Sync>),
+}
+
+impl Clock {
+    /// Microseconds since 1970.
+    pub fn now(&self) -> u64 {
+        match self {
+            Clock::System => SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_micros() as u64),
+            Clock::Own(clock) => clock(),
+        }
+    }
+
+    /// Whole seconds since 1970, which expiry is counted in.
+    pub fn seconds(&self) -> u64 {
+        self.now() / 1_000_000
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Clock::System => "System",
+            Clock::Own(_) => "Own",
+        })
+    }
+}
+
+/// Settings of a store.
+///
+/// ```
+/// let options = senko_store::Options {
+///     keep_versions: 3,
+///     max_bytes: Some(10 << 30),
+///     ..senko_store::Options::default()
+/// };
+/// assert_eq!(options.page_bytes, 4096);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes of a data page of a sealed block: a power of two from 4,096 to 32,768. A look-up reads one. Fixed when the store is made.
+    pub page_bytes: usize,
+    /// Bytes of a sealed block, 1 MiB to 1 GiB. Larger ones take less DRAM a key and more at a time to seal. Fixed when the store is made.
+    pub block_bytes: u64,
+    /// Bytes of a log; 0 for as many as a block has. Fixed when the store is made.
+    pub log_bytes: u64,
+    /// Versions of a key that are kept; at least 1. Fixed when the store is made.
+    pub keep_versions: u32,
+    /// Larger values lie outside of log and blocks, and never move. Fixed when the store is made.
+    pub inline_max: usize,
+    /// The map from a hash to a block. Fixed when the store is made.
+    pub index: IndexKind,
+    /// Bits that a map spends on telling absent keys, in the oldest generation; an absent key costs a read with probability
+    /// 2^-bits. Younger and smaller generations have more.
+    pub fingerprint_bits: u32,
+    /// The most that the file may have; without, as much as the file system gives.
+    pub max_bytes: Option<u64>,
+    /// Compaction keeps the bytes in use below this multiple of the live bytes; from 1.05 to 10.
+    pub space_ratio: f64,
+    /// Bytes a second that compaction may write while nobody waits for it.
+    pub compaction_rate: Option<u64>,
+    /// Make the store if there is none.
+    pub create: bool,
+    /// Take no writes and change nothing on the device.
+    pub read_only: bool,
+    /// Seal, compact and merge in threads of the store; without, only in [`crate::Store::maintain`] and when a write must wait otherwise.
+    pub background: bool,
+    /// Write down what reaches the device.
+    pub recorder: Option<Arc<Recorder>>,
+    /// Where times come from.
+    pub clock: Clock,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            page_bytes: 4096,
+            block_bytes: 64 << 20,
+            log_bytes: 0,
+            keep_versions: 1,
+            inline_max: 512 << 10,
+            index: IndexKind::Static,
+            fingerprint_bits: 8,
+            max_bytes: None,
+            space_ratio: 1.3,
+            compaction_rate: None,
+            create: true,
+            read_only: false,
+            background: true,
+            recorder: None,
+            clock: Clock::System,
+        }
+    }
+}
+
+impl Options {
+    /// Refuses what cannot be honoured, and fills in what depends on the rest.
+    pub(crate) fn checked(mut self) -> Result<Options, StoreError> {
+        let invalid = |text: String| Err(StoreError::Invalid(text));
+        if !self.page_bytes.is_power_of_two() || !(4096..=32_768).contains(&self.page_bytes) {
+            return invalid(format!(
+                "pages have 4096, 8192, 16384 or 32768 bytes, not {}",
+                self.page_bytes
+            ));
+        }
+        let sizes = 1 << 20..=1 << 30;
+        if !sizes.contains(&self.block_bytes) || !self.block_bytes.is_multiple_of(UNIT_BYTES) {
+            return invalid(format!(
+                "blocks have 1 MiB to 1 GiB, in steps of 64 KiB, not {} bytes",
+                self.block_bytes
+            ));
+        }
+        if self.log_bytes == 0 {
+            self.log_bytes = self.block_bytes;
+        }
+        if !sizes.contains(&self.log_bytes) || !self.log_bytes.is_multiple_of(UNIT_BYTES) {
+            return invalid(format!(
+                "logs have 1 MiB to 1 GiB, in steps of 64 KiB, not {} bytes",
+                self.log_bytes
+            ));
+        }
+        if !(1..=1000).contains(&self.keep_versions) {
+            return invalid(format!(
+                "1 to 1000 versions of a key can be kept, not {}",
+                self.keep_versions
+            ));
+        }
+        let smaller = self.block_bytes.min(self.log_bytes);
+        self.inline_max = self.inline_max.min((smaller / 8) as usize);
+        if self.inline_max < 1024 {
+            return invalid(format!(
+                "values of up to 1024 bytes always lie inline; inline_max is {}",
+                self.inline_max
+            ));
+        }
+        if !(1..=16).contains(&self.fingerprint_bits) {
+            return invalid(format!(
+                "fingerprints have 1 to 16 bits, not {}",
+                self.fingerprint_bits
+            ));
+        }
+        if !(1.05..=10.0).contains(&self.space_ratio) {
+            return invalid(format!(
+                "the space ratio lies between 1.05 and 10, not at {}",
+                self.space_ratio
+            ));
+        }
+        Ok(self)
+    }
+}
+
+/// What a write waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing: the write is in memory, and reaches the device when enough has gathered. A killed process may lose it.
+    None,
+    /// The write was handed to the device: a killed process loses nothing, a power cut may.
+    #[default]
+    Buffered,
+    /// The write is on the device for good. Writers that wait at the same time share a flush.
+    Synced,
+}
+
+/// Settings of one write.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WriteOptions {
+    /// What to wait for.
+    pub durability: Durability,
+    /// From when on the value is gone: seconds since 1970; 0 for never.
+    pub expires_at: u64,
+    /// For how long the value lives, rounded up to whole seconds; takes the place of `expires_at`.
+    pub ttl: Option<Duration>,
+}
+
+impl WriteOptions {
+    /// Waits until the write is on the device for good.
+    pub fn synced() -> WriteOptions {
+        WriteOptions {
+            durability: Durability::Synced,
+            ..WriteOptions::default()
+        }
+    }
+
+    /// The expiry of a value that is written at `now` (microseconds); 0 for never.
+    pub(crate) fn expiry(&self, now: u64) -> u64 {
+        const LAST: u64 = (1 << 40) - 1;
+        match self.ttl {
+            Some(ttl) => {
+                let end = u128::from(now) + ttl.as_micros();
+                u64::try_from(end.div_ceil(1_000_000)).map_or(LAST, |end| end.clamp(1, LAST))
+            }
+            None => self.expires_at.min(LAST),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Slows writers down before they would have to stop.
+//!
+//! A writer that finds every log full must wait until one is sealed, which takes as long as writing a block. So from half full on, each
+//! written byte costs time, a little at first: writers settle at the rate at which logs are sealed, in many short waits instead of one long one.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Waiting starts at this share of what the logs can hold.
+const FREE: f64 = 0.5;
+
+/// Nanoseconds a byte costs when the logs are full: 20 MB/s.
+const FULL_NS_PER_BYTE: f64 = 50.0;
+
+/// Shorter waits are saved up: the timer is not that exact.
+const LEAST: u64 = 500_000;
+
+/// The longest wait of one write.
+const MOST: u64 = 4_000_000;
+
+/// How much lies in logs, and when the next write is due.
+pub(crate) struct Pace {
+    start: Instant,
+    /// Bytes in logs that wait to be sealed.
+    frozen: AtomicU64,
+    /// Nanoseconds after `start` at which what was written so far is paid for.
+    paid_until: AtomicU64,
+    /// What the logs can hold.
+    capacity: f64,
+}
+
+impl Pace {
+    pub fn new(capacity: u64) -> Pace {
+        Pace {
+            start: Instant::now(),
+            frozen: AtomicU64::new(0),
+            paid_until: AtomicU64::new(0),
+            capacity: capacity as f64,
+        }
+    }
+
+    /// A log waits to be sealed.
+    pub fn froze(&self, bytes: u64) {
+        self.frozen.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Part of a frozen log was sealed.
+    pub fn sealed(&self, bytes: u64) {
+        let _ = self
+            .frozen
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |frozen| {
+                Some(frozen.saturating_sub(bytes))
+            });
+    }
+
+    /// What a write of `bytes` costs, in nanoseconds, with `active` bytes in the active log.
+    fn cost(&self, bytes: u64, active: u64) -> u64 {
+        let frozen = self.frozen.load(Ordering::Relaxed);
+        let level = (frozen + active) as f64 / self.capacity;
+        let over = ((level - FREE) / (1.0 - FREE)).clamp(0.0, 1.0);
+        (bytes as f64 * over * over * FULL_NS_PER_BYTE) as u64
+    }
+
+    /// Waits for what a write of `bytes` costs; gives how long.
+    pub fn wait(&self, bytes: u64, active: u64) -> Duration {
+        let cost = self.cost(bytes, active);
+        if cost == 0 {
+            return Duration::ZERO;
+        }
+        let now = self.start.elapsed().as_nanos() as u64;
+        let due = self
+            .paid_until
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |paid| {
+                Some(paid.max(now) + cost)
+            })
+            .map_or(now, |paid| paid.max(now) + cost);
+        let wait = (due - now).min(MOST);
+        if wait < LEAST {
+            return Duration::ZERO;
+        }
+        let wait = Duration::from_nanos(wait);
+        std::thread::sleep(wait);
+        wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_rise_from_half_full_on() {
+        let pace = Pace::new(4 << 20);
+        assert_eq!(pace.cost(1000, 2 << 20), 0);
+        pace.froze(2 << 20);
+        let (three, four) = (pace.cost(1000, 1 << 20), pace.cost(1000, 2 << 20));
+        assert!(0 < three && three < four);
+        assert_eq!(four, 50_000);
+        pace.sealed(2 << 20);
+        assert_eq!(pace.cost(1000, 2 << 20), 0);
+    }
+}

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From a log to sorted blocks: each element that is still wanted is written once more, and never again unless compaction moves it.
+//!
+//! The oldest frozen log is sealed first. Its elements come sorted; of each key the newest `keep_versions` go into the block. Then one step
+//! swaps the log for the block (C1). A snapshot that needs an older version still holds the log.
+
+use std::sync::Arc;
+
+use senko_io::{Purpose, Tag};
+
+use crate::block::{Block, BlockRecord, BlockWriter, bytes_expected, bytes_needed};
+use crate::core::{Change, Core, Counters};
+use crate::element::{Element, TOMBSTONE};
+use crate::hash::SHARDS;
+use crate::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, ShardMap, build};
+use crate::space::Held;
+use crate::version::{BlockHandle, LogHandle, Version};
+use crate::{KeyHash, StoreError};
+
+/// Bits more that a fingerprint in a generation of few blocks has: it is small, and asked before the large ones.
+const YOUNG_BITS: f32 = 6.0;
+
+/// Blocks being written, one after the other, and the entries of their maps.
+pub(crate) struct Output<'c> {
+    core: &'c Core,
+    tag: Tag,
+    /// The block that is being filled.
+    open: Option<(BlockWriter<'c>, Held)>,
+    /// Elements and encoded bytes that are still to come, at most.
+    elements_left: u64,
+    bytes_left: u64,
+    finished: Vec<(Block, Held)>,
+    /// One list a shard; `block` counts the finished blocks.
+    entries: Vec<Vec<MapEntry>>,
+    /// The last key's hash and its versions in the output so far, so that each gets its own place in the map.
+    last: Option<(KeyHash, u32, u32)>,
+    keep_versions: u32,
+    pub elements: u64,
+    pub bytes: u64,
+}
+
+impl<'c> Output<'c> {
+    /// For at most `elements` elements of `bytes` bytes.
+    pub fn new(core: &'c Core, purpose: Purpose, elements: u64, bytes: u64) -> Output<'c> {
+        Output {
+            core,
+            tag: Tag::store(purpose),
+            open: None,
+            elements_left: elements,
+            bytes_left: bytes,
+            finished: Vec::new(),
+            entries: vec![Vec::new(); SHARDS],
+            last: None,
+            keep_versions: core.options.keep_versions,
+            elements: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Adds the next element, in the order of blocks.
+    pub fn push(&mut self, hash: KeyHash, element: &Element<'_>) -> Result<(), StoreError> {
+        loop {
+            if self.open.is_none() {
+                self.open_block(element.encoded_len() as u64)?;
+            }
+            let Some((writer, _)) = &mut self.open else {
+                continue;
+            };
+            if writer
+                .push(hash, element)
+                .map_err(|error| self.core.failed(error))?
+            {
+                break;
+            }
+            if writer.elements() == 0 {
+                let bytes = element.encoded_len();
+                return Err(StoreError::Invalid(format!(
+                    "an element of {bytes} bytes does not fit into a block"
+                )));
+            }
+            self.finish_block()?;
+        }
+        self.elements += 1;
+        let bytes = element.encoded_len() as u64;
+        self.bytes += bytes;
+        self.elements_left = self.elements_left.saturating_sub(1);
+        self.bytes_left = self.bytes_left.saturating_sub(bytes);
+        self.enter(hash);
+        Ok(())
+    }
+
+    /// Enters the element into the map's entries: one a key and block, the newest block first.
+    fn enter(&mut self, hash: KeyHash) {
+        let block = self.finished.len() as u32;
+        let nth = match self.last {
+            Some((last, nth, last_block)) if last == hash => {
+                if last_block == block {
+                    return;
+                }
+                nth + 1
+            }
+            _ => 0,
+        };
+        self.last = Some((hash, nth, block));
+        if nth < self.keep_versions {
+            self.entries[hash.shard()].push(self.core.map_entry(hash, nth, block));
+        }
+    }
+
+    fn open_block(&mut self, least: u64) -> Result<(), StoreError> {
+        let options = &self.core.options;
+        let expected = bytes_expected(
+            self.elements_left.max(1),
+            self.bytes_left.max(least),
+            options.page_bytes,
+        );
+        // A log's elements take a little more than the log: a quarter more than a block is still one block.
+        let most = options.block_bytes + options.block_bytes / 4;
+        let bytes = expected
+            .min(most)
+            .max(bytes_needed(1, least, options.page_bytes));
+        let held = self.core.allocate(bytes)?;
+        let writer = BlockWriter::new(
+            &*self.core.device,
+            held.extent(),
+            self.core.next_id(),
+            options.page_bytes,
+            self.tag,
+            held.extent().bytes(),
+        );
+        self.open = Some((writer, held));
+        Ok(())
+    }
+
+    fn finish_block(&mut self) -> Result<(), StoreError> {
+        let Some((writer, mut held)) = self.open.take() else {
+            return Ok(());
+        };
+        let (record, block) = writer.finish().map_err(|error| self.core.failed(error))?;
+        self.core.space.shorten(&mut held, record.extent.bytes());
+        self.finished.push((block, held));
+        Ok(())
+    }
+
+    /// Ends the last block, makes all durable, and gives the blocks and their maps.
+    pub fn finish(mut self) -> Result<Sealed, StoreError> {
+        self.finish_block()?;
+        let blocks = self.finished.len() as u32;
+        if blocks > 0 {
+            self.core
+                .device
+                .flush(self.tag)
+                .map_err(StoreError::io("flushing a block"))
+                .map_err(|error| self.core.failed(error))?;
+        }
+        let options = MapOptions {
+            kind: self.core.options.index,
+            blocks,
+            fingerprint_bits: self.core.options.fingerprint_bits as f32 + YOUNG_BITS,
+        };
+        let maps = if blocks == 0 {
+            Vec::new()
+        } else {
+            self.entries
+                .iter()
+                .map(|entries| build(entries, &options))
+                .collect()
+        };
+        Ok(Sealed {
+            blocks: self.finished,
+            maps,
+            elements: self.elements,
+        })
+    }
+}
+
+/// Blocks that are written and durable, and in no version yet.
+pub(crate) struct Sealed {
+    pub blocks: Vec<(Block, Held)>,
+    pub maps: Vec<ShardMap>,
+    pub elements: u64,
+}
+
+impl Sealed {
+    /// The change that enters the blocks, less what `sealed_logs` and `removed` say.
+    pub fn change(
+        self,
+        core: &Core,
+        sealed_logs: Vec<u64>,
+        removed: Vec<(u32, u64)>,
+    ) -> Result<Change, StoreError> {
+        let mut added = Vec::with_capacity(self.blocks.len());
+        let (mut min_time, mut max_time) = (u64::MAX, 0);
+        for (block, held) in self.blocks {
+            let record: &BlockRecord = block.record();
+            min_time = min_time.min(record.min_time);
+            max_time = max_time.max(record.max_time);
+            let live = record.elements;
+            let large = block
+                .large()
+                .iter()
+                .map(|place| core.large_holder(place.extent))
+                .collect::<Result<_, _>>()?;
+            added.push(Arc::new(BlockHandle::new(block, held, large, live)));
+        }
+        Ok(Change {
+            sealed_logs,
+            removed,
+            added,
+            maps: self.maps,
+            min_time,
+            max_time,
+            elements: self.elements,
+        })
+    }
+}
+
+/// Tells the versions of each key apart in a sorted stream: how many of the key's came before.
+#[derive(Default)]
+pub(crate) struct Versions {
+    hash: Option<KeyHash>,
+    key: Vec<u8>,
+    count: u32,
+}
+
+impl Versions {
+    /// The number of this element among its key's versions, the newest being 0.
+    pub fn next(&mut self, hash: KeyHash, key: &[u8]) -> u32 {
+        if self.hash == Some(hash) && self.key == key {
+            self.count += 1;
+        } else {
+            self.hash = Some(hash);
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            self.count = 0;
+        }
+        self.count
+    }
+}
+
+impl Core {
+    /// The entry of a key's `nth` block in a map. A Bloom Filter Map can name several blocks for one key; a static one is asked for each.
+    pub fn map_entry(&self, hash: KeyHash, nth: u32, block: u32) -> MapEntry {
+        let key = match self.options.index {
+            IndexKind::Static => hash.nth(nth),
+            IndexKind::BloomMap => hash,
+        };
+        MapEntry { key, block }
+    }
+
+    /// Seals the oldest frozen log; false if there is none. The caller holds `block_work`.
+    pub fn seal_one(&self) -> Result<bool, StoreError> {
+        let version = self.current();
+        if version.logs.len() < 2 {
+            return Ok(false);
+        }
+        let Some(handle) = version.logs.last() else {
+            return Ok(false);
+        };
+        let paced = handle.log.bytes_used();
+        let result = self.seal(&version, handle);
+        self.pace.sealed(paced);
+        result.map(|()| true)
+    }
+
+    fn seal(&self, version: &Version, handle: &Arc<LogHandle>) -> Result<(), StoreError> {
+        // Its last bytes may still be in memory.
+        handle
+            .log
+            .commit(handle.log.end(), crate::Durability::Buffered)
+            .map_err(|error| self.failed(error))?;
+        let now = self.options.clock.seconds();
+        let log = &handle.log;
+        let mut output = Output::new(self, Purpose::Admit, log.elements(), log.bytes_used());
+        let mut versions = Versions::default();
+        let mut overwritten = Overwritten::default();
+        let sorted = log.sorted()?;
+        for (hash, element) in sorted.iter() {
+            let nth = versions.next(hash, element.key);
+            if nth >= self.options.keep_versions {
+                continue;
+            }
+            if nth == 0 {
+                overwritten.count(version, hash);
+            }
+            if element.expired(now) && nth == 0 {
+                let tombstone = Element {
+                    flags: TOMBSTONE,
+                    value: &[],
+                    expiry: 0,
+                    ..element
+                };
+                output.push(hash, &tombstone)?;
+                continue;
+            }
+            output.push(hash, &element)?;
+        }
+        drop(sorted);
+        let elements = output.elements;
+        let change = output.finish()?.change(self, vec![log.id()], Vec::new())?;
+        self.replace_blocks(change)?;
+        Counters::add(&self.counters.seals, 1);
+        Counters::add(&self.counters.sealed_elements, elements);
+        Ok(())
+    }
+}
+
+/// Counts, block by block, the elements that newer ones take the place of, as far as the maps know.
+#[derive(Default)]
+struct Overwritten {
+    candidates: Candidates,
+}
+
+impl Overwritten {
+    fn count(&mut self, version: &Version, hash: KeyHash) {
+        for entry in &version.shards[hash.shard()].generations {
+            self.candidates.clear();
+            entry.map.candidates(hash, &mut self.candidates);
+            if self.candidates.len() == 0 {
+                continue;
+            }
+            let member = entry.generation.members.get(self.candidates[0] as usize);
+            if let Some(handle) = member.and_then(|&member| version.block(member)) {
+                handle.one_dead();
+                return;
+            }
+        }
+    }
+}

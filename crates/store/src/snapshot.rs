@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Snapshots: a version that is held, and the time up to which its elements count.
+//!
+//! A snapshot costs nothing to make; it keeps the blocks and logs that it can reach. When a writer or the compaction finds no
+//! space, the oldest snapshot ends: its calls fail with [`StoreError::SnapshotExpired`] from then on.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::StoreError;
+use crate::core::Core;
+use crate::scan::Scan;
+use crate::store::{Entry, Value};
+use crate::version::Version;
+
+/// What a snapshot holds, and what the store may take from it.
+pub(crate) struct Pin {
+    version: Mutex<Option<Arc<Version>>>,
+    pub time: u64,
+}
+
+impl Pin {
+    /// Ends the snapshot; false if it had ended.
+    pub fn expire(&self) -> bool {
+        let version = self.version.lock().take();
+        version.is_some()
+    }
+
+    /// The version, if the snapshot goes on.
+    pub fn version(&self) -> Result<Arc<Version>, StoreError> {
+        self.version
+            .lock()
+            .clone()
+            .ok_or(StoreError::SnapshotExpired)
+    }
+}
+
+/// The store as it was at one moment.
+///
+/// ```
+/// # use senko_store::{Options, Store};
+/// # let folder = std::env::temp_dir().join(format!("senko-doc-snapshot-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).unwrap();
+/// # let path = folder.join("kv");
+/// let store = Store::open(&path, Options { block_bytes: 1 << 20, ..Options::default() })?;
+/// store.put(b"key", b"old")?;
+/// let snapshot = store.snapshot()?;
+/// store.put(b"key", b"new")?;
+/// assert_eq!(snapshot.get(b"key")?.as_deref(), Some(&b"old"[..]));
+/// assert_eq!(store.get(b"key")?.as_deref(), Some(&b"new"[..]));
+/// # drop(snapshot);
+/// # store.close()?;
+/// # std::fs::remove_dir_all(&folder).unwrap();
+/// # Ok::<(), senko_store::StoreError>(())
+/// ```
+#[derive(Clone)]
+pub struct Snapshot {
+    core: Arc<Core>,
+    pin: Arc<Pin>,
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Snapshot({})", self.pin.time)
+    }
+}
+
+impl Snapshot {
+    pub(crate) fn new(core: &Arc<Core>) -> Snapshot {
+        let (version, time) = core.moment();
+        let pin = Arc::new(Pin {
+            version: Mutex::new(Some(version)),
+            time,
+        });
+        let mut pins = core.pins.lock();
+        pins.retain(|pin| pin.strong_count() > 0);
+        pins.push_back(Arc::downgrade(&pin));
+        drop(pins);
+        Snapshot {
+            core: Arc::clone(core),
+            pin,
+        }
+    }
+
+    pub(crate) fn pin(&self) -> &Pin {
+        &self.pin
+    }
+
+    /// Its moment: the time of the last write that it shows.
+    pub fn time(&self) -> u64 {
+        self.pin.time
+    }
+
+    /// The value of a key at that moment.
+    ///
+    /// # Errors
+    /// [`StoreError::SnapshotExpired`] once it ended; else as [`crate::Store::get`].
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        Ok(self.get_entry(key)?.map(|entry| entry.value))
+    }
+
+    /// The value of a key, with its times.
+    ///
+    /// # Errors
+    /// As [`Snapshot::get`].
+    pub fn get_entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
+        let version = self.pin.version()?;
+        self.core.get_in(&version, key, self.pin.time)
+    }
+
+    /// The values of many keys, with their reads under way together.
+    pub fn multi_get(&self, keys: &[&[u8]]) -> Vec<Result<Option<Value>, StoreError>> {
+        match self.pin.version() {
+            Ok(version) => self.core.multi_get_in(&version, keys, self.pin.time),
+            Err(error) => keys.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    /// Everything in it, in no order that means anything to the caller.
+    ///
+    /// # Errors
+    /// [`StoreError::SnapshotExpired`], or a failing device.
+    pub fn scan(&self) -> Result<Scan, StoreError> {
+        Scan::new(Arc::clone(&self.core), Arc::clone(&self.pin))
+    }
+}

@@ -1,0 +1,508 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The store as its users see it.
+
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use senko_io::{Device, FileOptions, FlashFile};
+
+use crate::core::{Core, Counters};
+use crate::element::{ExtentRef, LARGE, TOMBSTONE};
+use crate::jobs::Threads;
+use crate::lookup::Hit;
+use crate::scan::Scan;
+use crate::snapshot::Snapshot;
+use crate::stats::Stats;
+use crate::version::Version;
+use crate::write::check_key;
+use crate::{Batch, Options, StoreError, WriteOptions};
+
+/// A value that was read. It derefs to its bytes.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Value(Vec<u8>);
+
+impl Value {
+    /// Its bytes, without a copy.
+    pub fn into_vec(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+impl Deref for Value {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl AsRef<[u8]> for Value {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<Value> for Vec<u8> {
+    fn from(value: Value) -> Vec<u8> {
+        value.0
+    }
+}
+
+impl std::fmt::Debug for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Value({} bytes)", self.0.len())
+    }
+}
+
+/// A key with its value and times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The value.
+    pub value: Value,
+    /// When it was written: microseconds since 1970.
+    pub time: u64,
+    /// From when on it is gone: seconds since 1970; 0 for never.
+    pub expires_at: u64,
+}
+
+/// One version of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyVersion {
+    /// When it was written: microseconds since 1970.
+    pub time: u64,
+    /// The value; none if the key was deleted then.
+    pub value: Option<Value>,
+    /// From when on the value is gone: seconds since 1970; 0 for never.
+    pub expires_at: u64,
+}
+
+/// An open store: cheap to clone, used from any thread.
+///
+/// ```
+/// use senko_store::{Options, Store, WriteOptions};
+/// # let folder = std::env::temp_dir().join(format!("senko-doc-store-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).unwrap();
+/// # let path = folder.join("kv");
+/// let store = Store::open(&path, Options { block_bytes: 1 << 20, ..Options::default() })?;
+/// store.put(b"colour", b"green")?;
+/// store.put_with(b"shape", b"round", WriteOptions::synced())?;
+/// assert_eq!(store.get(b"colour")?.as_deref(), Some(&b"green"[..]));
+/// store.delete(b"colour")?;
+/// assert_eq!(store.get(b"colour")?, None);
+/// store.close()?;
+/// # std::fs::remove_dir_all(&folder).unwrap();
+/// # Ok::<(), senko_store::StoreError>(())
+/// ```
+#[derive(Clone)]
+pub struct Store {
+    core: Arc<Core>,
+    /// Ends the background when the last clone is gone.
+    guard: Arc<Guard>,
+}
+
+struct Guard {
+    core: Arc<Core>,
+    threads: Mutex<Option<Threads>>,
+}
+
+impl Guard {
+    fn stop(&self) {
+        if let Some(threads) = self.threads.lock().take() {
+            threads.join(&self.core);
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.stop();
+        // What was only in memory is written; nobody is left to hear of a failure.
+        if !self.core.closed.load(Ordering::Acquire) && self.core.latch.get().is_none() {
+            let _ = self.core.sync();
+        }
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store")
+            .field("options", &self.core.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens the store in a file or on a block device, or makes it.
+    ///
+    /// # Errors
+    /// One sentence for each: no such file, held by another process (with its number), not a store, a newer version, damage with
+    /// the byte in the file, a setting that cannot be honoured.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store, StoreError> {
+        let path = path.as_ref();
+        let existing = std::fs::metadata(path).ok();
+        if existing.is_none() && (!options.create || options.read_only) {
+            let text = format!("there is no store at {}", path.display());
+            return Err(StoreError::Invalid(text));
+        }
+        let bytes = match &existing {
+            Some(meta) if meta.len() > 0 || !meta.is_file() => 0,
+            _ => crate::options::UNIT_BYTES,
+        };
+        let file = FileOptions {
+            bytes,
+            recorder: options.recorder.clone().map(|recorder| (recorder, 0)),
+            ..FileOptions::default()
+        };
+        let file =
+            FlashFile::open(path, &file).map_err(|error| StoreError::Open(Arc::new(error)))?;
+        Store::open_device(Arc::new(file), options)
+    }
+
+    /// Opens the store on a device, or makes it.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_device(device: Arc<dyn Device>, options: Options) -> Result<Store, StoreError> {
+        let core = Arc::new(crate::open::open(device, options)?);
+        let threads = if core.options.background && !core.options.read_only {
+            let started = Threads::start(&core);
+            Some(started.map_err(|error| StoreError::Open(Arc::new(error)))?)
+        } else {
+            None
+        };
+        Ok(Store {
+            guard: Arc::new(Guard {
+                core: Arc::clone(&core),
+                threads: Mutex::new(threads),
+            }),
+            core,
+        })
+    }
+
+    /// Puts a value; returns its time. The write was handed to the device when this returns ([`crate::Durability::Buffered`]).
+    ///
+    /// # Errors
+    /// A key or value that is too long, no space, a store that takes no writes.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<u64, StoreError> {
+        self.put_with(key, value, WriteOptions::default())
+    }
+
+    /// Puts a value that expires, or as durable as asked.
+    ///
+    /// # Errors
+    /// As [`Store::put`].
+    pub fn put_with(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        options: WriteOptions,
+    ) -> Result<u64, StoreError> {
+        self.core.write_one(key, Some(value), options)
+    }
+
+    /// Deletes a key, whether there is one or not; returns the time.
+    ///
+    /// # Errors
+    /// As [`Store::put`].
+    pub fn delete(&self, key: &[u8]) -> Result<u64, StoreError> {
+        self.delete_with(key, WriteOptions::default())
+    }
+
+    /// Deletes a key, as durable as asked.
+    ///
+    /// # Errors
+    /// As [`Store::put`].
+    pub fn delete_with(&self, key: &[u8], options: WriteOptions) -> Result<u64, StoreError> {
+        self.core.write_one(key, None, options)
+    }
+
+    /// Carries out a batch: all of it or, after a crash, none. Its writes share one time, which is returned.
+    ///
+    /// # Errors
+    /// As [`Store::put`]; [`StoreError::BatchTooLarge`] if it does not fit into a log.
+    pub fn write(&self, batch: &Batch, options: WriteOptions) -> Result<u64, StoreError> {
+        self.core.write_batch(batch, options)
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// A failing device, or damage where the value lies.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value>, StoreError> {
+        Ok(self.get_entry(key)?.map(|entry| entry.value))
+    }
+
+    /// The value of a key, with its times.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn get_entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
+        self.core.get_in(&self.core.current(), key, u64::MAX)
+    }
+
+    /// Whether the key has a value. It costs what a [`Store::get`] costs, but for large values.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn contains(&self, key: &[u8]) -> Result<bool, StoreError> {
+        check_key(key)?;
+        let found = self.core.find(&self.core.current(), key, u64::MAX)?;
+        Ok(found.is_some_and(|found| self.core.has_value(&found, u64::MAX)))
+    }
+
+    /// The values of many keys, as they are at one moment, with up to 64 reads under way at once.
+    pub fn multi_get(&self, keys: &[&[u8]]) -> Vec<Result<Option<Value>, StoreError>> {
+        let (version, time) = self.core.moment();
+        self.core.multi_get_in(&version, keys, time)
+    }
+
+    /// The value that a key had at `time` (microseconds since 1970), as far as it is kept: see [`Options::keep_versions`].
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn get_at(&self, key: &[u8], time: u64) -> Result<Option<Value>, StoreError> {
+        let entry = self.core.get_in(&self.core.current(), key, time)?;
+        Ok(entry.map(|entry| entry.value))
+    }
+
+    /// The versions of a key that are kept, newest first, deletions among them; at most [`Options::keep_versions`].
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn history(&self, key: &[u8]) -> Result<Vec<KeyVersion>, StoreError> {
+        self.core.history(&self.core.current(), key)
+    }
+
+    /// Everything in the store at this moment, in no order that means anything to the caller; writes go on meanwhile.
+    ///
+    /// # Errors
+    /// A failing device.
+    pub fn scan(&self) -> Result<Scan, StoreError> {
+        self.snapshot()?.scan()
+    }
+
+    /// The store as it is now, to be read while writes go on.
+    ///
+    /// # Errors
+    /// None at present.
+    pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        Ok(Snapshot::new(&self.core))
+    }
+
+    /// Makes every write that returned before durable.
+    ///
+    /// # Errors
+    /// A failing device; the store takes no writes from then on.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.core.sync()
+    }
+
+    /// Seals what is in the logs: everything lies in sorted blocks afterwards.
+    ///
+    /// # Errors
+    /// As [`Store::put`].
+    pub fn seal(&self) -> Result<(), StoreError> {
+        {
+            let mut writer = self.core.writer.lock();
+            if writer
+                .active
+                .as_ref()
+                .is_some_and(|active| !active.log.is_empty())
+            {
+                self.core.rotate(&mut writer)?;
+            }
+        }
+        let _working = self.core.block_work.lock();
+        while self.core.seal_one()? {}
+        Ok(())
+    }
+
+    /// Seals, merges all maps into one, and compacts until nothing dead is left, as far as the store knows.
+    ///
+    /// # Errors
+    /// As [`Store::put`].
+    pub fn compact(&self) -> Result<(), StoreError> {
+        self.seal()?;
+        // Merging tells which elements are dead and drops what deletes left behind; compaction then has something to drop.
+        for _ in 0..2 {
+            self.merge_all()?;
+            let _working = self.core.block_work.lock();
+            while self.core.compact_emptiest()? {}
+        }
+        self.merge_all()
+    }
+
+    /// One map for all blocks.
+    fn merge_all(&self) -> Result<(), StoreError> {
+        let _working = self.core.map_work.lock();
+        let generations = self.core.generations();
+        self.core.merge(&generations).map(|_| ())
+    }
+
+    /// Does one piece of the work that is otherwise done in the background; false if there is none.
+    ///
+    /// # Errors
+    /// As [`Store::put`].
+    pub fn maintain(&self) -> Result<bool, StoreError> {
+        self.core.maintain()
+    }
+
+    /// Copies the store as it is now into a new one at `to`, which must not exist; writes go on meanwhile. `progress` is told how many
+    /// elements are written.
+    ///
+    /// # Errors
+    /// A failing device, or a file that exists.
+    pub fn backup(
+        &self,
+        to: impl AsRef<Path>,
+        progress: impl FnMut(u64),
+    ) -> Result<crate::backup::BackupReport, StoreError> {
+        crate::backup::backup(&self.core, &self.snapshot()?, to.as_ref(), progress)
+    }
+
+    /// Settings in force: what was asked for, and what the store was made with.
+    pub fn options(&self) -> &Options {
+        &self.core.options
+    }
+
+    /// Counts and sizes.
+    pub fn stats(&self) -> Stats {
+        Stats::of(&self.core)
+    }
+
+    /// Ends the background, makes every write durable, and saves the maps, so that the next opening need not build them. A store that
+    /// was dropped instead has its writes too, and opens more slowly. Clones and snapshots can still read.
+    ///
+    /// # Errors
+    /// A failing device.
+    pub fn close(self) -> Result<(), StoreError> {
+        self.guard.stop();
+        if self.core.closed.swap(true, Ordering::AcqRel) || self.core.options.read_only {
+            return Ok(());
+        }
+        crate::open::close(&self.core)
+    }
+}
+
+impl Core {
+    /// The newest version of a key that is not later than `at`, whatever it is.
+    pub fn find(&self, version: &Version, key: &[u8], at: u64) -> Result<Option<Hit>, StoreError> {
+        let hash = self.hasher.hash(key);
+        crate::read::one(
+            &*self.device,
+            version,
+            key,
+            hash,
+            at,
+            self.options.keep_versions,
+        )
+    }
+
+    /// Whether a version is a value that has not expired, now or at `at`.
+    pub fn has_value(&self, found: &Hit, at: u64) -> bool {
+        let seconds = if at == u64::MAX {
+            self.options.clock.seconds()
+        } else {
+            (at / 1_000_000).min(self.options.clock.seconds())
+        };
+        found.flags & TOMBSTONE == 0 && (found.expiry == 0 || found.expiry > seconds)
+    }
+
+    /// The value of an element that was found.
+    pub fn value_of(&self, found: Hit) -> Result<Value, StoreError> {
+        if found.flags & LARGE == 0 {
+            return Ok(Value(found.value));
+        }
+        let place = ExtentRef::decode(&found.value).ok_or_else(|| {
+            StoreError::damaged(0, "the reference to a large value cannot be read")
+        })?;
+        crate::read::large(&*self.device, &place).map(Value)
+    }
+
+    /// A key's value in a version.
+    pub fn get_in(
+        &self,
+        version: &Version,
+        key: &[u8],
+        at: u64,
+    ) -> Result<Option<Entry>, StoreError> {
+        check_key(key)?;
+        Counters::add(&self.counters.gets, 1);
+        let Some(found) = self
+            .find(version, key, at)?
+            .filter(|found| self.has_value(found, at))
+        else {
+            return Ok(None);
+        };
+        Counters::add(&self.counters.hits, 1);
+        Ok(Some(Entry {
+            key: key.to_vec(),
+            time: found.time,
+            expires_at: found.expiry,
+            value: self.value_of(found)?,
+        }))
+    }
+
+    /// The values of many keys in a version.
+    pub fn multi_get_in(
+        &self,
+        version: &Version,
+        keys: &[&[u8]],
+        at: u64,
+    ) -> Vec<Result<Option<Value>, StoreError>> {
+        Counters::add(&self.counters.gets, keys.len() as u64);
+        let found = crate::read::many(
+            &*self.device,
+            version,
+            keys,
+            |key| self.hasher.hash(key),
+            at,
+            self.options.keep_versions,
+        );
+        let mut hits = 0;
+        let values = keys
+            .iter()
+            .zip(found)
+            .map(|(key, found)| {
+                check_key(key)?;
+                let found = found?.filter(|found| self.has_value(found, at));
+                hits += u64::from(found.is_some());
+                found.map(|found| self.value_of(found)).transpose()
+            })
+            .collect();
+        Counters::add(&self.counters.hits, hits);
+        values
+    }
+
+    /// The versions of a key, newest first.
+    pub fn history(&self, version: &Version, key: &[u8]) -> Result<Vec<KeyVersion>, StoreError> {
+        check_key(key)?;
+        let mut history = Vec::new();
+        let mut at = u64::MAX;
+        while history.len() < self.options.keep_versions as usize {
+            let Some(found) = self.find(version, key, at)? else {
+                break;
+            };
+            let (time, expires_at) = (found.time, found.expiry);
+            let value = if found.flags & TOMBSTONE == 0 {
+                Some(self.value_of(found)?)
+            } else {
+                None
+            };
+            history.push(KeyVersion {
+                time,
+                value,
+                expires_at,
+            });
+            if time == 0 {
+                break;
+            }
+            at = time - 1;
+        }
+        Ok(history)
+    }
+}

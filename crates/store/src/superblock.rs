@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The superblock and the manifest: what the store consists of, switched from one state to the next in one step.
+//!
+//! The superblock lies in the file's first unit, in two slots of two equal pages each; commit number n goes to slot n mod 2, so that a
+//! torn write leaves the state before. It names the manifest, an extent of its own with the lists of blocks and logs. A commit
+//! writes the manifest to a new place, flushes, writes the slot, flushes (M1: whatever a superblock names is durable before it).
+//! The extents that only the previous state named are free once the commit has returned (S1).
+//!
+//! Two equal pages a slot tell damage from a torn write: of a torn write, made before anything of the old state was reused, the other
+//! slot is right; one page that went bad later has its twin.
+
+use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
+
+use crate::block::BlockRecord;
+use crate::index::IndexKind;
+use crate::space::{Extent, Held, Space};
+use crate::{Options, StoreError};
+use std::sync::Arc;
+
+/// First bytes of a superblock page.
+pub(crate) const MAGIC: &[u8; 8] = b"SENKOKV\0";
+
+/// Version of everything on flash.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+/// Pages of each slot: two copies, far from each other.
+const COPIES: [[u64; 2]; 2] = [[0, 8], [4, 12]];
+
+const META: Tag = Tag::store(Purpose::Meta);
+
+/// A log as the manifest names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogRecord {
+    /// Number, unlike any other log's or block's.
+    pub id: u64,
+    /// Where.
+    pub extent: Extent,
+}
+
+/// The maps as a clean close left them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SavedIndex {
+    pub extent: Extent,
+    pub bytes: u64,
+    pub crc: u32,
+}
+
+/// What the store consists of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Manifest {
+    /// The next number for a log or block.
+    pub next_id: u64,
+    /// No element's time is above this, but those of elements in logs.
+    pub last_time: u64,
+    /// Blocks, each with its elements that were live when last counted.
+    pub blocks: Vec<(BlockRecord, u64)>,
+    /// Logs, oldest first.
+    pub logs: Vec<LogRecord>,
+    /// Only right after a clean close.
+    pub index: Option<SavedIndex>,
+}
+
+const HEADER_BYTES: usize = 64;
+const BLOCK_BYTES: usize = BlockRecord::BYTES + 8;
+const LOG_BYTES: usize = 24;
+
+impl Manifest {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(
+            HEADER_BYTES + self.blocks.len() * BLOCK_BYTES + self.logs.len() * LOG_BYTES,
+        );
+        out.extend_from_slice(&self.next_id.to_le_bytes());
+        out.extend_from_slice(&self.last_time.to_le_bytes());
+        out.extend_from_slice(&(self.blocks.len() as u32).to_le_bytes());
+        out.extend_from_slice(&(self.logs.len() as u32).to_le_bytes());
+        let index = self.index.unwrap_or(SavedIndex {
+            extent: Extent { first: 0, pages: 0 },
+            bytes: 0,
+            crc: 0,
+        });
+        out.extend_from_slice(&index.extent.first.to_le_bytes());
+        out.extend_from_slice(&index.bytes.to_le_bytes());
+        out.extend_from_slice(&index.extent.pages.to_le_bytes());
+        out.extend_from_slice(&index.crc.to_le_bytes());
+        out.resize(HEADER_BYTES, 0);
+        for (record, live) in &self.blocks {
+            out.extend_from_slice(&record.encode());
+            out.extend_from_slice(&live.to_le_bytes());
+        }
+        for log in &self.logs {
+            out.extend_from_slice(&log.id.to_le_bytes());
+            out.extend_from_slice(&log.extent.first.to_le_bytes());
+            out.extend_from_slice(&log.extent.pages.to_le_bytes());
+            out.extend_from_slice(&[0; 4]);
+        }
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Manifest> {
+        let header = bytes.get(..HEADER_BYTES)?;
+        let (blocks, logs) = (u32_at(header, 16) as usize, u32_at(header, 20) as usize);
+        let index = SavedIndex {
+            extent: Extent {
+                first: u64_at(header, 24),
+                pages: u32_at(header, 40),
+            },
+            bytes: u64_at(header, 32),
+            crc: u32_at(header, 44),
+        };
+        let logs_at = HEADER_BYTES.checked_add(blocks.checked_mul(BLOCK_BYTES)?)?;
+        if bytes.len() != logs_at.checked_add(logs.checked_mul(LOG_BYTES)?)? {
+            return None;
+        }
+        let blocks = bytes[HEADER_BYTES..logs_at]
+            .chunks_exact(BLOCK_BYTES)
+            .map(|entry| {
+                let record = entry[..BlockRecord::BYTES].try_into().ok()?;
+                let record = BlockRecord::decode(record).ok()?;
+                Some((record, u64_at(entry, BlockRecord::BYTES)))
+            });
+        let logs = bytes[logs_at..]
+            .chunks_exact(LOG_BYTES)
+            .map(|entry| LogRecord {
+                id: u64_at(entry, 0),
+                extent: Extent {
+                    first: u64_at(entry, 8),
+                    pages: u32_at(entry, 16),
+                },
+            });
+        Some(Manifest {
+            next_id: u64_at(header, 0),
+            last_time: u64_at(header, 8),
+            blocks: blocks.collect::<Option<_>>()?,
+            logs: logs.collect(),
+            index: (index.extent.pages > 0).then_some(index),
+        })
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut four = [0; 4];
+    four.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(four)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut eight = [0; 8];
+    eight.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(eight)
+}
+
+/// What is fixed when a store is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub secret: [u8; 16],
+    pub page_bytes: u32,
+    pub keep_versions: u32,
+    pub block_bytes: u64,
+    pub log_bytes: u64,
+    pub inline_max: u32,
+    pub index: IndexKind,
+    pub fingerprint_bits: u32,
+}
+
+impl Shape {
+    /// The shape that `options` ask for.
+    pub fn of(options: &Options, secret: [u8; 16]) -> Shape {
+        Shape {
+            secret,
+            page_bytes: options.page_bytes as u32,
+            keep_versions: options.keep_versions,
+            block_bytes: options.block_bytes,
+            log_bytes: options.log_bytes,
+            inline_max: options.inline_max as u32,
+            index: options.index,
+            fingerprint_bits: options.fingerprint_bits,
+        }
+    }
+
+    /// `options` with what is fixed taken from here.
+    pub fn apply(&self, options: Options) -> Options {
+        Options {
+            page_bytes: self.page_bytes as usize,
+            keep_versions: self.keep_versions,
+            block_bytes: self.block_bytes,
+            log_bytes: self.log_bytes,
+            inline_max: self.inline_max as usize,
+            index: self.index,
+            fingerprint_bits: self.fingerprint_bits,
+            ..options
+        }
+    }
+}
+
+/// Where a superblock says that the manifest lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slot {
+    sequence: u64,
+    shape: Shape,
+    extent: Extent,
+    bytes: u32,
+    crc: u32,
+}
+
+const CRC_AT: usize = 12;
+
+impl Slot {
+    fn encode(&self, page: &mut [u8]) {
+        page.fill(0);
+        let shape = &self.shape;
+        page[0..8].copy_from_slice(MAGIC);
+        page[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        page[16..24].copy_from_slice(&self.sequence.to_le_bytes());
+        page[24..40].copy_from_slice(&shape.secret);
+        page[40..44].copy_from_slice(&shape.page_bytes.to_le_bytes());
+        page[44..48].copy_from_slice(&shape.keep_versions.to_le_bytes());
+        page[48..56].copy_from_slice(&shape.block_bytes.to_le_bytes());
+        page[56..64].copy_from_slice(&shape.log_bytes.to_le_bytes());
+        page[64..68].copy_from_slice(&shape.inline_max.to_le_bytes());
+        page[68] = shape.index.byte();
+        page[69] = shape.fingerprint_bits as u8;
+        page[72..80].copy_from_slice(&self.extent.first.to_le_bytes());
+        page[80..84].copy_from_slice(&self.extent.pages.to_le_bytes());
+        page[84..88].copy_from_slice(&self.bytes.to_le_bytes());
+        page[88..92].copy_from_slice(&self.crc.to_le_bytes());
+        let crc = crc32c::crc32c(page);
+        page[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// A page that is whole; `Err` for one of another version.
+    fn decode(page: &[u8]) -> Result<Option<Slot>, StoreError> {
+        let found = crc32c::crc32c(&page[..CRC_AT]);
+        let found = crc32c::crc32c_append(found, &[0; 4]);
+        let found = crc32c::crc32c_append(found, &page[CRC_AT + 4..]);
+        if &page[0..8] != MAGIC || found != u32_at(page, CRC_AT) {
+            return Ok(None);
+        }
+        let version = u32_at(page, 8);
+        if version > FORMAT_VERSION {
+            return Err(StoreError::NewerVersion {
+                found: version,
+                known: FORMAT_VERSION,
+            });
+        }
+        let mut secret = [0; 16];
+        secret.copy_from_slice(&page[24..40]);
+        let Some(index) = IndexKind::from_byte(page[68]) else {
+            return Ok(None);
+        };
+        Ok(Some(Slot {
+            sequence: u64_at(page, 16),
+            shape: Shape {
+                secret,
+                page_bytes: u32_at(page, 40),
+                keep_versions: u32_at(page, 44),
+                block_bytes: u64_at(page, 48),
+                log_bytes: u64_at(page, 56),
+                inline_max: u32_at(page, 64),
+                index,
+                fingerprint_bits: u32::from(page[69]),
+            },
+            extent: Extent {
+                first: u64_at(page, 72),
+                pages: u32_at(page, 80),
+            },
+            bytes: u32_at(page, 84),
+            crc: u32_at(page, 88),
+        }))
+    }
+}
+
+/// What a device holds.
+pub(crate) enum Found {
+    /// Only zeros where a superblock would lie, or one whose making was interrupted: nothing was acknowledged.
+    Nothing,
+    /// A store.
+    Store(Superblock, Box<Manifest>),
+}
+
+/// The state of commits.
+pub(crate) struct Superblock {
+    pub shape: Shape,
+    sequence: u64,
+    /// Where the manifest of the durable state lies; not yet claimed after [`Superblock::find`].
+    place: Extent,
+    held: Option<Held>,
+}
+
+impl Superblock {
+    /// Reads the superblock and the manifest.
+    ///
+    /// # Errors
+    /// Foreign or newer content, damage, a failing device.
+    pub fn find(device: &dyn Device) -> Result<Found, StoreError> {
+        if device.pages() < crate::space::UNIT_PAGES {
+            return Err(StoreError::Foreign(format!(
+                "it has {} bytes, a superblock takes 65536",
+                device.pages() * PAGE_SIZE as u64
+            )));
+        }
+        let mut page = AlignedBuf::new(1);
+        let mut best: Option<Slot> = None;
+        let (mut zero, mut ours) = (0, 0);
+        for copy in COPIES.as_flattened() {
+            device
+                .read(*copy, &mut page, Tag::store(Purpose::Recover))
+                .map_err(StoreError::io("reading the superblock"))?;
+            zero += usize::from(page.iter().all(|&byte| byte == 0));
+            ours += usize::from(&page[0..8] == MAGIC);
+            if let Some(slot) = Slot::decode(&page)?
+                && best.is_none_or(|best| slot.sequence > best.sequence)
+            {
+                best = Some(slot);
+            }
+        }
+        let Some(slot) = best else {
+            // A store has four written pages; it has two zeroed ones only while it is being made.
+            if zero == 4 || (zero >= 2 && ours > 0) {
+                return Ok(Found::Nothing);
+            }
+            return Err(if ours > 0 {
+                StoreError::damaged(0, "no copy of the superblock is whole")
+            } else {
+                StoreError::Foreign("its first bytes are not a superblock".to_owned())
+            });
+        };
+        let manifest = read_manifest(device, &slot)?;
+        let superblock = Superblock {
+            shape: slot.shape,
+            sequence: slot.sequence,
+            place: slot.extent,
+            held: None,
+        };
+        Ok(Found::Store(superblock, Box::new(manifest)))
+    }
+
+    /// Makes an empty store: both slots, each durable, so that a store always has four whole pages.
+    pub fn make(
+        device: &dyn Device,
+        space: &Arc<Space>,
+        shape: Shape,
+    ) -> Result<(Superblock, Manifest), StoreError> {
+        let mut superblock = Superblock {
+            shape,
+            sequence: 0,
+            place: Extent { first: 0, pages: 0 },
+            held: None,
+        };
+        let manifest = Manifest {
+            next_id: 1,
+            ..Manifest::default()
+        };
+        superblock.commit(device, space, &manifest)?;
+        superblock.commit(device, space, &manifest)?;
+        Ok((superblock, manifest))
+    }
+
+    /// Marks the manifest's extent as used, once the space is known.
+    pub fn claim(&mut self, space: &Arc<Space>) -> Result<(), StoreError> {
+        if self.held.is_none() {
+            self.held = Some(space.claim(self.place)?);
+        }
+        Ok(())
+    }
+
+    /// Makes `manifest` the store's state. When it returns well, what only the state before named may be reused.
+    pub fn commit(
+        &mut self,
+        device: &dyn Device,
+        space: &Arc<Space>,
+        manifest: &Manifest,
+    ) -> Result<(), StoreError> {
+        let encoded = manifest.encode();
+        let pages = encoded.len().div_ceil(PAGE_SIZE);
+        let held = space.allocate((pages * PAGE_SIZE) as u64)?;
+        let mut buf = AlignedBuf::new(pages);
+        buf[..encoded.len()].copy_from_slice(&encoded);
+        device
+            .write(held.extent().first, &buf, META)
+            .map_err(StoreError::io("writing the manifest"))?;
+        device
+            .flush(META)
+            .map_err(StoreError::io("flushing the manifest"))?;
+        let slot = Slot {
+            sequence: self.sequence + 1,
+            shape: self.shape,
+            extent: held.extent(),
+            bytes: encoded.len() as u32,
+            crc: crc32c::crc32c(&encoded),
+        };
+        let mut page = AlignedBuf::new(1);
+        slot.encode(&mut page);
+        for copy in COPIES[(slot.sequence % 2) as usize] {
+            device
+                .write(copy, &page, META)
+                .map_err(StoreError::io("writing the superblock"))?;
+        }
+        device
+            .flush(META)
+            .map_err(StoreError::io("flushing the superblock"))?;
+        self.sequence = slot.sequence;
+        self.place = held.extent();
+        self.held = Some(held);
+        Ok(())
+    }
+}
+
+fn read_manifest(device: &dyn Device, slot: &Slot) -> Result<Manifest, StoreError> {
+    let offset = slot.extent.first.saturating_mul(PAGE_SIZE as u64);
+    let damaged = |what: &str| StoreError::damaged(offset, what);
+    let inside = slot
+        .extent
+        .first
+        .checked_add(u64::from(slot.extent.pages))
+        .is_some_and(|end| end <= device.pages());
+    if !inside || u64::from(slot.bytes) > slot.extent.bytes() {
+        return Err(damaged("the manifest lies beyond the end of the file"));
+    }
+    let pages = (slot.bytes as usize).div_ceil(PAGE_SIZE);
+    let mut buf = AlignedBuf::new(pages.max(1));
+    device
+        .read(slot.extent.first, &mut buf, Tag::store(Purpose::Recover))
+        .map_err(StoreError::io("reading the manifest"))?;
+    let bytes = &buf[..slot.bytes as usize];
+    if crc32c::crc32c(bytes) != slot.crc {
+        return Err(damaged("the manifest's checksum does not match"));
+    }
+    Manifest::decode(bytes).ok_or_else(|| damaged("the manifest's lists do not add up"))
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One state of the store as readers see it: logs, blocks, and the maps that lead to the blocks.
+//!
+//! A [`Version`] never changes; a change makes the next one and swaps it in. A reader loads the current one, without waiting, and whatever
+//! it reaches stays until it lets go, since blocks and logs hold their extents.
+//!
+//! ```text
+//! Version -- logs, youngest first -------------------------------> Log (exact index)
+//!         -- shards[256] -- generations, youngest first -- map --> member of the generation
+//!         -- slots[member.slot] ---------------------------------> Block (page index)
+//! ```
+//!
+//! What always holds:
+//! - V1: each version of a key that is not dead lies in a log or in a block of this version, and if in a block, the map of that block's
+//!   generation in the key's shard leads to it.
+//! - V2: a member whose slot is empty or holds another block was compacted away; what it had that was alive is in a younger generation.
+//! - V3: which of two versions of a key is younger is told by their times alone. The order of generations is only the order to look in.
+//! - V4: a generation's `max_time` is no less than the time of any of its elements, so that a look-up that has found an element ends
+//!   where no generation that is left has a later one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::block::Block;
+use crate::hash::SHARDS;
+use crate::index::{BlockMap, ShardMap};
+use crate::log::Log;
+use crate::space::Held;
+
+/// A log in use, with what keeps its bytes.
+pub(crate) struct LogHandle {
+    pub log: Log,
+    /// The log's extent.
+    pub held: Held,
+    /// Extents of the large values that its elements name.
+    pub large: parking_lot::Mutex<Vec<Arc<Held>>>,
+}
+
+/// A sealed block in use, with what keeps its bytes.
+pub(crate) struct BlockHandle {
+    pub block: Block,
+    /// The block's extent.
+    pub held: Held,
+    /// Extents of the large values that its elements name.
+    pub large: Vec<Arc<Held>>,
+    /// Elements that were live when last counted, less those that were overwritten since.
+    live: AtomicU64,
+}
+
+impl BlockHandle {
+    pub fn new(block: Block, held: Held, large: Vec<Arc<Held>>, live: u64) -> BlockHandle {
+        BlockHandle {
+            block,
+            held,
+            large,
+            live: AtomicU64::new(live),
+        }
+    }
+
+    pub fn id(&self) -> u64 {
+        self.block.record().id
+    }
+
+    /// Elements that are thought to be live; off by the maps' false candidates and by what expired.
+    pub fn live(&self) -> u64 {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    pub fn set_live(&self, live: u64) {
+        self.live.store(live, Ordering::Relaxed);
+    }
+
+    /// One element less.
+    pub fn one_dead(&self) {
+        let _ = self
+            .live
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |live| {
+                live.checked_sub(1)
+            });
+    }
+
+    /// The live share, from 0 to 1.
+    pub fn live_share(&self) -> f64 {
+        self.live() as f64 / (self.block.record().elements.max(1)) as f64
+    }
+
+    /// Bytes that the block holds, with its large values.
+    pub fn bytes(&self) -> u64 {
+        let large: u64 = self.large.iter().map(|held| held.extent().bytes()).sum();
+        self.held.extent().bytes() + large
+    }
+}
+
+/// A block of a generation: where it stands in [`Version::slots`], and which one it must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub slot: u32,
+    pub id: u64,
+}
+
+/// Blocks that share one map in each shard. Members are ordered by time, oldest first.
+#[derive(Debug)]
+pub(crate) struct Generation {
+    pub id: u64,
+    pub members: Vec<Member>,
+    pub min_time: u64,
+    pub max_time: u64,
+    /// Elements of the members when it was made.
+    pub elements: u64,
+}
+
+/// A generation's map of one shard.
+#[derive(Clone)]
+pub(crate) struct ShardGeneration {
+    pub generation: Arc<Generation>,
+    pub map: Arc<ShardMap>,
+}
+
+/// The maps of one shard, by falling `max_time`.
+#[derive(Clone, Default)]
+pub(crate) struct ShardIndex {
+    pub generations: Vec<ShardGeneration>,
+}
+
+impl ShardIndex {
+    /// Enters a generation where its time belongs.
+    pub fn insert(&mut self, new: ShardGeneration) {
+        let at = self
+            .generations
+            .partition_point(|old| old.generation.max_time > new.generation.max_time);
+        self.generations.insert(at, new);
+    }
+}
+
+/// One state of the store.
+pub(crate) struct Version {
+    /// Youngest first; the first takes the writes.
+    pub logs: Vec<Arc<LogHandle>>,
+    /// Blocks by slot.
+    pub slots: Vec<Option<Arc<BlockHandle>>>,
+    /// Always [`SHARDS`].
+    pub shards: Vec<Arc<ShardIndex>>,
+}
+
+impl Version {
+    /// Nothing at all.
+    pub fn empty() -> Version {
+        Version {
+            logs: Vec::new(),
+            slots: Vec::new(),
+            shards: vec![Arc::new(ShardIndex::default()); SHARDS],
+        }
+    }
+
+    /// The block of a member, if it is still there (V2).
+    pub fn block(&self, member: Member) -> Option<&Arc<BlockHandle>> {
+        let handle = self.slots.get(member.slot as usize)?.as_ref()?;
+        (handle.id() == member.id).then_some(handle)
+    }
+
+    /// Blocks, with their slots.
+    pub fn blocks(&self) -> impl Iterator<Item = (u32, &Arc<BlockHandle>)> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(slot, handle)| Some((slot as u32, handle.as_ref()?)))
+    }
+
+    /// The next version, to be changed before it is swapped in.
+    pub fn next(&self) -> Version {
+        Version {
+            logs: self.logs.clone(),
+            slots: self.slots.clone(),
+            shards: self.shards.clone(),
+        }
+    }
+
+    /// Puts a block into a free slot.
+    pub fn add_block(&mut self, handle: Arc<BlockHandle>) -> u32 {
+        let slot = self
+            .slots
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or_else(|| {
+                self.slots.push(None);
+                self.slots.len() - 1
+            });
+        self.slots[slot] = Some(handle);
+        slot as u32
+    }
+
+    /// DRAM that grows with the keys: maps, and the blocks' page indexes.
+    pub fn index_bytes(&self) -> IndexBytes {
+        let mut bytes = IndexBytes::default();
+        for shard in &self.shards {
+            for entry in &shard.generations {
+                bytes.maps += (entry.map.bytes() + size_of::<ShardGeneration>()) as u64;
+            }
+        }
+        for (_, handle) in self.blocks() {
+            bytes.blocks += (handle.block.bytes_in_dram() + size_of::<BlockHandle>()) as u64;
+        }
+        bytes.logs = self
+            .logs
+            .iter()
+            .map(|log| log.log.index_bytes() as u64)
+            .sum();
+        bytes
+    }
+}
+
+/// DRAM by its use.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct IndexBytes {
+    pub maps: u64,
+    pub blocks: u64,
+    pub logs: u64,
+}

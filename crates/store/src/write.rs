@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Writes: into the active log, under one lock for the append and none for the wait.
+//!
+//! ```text
+//! put -> hash -> (large value: its extent) -> pace -> [writer lock: time, append, rotate if full] -> commit as durable as asked
+//! ```
+//!
+//! What always holds:
+//! - W1: times rise with each append, so that a log is ordered by time and everything in an older log is older.
+//! - W2: `visible` rises to a write's time after all of its elements can be found, so that a reader bounded by it sees a batch whole or not at all.
+//! - W3: what is acknowledged is never behind something lost: before a commit in the active log is acknowledged, frozen logs are as durable.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::MutexGuard;
+
+use crate::core::{Core, Counters, MAX_FROZEN, Writer};
+use crate::element::{Element, LARGE, MORE, TOMBSTONE};
+use crate::log::AppendError;
+use crate::options::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use crate::space::Held;
+use crate::version::LogHandle;
+use crate::{Durability, KeyHash, StoreError, WriteOptions};
+
+/// One operation of a batch.
+#[derive(Clone, Debug)]
+struct Operation {
+    key: Vec<u8>,
+    /// None deletes.
+    value: Option<Vec<u8>>,
+    /// Takes the place of the write's expiry, where given.
+    expires_at: Option<u64>,
+}
+
+/// Writes that take effect together: after a crash all of them are there, or none.
+///
+/// ```
+/// let mut batch = senko_store::Batch::new();
+/// batch.put(b"from", b"90");
+/// batch.put(b"to", b"110");
+/// batch.delete(b"pending");
+/// assert_eq!(batch.len(), 3);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    operations: Vec<Operation>,
+    bytes: u64,
+}
+
+impl Batch {
+    /// Nothing yet.
+    pub fn new() -> Batch {
+        Batch::default()
+    }
+
+    /// Adds a put. A later operation on the same key takes its place.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut Batch {
+        self.add(key, Some(value), None)
+    }
+
+    /// Adds a put of a value that is gone from `expires_at` on (seconds since 1970; 0 for never).
+    pub fn put_expiring(&mut self, key: &[u8], value: &[u8], expires_at: u64) -> &mut Batch {
+        self.add(key, Some(value), Some(expires_at))
+    }
+
+    /// Adds a delete.
+    pub fn delete(&mut self, key: &[u8]) -> &mut Batch {
+        self.add(key, None, None)
+    }
+
+    fn add(&mut self, key: &[u8], value: Option<&[u8]>, expires_at: Option<u64>) -> &mut Batch {
+        self.bytes += (key.len() + value.map_or(0, <[u8]>::len)) as u64;
+        self.operations.push(Operation {
+            key: key.to_vec(),
+            value: value.map(<[u8]>::to_vec),
+            expires_at,
+        });
+        self
+    }
+
+    /// Operations.
+    pub fn len(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// Bytes of keys and values.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Forgets all operations.
+    pub fn clear(&mut self) {
+        self.operations.clear();
+        self.bytes = 0;
+    }
+}
+
+/// An element that waits for its time.
+pub(crate) struct Write<'a> {
+    pub hash: KeyHash,
+    pub key: &'a [u8],
+    /// None deletes.
+    pub value: Option<&'a [u8]>,
+    pub expires_at: Option<u64>,
+}
+
+/// Refuses keys and values that cannot be stored.
+pub(crate) fn check_key(key: &[u8]) -> Result<(), StoreError> {
+    if key.is_empty() || key.len() > MAX_KEY_BYTES {
+        return Err(StoreError::KeyLength(key.len()));
+    }
+    Ok(())
+}
+
+impl Core {
+    /// Writes one element.
+    pub fn write_one(
+        &self,
+        key: &[u8],
+        value: Option<&[u8]>,
+        options: WriteOptions,
+    ) -> Result<u64, StoreError> {
+        let write = Write {
+            hash: self.hasher.hash(key),
+            key,
+            value,
+            expires_at: None,
+        };
+        self.write_all(&mut [write], None, options)
+    }
+
+    /// Writes a batch.
+    pub fn write_batch(&self, batch: &Batch, options: WriteOptions) -> Result<u64, StoreError> {
+        let mut writes: Vec<Write<'_>> = batch
+            .operations
+            .iter()
+            .map(|operation| Write {
+                hash: self.hasher.hash(&operation.key),
+                key: &operation.key,
+                value: operation.value.as_deref(),
+                expires_at: operation.expires_at,
+            })
+            .collect();
+        // All elements of a batch have one time, so only the last operation on a key may stay.
+        let mut last = std::collections::HashMap::new();
+        for (nth, write) in writes.iter().enumerate() {
+            last.insert(write.key, nth);
+        }
+        if last.len() < writes.len() {
+            let keep: std::collections::HashSet<usize> = last.into_values().collect();
+            let mut nth = 0;
+            writes.retain(|_| {
+                nth += 1;
+                keep.contains(&(nth - 1))
+            });
+        }
+        self.write_all(&mut writes, None, options)
+    }
+
+    /// Writes elements together. `time` is given where a copy keeps its old one; it must be later than all before.
+    pub fn write_all(
+        &self,
+        writes: &mut [Write<'_>],
+        time: Option<u64>,
+        options: WriteOptions,
+    ) -> Result<u64, StoreError> {
+        self.check_writable()?;
+        if writes.is_empty() {
+            return Ok(self.visible.load(Ordering::Acquire));
+        }
+        let mut bytes = 0;
+        for write in writes.iter() {
+            check_key(write.key)?;
+            let value = write.value.map_or(0, <[u8]>::len) as u64;
+            if value > MAX_VALUE_BYTES {
+                return Err(StoreError::ValueTooLong(value));
+            }
+            bytes += write.key.len() as u64 + value;
+        }
+        let (references, holders) = self.write_large_values(writes)?;
+        let active_bytes = self
+            .current()
+            .logs
+            .first()
+            .map_or(0, |log| log.log.bytes_used());
+        let waited = self.pace.wait(bytes, active_bytes);
+        if !waited.is_zero() {
+            Counters::add(&self.counters.throttled_us, waited.as_micros() as u64);
+        }
+
+        let mut writer = self.writer.lock();
+        self.check_writable()?;
+        let now = self.options.clock.now();
+        let time = time.unwrap_or(now).max(writer.last_time + 1);
+        let default_expiry = options.expiry(now);
+        let last = writes.len() - 1;
+        let elements: Vec<(KeyHash, Element<'_>)> = writes
+            .iter()
+            .enumerate()
+            .map(|(nth, write)| {
+                let reference = references.iter().find(|(at, _)| *at == nth);
+                let mut flags = if write.value.is_none() { TOMBSTONE } else { 0 };
+                if nth < last {
+                    flags |= MORE;
+                }
+                if reference.is_some() {
+                    flags |= LARGE;
+                }
+                let value = match reference {
+                    Some((_, encoded)) => &encoded[..],
+                    None => write.value.unwrap_or(&[]),
+                };
+                let expiry = match write.value {
+                    Some(_) => write.expires_at.unwrap_or(default_expiry),
+                    None => 0,
+                };
+                let element = Element {
+                    flags,
+                    key: write.key,
+                    value,
+                    time,
+                    expiry,
+                };
+                (write.hash, element)
+            })
+            .collect();
+        let (active, ticket) = self.append(&mut writer, &elements)?;
+        active.large.lock().extend(holders);
+        writer.last_time = time;
+        self.visible.store(time, Ordering::Release);
+        drop(writer);
+
+        for (_, element) in &elements {
+            let deleted = element.flags & TOMBSTONE != 0;
+            let counter = if deleted {
+                &self.counters.deletes
+            } else {
+                &self.counters.puts
+            };
+            Counters::add(counter, 1);
+        }
+        Counters::add(&self.counters.bytes_put, bytes);
+        if options.durability == Durability::Synced {
+            self.sync_frozen_logs()?;
+        }
+        active
+            .log
+            .commit(ticket, options.durability)
+            .map_err(|error| self.failed(error))?;
+        Ok(time)
+    }
+
+    /// Appends to the active log, or to the next one if it is full.
+    fn append(
+        &self,
+        writer: &mut MutexGuard<'_, Writer>,
+        elements: &[(KeyHash, Element<'_>)],
+    ) -> Result<(Arc<LogHandle>, crate::log::Ticket), StoreError> {
+        loop {
+            let Some(active) = writer.active.clone() else {
+                return Err(StoreError::ReadOnly("it was opened to be read".to_owned()));
+            };
+            match active.log.append(elements) {
+                Ok(ticket) => return Ok((active, ticket)),
+                Err(AppendError::Full) if active.log.is_empty() => {
+                    let bytes = elements
+                        .iter()
+                        .map(|(_, element)| element.encoded_len() as u64);
+                    return Err(StoreError::BatchTooLarge {
+                        bytes: bytes.sum(),
+                        limit: active.log.capacity(),
+                    });
+                }
+                Err(AppendError::Full) => self.rotate(writer)?,
+                Err(AppendError::Store(error)) => return Err(self.failed(error)),
+            }
+        }
+    }
+
+    /// Writes values that are too large for the log; gives the position and the encoded reference of each, and their holders.
+    #[allow(clippy::type_complexity)]
+    fn write_large_values(
+        &self,
+        writes: &[Write<'_>],
+    ) -> Result<(Vec<(usize, [u8; 24])>, Vec<Arc<Held>>), StoreError> {
+        let (mut references, mut holders) = (Vec::new(), Vec::new());
+        for (nth, write) in writes.iter().enumerate() {
+            let Some(value) = write
+                .value
+                .filter(|value| value.len() > self.options.inline_max)
+            else {
+                continue;
+            };
+            let held = self.with_space(value.len() as u64)?;
+            let place = crate::read::write_large(&self.device, &held, value)
+                .map_err(|error| self.failed(error))?;
+            references.push((nth, place.encode()));
+            holders.push(self.register_large(held));
+        }
+        if !holders.is_empty() {
+            // The reference must not survive without what it names, whatever the write itself waits for.
+            self.flush()?;
+        }
+        Ok((references, holders))
+    }
+
+    /// Takes space for a write; where there is none, the background is given the chance to free some.
+    fn with_space(&self, bytes: u64) -> Result<Held, StoreError> {
+        loop {
+            match self.allocate(bytes) {
+                Err(StoreError::NoSpace(why)) => {
+                    if !self.wait_for_space()? {
+                        return Err(StoreError::NoSpace(why));
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Makes everything that returned before durable.
+    pub fn flush(&self) -> Result<(), StoreError> {
+        self.check_writable()?;
+        self.device
+            .flush(senko_io::Tag::store(senko_io::Purpose::Log))
+            .map_err(StoreError::io("flushing"))
+            .map_err(|error| self.failed(error))
+    }
+
+    /// Makes the frozen logs durable (W3).
+    fn sync_frozen_logs(&self) -> Result<(), StoreError> {
+        let version = self.current();
+        for handle in version.logs.iter().skip(1).rev() {
+            handle
+                .log
+                .commit(handle.log.end(), Durability::Synced)
+                .map_err(|error| self.failed(error))?;
+        }
+        Ok(())
+    }
+
+    /// Makes every write that returned before durable.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.sync_frozen_logs()?;
+        let active = self.writer.lock().active.clone();
+        if let Some(active) = active {
+            active
+                .log
+                .commit(active.log.end(), Durability::Synced)
+                .map_err(|error| self.failed(error))?;
+        }
+        Ok(())
+    }
+
+    /// Freezes the active log, and takes the next one into use.
+    pub fn rotate(&self, writer: &mut MutexGuard<'_, Writer>) -> Result<(), StoreError> {
+        while self.current().logs.len() > MAX_FROZEN {
+            if !self.wait_for_seal()? {
+                break;
+            }
+        }
+        let Some(old) = writer.active.clone() else {
+            return Ok(());
+        };
+        // What is acknowledged from now on must not be ahead of what a killed process would leave of this log (W3).
+        old.log
+            .commit(old.log.end(), Durability::Buffered)
+            .map_err(|error| self.failed(error))?;
+        old.log.freeze();
+        let spare = self.state.lock().spare.take();
+        let fresh = match spare {
+            Some(spare) => spare,
+            None => loop {
+                let made = self.make_log(&mut self.state.lock());
+                match made {
+                    Err(StoreError::NoSpace(why)) => {
+                        if !self.wait_for_space()? {
+                            return Err(StoreError::NoSpace(why));
+                        }
+                    }
+                    other => break other?,
+                }
+            },
+        };
+        fresh.log.follow(old.log.chain());
+        {
+            let state = self.state.lock();
+            let mut next = self.current().next();
+            next.logs.insert(0, Arc::clone(&fresh));
+            self.version.store(Arc::new(next));
+            drop(state);
+        }
+        self.pace.froze(old.log.bytes_used());
+        writer.active = Some(fresh);
+        self.notify();
+        Ok(())
+    }
+}

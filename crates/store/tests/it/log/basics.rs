@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One property at a time.
+
+use senko_io::{Op, PAGE_SIZE};
+use senko_store::StoreError;
+use senko_store::log::{AppendError, Durability, HEADER, LABEL, Log, LogFind, PAYLOAD};
+
+use super::{append, create, device, get, hash, put, replay};
+
+fn bytes(len: usize, seed: u64) -> Vec<u8> {
+    (0..len as u64)
+        .map(|n| (n.wrapping_mul(seed * 2 + 1) >> 3) as u8)
+        .collect()
+}
+
+#[test]
+fn versions_are_found_before_and_after_they_are_written() {
+    let (device, extent) = device(64, 1);
+    let log = create(&device, extent);
+    for time in 1..=200u64 {
+        let key = [b'k', (time % 7) as u8];
+        put(&log, &key, &bytes(300, time), time);
+    }
+    let check = |log: &Log| {
+        for time in 1..=200u64 {
+            let key = [b'k', (time % 7) as u8];
+            for at in [time, time + 6] {
+                assert_eq!(get(log, &key, at), Some(Some(bytes(300, time))), "at {at}");
+            }
+            if time <= 7 {
+                assert_eq!(get(log, &key, time - 1), None);
+            }
+        }
+        assert_eq!(get(log, b"absent", u64::MAX), None);
+        assert_eq!(
+            (log.elements(), log.min_time(), log.last_time()),
+            (200, 1, 200)
+        );
+    };
+    check(&log);
+    log.commit(log.end(), Durability::Synced)
+        .expect("a sound device");
+    check(&log);
+    assert_eq!(device.unflushed(), 0);
+    let again = replay(&device, extent);
+    check(&again);
+    assert_eq!(again.bytes_used(), log.bytes_used());
+}
+
+#[test]
+fn a_look_up_reads_exactly_the_pages_of_its_element() {
+    let (device, extent) = device(512, 2);
+    let log = create(&device, extent);
+    // From the label on: the first fills page 0 up to its last 8 bytes, the second straddles.
+    put(&log, b"a", &bytes(PAYLOAD - LABEL - 8 - 11, 1), 1);
+    put(&log, b"b", &bytes(20, 2), 2);
+    put(&log, b"c", &bytes(512 << 10, 3), 3);
+    log.commit(log.end(), Durability::Buffered)
+        .expect("a sound device");
+    let pages = |key: &[u8]| match log.lookup(hash(key), key, 9).expect("no damage") {
+        LogFind::Read(read) => (read.page() - extent.first, read.pages()),
+        other => panic!("not a read: {other:?}"),
+    };
+    assert_eq!(pages(b"a"), (0, 1));
+    assert_eq!(pages(b"b"), (0, 2));
+    let (first, count) = pages(b"c");
+    assert_eq!(first, 1);
+    assert_eq!(count, 129);
+    for (key, value) in [(b"a", 4021), (b"b", 20), (b"c", 512 << 10)] {
+        let found = get(&log, key, 9).flatten().expect("it is there");
+        assert_eq!(found.len(), value);
+    }
+}
+
+#[test]
+fn an_element_half_written_is_joined_from_both_halves() {
+    let (device, extent) = device(512, 3);
+    let log = create(&device, extent);
+    let value = bytes(200 << 10, 5);
+    put(&log, b"one", &value, 1);
+    put(&log, b"two", &value, 2);
+    // 400 KiB: the first chunk is full, the second not.
+    assert_eq!(log.unwritten_chunks(), 1);
+    log.write_behind().expect("a sound device");
+    assert_eq!(log.unwritten_chunks(), 0);
+    let LogFind::Read(read) = log.lookup(hash(b"two"), b"two", 9).expect("no damage") else {
+        panic!("half of it is on the device");
+    };
+    assert!(read.pages() < 51);
+    // The other half is written before the read ends.
+    log.commit(log.end(), Durability::Synced)
+        .expect("a sound device");
+    let mut buf = vec![0; read.pages() as usize * PAGE_SIZE];
+    senko_io::Device::read(
+        &*device,
+        read.page(),
+        &mut buf,
+        senko_io::Tag::store(senko_io::Purpose::Lookup),
+    )
+    .expect("a sound device");
+    let LogFind::Found(found) = read.finish(&log, b"two", &buf).expect("no damage") else {
+        panic!("it is whole");
+    };
+    assert_eq!(found.into_value(), value);
+}
+
+#[test]
+fn a_full_log_refuses_and_keeps_what_it_has() {
+    let (device, extent) = device(16, 4);
+    let log = create(&device, extent);
+    let mut time = 0;
+    loop {
+        time += 1;
+        let batch = [(vec![1, time as u8], Some(bytes(1000, time)))];
+        match append(&log, &batch, time) {
+            Ok(_) => {}
+            Err(AppendError::Full) => break,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    let put = Log::limit(16) / 1014;
+    assert_eq!(time, put + 1);
+    assert_eq!(log.elements(), put);
+    log.commit(log.end(), Durability::Synced)
+        .expect("a sound device");
+    let again = replay(&device, extent);
+    assert_eq!(again.elements(), put);
+    assert_eq!(get(&again, &[1, 1], 1000), Some(Some(bytes(1000, 1))));
+    assert_eq!(again.capacity(), 16 * PAGE_SIZE as u64);
+}
+
+#[test]
+fn a_whole_log_in_one_batch() {
+    let (device, extent) = device(2048, 5);
+    let log = create(&device, extent);
+    let mut left = Log::limit(2048);
+    let mut batch = Vec::new();
+    for nth in 0u32.. {
+        let key = nth.to_le_bytes().to_vec();
+        let header = 1 + 1 + 7 + 4;
+        if left < header + 3 + 300_000 {
+            break;
+        }
+        left -= header + 3 + 300_000;
+        batch.push((key, Some(bytes(300_000, u64::from(nth)))));
+    }
+    // What is left, to the byte.
+    batch.push((vec![0xff; 4], Some(bytes(left as usize - 16, 1))));
+    let ticket = append(&log, &batch, 1).expect("it fits to the byte");
+    log.commit(ticket, Durability::Synced)
+        .expect("a sound device");
+    let again = replay(&device, extent);
+    for (key, value) in &batch {
+        assert_eq!(get(&again, key, 1), Some(value.clone()));
+    }
+    assert!(matches!(
+        append(&again, &[(b"k".to_vec(), None)], 2),
+        Err(AppendError::Full)
+    ));
+}
+
+#[test]
+fn sorted_gives_all_versions_in_a_block_s_order() {
+    let (device, extent) = device(64, 6);
+    let log = create(&device, extent);
+    for time in 1..=300u64 {
+        put(&log, &[time as u8 % 50, 9], &bytes(100, time), time);
+        if time == 200 {
+            log.commit(log.end(), Durability::Buffered)
+                .expect("a sound device");
+        }
+    }
+    let sorted = log.sorted().expect("no damage");
+    assert_eq!(sorted.len(), 300);
+    let all: Vec<_> = sorted.iter().collect();
+    for pair in all.windows(2) {
+        let rank = |(hash, element): &(_, senko_store::element::Element<'_>)| {
+            (*hash, element.key.to_vec(), u64::MAX - element.time)
+        };
+        assert!(rank(&pair[0]) < rank(&pair[1]));
+    }
+    for (key, element) in &all {
+        assert_eq!(*key, hash(element.key));
+        assert_eq!(element.value, bytes(100, element.time));
+    }
+    let entries = log.entries().expect("no damage");
+    assert!(entries.iter().map(|e| e.time).eq(1..=300));
+}
+
+#[test]
+fn after_a_failed_write_nothing_is_taken_and_all_is_found() {
+    let (device, extent) = device(64, 7);
+    let log = create(&device, extent);
+    put(&log, b"a", b"1", 1);
+    log.commit(log.end(), Durability::Synced)
+        .expect("a sound device");
+    device.fail_nth(Op::Write, 1, libc_eio());
+    put(&log, b"b", b"2", 2);
+    let failed = log.commit(log.end(), Durability::Buffered);
+    assert!(matches!(failed, Err(StoreError::Io { .. })), "{failed:?}");
+    let latched = log.commit(log.end(), Durability::Synced);
+    assert!(
+        matches!(latched, Err(StoreError::ReadOnly(_))),
+        "{latched:?}"
+    );
+    let refused = append(&log, &[(b"c".to_vec(), None)], 3);
+    assert!(
+        matches!(refused, Err(AppendError::Store(StoreError::ReadOnly(_)))),
+        "{refused:?}"
+    );
+    assert_eq!(get(&log, b"a", 9), Some(Some(b"1".to_vec())));
+    assert_eq!(get(&log, b"b", 9), Some(Some(b"2".to_vec())));
+    assert_eq!(log.sorted().expect("no damage").len(), 2);
+}
+
+fn libc_eio() -> i32 {
+    5
+}
+
+#[test]
+fn a_page_has_a_header_of_sixteen_bytes() {
+    assert_eq!(HEADER + PAYLOAD, PAGE_SIZE);
+    assert_eq!((HEADER, LABEL), (16, 40));
+}
