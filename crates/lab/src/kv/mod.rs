@@ -25,6 +25,7 @@ pub mod child; // the process with the engine: requests in, answers out
 pub mod driver; // threads that fill, get and put
 pub mod items; // key numbers to keys and values, and back
 pub mod limit; // what the device itself gives, on the engine's own file
+pub mod ours; // our own store
 pub mod plan; // sizes, and what every engine is told
 pub mod protocol; // requests and answers
 pub mod rehearsal; // what every engine must pass
@@ -186,5 +187,5 @@ pub trait Maker: Sync {
 
 /// Our own engines, for `senko` as the process with an engine.
 pub fn ours() -> &'static [&'static dyn Maker] {
-    &[]
+    &[&ours::Ours]
 }

@@ -155,6 +155,17 @@ fn a_right_engine_passes() {
 }
 
 #[test]
+fn our_store_passes() {
+    for durability in [Durability::Lazy, Durability::Kill, Durability::Power] {
+        let folder = std::env::temp_dir().join(format!("senko-kv-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let passed = rehearse(senko_lab::kv::ours()[0], &folder, durability);
+        std::fs::remove_dir_all(&folder).unwrap();
+        passed.unwrap();
+    }
+}
+
+#[test]
 fn work_is_counted() {
     let toy = Toy::default();
     let requests = [
