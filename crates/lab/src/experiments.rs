@@ -52,6 +52,20 @@ pub mod thesis_blocks;
 
 // Its improved blocks: figures 51 to 53.
 pub mod thesis_improved;
+// What a key of the store costs in DRAM.
+pub mod store_memory;
+
+// Gets of the store against the device's own reads, and RocksDB's.
+pub mod store_gets;
+
+// What the store writes for what it is given, and how long a put may wait.
+pub mod store_writes;
+
+// How long a store takes to open, after a kill and after a close.
+pub mod store_open;
+
+// The store against RocksDB, LMDB and fjall.
+pub mod store_rivals;
 
 /// Every experiment that can be run.
 pub static ALL: &[&dyn Experiment] = &[
@@ -71,4 +85,9 @@ pub static ALL: &[&dyn Experiment] = &[
     &ssd_speed::SsdSpeed,
     &thesis_blocks::ThesisBlocks,
     &thesis_improved::ThesisImproved,
+    &store_memory::StoreMemory,
+    &store_gets::StoreGets,
+    &store_writes::StoreWrites,
+    &store_open::StoreOpen,
+    &store_rivals::StoreRivals,
 ];

@@ -23,6 +23,8 @@ pub mod rig;
 
 // The thesis's block layouts, to be measured beside the store's.
 pub mod layouts;
+// Key-value engines under test, ours and others, each in a process of its own.
+pub mod kv;
 
 // The experiments, one file each.
 pub mod experiments;
