@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The store, used as its users do.
+#![allow(clippy::unwrap_used)]
 
 mod basics; // each call once, against what it says
 mod log; // the log alone: model, crashes, damage, threads
