@@ -49,7 +49,7 @@ pub use sorted::{LogEntry, SortedLog};
 use append::Appender;
 use commit::{Group, Threads};
 use index::LogIndex;
-use tail::{CHUNK_PAGES, MOST_CHUNKS, Tail};
+use tail::{MOST_CHUNKS, Tail};
 
 /// Stands for everything appended up to a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,7 +105,7 @@ fn check_extent(device: &dyn Device, extent: Extent) -> Result<(), StoreError> {
 
 impl Log {
     /// From so many bytes on that wait to be written, an append writes.
-    pub const MOST_UNWRITTEN: usize = MOST_CHUNKS * CHUNK_PAGES as usize * PAGE_SIZE;
+    pub const MOST_UNWRITTEN: usize = MOST_CHUNKS * tail::CHUNK_BYTES as usize;
 
     /// An empty log. `id` was never used before in this store. Nothing is written until something is appended.
     pub fn create(
@@ -198,7 +198,8 @@ impl Log {
 
     /// Bytes of encoded elements that an empty log of so many pages takes in one batch.
     pub fn limit(pages: u32) -> u64 {
-        (u64::from(pages) * PAYLOAD as u64).saturating_sub(LABEL as u64)
+        let bytes = (u64::from(pages) * PAYLOAD as u64).saturating_sub(LABEL as u64);
+        bytes - append::slack(bytes)
     }
 
     /// Elements that a look-up can find, old versions counted.
@@ -224,6 +225,12 @@ impl Log {
     /// Time of the youngest element; 0 in an empty log.
     pub fn last_time(&self) -> u64 {
         self.visible_time()
+    }
+
+    /// Pages known to be durable: after a replay, those of which a later page of the log says so. If there are any, the log before this one
+    /// ([`Log::follows`]) was durable to its end, and an end that is not there is damage.
+    pub fn durable_pages(&self) -> u32 {
+        self.flushed.load(Ordering::Relaxed)
     }
 
     /// DRAM of the index, in bytes.

@@ -142,6 +142,7 @@ impl Log {
         tail.full |= life.is_none();
         let log = Log::assemble(device, id, extent, hasher, tail, index, oldest, newest);
         log.follows.store(assembler.follows(), Ordering::Relaxed);
+        log.flushed.store(rest.durable, Ordering::Relaxed);
         Ok(log)
     }
 }

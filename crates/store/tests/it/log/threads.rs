@@ -126,6 +126,48 @@ fn writers_readers_and_crashes() {
     }
 }
 
+/// A batch of several writes lets go of the log in between, and whoever commits then ends a page early. A log that has room by its own
+/// count must still take the batch: it was once left full and empty, for the engine to try for ever.
+#[test]
+fn commits_beside_a_batch_as_large_as_the_log() {
+    let extent = Extent {
+        first: 0,
+        pages: 2048,
+    };
+    for seed in 0..10 {
+        let device = FaultyDevice::new(2048, seed);
+        let log = Log::create(device.clone(), 1, extent, hasher()).expect("an extent");
+        let len = 5000 - 1 - 1 - 2 - 7 - 4;
+        let count = Log::limit(extent.pages) / 5000;
+        let batch: Vec<_> = (0..count as u32)
+            .map(|nth| (nth.to_le_bytes().to_vec(), Some(vec![1; len])))
+            .collect();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (log, done) = (&log, &done);
+            for durability in [
+                Durability::Buffered,
+                Durability::Synced,
+                Durability::Buffered,
+            ] {
+                scope.spawn(move || {
+                    while !done.load(Ordering::Relaxed) {
+                        log.commit(log.end(), durability).expect("a sound device");
+                    }
+                });
+            }
+            let result = append(log, &batch, 1);
+            done.store(true, Ordering::Relaxed);
+            result.expect("a log that is empty has room");
+        });
+        assert_eq!(log.elements(), count);
+        log.commit(log.end(), Durability::Synced)
+            .expect("a sound device");
+        let again = Log::replay(device.crashed_copy(seed), 1, extent, hasher()).expect("sound");
+        assert_eq!(again.elements(), count);
+    }
+}
+
 /// A device whose flush waits until all other writers have appended.
 struct SlowFlush {
     device: Arc<FaultyDevice>,
