@@ -116,6 +116,8 @@ fn assemble(
         publish: Mutex::new(()),
         jobs: Mutex::new(Jobs::default()),
         changed: Condvar::new(),
+        chunks: Mutex::new(false),
+        chunks_wait: Condvar::new(),
         block_work: Mutex::new(()),
         map_work: Mutex::new(()),
         visible: AtomicU64::new(0),
@@ -187,12 +189,18 @@ fn load_logs(
             core.hasher.clone(),
         )?;
         if log.is_empty() && !logs.is_empty() {
-            spare = Some((record.id, held));
+            // It goes on in a life of its own, whatever of an earlier one still lies in it.
+            spare = Some((log, held));
             break;
         }
         if let Some(before) = logs.last()
             && log.follows() != before.log.chain()
         {
+            if log.durable_pages() > 0 {
+                let offset = before.log.extent().first * PAGE_SIZE as u64;
+                let what = "the end of a log is gone, though the log behind it was made durable";
+                return Err(StoreError::damaged(offset, what));
+            }
             // The end of the log before it was lost, so nothing of this one was acknowledged as durable.
             break;
         }
@@ -215,7 +223,7 @@ fn load_logs(
     let known: Vec<u64> = logs
         .iter()
         .map(|handle| handle.log.id())
-        .chain(spare.as_ref().map(|(id, _)| *id))
+        .chain(spare.as_ref().map(|(log, _)| log.id()))
         .collect();
     state.manifest.logs.retain(|log| known.contains(&log.id));
     for handle in logs.iter().rev().skip(1) {
@@ -228,13 +236,7 @@ fn load_logs(
         core.version.store(Arc::new(next));
         return Ok(());
     }
-    if let Some((id, held)) = spare {
-        let log = Log::create(
-            Arc::clone(&core.device),
-            id,
-            held.extent(),
-            core.hasher.clone(),
-        )?;
+    if let Some((log, held)) = spare {
         *core.spare.lock() = Some(Arc::new(LogHandle {
             log,
             held,
