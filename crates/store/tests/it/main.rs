@@ -2,3 +2,5 @@
 //! The store, used as its users do.
 
 mod basics; // each call once, against what it says
+mod crash; // a loss of power after every write and flush
+mod support; // devices and models of the tests
