@@ -265,8 +265,7 @@ impl Store {
     /// # Errors
     /// As [`Store::get`].
     pub fn get_at(&self, key: &[u8], time: u64) -> Result<Option<Value>, StoreError> {
-        let entry = self.core.get_in(&self.core.current(), key, time)?;
-        Ok(entry.map(|entry| entry.value))
+        self.core.get_kept(&self.core.current(), key, time)
     }
 
     /// The versions of a key that are kept, newest first, deletions among them; at most [`Options::keep_versions`].
@@ -445,6 +444,33 @@ impl Core {
             expires_at: found.expiry,
             value: self.value_of(found)?,
         }))
+    }
+
+    /// A key's value at `time`, if that is one of the versions that are kept. Older ones may lie in a block that was not compacted yet, but not all
+    /// of them, and then the wrong one would be the newest before `time`: so the kept ones are counted.
+    pub fn get_kept(
+        &self,
+        version: &Version,
+        key: &[u8],
+        time: u64,
+    ) -> Result<Option<Value>, StoreError> {
+        check_key(key)?;
+        Counters::add(&self.counters.gets, 1);
+        let mut at = u64::MAX;
+        for _ in 0..self.options.keep_versions {
+            let Some(found) = self.find(version, key, at)? else {
+                return Ok(None);
+            };
+            if found.time <= time {
+                if !self.has_value(&found, time) {
+                    return Ok(None);
+                }
+                Counters::add(&self.counters.hits, 1);
+                return self.value_of(found).map(Some);
+            }
+            at = found.time - 1;
+        }
+        Ok(None)
     }
 
     /// The values of many keys in a version.

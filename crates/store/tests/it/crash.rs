@@ -69,6 +69,8 @@ struct Shared {
     images: u64,
     kills: u64,
     lives: u64,
+    /// What an image showed; the run ends at its next step, since a panic in the device would leave the store in the middle of a write.
+    failure: Option<String>,
 }
 
 /// A store that is written to, with a device that makes images.
@@ -97,6 +99,7 @@ impl Life {
                 images: 0,
                 kills: 0,
                 lives: 0,
+                failure: None,
             })),
             clock,
             store: None,
@@ -229,6 +232,7 @@ impl Life {
     }
 
     fn step(&mut self) {
+        self.end_if_failed();
         self.tick();
         let number = self.below(u64::from(self.plan.keys)) as u32;
         match self.below(1000) {
@@ -271,6 +275,13 @@ impl Life {
             906..912 => self.check("the live store"),
             912..920 => self.reopen(),
             _ => {}
+        }
+    }
+
+    fn end_if_failed(&self) {
+        let failure = self.shared.lock().failure.take();
+        if let Some(failure) = failure {
+            self.fail(&failure);
         }
     }
 
@@ -339,6 +350,7 @@ impl Life {
         for _ in 0..operations {
             self.step();
         }
+        self.end_if_failed();
     }
 }
 
@@ -356,7 +368,12 @@ fn make_images(plan: &Plan, depth: u32, device: &Hooked, shared: &Arc<Mutex<Shar
         let kill = seed % 8 == 7;
         shared.lock().kills += u64::from(kill);
         let image = if kill { device.killed(seed) } else { device.crashed(seed) };
-        check_image(plan, depth, image, model, seed, live, shared);
+        let check = || check_image(plan, depth, image, model, seed, live, shared);
+        if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)) {
+            let what = panic.downcast::<String>().map_or("a panic".to_owned(), |what| *what);
+            shared.lock().failure.get_or_insert(what);
+            return;
+        }
     }
 }
 
