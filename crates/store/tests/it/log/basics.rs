@@ -3,7 +3,10 @@
 
 use senko_io::{Op, PAGE_SIZE};
 use senko_store::StoreError;
-use senko_store::log::{AppendError, Durability, HEADER, LABEL, Log, LogFind, PAYLOAD};
+use senko_store::element::Element;
+use senko_store::log::{
+    AppendError, Durability, HEADER, LABEL, Log, LogFind, MAX_ELEMENT, PAYLOAD, read_label,
+};
 
 use super::{append, create, device, get, hash, put, replay};
 
@@ -221,4 +224,174 @@ fn libc_eio() -> i32 {
 fn a_page_has_a_header_of_sixteen_bytes() {
     assert_eq!(HEADER + PAYLOAD, PAGE_SIZE);
     assert_eq!((HEADER, LABEL), (16, 40));
+}
+
+/// The tables of docs/format-store.md, byte by byte.
+#[test]
+fn pages_lie_on_flash_as_the_document_says() {
+    let (device, extent) = device(64, 8);
+    let log = create(&device, extent);
+    for (time, page) in [(5u64, 0), (6, 1)] {
+        let ticket = put(&log, b"key", &[9; 3], time);
+        log.commit(ticket, Durability::Synced)
+            .expect("a sound device");
+        assert_eq!(log.bytes_used(), (page + 1) * PAGE_SIZE as u64);
+    }
+    let mut bytes = vec![0; 2 * PAGE_SIZE];
+    let tag = senko_io::Tag::store(senko_io::Purpose::Lookup);
+    senko_io::Device::read(&*device, extent.first, &mut bytes, tag).expect("a sound device");
+    let (zero, one) = bytes.split_at(PAGE_SIZE);
+    let crc = |number: u32, rest: &[u8]| {
+        let place = [&7u64.to_le_bytes()[..], &number.to_le_bytes()].concat();
+        crc32c::crc32c_append(crc32c::crc32c(&place), rest).to_le_bytes()
+    };
+    assert_eq!(zero[..4], crc(0, &zero[4..]));
+    assert_eq!(zero[4..8], crc(u32::MAX, &[]));
+    assert_eq!(one[..4], crc(1, &one[4..]));
+    assert_eq!(one[4..8], zero[..4]);
+    let element_bytes = 1 + 1 + 1 + 7 + 3 + 3;
+    let header = |life: u16, behind: u16, begin: u16| {
+        [life, behind, begin + element_bytes, begin]
+            .map(u16::to_le_bytes)
+            .concat()
+    };
+    assert_eq!(zero[8..16], header(0, 0, 56));
+    assert_eq!(one[8..16], header(0, 0, 16));
+    assert_eq!(&zero[16..24], b"SENKOLOG");
+    assert_eq!(zero[24..28], 1u32.to_le_bytes());
+    assert_eq!(zero[28..32], 4096u32.to_le_bytes());
+    assert_eq!(zero[32..40], 7u64.to_le_bytes());
+    assert_eq!(zero[40..48], extent.first.to_le_bytes());
+    assert_eq!(zero[48..52], extent.pages.to_le_bytes());
+    assert_eq!(zero[52..56], [0; 4]);
+    let element = |time: u8| [0, 3, 3, time, 0, 0, 0, 0, 0, 0, b'k', b'e', b'y', 9, 9, 9];
+    assert_eq!(zero[56..72], element(5));
+    assert_eq!(one[16..32], element(6));
+    assert!(zero[72..].iter().chain(&one[32..]).all(|byte| *byte == 0));
+    assert_eq!(read_label(zero), Some((7, extent)));
+    assert_eq!(read_label(one), None);
+    // Another life.
+    let again = replay(&device, extent);
+    let ticket = put(&again, b"key", &[9; 3], 7);
+    again
+        .commit(ticket, Durability::Buffered)
+        .expect("a sound device");
+    let mut two = vec![0; PAGE_SIZE];
+    senko_io::Device::read(&*device, extent.first + 2, &mut two, tag).expect("a sound device");
+    assert_eq!(two[8..16], header(1, 2, 16));
+    assert_eq!(two[4..8], one[..4]);
+}
+
+#[test]
+fn keys_of_one_hash_are_told_apart() {
+    let (device, extent) = device(64, 9);
+    let log = create(&device, extent);
+    let shared = hash(b"whatever");
+    let one = |key: &'static [u8], time: u64| {
+        let element = Element {
+            flags: 0,
+            key,
+            value: key,
+            time,
+            expiry: 0,
+        };
+        log.append(&[(shared, element)]).expect("room")
+    };
+    let keys: [&[u8]; 3] = [b"first", b"second", b"third"];
+    for (key, time) in keys.into_iter().zip(1..) {
+        let ticket = one(key, time);
+        if time == 2 {
+            log.commit(ticket, Durability::Buffered)
+                .expect("a sound device");
+        }
+    }
+    let find = |key: &[u8], at| {
+        let found = log.get(shared, key, at).expect("no damage");
+        found.map(|element| element.element().time)
+    };
+    let check = || {
+        for (key, time) in keys.into_iter().zip(1..) {
+            assert_eq!(find(key, 9), Some(time));
+            assert_eq!(find(key, time - 1), None);
+        }
+        assert_eq!(find(b"fourth", 9), None);
+    };
+    check();
+    log.commit(log.end(), Durability::Buffered)
+        .expect("a sound device");
+    check();
+    // The oldest of three costs three reads, each of its own page only.
+    let mut reads = 0;
+    let mut find = log.lookup(shared, b"first", 9).expect("no damage");
+    while let LogFind::Read(read) = find {
+        reads += 1;
+        let mut buf = vec![0; read.pages() as usize * PAGE_SIZE];
+        let tag = senko_io::Tag::store(senko_io::Purpose::Lookup);
+        senko_io::Device::read(&*device, read.page(), &mut buf, tag).expect("a sound device");
+        find = read.finish(&log, b"first", &buf).expect("no damage");
+    }
+    assert_eq!(reads, 3);
+    assert!(matches!(find, LogFind::Found(_)));
+}
+
+#[test]
+fn times_may_lie_far_apart() {
+    let (device, extent) = device(64, 10);
+    let log = create(&device, extent);
+    // Steps from one microsecond to thirty years, up to and beyond what one page's ages can tell.
+    let mut times = vec![1u64];
+    for power in 0..50 {
+        times.push(times[times.len() - 1] + (1 << power));
+    }
+    times.push((1 << 56) - 1);
+    for time in &times {
+        put(&log, b"key", &time.to_le_bytes(), *time);
+    }
+    let check = |log: &Log| {
+        for time in &times {
+            let value = Some(time.to_le_bytes().to_vec());
+            assert_eq!(get(log, b"key", *time), Some(value));
+        }
+    };
+    check(&log);
+    log.commit(log.end(), Durability::Synced)
+        .expect("a sound device");
+    check(&log);
+    check(&replay(&device, extent));
+    let late = append(&log, &[(b"key".to_vec(), None)], 1 << 56);
+    assert!(matches!(
+        late,
+        Err(AppendError::Store(StoreError::Invalid(_)))
+    ));
+}
+
+#[test]
+fn what_cannot_be_stored_is_refused_and_leaves_no_trace() {
+    let (device, extent) = device(1024, 11);
+    let log = create(&device, extent);
+    put(&log, b"key", b"1", 5);
+    let refused = |batch: &[(Vec<u8>, Option<Vec<u8>>)], time| {
+        let result = append(&log, batch, time);
+        assert!(
+            matches!(result, Err(AppendError::Store(StoreError::Invalid(_)))),
+            "{result:?}"
+        );
+    };
+    refused(&[(b"key".to_vec(), None)], 5);
+    refused(&[(b"key".to_vec(), None)], 4);
+    refused(&[(vec![], None)], 6);
+    refused(&[(vec![1; 65_537], None)], 6);
+    let good = (b"good".to_vec(), Some(vec![1]));
+    refused(&[good.clone(), (vec![], None)], 6);
+    let long = (b"long".to_vec(), Some(vec![1; MAX_ELEMENT]));
+    refused(&[good, long], 6);
+    assert_eq!((log.elements(), log.last_time()), (1, 5));
+    let longest = vec![1; MAX_ELEMENT - 1 - 2 - 3 - 7 - 3];
+    put(&log, b"max", &longest, 6);
+    assert_eq!(get(&log, b"max", 6), Some(Some(longest.clone())));
+    log.commit(log.end(), Durability::Buffered)
+        .expect("a sound device");
+    assert_eq!(get(&log, b"max", 6), Some(Some(longest)));
+    let empty = log.append(&[]).expect("nothing to refuse");
+    assert_eq!(empty, log.end());
 }
