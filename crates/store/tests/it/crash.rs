@@ -6,7 +6,7 @@
 //! reopened; after each write and flush that reaches the device, crash images are made, opened and compared with the model, scan and gets alike. Some
 //! of the images live on: they are written to, crash again while they recover, and are checked in turn.
 //!
-//! `SENKO_CRASH_SEED` runs one seed of the first test only; `SENKO_STORE_OPERATIONS` sets the operations of each run.
+//! `SENKO_CRASH_SEED` takes the place of each run's seed; `SENKO_STORE_OPERATIONS` sets the operations of each run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,8 +35,9 @@ struct Plan {
 impl Plan {
     fn new(seed: u64) -> Plan {
         let operations = std::env::var("SENKO_STORE_OPERATIONS");
+        let other = std::env::var("SENKO_CRASH_SEED").map(|text| text.parse().expect("a number"));
         Plan {
-            seed,
+            seed: other.unwrap_or(seed),
             operations: operations.map_or(6000, |text| text.parse().expect("a number")),
             keys: 120,
             keep_versions: 1,
@@ -361,7 +362,7 @@ fn make_images(plan: &Plan, depth: u32, device: &Hooked, shared: &Arc<Mutex<Shar
             let mut shared = shared.lock();
             let seed = shared.rng.next_u64();
             shared.images += 1;
-            let live = depth == 0 && shared.rng.below(300) == 0;
+            let live = depth == 0 && shared.rng.below(150) == 0;
             shared.lives += u64::from(live);
             (shared.model.clone(), seed, live)
         };
@@ -444,6 +445,50 @@ fn run(plan: &Plan) {
 
 #[test]
 fn crashes_at_every_write() {
-    let seed = std::env::var("SENKO_CRASH_SEED");
-    run(&Plan::new(seed.map_or(1, |text| text.parse().expect("a number"))));
+    run(&Plan::new(1));
+}
+
+#[test]
+fn crashes_with_few_keys_and_large_pages() {
+    run(&Plan {
+        keys: 40,
+        page_bytes: 32_768,
+        ..Plan::new(2)
+    });
+}
+
+#[test]
+fn crashes_with_versions() {
+    run(&Plan {
+        keep_versions: 3,
+        keys: 60,
+        ..Plan::new(3)
+    });
+}
+
+#[test]
+fn crashes_with_versions_and_the_bloom_filter_map() {
+    run(&Plan {
+        keep_versions: 2,
+        index: IndexKind::BloomMap,
+        page_bytes: 16_384,
+        ..Plan::new(4)
+    });
+}
+
+#[test]
+fn crashes_with_the_bloom_filter_map() {
+    run(&Plan {
+        index: IndexKind::BloomMap,
+        page_bytes: 8192,
+        ..Plan::new(5)
+    });
+}
+
+#[test]
+fn crashes_with_many_keys() {
+    run(&Plan {
+        keys: 600,
+        ..Plan::new(6)
+    });
 }
