@@ -280,6 +280,20 @@ impl FaultyDevice {
         FaultyDevice::with_content(self.pages, seed, self.lock().now.clone())
     }
 
+    /// Another device in the very state of this one, with the same writes unflushed: what another process finds when the one that wrote died,
+    /// and what it can still lose.
+    pub fn fork(&self, seed: u64) -> Arc<FaultyDevice> {
+        let state = self.lock();
+        let fork = FaultyDevice::with_content(self.pages, seed, state.now.clone());
+        {
+            let mut of_fork = fork.lock();
+            of_fork.durable = state.durable.clone();
+            of_fork.unflushed = state.unflushed.clone();
+            of_fork.writes = state.writes;
+        }
+        fork
+    }
+
     /// Number that the next write gets.
     fn next_write(&self) -> u64 {
         self.lock().writes

@@ -333,6 +333,7 @@ impl Life {
                 self.device.next_process();
                 drop(store);
                 self.device = next;
+                self.shared.lock().model.power_failed();
             }
         }
         self.open();
@@ -366,9 +367,13 @@ fn make_images(plan: &Plan, depth: u32, device: &Hooked, shared: &Arc<Mutex<Shar
             shared.lives += u64::from(live);
             (shared.model.clone(), seed, live)
         };
-        let kill = seed % 8 == 7;
+        let kill = kills(seed);
         shared.lock().kills += u64::from(kill);
-        let image = if kill { device.killed(seed) } else { device.crashed(seed) };
+        let image = match (kill, live) {
+            (false, _) => device.crashed(seed),
+            (true, false) => device.killed(seed),
+            (true, true) => device.forked(seed),
+        };
         let check = || check_image(plan, depth, image, model, seed, live, shared);
         if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)) {
             let what = panic.downcast::<String>().map_or("a panic".to_owned(), |what| *what);
@@ -376,6 +381,11 @@ fn make_images(plan: &Plan, depth: u32, device: &Hooked, shared: &Arc<Mutex<Shar
             return;
         }
     }
+}
+
+/// Whether an image is that of a killed process; the others lost power.
+fn kills(seed: u64) -> bool {
+    seed % 8 >= 6
 }
 
 /// Opens an image and compares; if it is to `live` on, that too.
@@ -388,7 +398,11 @@ fn check_image(
     live: bool,
     shared: &Mutex<Shared>,
 ) {
-    let kill = seed % 8 == 7;
+    let kill = kills(seed);
+    let mut model = model;
+    if !kill {
+        model.power_failed();
+    }
     let mut life = Life::new(plan, depth + 1, image, model, Rng::new(seed));
     if live {
         // The recovery itself crashes too.
@@ -403,7 +417,7 @@ fn check_image(
     }
     let mut model = life.shared.lock().model.clone();
     match model.check(life.store(), kill, live || seed % 64 == 0) {
-        Ok(cut) => model.recovered(cut, true),
+        Ok(cut) => model.recovered(cut, !kill),
         Err(what) => {
             let outer = shared.lock().step;
             life.fail(&format!("image {seed} at step {outer} (killed: {kill}): {what}"))

@@ -69,6 +69,15 @@ impl Hooked {
         Hooked::assemble(self.inner.copy(seed), pages, self.limit)
     }
 
+    /// What the death of the process at this moment leaves; what was not flushed may still be lost.
+    pub fn forked(&self, seed: u64) -> Arc<Hooked> {
+        let pages = self.pages.load(Ordering::Relaxed);
+        let fork = Hooked::assemble(self.inner.fork(seed), pages, self.limit);
+        let durable = self.durable_pages.load(Ordering::Relaxed);
+        fork.durable_pages.store(durable, Ordering::Relaxed);
+        fork
+    }
+
     /// The process dies, and another opens the same device: what was not flushed still is not.
     pub fn next_process(&self) -> Arc<Hooked> {
         self.alive.store(false, Ordering::Relaxed);

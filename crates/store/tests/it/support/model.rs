@@ -121,6 +121,11 @@ impl Model {
         self.written = self.window.len();
     }
 
+    /// The power failed: what was only written may be lost.
+    pub fn power_failed(&mut self) {
+        self.written = 0;
+    }
+
     /// Everything so far survives any crash.
     pub fn all_durable(&mut self) {
         for op in std::mem::take(&mut self.window) {
