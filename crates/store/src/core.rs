@@ -45,6 +45,8 @@ pub(crate) struct State {
     pub next_generation: u64,
     /// The saved index of the last clean close, as long as the manifest names it.
     pub saved_index: Option<Held>,
+    /// Extents of logs that the recovery found lost, as long as the manifest on flash names them.
+    pub retired: Vec<Held>,
 }
 
 /// What the background is asked to do.
@@ -186,6 +188,7 @@ impl Core {
         match committed {
             Ok(()) => {
                 state.saved_index = None;
+                state.retired.clear();
                 Ok(())
             }
             Err(error) => Err(self.failed(error)),

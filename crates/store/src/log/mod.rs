@@ -34,7 +34,7 @@ pub mod fuzzing; // replay of arbitrary bytes, for the fuzz target
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use senko_io::{Device, PAGE_SIZE};
@@ -89,6 +89,8 @@ pub struct Log {
     visible: AtomicU64,
     /// The end of the log before this one; 0 for none.
     follows: AtomicU32,
+    /// Behind the end lies a part of a page that would follow.
+    stale_end: AtomicBool,
 }
 
 /// Fails if the device has no such extent, or a log cannot number its bytes.
@@ -158,6 +160,7 @@ impl Log {
             oldest: AtomicU64::new(oldest),
             visible: AtomicU64::new(newest),
             follows: AtomicU32::new(0),
+            stale_end: AtomicBool::new(false),
         }
     }
 

@@ -8,14 +8,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use senko_io::{Device, PAGE_SIZE, Purpose, Tag};
+use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::element::Element;
 use crate::{Extent, Hasher, KeyHash, StoreError};
 
 use super::Log;
 use super::index::{Located, LogIndex, MAX_AGE, MAX_ELEMENTS, MAX_PAGES};
-use super::page::{PageHeader, UNKNOWN};
+use super::page::{self, PageHeader, UNKNOWN};
 use super::stream::{Assembler, Spot, Visitor, read_pages};
 use super::tail::Tail;
 
@@ -116,11 +116,14 @@ impl Log {
         };
         let mut assembler = Assembler::new(id, extent);
         let mut rest = Rest::default();
-        let mut ended = false;
+        let (mut ended, mut stale_end) = (false, false);
         let tag = Tag::store(Purpose::Recover);
         read_pages(&*device, extent, extent.pages, tag, |number, page| {
             let header = PageHeader::read(page, id, number);
-            ended |= !header.is_some_and(|header| assembler.fits(&header));
+            if !ended && !header.is_some_and(|header| assembler.fits(&header)) {
+                ended = true;
+                stale_end = page::raw_prev(page) == assembler.prev();
+            }
             if let Some(header) = header {
                 rest.page(number, &header);
                 if !ended {
@@ -143,7 +146,25 @@ impl Log {
         let log = Log::assemble(device, id, extent, hasher, tail, index, oldest, newest);
         log.follows.store(assembler.follows(), Ordering::Relaxed);
         log.flushed.store(rest.durable, Ordering::Relaxed);
+        log.stale_end.store(stale_end, Ordering::Relaxed);
         Ok(log)
+    }
+
+    /// Makes sure that a page which was torn at the log's end stays lost; to be called before anything is appended or anything that the log named
+    /// is used for something else. A page that goes over it could be torn as well, and the two together be the lost page.
+    pub fn erase_end(&self) -> Result<(), StoreError> {
+        if !self.stale_end.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let page = self.extent.first + u64::from(self.tail.read().end());
+        let zeroes = AlignedBuf::new(1);
+        let tag = Tag::store(Purpose::Log);
+        self.device
+            .write(page, &zeroes, tag)
+            .map_err(StoreError::io("erasing the log's torn end"))?;
+        self.device
+            .flush(tag)
+            .map_err(StoreError::io("erasing the log's torn end"))
     }
 }
 
