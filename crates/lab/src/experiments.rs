@@ -47,6 +47,12 @@ pub mod endurance_policies;
 // The adaptive write buffer against the best fixed one.
 pub mod endurance_adaptive;
 
+// Finding a key's block in DRAM: the thesis's map, what it was compared with, a better map (paper A, figures 35, 41 to 44).
+pub mod thesis_index;
+
+// Blocks that are read in vain (paper A, figure 37).
+pub mod thesis_misses;
+
 /// Every experiment that can be run.
 pub static ALL: &[&dyn Experiment] = &[
     &dram_policy::DramPolicy,
@@ -63,4 +69,6 @@ pub static ALL: &[&dyn Experiment] = &[
     &ftl_table2::FtlTable2,
     &ssd_closed_form::SsdClosedForm,
     &ssd_speed::SsdSpeed,
+    &thesis_index::ThesisIndex,
+    &thesis_misses::ThesisMisses,
 ];

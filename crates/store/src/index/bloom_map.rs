@@ -451,11 +451,7 @@ impl<'a> NewestFirst<'a> {
             }
         }
         let rows = self.rows.all();
-        self.piece = if to - from == PIECE_BYTES {
-            Piece::of(bytes, rows, from)
-        } else {
-            Piece::of_part(bytes, rows, from, to)
-        };
+        self.piece = Piece::of(bytes, rows, from, to);
         self.at = from;
     }
 }
