@@ -161,7 +161,7 @@ impl Filters {
             let block = self.block(asked.numbers[at]);
             let found = self
                 .map
-                .newest_first(asked.hashes[at])
+                .newest_first_prefetched(asked.hashes[at])
                 .find(|candidate| *candidate == block);
             assert_eq!(black_box(found), Some(block), "a member is found");
         })
