@@ -3,6 +3,7 @@
 
 mod corpus; // the seeds of the fuzz targets
 mod damage; // flipped bits, missing pages, pages of other blocks, failing devices
+mod layout; // the offsets that the document names
 mod packing; // how pages are filled, and when a block is full
 
 use std::sync::Arc;
