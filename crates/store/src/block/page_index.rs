@@ -12,7 +12,7 @@
 //! pages get the same separator, and the whole hash at which they part is kept beside the list: a *split*. Pages that share a whole hash (many
 //! versions of one key) are read together.
 //!
-//! Always holds: every element whose hash has the cell c begins in a page of `find(c)`, and ends in one.
+//! Always holds: an element of a hash begins and ends in the pages that [`PageIndex::find`] gives for it.
 
 /// Cells that a page covers, as a power of two. One more makes the index a bit a page larger and halves what the writer loses by
 /// moving elements that share a cell with the next page's first (0.8 % of a page at 6).
