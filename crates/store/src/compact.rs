@@ -22,7 +22,7 @@ use crate::element::{Element, TOMBSTONE};
 use crate::hash::SHARDS;
 use crate::index::{BlockMap, Candidates};
 use crate::seal::Output;
-use crate::version::{BlockHandle, Member, ShardIndex, Version};
+use crate::version::{BlockHandle, Generation, Member, ShardIndex, Version};
 use crate::{KeyHash, StoreError};
 
 const RECLAIM: Tag = Tag::store(Purpose::Reclaim);
@@ -222,6 +222,7 @@ impl Core {
             member,
             keep_versions: self.options.keep_versions,
             candidates: Candidates::default(),
+            own: Vec::new(),
         };
         for first in (0..SHARDS).step_by(SHARDS_AT_A_TIME) {
             let entries = handle
@@ -298,9 +299,20 @@ struct Judge<'v> {
     member: Member,
     keep_versions: u32,
     candidates: Candidates,
+    /// Generations by number, and whether the block is a member.
+    own: Vec<(u64, bool)>,
 }
 
 impl Judge<'_> {
+    fn is_own(&mut self, generation: &Generation) -> bool {
+        if let Some(&(_, own)) = self.own.iter().find(|(id, _)| *id == generation.id) {
+            return own;
+        }
+        let own = generation.members.contains(&self.member);
+        self.own.push((generation.id, own));
+        own
+    }
+
     /// Whether the element is alive as far as the maps say; what they only guess is added to `checks`. `rank` counts the key's newer versions in this block.
     fn verdict(
         &mut self,
@@ -315,7 +327,7 @@ impl Judge<'_> {
         let shard: &ShardIndex = &self.version.shards[entry.key.shard()];
         for generation in &shard.generations {
             let members = &generation.generation.members;
-            let own = members.contains(&self.member);
+            let own = self.is_own(&generation.generation);
             if own && generation.map.exact_for_members() {
                 if !self.own_map_leads_here(entry, rank, generation) {
                     return false;

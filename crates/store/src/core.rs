@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The parts of an open store, and the one place where its state changes.
 //!
-//! Three locks, always taken in this order: `writer` (who appends), `state` (manifest, superblock and the swap of versions),
-//! `jobs` (what the background does). Readers take none of them.
+//! Locks, always taken in this order: `block_work` and `map_work` (one piece of work of each kind at a time), `writer` (who appends), `state`
+//! (manifest and superblock; held while they are written), `spare`, `publish` (the swap of versions, for moments only), `jobs` (what the
+//! background does). Readers take none of them, and a writer that goes on to a prepared log waits for no commit of the manifest.
 //!
 //! What always holds:
 //! - C1: a change of what blocks or logs there are is on flash (the manifest's commit) before a version shows it, and what a version no longer
@@ -42,8 +43,6 @@ pub(crate) struct State {
     pub superblock: Superblock,
     pub manifest: Manifest,
     pub next_generation: u64,
-    /// Empty logs, in the manifest, that can take writes at once.
-    pub spare: Option<Arc<LogHandle>>,
     /// The saved index of the last clean close, as long as the manifest names it.
     pub saved_index: Option<Held>,
 }
@@ -96,6 +95,10 @@ pub(crate) struct Core {
     pub version: ArcSwap<Version>,
     pub writer: Mutex<Writer>,
     pub state: Mutex<State>,
+    /// An empty log, in the manifest, that can take writes at once.
+    pub spare: Mutex<Option<Arc<LogHandle>>>,
+    /// Held while the next version is made of the current one.
+    pub publish: Mutex<()>,
     pub jobs: Mutex<Jobs>,
     pub changed: Condvar,
     /// Held while one thread works on blocks (seals or compacts), and while one merges maps.
@@ -266,10 +269,20 @@ impl Core {
             let record: BlockRecord = *handle.block.record();
             state.manifest.blocks.push((record, handle.live()));
         }
+        // One more record in the same commit costs nothing. Without space there is none; whoever needs it will see.
+        let spare = if self.spare.lock().is_none() {
+            self.enter_log(&mut state).ok()
+        } else {
+            None
+        };
         if let Err(error) = self.commit(&mut state) {
             state.manifest = before;
             return Err(error);
         }
+        if spare.is_some() {
+            *self.spare.lock() = spare;
+        }
+        let publishing = self.publish.lock();
         let mut next = self.current().next();
         next.logs.retain(|log| !logs.contains(&log.log.id()));
         if !change.added.is_empty() {
@@ -306,28 +319,36 @@ impl Core {
             }
         }
         self.version.store(Arc::new(next));
+        drop(publishing);
         Ok(())
     }
 
     /// Makes an empty log that the manifest names.
     pub fn make_log(&self, state: &mut State) -> Result<Arc<LogHandle>, StoreError> {
-        let held = self.allocate(self.options.log_bytes)?;
-        let id = state.manifest.next_id;
-        state.manifest.next_id += 1;
-        state.manifest.logs.push(LogRecord {
-            id,
-            extent: held.extent(),
-        });
+        let before = state.manifest.clone();
+        let made = self.enter_log(state)?;
         if let Err(error) = self.commit(state) {
-            state.manifest.logs.pop();
+            state.manifest = before;
             return Err(error);
         }
+        Ok(made)
+    }
+
+    /// Makes an empty log and enters it into the manifest, which is still to be committed.
+    fn enter_log(&self, state: &mut State) -> Result<Arc<LogHandle>, StoreError> {
+        let held = self.allocate(self.options.log_bytes)?;
+        let id = state.manifest.next_id;
         let log = crate::log::Log::create(
             Arc::clone(&self.device),
             id,
             held.extent(),
             self.hasher.clone(),
         )?;
+        state.manifest.next_id += 1;
+        state.manifest.logs.push(LogRecord {
+            id,
+            extent: held.extent(),
+        });
         Ok(Arc::new(LogHandle {
             log,
             held,

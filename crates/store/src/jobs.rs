@@ -108,6 +108,12 @@ impl Core {
     /// One piece of work on blocks: what is most urgent.
     fn block_piece(&self) -> Result<Work, StoreError> {
         let _working = self.block_work.lock();
+        match self.prepare_spare() {
+            Ok(true) => return Ok(Work::Done),
+            // Then compaction comes first.
+            Ok(false) | Err(StoreError::NoSpace(_)) => {}
+            Err(error) => return Err(error),
+        }
         let version = self.current();
         let (victims, reason) = self.victims(&version, false);
         let hurry = self.jobs.lock().hurry;
@@ -132,9 +138,6 @@ impl Core {
         if frozen && self.seal_one()? {
             return Ok(Work::Done);
         }
-        if self.prepare_spare()? {
-            return Ok(Work::Done);
-        }
         Ok(Work::Nothing)
     }
 
@@ -155,12 +158,11 @@ impl Core {
 
     /// Makes the next log before it is needed.
     fn prepare_spare(&self) -> Result<bool, StoreError> {
-        let mut state = self.state.lock();
-        if state.spare.is_some() || self.options.read_only {
+        if self.spare.lock().is_some() || self.options.read_only {
             return Ok(false);
         }
-        let spare = self.make_log(&mut state)?;
-        state.spare = Some(spare);
+        let made = self.make_log(&mut self.state.lock())?;
+        *self.spare.lock() = Some(made);
         Ok(true)
     }
 

@@ -27,7 +27,10 @@ const FAN_IN: usize = 4;
 /// Elements whose hash entries are in memory at a time, about: 40 bytes each.
 const ENTRIES_AT_A_TIME: u64 = 1 << 20;
 
-/// A generation may be merged when this share of it is new: what is left costs look-ups and liveness more than building costs.
+/// All are merged when so much is not in the largest, which by then is full of what was overwritten or moved.
+const WHOLE_SHARE: f64 = 0.33;
+
+/// When nothing else is to do, all are merged from this share on: misses and liveness are better with one map.
 const IDLE_SHARE: f64 = 0.02;
 
 /// What a merge of some shards gives.
@@ -47,35 +50,36 @@ struct Located {
 }
 
 impl Core {
-    /// The generations, youngest first, that should be one; empty if none should.
+    /// The generations that should be one; empty if none should. Any may be merged with any, since times decide (V3), so only their
+    /// sizes count.
     pub fn merge_due(&self, idle: bool) -> Vec<Arc<Generation>> {
         let generations = self.generations();
+        let all: u64 = generations
+            .iter()
+            .map(|generation| generation.elements)
+            .sum();
+        let largest = generations
+            .iter()
+            .map(|generation| generation.elements)
+            .max();
+        let others = all - largest.unwrap_or(0);
+        let share = if idle { IDLE_SHARE } else { WHOLE_SHARE };
+        if generations.len() >= 2
+            && (idle || generations.len() >= FAN_IN)
+            && others as f64 > all as f64 * share
+        {
+            return generations;
+        }
         let class = |generation: &Generation| generation.elements.max(1).ilog2() / 2;
-        for end in (FAN_IN..=generations.len()).rev() {
-            let last = class(&generations[end - 1]);
-            let alike = generations[..end]
-                .iter()
-                .filter(|generation| class(generation) >= last)
-                .count();
-            if alike >= FAN_IN {
-                return generations[..end].to_vec();
-            }
+        let mut alike = [0; 33];
+        for generation in &generations {
+            alike[class(generation) as usize] += 1;
         }
-        if idle && generations.len() > 1 {
-            let all: u64 = generations
-                .iter()
-                .map(|generation| generation.elements)
-                .sum();
-            let largest = generations
-                .iter()
-                .map(|generation| generation.elements)
-                .max();
-            let new = all - largest.unwrap_or(0);
-            if new as f64 > all as f64 * IDLE_SHARE {
-                return generations;
-            }
-        }
-        Vec::new()
+        let Some(largest) = alike.iter().rposition(|&alike| alike >= FAN_IN) else {
+            return Vec::new();
+        };
+        let small = |generation: &Arc<Generation>| class(generation) as usize <= largest;
+        generations.into_iter().filter(small).collect()
     }
 
     /// Merges generations; false if there was nothing to do. The caller holds `map_work`.
@@ -218,7 +222,7 @@ impl Core {
         shards: Range<usize>,
         maps: Vec<ShardMap>,
     ) {
-        let state = self.state.lock();
+        let _publishing = self.publish.lock();
         let mut next = self.current().next();
         for (shard, map) in shards.zip(maps) {
             let mut index = (*next.shards[shard]).clone();
@@ -232,7 +236,6 @@ impl Core {
             next.shards[shard] = Arc::new(index);
         }
         self.version.store(Arc::new(next));
-        drop(state);
     }
 
     /// Maps of all blocks as one generation, as after a crash: on both cores, from the hash lists.

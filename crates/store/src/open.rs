@@ -110,9 +110,10 @@ fn assemble(
             superblock,
             manifest,
             next_generation: 1,
-            spare: None,
             saved_index: None,
         }),
+        spare: Mutex::new(None),
+        publish: Mutex::new(()),
         jobs: Mutex::new(Jobs::default()),
         changed: Condvar::new(),
         block_work: Mutex::new(()),
@@ -234,14 +235,15 @@ fn load_logs(
             held.extent(),
             core.hasher.clone(),
         )?;
-        state.spare = Some(Arc::new(LogHandle {
+        *core.spare.lock() = Some(Arc::new(LogHandle {
             log,
             held,
             large: Mutex::new(Vec::new()),
         }));
     }
     if logs.is_empty() {
-        let first = match state.spare.take() {
+        let spare = core.spare.lock().take();
+        let first = match spare {
             Some(spare) => spare,
             None => core.make_log(&mut state)?,
         };

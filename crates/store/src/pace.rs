@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Slows writers down before they would have to stop.
 //!
-//! A writer that finds every log full must wait until one is sealed, which takes as long as writing a block. So from half full on, each
-//! written byte costs time, a little at first: writers settle at the rate at which logs are sealed, in many short waits instead of one long one.
+//! A writer that finds every log full must wait until one is sealed, which takes as long as writing a block, or more while compaction
+//! must go first. So from half full on, each written byte costs time, a little at first, and twice what sealing it takes where the
+//! logs are full: writers settle at the rate at which logs are sealed, in many short waits instead of one long one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,8 +11,11 @@ use std::time::{Duration, Instant};
 /// Waiting starts at this share of what the logs can hold.
 const FREE: f64 = 0.5;
 
-/// Nanoseconds a byte costs when the logs are full: 20 MB/s.
-const FULL_NS_PER_BYTE: f64 = 50.0;
+/// Nanoseconds a byte costs at least when the logs are full: 100 MB/s.
+const FULL_NS_PER_BYTE: f64 = 10.0;
+
+/// And at most: 0.5 MB/s.
+const MOST_NS_PER_BYTE: f64 = 2000.0;
 
 /// Shorter waits are saved up: the timer is not that exact.
 const LEAST: u64 = 500_000;
@@ -26,6 +30,10 @@ pub(crate) struct Pace {
     frozen: AtomicU64,
     /// Nanoseconds after `start` at which what was written so far is paid for.
     paid_until: AtomicU64,
+    /// Nanoseconds between sealed logs, over their bytes; smoothed, as the bits of an `f64`.
+    drain: AtomicU64,
+    /// When a log was last sealed, or frozen while none waited; nanoseconds after `start`.
+    drained_at: AtomicU64,
     /// What the logs can hold.
     capacity: f64,
 }
@@ -36,17 +44,35 @@ impl Pace {
             start: Instant::now(),
             frozen: AtomicU64::new(0),
             paid_until: AtomicU64::new(0),
+            drain: AtomicU64::new(0),
+            drained_at: AtomicU64::new(0),
             capacity: capacity as f64,
         }
     }
 
-    /// A log waits to be sealed.
-    pub fn froze(&self, bytes: u64) {
-        self.frozen.fetch_add(bytes, Ordering::Relaxed);
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
     }
 
-    /// Part of a frozen log was sealed.
+    /// A log waits to be sealed.
+    pub fn froze(&self, bytes: u64) {
+        if self.frozen.fetch_add(bytes, Ordering::Relaxed) == 0 {
+            self.drained_at.store(self.now(), Ordering::Relaxed);
+        }
+    }
+
+    /// A frozen log was sealed.
     pub fn sealed(&self, bytes: u64) {
+        let now = self.now();
+        let took = now.saturating_sub(self.drained_at.swap(now, Ordering::Relaxed));
+        let sample = took as f64 / bytes.max(1) as f64;
+        let old = f64::from_bits(self.drain.load(Ordering::Relaxed));
+        let smoothed = if old == 0.0 {
+            sample
+        } else {
+            0.75 * old + 0.25 * sample
+        };
+        self.drain.store(smoothed.to_bits(), Ordering::Relaxed);
         let _ = self
             .frozen
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |frozen| {
@@ -59,7 +85,9 @@ impl Pace {
         let frozen = self.frozen.load(Ordering::Relaxed);
         let level = (frozen + active) as f64 / self.capacity;
         let over = ((level - FREE) / (1.0 - FREE)).clamp(0.0, 1.0);
-        (bytes as f64 * over * over * FULL_NS_PER_BYTE) as u64
+        let drain = f64::from_bits(self.drain.load(Ordering::Relaxed));
+        let full = (2.0 * drain).clamp(FULL_NS_PER_BYTE, MOST_NS_PER_BYTE);
+        (bytes as f64 * over * over * full) as u64
     }
 
     /// Waits for what a write of `bytes` costs; gives how long.
@@ -68,7 +96,7 @@ impl Pace {
         if cost == 0 {
             return Duration::ZERO;
         }
-        let now = self.start.elapsed().as_nanos() as u64;
+        let now = self.now();
         let due = self
             .paid_until
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |paid| {
@@ -96,8 +124,9 @@ mod tests {
         pace.froze(2 << 20);
         let (three, four) = (pace.cost(1000, 1 << 20), pace.cost(1000, 2 << 20));
         assert!(0 < three && three < four);
-        assert_eq!(four, 50_000);
+        assert!(four >= 10_000);
         pace.sealed(2 << 20);
         assert_eq!(pace.cost(1000, 2 << 20), 0);
+        assert!(pace.cost(1000, 4 << 20) <= 2_000_000);
     }
 }

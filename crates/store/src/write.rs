@@ -373,7 +373,7 @@ impl Core {
             .commit(old.log.end(), Durability::Buffered)
             .map_err(|error| self.failed(error))?;
         old.log.freeze();
-        let spare = self.state.lock().spare.take();
+        let spare = self.spare.lock().take();
         let fresh = match spare {
             Some(spare) => spare,
             None => loop {
@@ -390,11 +390,10 @@ impl Core {
         };
         fresh.log.follow(old.log.chain());
         {
-            let state = self.state.lock();
+            let _publishing = self.publish.lock();
             let mut next = self.current().next();
             next.logs.insert(0, Arc::clone(&fresh));
             self.version.store(Arc::new(next));
-            drop(state);
         }
         self.pace.froze(old.log.bytes_used());
         writer.active = Some(fresh);

@@ -113,6 +113,7 @@ impl Directory {
 const _: () = assert!(ENTRIES_PER_PAGE == 214 && DIRECTORY_BYTES == 1028);
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -308,4 +308,5 @@ fn read_hashes(
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;

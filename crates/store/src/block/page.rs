@@ -178,19 +178,27 @@ impl PageFormat {
                     if left > 0 {
                         return bad(base + at, "an element runs into the next");
                     }
-                    if same_len {
-                        let mut element = Vec::new();
-                        self.gather(bytes, number, base + at, &header, &mut element)?;
-                        let key_at = header.key_at();
-                        let same = &element[key_at..key_at + key.len()] == key;
-                        if same && header.time <= newest {
-                            element.drain(..header.value_at());
-                            if take(Found::new(&header, Cow::Owned(element))).is_break() {
-                                return Ok(());
-                            }
-                        }
-                        met |= same;
+                    if !same_len || !begins_like(page, at + header.key_at(), key) {
+                        at = end;
+                        continue;
                     }
+                    let mut element = Vec::new();
+                    if !self.gather(bytes, number, base + at, &header, &mut element)? {
+                        // Elements of other hashes may begin in the run's last page; one of this hash does not go on behind it.
+                        return if at + header.value_at() <= page.len() {
+                            bad(base + at, "an element reaches beyond its pages")
+                        } else {
+                            Ok(())
+                        };
+                    }
+                    let same = &element[header.key_at()..header.value_at()] == key;
+                    if same && header.time <= newest {
+                        element.drain(..header.value_at());
+                        if take(Found::new(&header, Cow::Owned(element))).is_break() {
+                            return Ok(());
+                        }
+                    }
+                    met |= same;
                 }
                 at = end;
             }
@@ -231,7 +239,8 @@ impl PageFormat {
         Ok(newest)
     }
 
-    /// Puts the bytes of an element that begins at `at` of the run and goes on in the pages behind into `to`.
+    /// Puts the bytes of an element that begins at `at` of the run and goes on in the pages behind into `to`; false if it goes on behind
+    /// the run.
     fn gather(
         &self,
         bytes: &[u8],
@@ -239,14 +248,14 @@ impl PageFormat {
         at: usize,
         header: &ElementHeader,
         to: &mut Vec<u8>,
-    ) -> Result<(), BadPage> {
+    ) -> Result<bool, BadPage> {
         let size = self.page_bytes();
         let len = header.element_len();
         let first = at / size;
         let rest = len - (size - at % size);
         let pages = rest.div_ceil(self.payload());
         if bytes.len() / size <= first + pages {
-            return bad(at, "an element reaches beyond its pages");
+            return Ok(false);
         }
         to.clear();
         to.reserve_exact(len);
@@ -257,7 +266,7 @@ impl PageFormat {
             let number = number.wrapping_add(nth as u32);
             to.extend_from_slice(self.rest_in(page, number, nth * size, part)?);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The `part` bytes with which a page, which begins at `at` of the run, goes on with the element before.
@@ -274,6 +283,12 @@ impl PageFormat {
         }
         Ok(&page[PAGE_HEADER..PAGE_HEADER + part])
     }
+}
+
+/// Whether as much of the key at `at` as lies in the page is that of `key`.
+fn begins_like(page: &[u8], at: usize, key: &[u8]) -> bool {
+    let end = (at + key.len()).min(page.len());
+    page[at..end] == key[..end - at]
 }
 
 /// The header of the element at `at` of a page that begins at `base` of a run.

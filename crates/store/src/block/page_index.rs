@@ -8,8 +8,9 @@
 //! Source: paper A, 9.3 (the page index apart from the pages, so that one read suffices); Elias 1974 and Fano 1971; Vigna 2013 (selection
 //! by sampled zeros).
 //! Deviation: the paper holds full hashes and reads the index from flash. Cells are 2^-6 of what a page covers, chosen from the block's own
-//! density; the writer sees to it that two pages do not share a cell. Where it can't (many versions of one key, a few pages at the start of
-//! a block), the pages get the same separator and are read together: a wrong guess costs a longer read, never an answer.
+//! density; the writer sees to it that two pages do not share a cell. Where it can't (two elements that only just fit a page each), the
+//! pages get the same separator, and the whole hash at which they part is kept beside the list: a *split*. Pages that share a whole hash (many
+//! versions of one key) are read together.
 //!
 //! Always holds: every element whose hash has the cell c begins in a page of `find(c)`, and ends in one.
 
@@ -55,6 +56,9 @@ pub struct PageIndex {
     zeros: Box<[u32]>,
     /// A bit for each page that begins with the rest of an element; empty if none does.
     tails: Box<[u64]>,
+    /// Pages that have the separator of the page before, but not its last hash, and their first hashes.
+    split_pages: Box<[u32]>,
+    split_orders: Box<[u64]>,
 }
 
 /// Pages `first..end` of a block.
@@ -68,26 +72,31 @@ impl PageIndex {
     /// Bytes of the fixed part, where it is saved.
     pub const HEADER: usize = 24;
 
-    /// Of the pages of a block. Small blocks get finer cells where the first guess joins pages that need not be.
+    /// Of the pages of a block.
     pub(crate) fn build(notes: &[PageNote]) -> PageIndex {
         let span = notes.last().map_or(0, |last| last.last - notes[0].first);
-        let guess = shift_for(span / (notes.len() as u64).max(1));
-        let tolerated = notes.len() / 4096;
-        let finer = (guess.saturating_sub(3)..=guess).rev();
-        let shift = finer
-            .into_iter()
-            .find(|shift| joined(notes, *shift) <= tolerated)
-            .unwrap_or(guess);
+        let shift = shift_for(span / (notes.len() as u64).max(1));
         let mut separators = Vec::with_capacity(notes.len());
+        let (mut pages, mut orders) = (Vec::new(), Vec::new());
         for (nth, note) in notes.iter().enumerate() {
             let mut cell = note.first >> shift;
             if nth > 0 && (note.rest_only || notes[nth - 1].last >> shift == cell) {
                 cell = separators[nth - 1];
+                if !note.rest_only && notes[nth - 1].last < note.first {
+                    pages.push(nth as u32);
+                    orders.push(note.first);
+                }
             }
             separators.push(cell);
         }
+        // More come from keys that were chosen to share cells only, and without them the pages are read together.
+        pages.truncate(split_bound(notes.len()));
+        orders.truncate(pages.len());
         let tails: Vec<bool> = notes.iter().map(|note| note.tail).collect();
-        PageIndex::encode_separators(&separators, shift, &tails)
+        let mut index = PageIndex::encode_separators(&separators, shift, &tails);
+        index.split_pages = pages.into();
+        index.split_orders = orders.into();
+        index
     }
 
     fn encode_separators(separators: &[u64], shift: u32, tails: &[bool]) -> PageIndex {
@@ -122,6 +131,8 @@ impl PageIndex {
             low: low.into(),
             zeros,
             tails: bits.into(),
+            split_pages: Box::default(),
+            split_orders: Box::default(),
         }
     }
 
@@ -132,7 +143,8 @@ impl PageIndex {
 
     /// Bytes of DRAM besides the value itself.
     pub fn heap_bytes(&self) -> usize {
-        8 * (self.high.len() + self.low.len() + self.tails.len()) + 4 * self.zeros.len()
+        8 * (self.high.len() + self.low.len() + self.tails.len() + self.split_orders.len())
+            + 4 * (self.zeros.len() + self.split_pages.len())
     }
 
     /// The pages in which elements of this `order` may lie; for one below the block's first, none.
@@ -165,12 +177,35 @@ impl PageIndex {
         let last = below - 1;
         let same = self.low_of(last);
         let start = first + self.partition(first, last - first, |page| page < same);
-        let mut end = below;
+        let (start, mut end) = if start == last {
+            (start, below)
+        } else {
+            self.split(start, below, order)
+        };
         if self.begins_with_tail(end) {
             // The last element goes on there.
             end += 1;
         }
         Pages { first: start, end }
+    }
+
+    /// The part of the pages `start..end`, which share a separator, that holds a hash.
+    #[cold]
+    fn split(&self, mut start: u32, mut end: u32, order: u64) -> (u32, u32) {
+        let next = self.split_orders.partition_point(|first| *first <= order);
+        if let Some(page) = next.checked_sub(1).map(|nth| self.split_pages[nth])
+            && page > start
+            && page < end
+        {
+            start = page;
+        }
+        if let Some(page) = self.split_pages.get(next)
+            && *page > start
+            && *page < end
+        {
+            end = *page;
+        }
+        (start, end)
     }
 
     /// Whether a page begins with the rest of an element that began before it.
@@ -285,13 +320,15 @@ impl PageIndex {
 
     /// Bytes that [`PageIndex::encode`] appends.
     pub(crate) fn encoded_len(&self) -> usize {
-        PageIndex::HEADER + 8 * (self.high.len() + self.low.len() + self.tails.len())
+        PageIndex::HEADER
+            + 8 * (self.high.len() + self.low.len() + self.tails.len())
+            + 12 * self.split_pages.len()
     }
 
     /// No block of as many pages needs more bytes to save its index.
     pub(crate) fn encoded_bound(pages: u64) -> u64 {
-        // 9 and a half bits of cells by `build`, 3 in unary, a bit of tails; words that are not full.
-        PageIndex::HEADER as u64 + 2 * pages + 32
+        // 6.5 bits of cells, 3 in unary, a bit of tails, 3 of splits; words that are not full.
+        PageIndex::HEADER as u64 + 2 * pages + 12 * split_bound(0) as u64 + 32
     }
 
     /// Appends what is saved in the block's head.
@@ -302,9 +339,14 @@ impl PageIndex {
         out.push(self.shift);
         out.push(self.low_bits);
         out.push(u8::from(!self.tails.is_empty()));
-        out.extend_from_slice(&[0; 5]);
-        for word in self.high.iter().chain(&self.low).chain(&self.tails) {
+        out.push(0);
+        out.extend_from_slice(&(self.split_pages.len() as u32).to_le_bytes());
+        let words = [&self.high, &self.low, &self.tails, &self.split_orders];
+        for word in words.into_iter().flatten() {
             out.extend_from_slice(&word.to_le_bytes());
+        }
+        for page in &self.split_pages {
+            out.extend_from_slice(&page.to_le_bytes());
         }
     }
 
@@ -316,14 +358,17 @@ impl PageIndex {
         let base = u64::from_le_bytes(head[..8].try_into().expect("8 bytes"));
         let (pages, high_len) = (half(8), half(12) as usize);
         let (shift, low_bits, has_tails) = (head[16], head[17], head[18]);
-        if shift > 63 || low_bits > 63 || has_tails > 1 || head[19..] != [0; 5] {
+        if shift > 63 || low_bits > 63 || has_tails > 1 || head[19] != 0 {
             return Err("the page index has settings that there are not");
         }
         let low_len = (pages as usize * usize::from(low_bits)).div_ceil(64);
         let tails_len = usize::from(has_tails) * (pages as usize).div_ceil(64);
         let (high, rest) = words.split_at_checked(8 * high_len).ok_or(CUT)?;
-        let (low, tails) = rest.split_at_checked(8 * low_len).ok_or(CUT)?;
-        if tails.len() != 8 * tails_len {
+        let (low, rest) = rest.split_at_checked(8 * low_len).ok_or(CUT)?;
+        let (tails, rest) = rest.split_at_checked(8 * tails_len).ok_or(CUT)?;
+        let splits = half(20) as usize;
+        let (split_orders, split_pages) = rest.split_at_checked(8 * splits).ok_or(CUT)?;
+        if split_pages.len() != 4 * splits {
             return Err(CUT);
         }
         let high = read_words(high);
@@ -339,6 +384,11 @@ impl PageIndex {
             high,
             low: read_words(low),
             tails: read_words(tails),
+            split_pages: split_pages
+                .chunks_exact(4)
+                .map(|page| u32::from_le_bytes(page.try_into().expect("4 bytes")))
+                .collect(),
+            split_orders: read_words(split_orders),
         };
         index.check()?;
         Ok(index)
@@ -382,21 +432,16 @@ impl PageIndex {
         if beyond || self.begins_with_tail(0) {
             return Err("the page index begins in the middle of an element");
         }
+        if !self.split_pages.is_sorted() || !self.split_orders.is_sorted() {
+            return Err(ORDER);
+        }
         Ok(())
     }
 }
 
-/// Boundaries at which pages share a cell that would not have to.
-fn joined(notes: &[PageNote], shift: u32) -> usize {
-    notes
-        .windows(2)
-        .filter(|pair| {
-            let (before, page) = (&pair[0], &pair[1]);
-            !page.rest_only
-                && before.last != page.first
-                && before.last >> shift == page.first >> shift
-        })
-        .count()
+/// Most splits of so many pages.
+fn split_bound(pages: usize) -> usize {
+    16 + pages / 32
 }
 
 /// Words of the unary part: a one for each page, a zero behind each bucket.
@@ -452,5 +497,6 @@ fn read_words(from: &[u8]) -> Box<[u64]> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 #[path = "page_index_tests.rs"]
 mod tests;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Blocks against a list of elements, on a device in memory: look-ups, slices, scans, damage.
 
+mod damage; // flipped bits, missing pages, pages of other blocks, failing devices
+mod packing; // how pages are filled, and when a block is full
+
 use std::sync::Arc;
 
 use senko_io::faulty::FaultyDevice;
-use senko_io::{AlignedBuf, Device, Op, PAGE_SIZE, Purpose, Tag};
+use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use super::*;
 use crate::element::{Element, LARGE, TOMBSTONE};

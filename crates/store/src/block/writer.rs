@@ -10,7 +10,7 @@
 //!
 //! W1. Nothing is taken that could make the block larger than its extent; a refused push changes nothing.
 //! W2. Two pages in a row hold more than one page's elements, but for a page in front of a long element, at the end of elements that share a
-//! cell (then one of the pages is half full), and at the end. [`super::data_pages_bound`] follows from it.
+//! hash (then one of the pages is half full), and at the end. [`super::data_pages_bound`] follows from it.
 //! W3. The device is written in order, each page once; flushing is the caller's.
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Tag};
@@ -48,7 +48,7 @@ pub struct BlockWriter<'d> {
     starts: Vec<Start>,
     /// Where the rest of the element before ends in the current page; [`PAGE_HEADER`] if it has none.
     tail: usize,
-    /// The current page began with the cell that the page before ended with.
+    /// The current page began with the hash that the page before ended with.
     in_run: bool,
     notes: Vec<PageNote>,
     hashes: Vec<u8>,
@@ -227,7 +227,7 @@ impl<'d> BlockWriter<'d> {
             .rev()
             .take_while(|start| cell(start) == order >> shift)
             .count();
-        if self.in_run && sharing == 0 {
+        if self.in_run && self.starts.last().is_some_and(|last| last.order != order) {
             self.in_run = false;
             if self.at - PAGE_HEADER >= payload / 2 {
                 return self.close_page(self.starts.len());
@@ -249,11 +249,7 @@ impl<'d> BlockWriter<'d> {
         } else {
             self.close_page(keep)?;
         }
-        let joined = self
-            .notes
-            .last()
-            .is_some_and(|page| page.last >> shift == order >> shift);
-        self.in_run = joined;
+        self.in_run = self.notes.last().is_some_and(|page| page.last == order);
         Ok(())
     }
 

@@ -5,9 +5,8 @@
 //! name k rows, and the ones in the AND of these rows are the candidate blocks. 16 bits an element and, by equation 1, k = round(16 ln 2) = 11.
 //!
 //! What is ours: rows are whole cache lines where that costs little, memory is in large pages, all k rows are asked for before the first is read, and rows are ANDed from the newest
-//! block to the oldest, a cache line of each at a time, so that who stops at the first block that really has the key reads no more of them than that.
-//! The map can get another block as a column later. Vector instructions beyond those that every x86-64 has would not help: what is
-//! ANDed comes from memory, more slowly than it is ANDed.
+//! block to the oldest, four cache lines of each at a time, so that who stops at the first block that really has the key reads no more of them than that.
+//! The map can get another block as a column later.
 //!
 //! ```text
 //!                    blocks 0..          ..B-1
@@ -15,16 +14,22 @@
 //! position 1         [ ...                     ]
 //! ```
 
+mod and; // of pieces of rows
+
 use super::memory::{LINE, Memory, prefetch};
 use super::{BlockMap, Candidates, Damage, MAX_BLOCKS, MapEntry};
 use crate::KeyHash;
 use crate::hash::mix;
+use and::{PIECE_BYTES, Piece};
 
 /// Bits an element that the thesis takes.
 pub const BITS_PER_ELEMENT: u32 = 16;
 
 /// Most hash functions.
 pub const MAX_HASHES: usize = 24;
+
+/// Keys whose rows are asked for ahead of those at hand, if they are short.
+const AHEAD: usize = 4;
 
 /// Bytes of the head of an encoded map.
 const HEAD: usize = 16;
@@ -216,7 +221,9 @@ impl BloomMap {
             blocks <= u64::from(MAX_BLOCKS),
             "a map has at most {MAX_BLOCKS} blocks"
         );
-        self.reserve(blocks as u32);
+        if blocks.div_ceil(8) > self.stride as u64 {
+            self.reserve((blocks as u32).max((first + first / 2).min(MAX_BLOCKS)));
+        }
         self.blocks = blocks as u32;
         let mut at = 0;
         while at < columns.len() {
@@ -228,12 +235,19 @@ impl BloomMap {
         first
     }
 
-    /// Makes rows wide enough for so many blocks.
-    fn reserve(&mut self, blocks: u32) {
+    /// Makes rows wide enough for so many blocks in all, and no wider.
+    ///
+    /// # Panics
+    /// If there are more than [`MAX_BLOCKS`].
+    pub fn reserve(&mut self, blocks: u32) {
+        assert!(
+            blocks <= MAX_BLOCKS,
+            "a map has at most {MAX_BLOCKS} blocks"
+        );
         if (blocks as usize).div_ceil(8) <= self.stride {
             return;
         }
-        let stride = stride_for(blocks.max((self.blocks + self.blocks / 2).min(MAX_BLOCKS)));
+        let stride = stride_for(blocks);
         let mut rows = Memory::zeroed(stride * self.filter.positions as usize);
         for (to, from) in rows
             .chunks_exact_mut(stride)
@@ -288,21 +302,36 @@ impl BloomMap {
         self.filter.hashes as usize * self.stride
     }
 
+    /// Bytes of a row that blocks have bits in.
+    fn row_bytes(&self) -> usize {
+        (self.blocks as usize).div_ceil(8)
+    }
+
+    #[inline]
+    fn rows_of(&self, key: KeyHash) -> Rows {
+        let mut rows = Rows::NONE;
+        let positions = self.filter.positions_of(key);
+        for (row, position) in rows.at.iter_mut().zip(positions.all()) {
+            *row = *position as usize * self.stride;
+        }
+        rows.count = positions.count;
+        rows
+    }
+
+    /// Asks for the newest window of all rows, all of them before the first is read.
+    #[inline]
+    fn ask_first(&self, rows: &Rows) {
+        let end = self.row_bytes();
+        let from = end.next_multiple_of(PIECE_BYTES).saturating_sub(WINDOW);
+        rows.ask(&self.rows, from, end);
+    }
+
     /// The candidates of a key, newest first, found as they are asked for.
     #[inline]
     pub fn newest_first(&self, key: KeyHash) -> NewestFirst<'_> {
-        NewestFirst::new(self, &self.filter.positions_of(key))
-    }
-
-    /// Asks for the newest `blocks` blocks' part of the rows of a key.
-    #[inline]
-    pub fn prefetch_newest(&self, key: KeyHash, blocks: u32) {
-        let to = (self.blocks as usize).div_ceil(8);
-        let from = to.saturating_sub((blocks as usize).div_ceil(8));
-        for position in self.filter.positions_of(key).all() {
-            let row = *position as usize * self.stride;
-            prefetch(&self.rows, row + from, row + to);
-        }
+        let rows = self.rows_of(key);
+        self.ask_first(&rows);
+        NewestFirst::new(self, rows, None)
     }
 
     /// Reads what [`BlockMap::encode`] wrote.
@@ -349,72 +378,84 @@ fn transposed(mut square: u64) -> u64 {
     square
 }
 
-/// The candidates of one key, the newest block first. Reads a cache line of each row at a time, and asks for the next ones before.
+/// Bytes of each row that are asked for ahead of the piece at hand.
+const WINDOW: usize = 4 * PIECE_BYTES;
+
+/// The candidates of one key, the newest block first. Reads a piece of each row at a time.
 #[derive(Debug)]
 pub struct NewestFirst<'a> {
     map: &'a BloomMap,
-    /// Where the rows begin.
-    rows: [usize; MAX_HASHES],
-    /// The AND of the rows' piece at hand, lowest block first.
-    piece: [u64; LINE / 8],
+    rows: Rows,
+    /// What is left of the piece at hand.
+    piece: Piece,
     /// Byte of the rows where the piece begins.
     at: usize,
-    /// Words of the piece that are not done.
-    words: usize,
+    /// Rows of the key that will be asked for next: their memory is asked for as this one's comes to its end.
+    next: Option<Rows>,
+}
+
+/// Where the rows of a key begin.
+#[derive(Clone, Copy, Debug)]
+struct Rows {
+    at: [usize; MAX_HASHES],
+    count: usize,
+}
+
+impl Rows {
+    const NONE: Rows = Rows {
+        at: [0; MAX_HASHES],
+        count: 0,
+    };
+
+    #[inline]
+    fn all(&self) -> &[usize] {
+        &self.at[..self.count]
+    }
+
+    /// Asks for bytes `from..to` of all rows.
+    #[inline]
+    fn ask(&self, bytes: &[u8], from: usize, to: usize) {
+        for row in self.all() {
+            prefetch(bytes, row + from, row + to);
+        }
+    }
 }
 
 impl<'a> NewestFirst<'a> {
+    /// The candidates of the key with these rows, of which the first [`WINDOW`] has been asked for.
     #[inline]
-    fn new(map: &'a BloomMap, positions: &Positions) -> NewestFirst<'a> {
-        let mut rows = [0; MAX_HASHES];
-        for (row, position) in rows.iter_mut().zip(positions.all()) {
-            *row = *position as usize * map.stride;
-        }
+    fn new(map: &'a BloomMap, rows: Rows, next: Option<Rows>) -> NewestFirst<'a> {
         NewestFirst {
             map,
             rows,
-            piece: [0; LINE / 8],
-            at: (map.blocks as usize).div_ceil(8),
-            words: 0,
+            piece: Piece::NONE,
+            at: map.row_bytes(),
+            next,
         }
     }
 
-    /// Bytes that are asked for ahead of the piece at hand.
-    const AHEAD: usize = 4 * LINE;
-
-    /// ANDs the next piece: up to the beginning of the cache line before the one at hand.
+    /// ANDs the next piece, and asks for the one that lies a window ahead of it: in these rows, or in the next key's if these end before.
     #[inline]
     fn next_piece(&mut self) {
-        let to = self.at;
-        let from = (to - 1) & !(LINE - 1);
-        let rows = &self.rows[..self.map.filter.hashes as usize];
         let bytes: &[u8] = &self.map.rows;
-        if from.is_multiple_of(Self::AHEAD) || to == (self.map.blocks as usize).div_ceil(8) {
-            let ahead = from & !(Self::AHEAD - 1);
-            for row in rows {
-                prefetch(bytes, row + ahead.saturating_sub(Self::AHEAD), row + ahead);
+        let to = self.at;
+        let from = (to - 1) / PIECE_BYTES * PIECE_BYTES;
+        if from >= WINDOW {
+            let ahead = from - WINDOW;
+            self.rows.ask(bytes, ahead, ahead + PIECE_BYTES);
+        } else if let Some(next) = &self.next {
+            let end = self.map.row_bytes();
+            let ahead = end.next_multiple_of(PIECE_BYTES) + from;
+            if let Some(ahead) = ahead.checked_sub(WINDOW) {
+                next.ask(bytes, ahead, (ahead + PIECE_BYTES).min(end));
             }
         }
-        let mut piece = [u64::MAX; LINE / 8];
-        if to - from == LINE {
-            for row in rows {
-                let line = &bytes[row + from..row + from + LINE];
-                for (sum, eight) in piece.iter_mut().zip(line.as_chunks::<8>().0) {
-                    *sum &= u64::from_le_bytes(*eight);
-                }
-            }
+        let rows = self.rows.all();
+        self.piece = if to - from == PIECE_BYTES {
+            Piece::of(bytes, rows, from)
         } else {
-            for row in rows {
-                let part = &bytes[row + from..row + to];
-                for (sum, few) in piece.iter_mut().zip(part.chunks(8)) {
-                    let mut eight = [0; 8];
-                    eight[..few.len()].copy_from_slice(few);
-                    *sum &= u64::from_le_bytes(eight);
-                }
-            }
-        }
-        self.words = (to - from).div_ceil(8);
-        self.piece = piece;
+            Piece::of_part(bytes, rows, from, to)
+        };
         self.at = from;
     }
 }
@@ -425,15 +466,15 @@ impl Iterator for NewestFirst<'_> {
     #[inline]
     fn next(&mut self) -> Option<u32> {
         loop {
-            while self.words > 0 {
-                let word = &mut self.piece[self.words - 1];
-                if *word == 0 {
-                    self.words -= 1;
-                    continue;
-                }
+            while self.piece.some != 0 {
+                let at = 31 - self.piece.some.leading_zeros();
+                let word = &mut self.piece.words[at as usize];
                 let bit = 63 - word.leading_zeros();
                 *word ^= 1 << bit;
-                let block = (self.at * 8 + (self.words - 1) * 64) as u32 + bit;
+                if *word == 0 {
+                    self.piece.some ^= 1 << at;
+                }
+                let block = self.at as u32 * 8 + at * 64 + bit;
                 // Bits behind the last block are zero, unless the map was damaged.
                 if block < self.map.blocks {
                     return Some(block);
@@ -455,7 +496,32 @@ impl BlockMap for BloomMap {
     }
 
     fn prefetch(&self, key: KeyHash) {
-        self.prefetch_newest(key, self.blocks);
+        self.ask_first(&self.rows_of(key));
+    }
+
+    fn candidates_of(&self, keys: &[KeyHash], out: &mut [Candidates]) {
+        // Of long rows, only the next key's are asked for, as this key's come to their end: more would not stay in the processor's first cache.
+        let long = self.row_bytes() > WINDOW;
+        let ahead = if long { 1 } else { AHEAD };
+        let mut coming = [Rows::NONE; AHEAD];
+        for (at, key) in keys.iter().enumerate().take(ahead) {
+            coming[at] = self.rows_of(*key);
+            self.ask_first(&coming[at]);
+        }
+        for at in 0..keys.len() {
+            let rows = coming[at % ahead];
+            let next = keys.get(at + ahead).map(|key| self.rows_of(*key));
+            if let Some(next) = next {
+                coming[at % ahead] = next;
+                if !long {
+                    self.ask_first(&next);
+                }
+            }
+            out[at].clear();
+            for block in NewestFirst::new(self, rows, next.filter(|_| long)) {
+                out[at].push(block);
+            }
+        }
     }
 
     fn exact_for_members(&self) -> bool {

@@ -18,12 +18,10 @@ const MAPPED_FROM: usize = 1 << 20;
 
 /// Zeroed bytes.
 pub(crate) enum Memory {
-    /// On the heap; the first `skip` bytes and what lies behind the `len` of [`Memory::Lines`] fill lines.
+    /// On the heap.
     Small(Box<[u8]>),
-    Lines {
-        bytes: Box<[u8]>,
-        skip: u8,
-    },
+    /// On the heap, with the rest of a line to spare: the first `skip` bytes are not used.
+    Lines { bytes: Box<[u8]>, skip: u8 },
     /// Mapped; of the last page only `len` counts.
     Mapped(Box<(AlignedBuf, usize)>),
 }

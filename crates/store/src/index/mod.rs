@@ -15,6 +15,9 @@ mod memory; // bytes that begin on a cache line
 pub mod bloom_map; // the thesis's map
 pub mod static_map; // a better one, for entries that are all known
 
+#[doc(hidden)]
+pub mod fuzzing; // what the fuzz target calls
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests; // both maps against what went into them

@@ -26,6 +26,7 @@
 
 mod build; // solves the equations
 mod equation; // a key's start, coefficients, value
+mod parity; // of 16 words at once
 mod shape; // where everything lies
 
 use super::memory::{Memory, prefetch, word};
@@ -162,71 +163,26 @@ fn window(bytes: &[u8], layer: &Layer, start: usize, coefficients: u64) -> (u32,
     // The wide groups are the first: a key has the more bit if both of its groups have it.
     let columns = layer.columns + usize::from(next < layer.wide);
     let (from, to) = (layer.group_at(group), layer.group_at(next));
-    let read = columns.next_multiple_of(READ) * 8;
-    let value = if group < next
-        && next < layer.rows / GROUP
-        && let Some(a) = bytes.get(from..from + read)
-        && let Some(b) = bytes.get(to..to + read)
-    {
+    let full = group < next && next < layer.rows / GROUP;
+    let mut value = 0;
+    for first in (0..columns).step_by(READ) {
         // Words behind the columns belong to somebody else; their bits are cut off below.
-        let mut value = 0;
-        for (part, (a, b)) in a
-            .chunks_exact(READ * 8)
-            .zip(b.chunks_exact(READ * 8))
-            .enumerate()
+        let part = if full
+            && let Some(a) = bytes.get(from + first * 8..).and_then(<[u8]>::first_chunk)
+            && let Some(b) = bytes.get(to + first * 8..).and_then(<[u8]>::first_chunk)
         {
+            parity::of_window(a, b, low, high)
+        } else {
             let mut words = [0; READ];
-            for (column, word_of) in words.iter_mut().enumerate() {
-                *word_of = (word(a, column) & low) ^ (word(b, column) & high);
+            for (column, bits) in (first..columns).zip(&mut words) {
+                *bits = layer.column(bytes, group, column) & low;
+                if group < next {
+                    *bits ^= layer.column(bytes, next, column) & high;
+                }
             }
-            value |= parities(words) << (part * READ);
-        }
-        value
-    } else {
-        let mut value = 0;
-        for column in 0..columns {
-            let a = layer.column(bytes, group, column) & low;
-            let b = if group < next {
-                layer.column(bytes, next, column) & high
-            } else {
-                0
-            };
-            value |= ((a ^ b).count_ones() & 1) << column;
-        }
-        value
-    };
-    (value & mask(columns as u32), columns as u32)
-}
-
-/// The parity of each word, that of the first in the lowest bit. The words are folded in pairs, halves at a time, so that it takes no more
-/// than some ninety operations, which the compiler makes vectors of, and no instruction that old processors lack.
-#[inline]
-fn parities(words: [u64; READ]) -> u32 {
-    const HALVES: [u64; 4] = [
-        0x0000_0000_ffff_ffff,
-        0x0000_ffff_0000_ffff,
-        0x00ff_00ff_00ff_00ff,
-        0x0f0f_0f0f_0f0f_0f0f,
-    ];
-    #[inline]
-    fn fold<const TO: usize>(words: &[u64], shift: u32, half: u64) -> [u64; TO] {
-        let mut folded = [0; TO];
-        for (at, to) in folded.iter_mut().enumerate() {
-            let (a, b) = (words[at], words[at + TO]);
-            *to = ((a ^ (a >> shift)) & half) | ((b ^ (b << shift)) & !half);
-        }
-        folded
+            parity::of_words(&words)
+        };
+        value |= part << first;
     }
-    let eight: [u64; 8] = fold(&words, 32, HALVES[0]);
-    let four: [u64; 4] = fold(&eight, 16, HALVES[1]);
-    let two: [u64; 2] = fold(&four, 8, HALVES[2]);
-    let [mut one]: [u64; 1] = fold(&two, 4, HALVES[3]);
-    // Now each nibble has the parity of a word; that of word w is at place: its bits in reverse.
-    one ^= one >> 2;
-    one ^= one >> 1;
-    let mut bits = one & 0x1111_1111_1111_1111;
-    bits = (bits | (bits >> 3)) & 0x0303_0303_0303_0303;
-    bits = (bits | (bits >> 6)) & 0x000f_000f_000f_000f;
-    bits = (bits | (bits >> 12)) & 0x0000_00ff_0000_00ff;
-    ((bits | (bits >> 24)) & 0xffff) as u32
+    (value & mask(columns as u32), columns as u32)
 }

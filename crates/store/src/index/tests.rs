@@ -293,18 +293,6 @@ fn columns_are_the_same_as_single_insertions() {
     }
 }
 
-/// What a look-up in a map must never do, whatever bytes it was decoded from.
-fn look_around(map: &ShardMap) {
-    let keys = absent(200, 1, None);
-    let mut all = vec![Candidates::new(); keys.len()];
-    map.candidates_of(&keys, &mut all);
-    for found in &all {
-        assert!(found.is_sorted_by(|a, b| a > b));
-        assert!(found.iter().all(|block| *block < MAX_BLOCKS));
-    }
-    assert!(map.bytes() > 0);
-}
-
 #[test]
 fn damaged_maps() {
     for (kind, count, blocks) in [
@@ -329,12 +317,50 @@ fn damaged_maps() {
             for bit in 0..8 {
                 let mut wrong = bytes.clone();
                 wrong[at] ^= 1 << bit;
-                if let Ok(map) = decode(&wrong) {
-                    look_around(&map);
-                }
+                fuzzing::map(&wrong);
             }
         }
     }
+}
+
+/// The seeds of the fuzz target, each with each of its first bytes changed. With `SENKO_WRITE_CORPUS` set they are written first.
+#[test]
+fn fuzz_seeds() {
+    let folder =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/store_map");
+    if std::env::var_os("SENKO_WRITE_CORPUS").is_some() {
+        std::fs::create_dir_all(&folder).unwrap();
+        for (name, kind, count, blocks, bits) in [
+            ("empty", IndexKind::Static, 0, 4, 8.0),
+            ("one_key", IndexKind::Static, 1, 1, 8.0),
+            ("one_layer", IndexKind::Static, 70, 3, 2.5),
+            ("two_layers", IndexKind::Static, 1100, 2, 0.0),
+            ("bloom", IndexKind::BloomMap, 20, 3, 0.0),
+            ("bloom_wide", IndexKind::BloomMap, 70, 70, 0.0),
+        ] {
+            let mut bytes = Vec::new();
+            build(
+                &entries(count, blocks, 1, None),
+                &options(kind, blocks, bits),
+            )
+            .encode(&mut bytes);
+            std::fs::write(folder.join(name), bytes).unwrap();
+        }
+    }
+    let mut seeds = 0;
+    for file in std::fs::read_dir(&folder).expect("the corpus is in the tree") {
+        let mut bytes = std::fs::read(file.unwrap().path()).unwrap();
+        fuzzing::map(&bytes);
+        for at in 0..bytes.len().min(300) {
+            for flip in [1, 0x80, 0xff] {
+                bytes[at] ^= flip;
+                fuzzing::map(&bytes);
+                bytes[at] ^= flip;
+            }
+        }
+        seeds += 1;
+    }
+    assert!(seeds >= 5, "{} has seeds", folder.display());
 }
 
 proptest! {
@@ -344,9 +370,7 @@ proptest! {
         head in proptest::collection::vec(any::<u8>(), 0..40),
         body in proptest::collection::vec(any::<u8>(), 0..300),
     ) {
-        if let Ok(map) = decode(&[&[kind][..], &head, &body].concat()) {
-            look_around(&map);
-        }
+        fuzzing::map(&[&[kind][..], &head, &body].concat());
     }
 
     #[test]

@@ -10,8 +10,8 @@
 //! I1. At most one thread writes and at most one flushes; a write may run beside a flush.
 //! I2. `flushed` becomes what was `written` when the flush began, never more.
 //! I3. A thread that wants to flush writes as the flusher only: those who come while a flush runs gather, unwritten, for the next one.
-//! I4. After a failed write or flush nothing is written, and no flush is tried, ever again (Linux drops what it could not write, and a second
-//!     flush would say that all is well). Tickets that were reached before stay reached.
+//! I4. After a failure no thread gets a turn any more: no write follows a failed write, and no flush a failed flush (Linux drops what it could not
+//!     write, and a second flush would say that all is well). What was under way beside it ends; tickets that were reached stay reached.
 //!
 //! The lock and the condition stand behind [`Monitor`], so that a test can run the same protocol under a scheduler that tries interleavings.
 
@@ -216,3 +216,6 @@ impl<M: Monitor> Group<M> {
         result
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,9 @@ mod lookup; // from a key to its element
 mod stream; // from pages back to elements and batches
 mod replay; // opens a log
 mod sorted; // the whole log in the order of a block
+mod salvage; // what can be read of a damaged log
+#[doc(hidden)]
+pub mod fuzzing; // replay of arbitrary bytes, for the fuzz target
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,6 +43,7 @@ pub use crate::Durability;
 pub use append::MAX_ELEMENT;
 pub use lookup::{LogElement, LogFind, LogRead};
 pub use page::{HEADER, LABEL, PAYLOAD, VERSION, read_label};
+pub use salvage::{Salvaged, salvage};
 pub use sorted::{LogEntry, SortedLog};
 
 use append::Appender;

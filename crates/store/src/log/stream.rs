@@ -42,6 +42,8 @@ pub(super) struct Assembler {
     life: u16,
     prev: u32,
     next: u32,
+    /// The pages go on with the rest of an element that is lost.
+    skipping: bool,
     follows: u32,
 }
 
@@ -57,6 +59,7 @@ impl Assembler {
             life: 0,
             prev: page::root(id),
             next: 0,
+            skipping: false,
             follows: 0,
         }
     }
@@ -79,6 +82,25 @@ impl Assembler {
     /// Whether a page with this header comes next.
     pub fn fits(&self, header: &PageHeader) -> bool {
         header.prev == self.prev && header.life >= self.life
+    }
+
+    /// Forgets what is unfinished: the next page is damaged.
+    pub fn lose(&mut self) {
+        self.carry.clear();
+        self.open = false;
+    }
+
+    /// Whether an intact page may lie behind damage.
+    pub fn may_resume(&self, header: &PageHeader) -> bool {
+        header.life >= self.life
+    }
+
+    /// Goes on behind damage with page `number`, at the first element that begins in it.
+    pub fn resume(&mut self, number: u32, header: &PageHeader) {
+        self.lose();
+        self.next = number;
+        self.prev = header.prev;
+        self.skipping = true;
     }
 
     /// Byte of the file where page `number` begins.
@@ -107,6 +129,14 @@ impl Assembler {
         let begin = page::begin(number);
         let payload = &page[begin..usize::from(header.used)];
         let mut at = 0;
+        if self.skipping {
+            self.skipping = header.first == 0;
+            at = if self.skipping {
+                payload.len()
+            } else {
+                usize::from(header.first) - begin
+            };
+        }
         if !self.carry.is_empty() {
             let had = self.carry.len();
             let mut carry = std::mem::take(&mut self.carry);

@@ -2,3 +2,4 @@
 //! The store, used as its users do.
 
 mod basics; // each call once, against what it says
+mod log; // the log alone: model, crashes, damage, threads

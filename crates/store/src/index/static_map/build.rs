@@ -10,7 +10,7 @@ use super::shape::{
     BUCKET, Layer, MAX_COLUMNS, MAX_LAST_ROWS, MAX_LAST_WIDE, MAX_LAYERS, Shape, block_bits,
     buckets, level,
 };
-use super::{GROUP, mask};
+use super::{GROUP, READ, mask, parity};
 use crate::hash::mix;
 
 /// Up to so many keys are solved in one layer.
@@ -182,7 +182,6 @@ impl Band {
         // Bit j of a column's state is the value of the j-th row from the one at hand on.
         let mut state = [0u64; MAX_COLUMNS];
         let columns = layer.columns + usize::from(layer.wide > 0);
-        let state = &mut state[..columns];
         for (at, row) in self.rows.iter().enumerate().rev() {
             // A row that nobody chose is as random as the others, so that absent keys read nothing special.
             let value = if row.coefficients == 0 {
@@ -191,13 +190,17 @@ impl Band {
                 row.value
             };
             let others = row.coefficients >> 1;
-            for (column, bits) in state.iter_mut().enumerate() {
-                let parity =
-                    u64::from((*bits & others).count_ones() & 1) ^ u64::from(value >> column & 1);
-                *bits = *bits << 1 | parity;
+            for (first, state) in (0..columns)
+                .step_by(READ)
+                .zip(state.as_chunks_mut::<READ>().0)
+            {
+                let read = parity::of_words(&state.map(|bits| bits & others)) ^ value >> first;
+                for (column, bits) in state.iter_mut().enumerate() {
+                    *bits = *bits << 1 | u64::from(read >> column & 1);
+                }
             }
             if at.is_multiple_of(GROUP) {
-                layer.store(bytes, at / GROUP, state);
+                layer.store(bytes, at / GROUP, &state);
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use senko_io::{Op, PAGE_SIZE};
 use senko_store::StoreError;
-use senko_store::log::{AppendError, Durability, HEADER, LABEL, Log, LogFind, PAYLOAD};
+use senko_store::log::{AppendError, Durability, HEADER, LABEL, Log, LogFind, PAYLOAD, read_label};
 
 use super::{append, create, device, get, hash, put, replay};
 
@@ -221,4 +221,60 @@ fn libc_eio() -> i32 {
 fn a_page_has_a_header_of_sixteen_bytes() {
     assert_eq!(HEADER + PAYLOAD, PAGE_SIZE);
     assert_eq!((HEADER, LABEL), (16, 40));
+}
+
+/// The tables of docs/format-store.md, byte by byte.
+#[test]
+fn pages_lie_on_flash_as_the_document_says() {
+    let (device, extent) = device(64, 8);
+    let log = create(&device, extent);
+    for (time, page) in [(5u64, 0), (6, 1)] {
+        let ticket = put(&log, b"key", &[9; 3], time);
+        log.commit(ticket, Durability::Synced)
+            .expect("a sound device");
+        assert_eq!(log.bytes_used(), (page + 1) * PAGE_SIZE as u64);
+    }
+    let mut bytes = vec![0; 2 * PAGE_SIZE];
+    let tag = senko_io::Tag::store(senko_io::Purpose::Lookup);
+    senko_io::Device::read(&*device, extent.first, &mut bytes, tag).expect("a sound device");
+    let (zero, one) = bytes.split_at(PAGE_SIZE);
+    let crc = |number: u32, rest: &[u8]| {
+        let place = [&7u64.to_le_bytes()[..], &number.to_le_bytes()].concat();
+        crc32c::crc32c_append(crc32c::crc32c(&place), rest).to_le_bytes()
+    };
+    assert_eq!(zero[..4], crc(0, &zero[4..]));
+    assert_eq!(zero[4..8], crc(u32::MAX, &[]));
+    assert_eq!(one[..4], crc(1, &one[4..]));
+    assert_eq!(one[4..8], zero[..4]);
+    let element_bytes = 1 + 1 + 1 + 7 + 3 + 3;
+    let header = |life: u16, behind: u16, begin: u16| {
+        [life, behind, begin + element_bytes, begin]
+            .map(u16::to_le_bytes)
+            .concat()
+    };
+    assert_eq!(zero[8..16], header(0, 0, 56));
+    assert_eq!(one[8..16], header(0, 0, 16));
+    assert_eq!(&zero[16..24], b"SENKOLOG");
+    assert_eq!(zero[24..28], 1u32.to_le_bytes());
+    assert_eq!(zero[28..32], 4096u32.to_le_bytes());
+    assert_eq!(zero[32..40], 7u64.to_le_bytes());
+    assert_eq!(zero[40..48], extent.first.to_le_bytes());
+    assert_eq!(zero[48..52], extent.pages.to_le_bytes());
+    assert_eq!(zero[52..56], [0; 4]);
+    let element = |time: u8| [0, 3, 3, time, 0, 0, 0, 0, 0, 0, b'k', b'e', b'y', 9, 9, 9];
+    assert_eq!(zero[56..72], element(5));
+    assert_eq!(one[16..32], element(6));
+    assert!(zero[72..].iter().chain(&one[32..]).all(|byte| *byte == 0));
+    assert_eq!(read_label(zero), Some((7, extent)));
+    assert_eq!(read_label(one), None);
+    // Another life.
+    let again = replay(&device, extent);
+    let ticket = put(&again, b"key", &[9; 3], 7);
+    again
+        .commit(ticket, Durability::Buffered)
+        .expect("a sound device");
+    let mut two = vec![0; PAGE_SIZE];
+    senko_io::Device::read(&*device, extent.first + 2, &mut two, tag).expect("a sound device");
+    assert_eq!(two[8..16], header(1, 2, 16));
+    assert_eq!(two[4..8], one[..4]);
 }

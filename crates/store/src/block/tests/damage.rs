@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is not as it was written is an error that names the place; everything else stays readable.
+
+use super::*;
+
+/// Lets `change` change a page on the device.
+fn change(device: &FaultyDevice, page: u64, change: impl FnOnce(&mut [u8])) {
+    let mut bytes = AlignedBuf::new(1);
+    device.read(page, &mut bytes, TAG).unwrap();
+    change(&mut bytes);
+    device.write(page, &bytes, TAG).unwrap();
+}
+
+/// The damage's byte in the file.
+fn offset(error: &StoreError) -> u64 {
+    match error {
+        StoreError::Damaged { offset, .. } => *offset,
+        other => panic!("damage, not {other}"),
+    }
+}
+
+/// Everything that a reader can ask of a block of which the bytes in `wrong` are not as they were: right answers, or damage there.
+fn check_damaged(built: &Built, made: &Made, wrong: Range<u64>) {
+    let Built {
+        device,
+        record,
+        block,
+    } = built;
+    let there = |error: &StoreError| {
+        let offset = offset(error);
+        assert!(wrong.contains(&offset), "{error} is not in {wrong:?}");
+    };
+    let mut problems = false;
+    for one in &made.elements {
+        match look_up(built, one.hash, &one.key, one.time) {
+            Ok(found) => assert_eq!(found.as_ref(), Some(one)),
+            Err(error) => {
+                problems = true;
+                there(&error);
+            }
+        }
+    }
+    let listed: Vec<HashEntry> = made
+        .elements
+        .iter()
+        .map(|one| HashEntry {
+            key: one.hash,
+            time: one.time,
+            flags: one.element().stored_flags(),
+        })
+        .collect();
+    for shards in [0..10, 10..200, 200..256] {
+        match block.hashes(&**device, shards.clone()) {
+            Ok(entries) => {
+                let expected = listed
+                    .iter()
+                    .filter(|entry| shards.contains(&entry.key.shard()));
+                assert!(entries.iter().eq(expected));
+            }
+            Err(error) => {
+                problems = true;
+                there(&error);
+            }
+        }
+    }
+    match Block::open(&**device, record) {
+        Ok(opened) => assert_eq!(opened.page_index(), block.page_index()),
+        Err(error) => {
+            problems = true;
+            there(&error);
+        }
+    }
+    let mut scan = BlockScan::new(Arc::clone(device), block, made.hasher.clone(), 0, TAG);
+    let (mut seen, mut expected) = (0, made.elements.iter());
+    loop {
+        match scan.next_element() {
+            Ok(None) => break,
+            Ok(Some((hash, element))) => {
+                let found = Owned::of(hash, &element);
+                assert!(
+                    expected.any(|one| *one == found),
+                    "an element that was written, in order"
+                );
+                seen += 1;
+            }
+            Err(error) => {
+                problems = true;
+                there(&error);
+                assert_eq!(
+                    scan.next_element().unwrap_err().to_string(),
+                    error.to_string()
+                );
+                assert!(scan.skip_damage());
+            }
+        }
+    }
+    let found = verify_block(&**device, record, &made.hasher);
+    assert_eq!(found.is_empty(), !problems, "{found:?}");
+    if let Some(first) = found.first() {
+        assert!(
+            wrong.contains(&first.offset),
+            "{first:?} is not in {wrong:?}"
+        );
+    }
+    // What lies in other pages than the damaged ones is all there.
+    let page = u64::from(record.page_bytes);
+    let lost = made
+        .elements
+        .iter()
+        .filter(|one| look_up(built, one.hash, &one.key, one.time).is_err());
+    let data = wrong.start < record.head_offset(0);
+    assert!(seen + lost.count() >= made.elements.len() || (data && wrong.end - wrong.start > page));
+}
+
+/// The page of the block that a device page lies in, as bytes of the file.
+fn around(record: &BlockRecord, page: u64) -> Range<u64> {
+    let byte = page * PAGE_SIZE as u64;
+    if page >= record.head() {
+        return byte..byte + PAGE_SIZE as u64;
+    }
+    let size = u64::from(record.page_bytes);
+    let first = record.extent.first * PAGE_SIZE as u64;
+    let start = first + (byte - first) / size * size;
+    start..start + size
+}
+
+#[test]
+fn flipped_bits() {
+    for page_bytes in [4096, 8192] {
+        let made = make(11, 150, Hashes::Real, 3 * page_bytes);
+        let built = build(&made.elements, page_bytes, 21);
+        let record = built.record;
+        let pages = record.head() - record.extent.first + u64::from(record.head_pages);
+        let mut rng = Rng(5);
+        for nth in 0..pages * 3 {
+            let page = record.extent.first + nth % pages;
+            // The headers of pages more often than the rest.
+            let byte = if rng.below(2) == 0 {
+                rng.below(40)
+            } else {
+                rng.below(4096)
+            } as usize;
+            let bit = 1 << rng.below(8);
+            change(&built.device, page, |bytes| bytes[byte] ^= bit);
+            println!("page {page} byte {byte} bit {bit}");
+            check_damaged(&built, &made, around(&record, page));
+            change(&built.device, page, |bytes| bytes[byte] ^= bit);
+        }
+        assert_eq!(verify_block(&*built.device, &record, &made.hasher), []);
+    }
+}
+
+#[test]
+fn pages_of_other_places() {
+    let made = make(12, 150, Hashes::Real, 9000);
+    let built = build(&made.elements, 4096, 22);
+    let record = built.record;
+    // The same elements in a block whose id differs in the upper half only.
+    let other = build(&made.elements, 4096, 22 + (1 << 32));
+    let pages = record.head() + u64::from(record.head_pages);
+    for page in record.extent.first..pages {
+        let mut kept = AlignedBuf::new(1);
+        built.device.read(page, &mut kept, TAG).unwrap();
+        let mut wrong = AlignedBuf::new(1);
+        other.device.read(page, &mut wrong, TAG).unwrap();
+        built.device.write(page, &wrong, TAG).unwrap();
+        check_damaged(&built, &made, around(&record, page));
+        // A neighbour of the same block: a write that went to the wrong place.
+        let neighbour = if page + 1 < pages { page + 1 } else { page - 1 };
+        built.device.read(neighbour, &mut wrong, TAG).unwrap();
+        built.device.write(page, &wrong, TAG).unwrap();
+        check_damaged(&built, &made, around(&record, page));
+        built.device.write(page, &AlignedBuf::new(1), TAG).unwrap();
+        check_damaged(&built, &made, around(&record, page));
+        built.device.write(page, &kept, TAG).unwrap();
+    }
+}
+
+#[test]
+fn cut_off() {
+    let made = make(13, 150, Hashes::Real, 9000);
+    let built = build(&made.elements, 4096, 23);
+    let record = built.record;
+    for pages in [
+        0,
+        record.extent.first,
+        record.extent.first + 3,
+        record.head() + 1,
+        record.extent.end() - 1,
+    ] {
+        let device = FaultyDevice::new(pages, 1);
+        for page in 0..pages {
+            let mut bytes = AlignedBuf::new(1);
+            built.device.read(page, &mut bytes, TAG).unwrap();
+            device.write(page, &bytes, TAG).unwrap();
+        }
+        let error = Block::open(&*device, &record).unwrap_err();
+        assert_eq!(offset(&error), pages * PAGE_SIZE as u64);
+        assert_eq!(verify_block(&*device, &record, &made.hasher).len(), 1);
+    }
+}
+
+/// The manifest's record and the head are held against each other.
+#[test]
+fn another_record() {
+    let made = make(14, 50, Hashes::Real, 2000);
+    let built = build(&made.elements, 4096, 24);
+    let mut record = built.record;
+    record.max_time += 1;
+    assert_eq!(
+        offset(&Block::open(&*built.device, &record).unwrap_err()),
+        record.head_offset(0)
+    );
+    assert!(!verify_block(&*built.device, &record, &made.hasher).is_empty());
+    // A head says where its block lies, without a manifest.
+    let mut found = Vec::new();
+    for page in 0..built.device.pages() {
+        let mut bytes = AlignedBuf::new(1);
+        built.device.read(page, &mut bytes, TAG).unwrap();
+        found.extend(probe(&bytes).map(|record| (page, record)));
+    }
+    assert_eq!(found, [(built.record.head(), built.record)]);
+}
+
+#[test]
+fn a_device_that_fails() {
+    let made = make(15, 2000, Hashes::Real, 9000);
+    let bytes = needed(&made.elements, 4096);
+    let extent = Extent {
+        first: 0,
+        pages: (bytes / PAGE_SIZE as u64) as u32,
+    };
+    let mut ends = 0;
+    for nth in 1.. {
+        let device = FaultyDevice::new(extent.end(), nth);
+        device.fail_nth(senko_io::Op::Write, nth, libc_eio());
+        let mut writer = BlockWriter::new(&*device, extent, 1, 4096, TAG, u64::MAX);
+        let mut failed = None;
+        for one in &made.elements {
+            match writer.push(one.hash, &one.element()) {
+                Ok(taken) => assert!(taken && failed.is_none()),
+                Err(error) => {
+                    assert!(matches!(error, StoreError::Io { .. }), "{error}");
+                    failed = Some(error);
+                }
+            }
+        }
+        match writer.finish() {
+            Ok(_) => {
+                assert!(failed.is_none());
+                ends = nth;
+                break;
+            }
+            Err(error) => assert!(matches!(error, StoreError::Io { .. }), "{error}"),
+        }
+    }
+    assert!(ends > 4, "{ends} writes");
+    // Reads that fail are errors of the device, not damage.
+    let built = build(&made.elements, 4096, 1);
+    built.device.fail_from(senko_io::Op::Read, 1, libc_eio());
+    let error = Block::open(&*built.device, &built.record).unwrap_err();
+    assert!(matches!(error, StoreError::Io { .. }), "{error}");
+    let mut scan = BlockScan::new(
+        Arc::clone(&built.device),
+        &built.block,
+        made.hasher.clone(),
+        0,
+        TAG,
+    );
+    assert!(matches!(scan.next_element(), Err(StoreError::Io { .. })));
+}
+
+/// EIO, as Linux has it on every machine that this runs on.
+fn libc_eio() -> i32 {
+    5
+}

@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Crashes at every write and flush, over several lives in the same extent, against a list of the batches that were appended.
+//!
+//! Batches of later lives are often byte for byte those that an earlier life lost: the pages that a crash left behind the log's end then fit
+//! what is written in front of them as well as they ever could.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use senko_io::faulty::FaultyDevice;
+use senko_io::{Device, IoError, Op, Tag};
+use senko_store::log::{AppendError, Durability, Log, salvage};
+use senko_store::{Extent, StoreError};
+
+use super::{Change, append, get, hash, hasher};
+
+/// Draws from a seed.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % limit
+    }
+}
+
+/// A moment at which the power could have failed.
+struct Moment {
+    image: Arc<FaultyDevice>,
+    /// Batches of which a synced commit had returned, and batches of which an append had begun.
+    acknowledged: usize,
+    appended: usize,
+}
+
+/// A device that keeps an image of a crash after each write and each flush.
+struct Watched {
+    device: Arc<FaultyDevice>,
+    seed: AtomicUsize,
+    acknowledged: AtomicUsize,
+    appended: AtomicUsize,
+    moments: Mutex<Vec<Moment>>,
+}
+
+impl Watched {
+    fn new(device: Arc<FaultyDevice>, seed: u64, known: usize) -> Arc<Watched> {
+        Arc::new(Watched {
+            device,
+            seed: AtomicUsize::new(seed as usize),
+            acknowledged: AtomicUsize::new(known),
+            appended: AtomicUsize::new(known),
+            moments: Mutex::default(),
+        })
+    }
+
+    fn moment(&self) {
+        let seed = self.seed.fetch_add(0x1234_5677, Ordering::Relaxed) as u64;
+        let moment = Moment {
+            acknowledged: self.acknowledged.load(Ordering::Relaxed),
+            appended: self.appended.load(Ordering::Relaxed),
+            image: self.device.crashed_copy(seed),
+        };
+        self.moments.lock().expect("no panic").push(moment);
+    }
+}
+
+impl Device for Watched {
+    fn pages(&self) -> u64 {
+        self.device.pages()
+    }
+    fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
+        self.device.read(page, buf, tag)
+    }
+    fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
+        let result = self.device.write(page, buf, tag);
+        self.moment();
+        result
+    }
+    fn flush(&self, tag: Tag) -> Result<(), IoError> {
+        let result = self.device.flush(tag);
+        self.moment();
+        result
+    }
+    fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
+        self.device.discard(page, pages, tag)
+    }
+}
+
+/// The batches of a log in order; the time of a batch is its number, from 1.
+type Batches = Vec<Vec<Change>>;
+
+/// The batch of that number, which has few forms.
+fn batch(number: usize, rng: &mut Rng) -> Vec<Change> {
+    let form = rng.below(8).saturating_sub(5);
+    let mut rng = Rng(number as u64 * 8 + form);
+    let many = [1, 1, 1, 2, 5, 40][rng.below(6) as usize];
+    let long = [10, 100, 1000, 4060, 9000, 70_000][rng.below(6) as usize];
+    let mut changes: Vec<Change> = Vec::new();
+    for _ in 0..many {
+        let key = vec![b'k'; 1 + rng.below(5) as usize];
+        let value = vec![rng.below(256) as u8; rng.below(long) as usize];
+        if changes.iter().all(|(other, _)| *other != key) {
+            changes.push((key, (rng.below(6) > 0).then_some(value)));
+        }
+    }
+    changes
+}
+
+/// The log holds exactly the first batches of `batches`: as many as it says, at least `from` and at most `to`. Gives how many.
+fn check(log: &Log, batches: &Batches, from: usize, to: usize, rng: &mut Rng) -> usize {
+    let count = log.last_time() as usize;
+    assert!(
+        (from..=to).contains(&count),
+        "{count} batches survived of {to}, {from} were acknowledged"
+    );
+    let mut wanted: Vec<(u64, &Change)> = Vec::new();
+    for (batch, time) in batches[..count].iter().zip(1..) {
+        wanted.extend(batch.iter().map(|change| (time, change)));
+    }
+    let sorted = log.sorted().expect("no damage");
+    let mut found: Vec<_> = sorted.iter().map(|(_, element)| element).collect();
+    found.sort_by(|a, b| (a.time, a.key).cmp(&(b.time, b.key)));
+    wanted.sort_by(|a, b| (a.0, &a.1.0).cmp(&(b.0, &b.1.0)));
+    assert_eq!(found.len(), wanted.len());
+    assert_eq!(found.len() as u64, log.elements());
+    for (element, (time, (key, value))) in found.iter().zip(&wanted) {
+        assert_eq!((element.time, element.key), (*time, &key[..]));
+        assert_eq!(element.is_tombstone(), value.is_none());
+        assert_eq!(element.value, value.as_deref().unwrap_or_default());
+    }
+    for _ in 0..4 {
+        let key = vec![b'k'; 1 + rng.below(5) as usize];
+        let at = rng.below(count as u64 + 2);
+        let newest = wanted
+            .iter()
+            .rev()
+            .find(|(t, (k, _))| *t <= at && *k == key);
+        assert_eq!(
+            get(log, &key, at),
+            newest.map(|(_, (_, value))| value.clone())
+        );
+    }
+    count
+}
+
+/// One life: appends and commits until the log is full, the device fails, or enough was done.
+fn live(log: &Log, watched: &Watched, batches: &mut Batches, rng: &mut Rng) {
+    for _ in 0..1 + rng.below(25) {
+        let next = batch(batches.len() + 1, rng);
+        batches.push(next.clone());
+        watched.appended.store(batches.len(), Ordering::Relaxed);
+        let last = match append(log, &next, batches.len() as u64) {
+            Ok(ticket) => ticket,
+            Err(AppendError::Full) => {
+                batches.pop();
+                break;
+            }
+            Err(AppendError::Store(error)) => {
+                assert!(is_failure(&error), "{error}");
+                batches.pop();
+                break;
+            }
+        };
+        let result = match rng.below(8) {
+            0 => log.write_behind(),
+            1 | 2 => log.commit(last, Durability::Buffered),
+            3 => log.commit(last, Durability::Synced).map(|()| {
+                watched.acknowledged.store(batches.len(), Ordering::Relaxed);
+            }),
+            _ => log.commit(last, Durability::None),
+        };
+        if let Err(error) = result {
+            assert!(is_failure(&error), "{error}");
+        }
+    }
+}
+
+fn is_failure(error: &StoreError) -> bool {
+    matches!(error, StoreError::Io { .. } | StoreError::ReadOnly(_))
+}
+
+/// Several lives, each of which begins with what a crash in the last one left.
+fn lives(seed: u64, moments: &mut usize) {
+    let mut rng = Rng(seed);
+    let pages = 16 * (1 + rng.below(6) as u32);
+    let extent = Extent { first: 16, pages };
+    let mut device = FaultyDevice::new(u64::from(pages) + 16, seed);
+    let mut id = 1;
+    let mut batches = Batches::new();
+    let mut known = 0;
+    let mut log_exists = false;
+    for _ in 0..2 + rng.below(5) {
+        if log_exists && rng.below(4) == 0 {
+            // The extent is given to another log, which may be of the same content.
+            (id, known, log_exists) = (id + 1, 0, false);
+            batches.clear();
+        }
+        batches.truncate(known);
+        let watched = Watched::new(device.clone(), rng.below(u64::MAX), known);
+        let log = if log_exists {
+            Log::replay(watched.clone(), id, extent, hasher()).expect("no damage")
+        } else {
+            Log::create(watched.clone(), id, extent, hasher()).expect("an extent")
+        };
+        check(&log, &batches, known, known, &mut rng);
+        live(&log, &watched, &mut batches, &mut rng);
+        check(&log, &batches, batches.len(), batches.len(), &mut rng);
+        watched.moment();
+        let taken = std::mem::take(&mut *watched.moments.lock().expect("no panic"));
+        *moments += taken.len();
+        let next = rng.below(taken.len() as u64) as usize;
+        for (nth, moment) in taken.into_iter().enumerate() {
+            let device_again = moment.image;
+            let again = Log::replay(device_again.clone(), id, extent, hasher()).expect("no damage");
+            let (from, to) = (moment.acknowledged, moment.appended);
+            let count = check(&again, &batches, from, to.min(batches.len()), &mut rng);
+            if nth == next {
+                (device, known, log_exists) = (device_again, count, true);
+            }
+        }
+    }
+}
+
+/// Runs `test` for many seeds and names the one that fails.
+fn seeds(count: u64, mut test: impl FnMut(u64)) {
+    let one = std::env::var("SENKO_SEED")
+        .ok()
+        .and_then(|s| s.parse().ok());
+    for seed in one.map_or(0..count, |seed| seed..seed + 1) {
+        let run = std::panic::AssertUnwindSafe(|| test(seed));
+        if let Err(panic) = std::panic::catch_unwind(run) {
+            eprintln!("failed with SENKO_SEED={seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+#[test]
+fn a_crash_anywhere_leaves_a_prefix_with_all_that_was_acknowledged() {
+    let mut moments = 0;
+    seeds(400, |seed| lives(seed, &mut moments));
+    println!("{moments} crash images");
+}
+
+#[test]
+fn the_nth_write_or_flush_fails() {
+    const ENOSPC: i32 = 28;
+    const EIO: i32 = 5;
+    seeds(300, |seed| {
+        let mut rng = Rng(seed);
+        let extent = Extent {
+            first: 0,
+            pages: 64,
+        };
+        let device = FaultyDevice::new(64, seed);
+        let op = [Op::Write, Op::Flush][rng.below(2) as usize];
+        let errno = [EIO, ENOSPC][rng.below(2) as usize];
+        device.fail_nth(op, 1 + rng.below(6), errno);
+        let watched = Watched::new(device.clone(), rng.below(u64::MAX), 0);
+        let log = Log::create(watched.clone(), 3, extent, hasher()).expect("an extent");
+        let mut batches = Batches::new();
+        for _ in 0..3 {
+            live(&log, &watched, &mut batches, &mut rng);
+        }
+        // What was appended is visible, whatever the device says.
+        check(&log, &batches, batches.len(), batches.len(), &mut rng);
+        watched.moment();
+        for moment in watched.moments.lock().expect("no panic").drain(..) {
+            let again = Log::replay(moment.image, 3, extent, hasher()).expect("no damage");
+            let to = moment.appended.min(batches.len());
+            check(&again, &batches, moment.acknowledged, to, &mut rng);
+        }
+    });
+}
+
+#[test]
+fn one_flipped_bit_is_found_or_shortens_the_log() {
+    let (mut said, mut shorter) = (0, 0);
+    seeds(400, |seed| {
+        let mut rng = Rng(seed);
+        let extent = Extent {
+            first: 3,
+            pages: 32,
+        };
+        let device = FaultyDevice::new(64, seed);
+        let watched = Watched::new(device.clone(), 1, 0);
+        let log = Log::create(watched.clone(), 3, extent, hasher()).expect("an extent");
+        let mut batches = Batches::new();
+        live(&log, &watched, &mut batches, &mut rng);
+        log.commit(log.end(), Durability::Synced)
+            .expect("a sound device");
+        let used = log.bytes_used() / 4096;
+        let page = rng.below(used);
+        device.flip_bit(extent.first + page, rng.below(4096 * 8) as usize);
+        // Under an open log: the right bytes, or an error.
+        for (batch, time) in batches.iter().zip(1..) {
+            for (key, value) in batch {
+                match log.get(hash(key), key, time) {
+                    Ok(found) => {
+                        let found = found.expect("it is in the index");
+                        assert_eq!(found.element().value, value.as_deref().unwrap_or_default());
+                    }
+                    Err(error) => assert!(matches!(error, StoreError::Damaged { .. })),
+                }
+            }
+        }
+        assert!(matches!(log.sorted(), Err(StoreError::Damaged { .. })));
+        match Log::replay(device.clone(), 3, extent, hasher()) {
+            Err(StoreError::Damaged { offset, .. }) => {
+                assert_eq!(offset, (extent.first + page) * 4096);
+                said += 1;
+            }
+            Err(other) => panic!("{other}"),
+            Ok(again) => {
+                check(&again, &batches, 0, batches.len(), &mut rng);
+                shorter += 1;
+            }
+        }
+    });
+    println!("{said} said, {shorter} shorter");
+}
+
+#[test]
+fn damage_in_front_of_what_was_flushed_is_an_error() {
+    let extent = Extent {
+        first: 0,
+        pages: 32,
+    };
+    let device = FaultyDevice::new(32, 1);
+    let log = Log::create(device.clone(), 1, extent, hasher()).expect("an extent");
+    for time in 1..=10 {
+        let ticket = append(&log, &[(b"key".to_vec(), Some(vec![1; 100]))], time).expect("room");
+        log.commit(ticket, Durability::Synced)
+            .expect("a sound device");
+    }
+    for page in 0..10 {
+        device.flip_bit(page, 4096 * 4);
+        let result = Log::replay(device.clone(), 1, extent, hasher());
+        device.flip_bit(page, 4096 * 4);
+        // Of the last page, nothing later says that it was durable.
+        match result {
+            Err(StoreError::Damaged { offset, .. }) => assert_eq!(offset, page * 4096),
+            Err(other) => panic!("{other}"),
+            Ok(log) => assert_eq!((page, log.elements()), (9, 9)),
+        }
+    }
+    let whole = Log::replay(device.clone(), 1, extent, hasher()).expect("no damage");
+    assert_eq!(whole.elements(), 10);
+}
+
+#[test]
+fn a_read_that_fails_is_not_the_end_of_the_log() {
+    let extent = Extent {
+        first: 0,
+        pages: 1024,
+    };
+    let device = FaultyDevice::new(1024, 1);
+    let log = Log::create(device.clone(), 1, extent, hasher()).expect("an extent");
+    for time in 1..=30 {
+        append(&log, &[(b"key".to_vec(), Some(vec![1; 100_000]))], time).expect("room");
+    }
+    log.commit(log.end(), Durability::Synced)
+        .expect("a sound device");
+    for nth in 1..=4 {
+        device.fail_nth(Op::Read, nth, 5);
+        let result = Log::replay(device.clone(), 1, extent, hasher());
+        assert!(matches!(result, Err(StoreError::Io { .. })), "{result:?}");
+    }
+}
+
+#[test]
+fn a_page_that_followed_another_page_does_not_follow_this_one() {
+    let extent = Extent {
+        first: 0,
+        pages: 16,
+    };
+    let run = |first: u8| {
+        let device = FaultyDevice::new(16, 1);
+        let log = Log::create(device.clone(), 1, extent, hasher()).expect("an extent");
+        for time in 1..=2 {
+            let value = if time == 1 { first } else { 9 };
+            let change = (b"key".to_vec(), Some(vec![value; 100]));
+            let ticket = append(&log, &[change], time).expect("room");
+            log.commit(ticket, Durability::Buffered)
+                .expect("a sound device");
+        }
+        device
+    };
+    // Same log, same life, same second batch.
+    let (one, other) = (run(1), run(2));
+    let tag = Tag::store(senko_io::Purpose::Meta);
+    let mut page = vec![0; 4096];
+    other.read(1, &mut page, tag).expect("a sound device");
+    one.write(1, &page, tag).expect("a sound device");
+    let log = Log::replay(one, 1, extent, hasher()).expect("no damage");
+    assert_eq!(log.elements(), 1);
+}
+
+#[test]
+fn all_that_no_damaged_page_touches_is_salvaged() {
+    let mut damages = 0;
+    seeds(150, |seed| {
+        let mut rng = Rng(seed);
+        let extent = Extent {
+            first: 3,
+            pages: 512,
+        };
+        let device = FaultyDevice::new(600, seed);
+        let watched = Watched::new(device.clone(), 1, 0);
+        let mut log = Log::create(watched.clone(), 3, extent, hasher()).expect("an extent");
+        let mut batches = Batches::new();
+        for _ in 0..3 {
+            live(&log, &watched, &mut batches, &mut rng);
+            // What was not written is gone with the process.
+            log = Log::replay(watched.clone(), 3, extent, hasher()).expect("no damage");
+            batches.truncate(log.last_time() as usize);
+        }
+        // The last page says that those before it were flushed.
+        log.commit(log.end(), Durability::Synced)
+            .expect("a sound device");
+        let last = [(b"last".to_vec(), None)];
+        if append(&log, &last, log.last_time() + 1).is_err() {
+            return;
+        }
+        log.commit(log.end(), Durability::Synced)
+            .expect("a sound device");
+        let entries = log.entries().expect("no damage");
+        let used = log.bytes_used() / 4096;
+        let mut damaged: Vec<u32> = (0..1 + rng.below(3))
+            .map(|_| rng.below(used - 1) as u32)
+            .collect();
+        damaged.sort_unstable();
+        damaged.dedup();
+        for page in &damaged {
+            let bit = rng.below(4096 * 8) as usize;
+            device.flip_bit(extent.first + u64::from(*page), bit);
+        }
+        damages += damaged.len();
+        let mut salvaged = Vec::new();
+        let met = salvage(&*device, 3, extent, &mut |element| {
+            salvaged.push((hash(element.key), element.time));
+            Ok(())
+        })
+        .expect("an extent");
+        assert!(
+            met.lost
+                .iter()
+                .cloned()
+                .flatten()
+                .eq(damaged.iter().copied())
+        );
+        assert_eq!(met.elements as usize, salvaged.len());
+        // An element ends where the next begins; where that is the start of a page, it ends in the page before.
+        let ends = entries[1..].iter().map(|next| (next.place - 17) / 4096);
+        let ends = ends.chain([used as u32 - 1]);
+        let whole = entries.iter().zip(ends).filter(|(entry, end)| {
+            let pages = entry.place / 4096..=*end;
+            damaged.iter().all(|page| !pages.contains(page))
+        });
+        let wanted: Vec<_> = whole.map(|(entry, _)| (entry.key, entry.time)).collect();
+        assert!(salvaged == wanted, "{} of {}", salvaged.len(), wanted.len());
+    });
+    println!("{damages} pages were damaged");
+}
