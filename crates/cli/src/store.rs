@@ -247,8 +247,16 @@ impl MakeArgs {
     fn check(&self, path: &Path, has: &Options) -> Result<()> {
         let size = |size: Option<Bytes>| size.map(|size| size.0.to_string());
         let asked = [
-            ("--page-size", size(self.page_size), has.page_bytes.to_string()),
-            ("--block-size", size(self.block_size), has.block_bytes.to_string()),
+            (
+                "--page-size",
+                size(self.page_size),
+                has.page_bytes.to_string(),
+            ),
+            (
+                "--block-size",
+                size(self.block_size),
+                has.block_bytes.to_string(),
+            ),
             ("--log-size", size(self.log_size), has.log_bytes.to_string()),
             (
                 "--keep-versions",
@@ -262,7 +270,8 @@ impl MakeArgs {
             ),
             (
                 "--index",
-                self.index.map(|index| IndexName::of(index.kind()).to_owned()),
+                self.index
+                    .map(|index| IndexName::of(index.kind()).to_owned()),
                 IndexName::of(has.index).to_owned(),
             ),
             (

@@ -53,7 +53,13 @@ pub struct BenchArgs {
     #[arg(long, help_heading = "Steps")]
     compact: bool,
     /// Operations of the run; 0 only loads
-    #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration", help_heading = "Steps")]
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        conflicts_with = "duration",
+        help_heading = "Steps"
+    )]
     operations: Option<u64>,
     /// Time of the run: a number with a suffix s, m or h (10s)
     #[arg(short = 'd', long, value_name = "TIME", value_parser = times::duration, help_heading = "Steps")]
@@ -63,16 +69,31 @@ pub struct BenchArgs {
     keep: bool,
 
     /// YCSB's workload: ycsb-a, b, c, d or f
-    #[arg(long, value_name = "NAME", conflicts_with = "get_ratio", help_heading = "Requests")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "get_ratio",
+        help_heading = "Requests"
+    )]
     mix: Option<Mix>,
     /// Share of gets; the rest are puts of keys that are there
-    #[arg(long, value_name = "SHARE", default_value_t = 0.9, help_heading = "Requests")]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.9,
+        help_heading = "Requests"
+    )]
     get_ratio: f64,
     /// Which keys: uniform, zipf[:S], latest[:S], hotcold[:KEYS:REQUESTS] or sequential (zipf, or the mix's)
     #[arg(long, value_name = "LAW", help_heading = "Requests")]
     dist: Option<Popularity>,
     /// Share of the gets that ask for keys which are not there
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, help_heading = "Requests")]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.0,
+        help_heading = "Requests"
+    )]
     absent: f64,
     /// Threads
     #[arg(short = 't', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024), help_heading = "Requests")]
@@ -81,20 +102,45 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "Requests")]
     depth: u32,
     /// What a put waits for
-    #[arg(long, value_name = "WAIT", default_value = "buffered", help_heading = "Requests")]
+    #[arg(
+        long,
+        value_name = "WAIT",
+        default_value = "buffered",
+        help_heading = "Requests"
+    )]
     durability: Wait,
 
     /// Keys
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, help_heading = "Items")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1_000_000,
+        help_heading = "Items"
+    )]
     keys: u64,
     /// What keys begin with
-    #[arg(long, value_name = "TEXT", default_value = "user", help_heading = "Items")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "user",
+        help_heading = "Items"
+    )]
     prefix: String,
     /// Bytes of a key: a number, etc or shortest
-    #[arg(long, value_name = "SIZE", default_value = "16", help_heading = "Items")]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "16",
+        help_heading = "Items"
+    )]
     key_size: KeyShape,
     /// Bytes of a value: a number, MIN-MAX, etc or etc:CAP
-    #[arg(long, value_name = "SIZE", default_value = "1000", help_heading = "Items")]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "1000",
+        help_heading = "Items"
+    )]
     value_size: ValueLen,
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Items")]
@@ -156,7 +202,10 @@ impl BenchArgs {
             bail!("--absent is {}, and must be 0 to 1", self.absent);
         }
         if self.value_size.longest() as u64 > senko_store::MAX_VALUE_BYTES {
-            bail!("--value-size {} is more than a value may have, 1 GiB", self.value_size);
+            bail!(
+                "--value-size {} is more than a value may have, 1 GiB",
+                self.value_size
+            );
         }
         Ok(())
     }
@@ -306,8 +355,16 @@ impl Measured {
             }
         };
         ratio("reads_per_get", self.passed.lookup_reads, self.tally.gets);
-        ratio("read_bytes_per_get", self.passed.lookup_bytes, self.tally.gets);
-        ratio("write_amplification", self.passed.written_bytes, self.put_bytes());
+        ratio(
+            "read_bytes_per_get",
+            self.passed.lookup_bytes,
+            self.tally.gets,
+        );
+        ratio(
+            "write_amplification",
+            self.passed.written_bytes,
+            self.put_bytes(),
+        );
         out
     }
 
@@ -388,19 +445,30 @@ impl Measured {
         }
         if tally.gets > 0 {
             let present = tally.gets - tally.absent;
-            writeln!(out, "  {} of {present} keys found, {} absent ones asked for", tally.hits, tally.absent)?;
+            writeln!(
+                out,
+                "  {} of {present} keys found, {} absent ones asked for",
+                tally.hits, tally.absent
+            )?;
         }
         let mut parts: Vec<String> = self
             .device()
             .into_iter()
             .map(|(name, value)| format!("{} {value:.3}", name.replace('_', " ")))
             .collect();
-        parts.extend(self.dram().map(|bytes| format!("DRAM bytes per key {bytes:.2}")));
+        parts.extend(
+            self.dram()
+                .map(|bytes| format!("DRAM bytes per key {bytes:.2}")),
+        );
         if !parts.is_empty() {
             writeln!(out, "  {}", parts.join(", "))?;
         }
         if args.verify && tally.checked > 0 {
-            writeln!(out, "  {} values checked, {} wrong", tally.checked, tally.faults)?;
+            writeln!(
+                out,
+                "  {} values checked, {} wrong",
+                tally.checked, tally.faults
+            )?;
         }
         for sample in &tally.samples {
             writeln!(out, "  wrong: {sample}")?;

@@ -22,14 +22,16 @@ const BATCH_BYTES: u64 = 1 << 20;
 
 /// Arguments of `senko store load`.
 #[derive(Args, Debug)]
-#[command(after_help = "JSON lines have the fields key and value, or key_base64, value_base64, key_hex, value_hex; \
+#[command(
+    after_help = "JSON lines have the fields key and value, or key_base64, value_base64, key_hex, value_hex; \
     \"value\":null deletes the key. CSV has a first line with the columns' names, the same ones. Both may have expires_at \
     (seconds since 1970) or ttl (seconds). Other fields are passed over.\n\n\
     Rows are put in the file's order, in batches; what was loaded before an error stays.\n\n\
     Examples:\n  \
     senko store load data.kv rows.jsonl\n  \
     zcat rows.csv.gz | senko store load data.kv --format csv --synced\n  \
-    senko store dump old.kv | senko store load new.kv --page-size 16k --keep-versions 3")]
+    senko store dump old.kv | senko store load new.kv --page-size 16k --keep-versions 3"
+)]
 pub struct LoadArgs {
     #[command(flatten)]
     file: FileArgs,
@@ -159,11 +161,13 @@ fn put_rows(
 
 /// Arguments of `senko store dump`.
 #[derive(Args, Debug)]
-#[command(after_help = "What is written is the store at one moment; the order of the keys means nothing. load reads it back.\n\n\
+#[command(
+    after_help = "What is written is the store at one moment; the order of the keys means nothing. load reads it back.\n\n\
     Examples:\n  \
     senko store dump data.kv > rows.jsonl\n  \
     senko store dump data.kv --to rows.csv\n  \
-    senko store dump data.kv --format csv --encoding base64 | gzip > rows.csv.gz")]
+    senko store dump data.kv --format csv --encoding base64 | gzip > rows.csv.gz"
+)]
 pub struct DumpArgs {
     #[command(flatten)]
     file: FileArgs,
@@ -233,12 +237,14 @@ fn write_rows(
 
 /// Arguments of `senko store scan`.
 #[derive(Args, Debug)]
-#[command(after_help = "The order of the keys means nothing. A line has the key, a tab and the value, with what is not text escaped; \
+#[command(
+    after_help = "The order of the keys means nothing. A line has the key, a tab and the value, with what is not text escaped; \
     dump writes what load can read.\n\n\
     Examples:\n  \
     senko store scan data.kv --limit 10\n  \
     senko store scan data.kv --prefix session: --keys-only\n  \
-    senko store scan data.kv --count")]
+    senko store scan data.kv --count"
+)]
 pub struct ScanArgs {
     #[command(flatten)]
     file: FileArgs,

@@ -18,10 +18,12 @@ const LISTED: usize = 100;
 
 /// Arguments of `senko store stats`.
 #[derive(Args, Debug)]
-#[command(after_help = "Counts of elements and bytes are those of the last merge of the maps: an estimate where keys were overwritten since.\n\n\
+#[command(
+    after_help = "Counts of elements and bytes are those of the last merge of the maps: an estimate where keys were overwritten since.\n\n\
     Examples:\n  \
     senko store stats data.kv\n  \
-    senko store stats data.kv --json | jq .dram_bytes_per_key")]
+    senko store stats data.kv --json | jq .dram_bytes_per_key"
+)]
 pub struct StatsArgs {
     #[command(flatten)]
     file: FileArgs,
@@ -62,7 +64,14 @@ pub fn stats_fields(store: &Store) -> Vec<(&'static str, Value)> {
     let stats = store.stats();
     let counts = stats.named().into_iter().map(|(name, count)| {
         let flag = name == "read_only";
-        (name, if flag { json!(count != 0) } else { json!(count) })
+        (
+            name,
+            if flag {
+                json!(count != 0)
+            } else {
+                json!(count)
+            },
+        )
     });
     settings(store.options())
         .into_iter()
@@ -76,9 +85,22 @@ pub fn stats(args: &StatsArgs) -> Result<Answer> {
     let store = open_to_read(&args.file.store)?;
     // What a process that only just opened the store did with it says nothing of the store.
     let of_the_process = [
-        "puts", "deletes", "bytes_put", "gets", "hits", "seals", "sealed_elements", "compactions",
-        "compacted_elements", "dropped_elements", "merges", "merged_elements", "snapshots_expired",
-        "throttled_us", "open_us", "read_only",
+        "puts",
+        "deletes",
+        "bytes_put",
+        "gets",
+        "hits",
+        "seals",
+        "sealed_elements",
+        "compactions",
+        "compacted_elements",
+        "dropped_elements",
+        "merges",
+        "merged_elements",
+        "snapshots_expired",
+        "throttled_us",
+        "open_us",
+        "read_only",
     ];
     let fields = stats_fields(&store)
         .into_iter()
@@ -109,10 +131,12 @@ pub fn stats(args: &StatsArgs) -> Result<Answer> {
 
 /// Arguments of `senko store compact`.
 #[derive(Args, Debug)]
-#[command(after_help = "Logs are sealed, deleted and overwritten elements dropped, and the maps of all blocks merged into one. The store does \
+#[command(
+    after_help = "Logs are sealed, deleted and overwritten elements dropped, and the maps of all blocks merged into one. The store does \
     this by itself, in the background, as far as --space-ratio asks; this does all of it now.\n\n\
     Examples:\n  \
-    senko store compact data.kv")]
+    senko store compact data.kv"
+)]
 pub struct CompactArgs {
     #[command(flatten)]
     file: FileArgs,
@@ -170,11 +194,13 @@ pub fn compact(args: &CompactArgs) -> Result<Answer> {
 
 /// Arguments of `senko store verify`.
 #[derive(Args, Debug)]
-#[command(after_help = "All is read: superblock, manifest, every page of every block and log, every large value, the saved maps. Exit code 1 if \
+#[command(
+    after_help = "All is read: superblock, manifest, every page of every block and log, every large value, the saved maps. Exit code 1 if \
     anything is wrong, with the byte in the file; nothing is changed.\n\n\
     Examples:\n  \
     senko store verify data.kv\n  \
-    senko store verify data.kv --json                      a line a problem, then one with the counts")]
+    senko store verify data.kv --json                      a line a problem, then one with the counts"
+)]
 pub struct VerifyArgs {
     #[command(flatten)]
     file: FileArgs,
@@ -232,12 +258,14 @@ pub fn verify(args: &VerifyArgs) -> Result<Answer> {
 
 /// Arguments of `senko store repair`.
 #[derive(Args, Debug)]
-#[command(after_help = "The damaged store is only read. Every element that is intact is written into a new one: of blocks and logs page by page, \
+#[command(
+    after_help = "The damaged store is only read. Every element that is intact is written into a new one: of blocks and logs page by page, \
     also behind damage, and also where superblock and manifest are gone; then blocks and logs are looked for in the whole file, and \
     keys that were deleted may come back. Exit code 1 if anything was lost; what, is listed with its bytes in the file.\n\n\
     Examples:\n  \
     senko store repair data.kv saved.kv\n  \
-    senko store repair /dev/nvme1n1 saved.kv --json        a line a loss, then one with the counts")]
+    senko store repair /dev/nvme1n1 saved.kv --json        a line a loss, then one with the counts"
+)]
 pub struct RepairArgs {
     #[command(flatten)]
     file: FileArgs,
@@ -289,7 +317,11 @@ fn repair_json(report: &RepairReport, out: &mut impl Write) -> Result<()> {
 fn repair_text(report: &RepairReport, to: &Path, out: &mut impl Write) -> Result<()> {
     for loss in report.lost.iter().take(LISTED) {
         let (first, bytes) = (loss.offset, loss.bytes);
-        writeln!(out, "lost {bytes} bytes from byte {first} on: {}", loss.what)?;
+        writeln!(
+            out,
+            "lost {bytes} bytes from byte {first} on: {}",
+            loss.what
+        )?;
     }
     if report.lost.len() > LISTED {
         writeln!(out, "and {} more losses", report.lost.len() - LISTED)?;
@@ -318,9 +350,11 @@ fn repair_text(report: &RepairReport, to: &Path, out: &mut impl Write) -> Result
 
 /// Arguments of `senko store backup`.
 #[derive(Args, Debug)]
-#[command(after_help = "The copy is a store of its own, compacted, with the same settings.\n\n\
+#[command(
+    after_help = "The copy is a store of its own, compacted, with the same settings.\n\n\
     Examples:\n  \
-    senko store backup data.kv /backup/data-today.kv")]
+    senko store backup data.kv /backup/data-today.kv"
+)]
 pub struct BackupArgs {
     #[command(flatten)]
     file: FileArgs,
@@ -345,7 +379,8 @@ pub fn backup(args: &BackupArgs) -> Result<Answer> {
     let report = report.map_err(told(path))?;
     let mut out = std::io::stdout().lock();
     if args.json {
-        let line = json!({ "elements": report.elements, "bytes": report.bytes, "time": report.time });
+        let line =
+            json!({ "elements": report.elements, "bytes": report.bytes, "time": report.time });
         writeln!(out, "{line}")?;
     } else {
         writeln!(

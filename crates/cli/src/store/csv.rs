@@ -148,7 +148,10 @@ mod tests {
     }
 
     fn fields(record: &[&str]) -> Vec<Vec<u8>> {
-        record.iter().map(|field| field.as_bytes().to_vec()).collect()
+        record
+            .iter()
+            .map(|field| field.as_bytes().to_vec())
+            .collect()
     }
 
     #[test]
@@ -176,7 +179,9 @@ mod tests {
             let record: Vec<Vec<u8>> = (0..1 + rng.below(3))
                 .map(|_| {
                     let length = rng.below(6);
-                    (0..length).map(|_| alphabet[rng.below(8) as usize]).collect()
+                    (0..length)
+                        .map(|_| alphabet[rng.below(8) as usize])
+                        .collect()
                 })
                 .collect();
             let borrowed: Vec<&[u8]> = record.iter().map(Vec::as_slice).collect();

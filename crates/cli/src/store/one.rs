@@ -24,7 +24,11 @@ struct BytesArgs {
 
 impl BytesArgs {
     fn encoding(&self) -> Encoding {
-        if self.hex { Encoding::Hex } else { Encoding::Raw }
+        if self.hex {
+            Encoding::Hex
+        } else {
+            Encoding::Raw
+        }
     }
 
     fn key(&self, text: &std::ffi::OsStr) -> Result<Vec<u8>> {
@@ -138,11 +142,7 @@ pub fn put(args: &PutArgs) -> Result<Answer> {
 }
 
 /// Closes the store and gives the first error of the two.
-fn finish<T>(
-    path: &Path,
-    store: Store,
-    done: Result<T, senko_store::StoreError>,
-) -> Result<T> {
+fn finish<T>(path: &Path, store: Store, done: Result<T, senko_store::StoreError>) -> Result<T> {
     let closed = store.close();
     let done = done.map_err(told(path))?;
     closed.map_err(told(path))?;
@@ -151,13 +151,15 @@ fn finish<T>(
 
 /// Arguments of `senko store get`.
 #[derive(Args, Debug)]
-#[command(after_help = "The value of one key is printed as it is, with a line's end only on a terminal. Several keys give a line each: \
+#[command(
+    after_help = "The value of one key is printed as it is, with a line's end only on a terminal. Several keys give a line each: \
     the key, a tab, the value, with what is not text escaped. A key that is not there gives nothing, and exit code 1.\n\n\
     Examples:\n  \
     senko store get data.kv picture > cat.jpg\n  \
     senko store get data.kv colour shape --json\n  \
     senko store get data.kv colour --at 2h                 two hours ago\n  \
-    senko store get data.kv colour --at 2026-01-31T12:00:00Z")]
+    senko store get data.kv colour --at 2026-01-31T12:00:00Z"
+)]
 pub struct GetArgs {
     #[command(flatten)]
     file: FileArgs,
@@ -293,10 +295,12 @@ pub fn delete(args: &DeleteArgs) -> Result<Answer> {
 
 /// Arguments of `senko store history`.
 #[derive(Args, Debug)]
-#[command(after_help = "Newest first, deletions among them; as many as the store keeps (--keep-versions when it is made).\n\n\
+#[command(
+    after_help = "Newest first, deletions among them; as many as the store keeps (--keep-versions when it is made).\n\n\
     Examples:\n  \
     senko store history data.kv colour\n  \
-    senko store history data.kv colour --json")]
+    senko store history data.kv colour --json"
+)]
 pub struct HistoryArgs {
     #[command(flatten)]
     file: FileArgs,

@@ -104,7 +104,9 @@ impl Reader {
         let from: Box<dyn Read> = match path {
             Some(path) if !stdin => {
                 let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
-                let meta = file.metadata().with_context(|| format!("cannot open {name}"))?;
+                let meta = file
+                    .metadata()
+                    .with_context(|| format!("cannot open {name}"))?;
                 if meta.is_dir() {
                     bail!("{name} is a folder");
                 }
@@ -122,7 +124,9 @@ impl Reader {
         let format = match format.or_else(|| path.and_then(Format::of_path)) {
             Some(format) => format,
             None => {
-                let start = from.fill_buf().with_context(|| format!("cannot read {name}"))?;
+                let start = from
+                    .fill_buf()
+                    .with_context(|| format!("cannot read {name}"))?;
                 let first = start.iter().find(|byte| !byte.is_ascii_whitespace());
                 match first {
                     None | Some(b'{') => Format::Json,

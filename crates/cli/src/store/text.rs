@@ -33,11 +33,11 @@ impl Encoding {
     pub fn decode(self, text: &[u8]) -> Result<Vec<u8>, String> {
         match self {
             Encoding::Raw => Ok(text.to_vec()),
-            Encoding::Hex => from_hex(text).ok_or_else(|| {
-                format!("\"{}\" is no hexadecimal text", shorten(text))
-            }),
-            Encoding::Base64 => from_base64(text)
-                .ok_or_else(|| format!("\"{}\" is no base64", shorten(text))),
+            Encoding::Hex => from_hex(text)
+                .ok_or_else(|| format!("\"{}\" is no hexadecimal text", shorten(text))),
+            Encoding::Base64 => {
+                from_base64(text).ok_or_else(|| format!("\"{}\" is no base64", shorten(text)))
+            }
         }
     }
 
@@ -205,7 +205,9 @@ mod tests {
         ] {
             assert_eq!(to_base64(bytes.as_bytes()), text);
         }
-        for wrong in ["Zg=", "Zg", "Z===", "Zh==", "Zm9=", "Zm9v!Q==", "=Zg=", "===="] {
+        for wrong in [
+            "Zg=", "Zg", "Z===", "Zh==", "Zm9=", "Zm9v!Q==", "=Zg=", "====",
+        ] {
             assert_eq!(from_base64(wrong.as_bytes()), None, "{wrong}");
         }
         for wrong in ["a", "0g", "a b "] {

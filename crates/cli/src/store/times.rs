@@ -41,8 +41,9 @@ pub fn now() -> Duration {
 
 /// A time: a number with a suffix ms, s, m, h or d; seconds without one.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let wrong =
-        || format!("\"{text}\" is no time; write a number with a suffix ms, s, m, h or d, such as 15m");
+    let wrong = || {
+        format!("\"{text}\" is no time; write a number with a suffix ms, s, m, h or d, such as 15m")
+    };
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
@@ -81,7 +82,8 @@ fn date(text: &str) -> Option<u64> {
     let minute = number(times.next()?, 2)?;
     let second = number(times.next()?, 2)?;
     let digits = fraction.len();
-    let micros = number(fraction, digits)?.checked_mul(10_u64.pow(6_u32.checked_sub(digits as u32)?))?;
+    let micros =
+        number(fraction, digits)?.checked_mul(10_u64.pow(6_u32.checked_sub(digits as u32)?))?;
     let whole = parts.next().is_none() && times.next().is_none();
     let right = year >= 1970
         && (1..=12).contains(&month)
@@ -165,7 +167,10 @@ mod tests {
             let micros = day * DAY * 1_000_000 + 123_456;
             assert_eq!(show(micros).parse(), Ok(Moment(micros)));
         }
-        assert_eq!("2001-09-09T01:46:40.5".parse(), Ok(Moment(1_000_000_000_500_000)));
+        assert_eq!(
+            "2001-09-09T01:46:40.5".parse(),
+            Ok(Moment(1_000_000_000_500_000))
+        );
     }
 
     #[test]

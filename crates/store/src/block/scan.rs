@@ -41,6 +41,8 @@ pub struct BlockScan<D> {
     /// Elements with a smaller `order` are stepped over.
     from: u64,
     last: Option<KeyHash>,
+    /// Whether elements must come in the order of their hashes.
+    ordered: bool,
     /// Damage was met, and [`BlockScan::skip_damage`] was not called.
     stopped: Option<StoreError>,
 }
@@ -113,7 +115,16 @@ where
             long: Vec::new(),
             from: 0,
             last: None,
+            ordered: true,
             stopped: None,
+        }
+    }
+
+    /// Of a block that was sorted by hashes of another secret, which is lost: the order says nothing.
+    pub(crate) fn in_any_order(self) -> BlockScan<D> {
+        BlockScan {
+            ordered: false,
+            ..self
         }
     }
 
@@ -214,7 +225,7 @@ where
             Place::Here(at) => &self.buf[at + header.key_at()..at + header.value_at()],
             Place::Long => &self.long[header.key_at()..header.value_at()],
         });
-        if self.last.is_some_and(|last| last > hash) {
+        if self.ordered && self.last.is_some_and(|last| last > hash) {
             return Err(self.damage(BadPage {
                 at: self.at,
                 what: "the elements of a block are not in order",

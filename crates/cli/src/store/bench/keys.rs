@@ -8,9 +8,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use senko_workload::{
-    KeySpace, ValueLen, check_value, check_value_version, fill_value,
-};
+use senko_workload::{KeySpace, ValueLen, check_value, check_value_version, fill_value};
 use senko_workload::{key::MAX_KEY_LEN, value::SELF_CHECKED_LEN};
 
 /// Mutexes for the writers of a key.
@@ -135,7 +133,9 @@ impl Keys {
         let length = self.value_len.len_of(key, 0);
         if value.len() != length {
             let found = value.len();
-            return Err(format!("the value of key {key} has {found} bytes, not {length}"));
+            return Err(format!(
+                "the value of key {key} has {found} bytes, not {length}"
+            ));
         }
         let newest = self
             .versions(key)

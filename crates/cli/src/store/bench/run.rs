@@ -211,9 +211,7 @@ pub fn run(plan: &Plan<'_>) -> Result<Tally> {
     on_threads("running", plan.threads, part, |nth, shared| {
         let quota = match plan.amount {
             Amount::For(_) => u64::MAX,
-            Amount::Operations(all) => {
-                all / plan.threads + u64::from(nth < all % plan.threads)
-            }
+            Amount::Operations(all) => all / plan.threads + u64::from(nth < all % plan.threads),
         };
         let end = match plan.amount {
             Amount::For(time) => Some(Instant::now() + time),
@@ -368,7 +366,8 @@ impl Worker<'_> {
         let Some((key, oldest)) = key else {
             self.tally.absent += 1;
             if found.is_some() {
-                self.tally.fault("a key that was never put is there".to_owned());
+                self.tally
+                    .fault("a key that was never put is there".to_owned());
             }
             return;
         };
