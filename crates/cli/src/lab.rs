@@ -55,6 +55,9 @@ enum LabCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Holds a store for an experiment that drives it over stdin and stdout
+    #[command(hide = true)]
+    Worker,
 }
 
 /// Runs `senko lab`.
@@ -106,6 +109,7 @@ pub fn main(args: LabArgs) -> Result<()> {
             }
             .context("cannot write to stdout")?;
         }
+        LabCommand::Worker => senko_lab::kv::child::main(senko_lab::kv::ours())?,
     }
     Ok(())
 }

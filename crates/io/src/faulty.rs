@@ -23,7 +23,8 @@ use crate::{Device, IoError, Op, PAGE_SIZE, Tag};
 /// The unit that a device never tears.
 pub const SECTOR: usize = 512;
 
-type Page = Box<[u8; PAGE_SIZE]>;
+/// Shared until it is written, so that a copy of a device costs little.
+type Page = Arc<[u8; PAGE_SIZE]>;
 
 /// Chances of faults, each from 0 to 1.
 #[derive(Clone, Copy, Debug, Default)]
@@ -108,8 +109,8 @@ impl Content {
         let bytes = self
             .0
             .entry(page)
-            .or_insert_with(|| Box::new([0; PAGE_SIZE]));
-        bytes[at..at + from.len()].copy_from_slice(from);
+            .or_insert_with(|| Arc::new([0; PAGE_SIZE]));
+        Arc::make_mut(bytes)[at..at + from.len()].copy_from_slice(from);
     }
 
     fn apply(&mut self, write: &Unflushed) {
@@ -277,6 +278,20 @@ impl FaultyDevice {
     /// Another device that holds what reads see now, all of it durable: what a killed process leaves behind.
     pub fn copy(&self, seed: u64) -> Arc<FaultyDevice> {
         FaultyDevice::with_content(self.pages, seed, self.lock().now.clone())
+    }
+
+    /// Another device in the very state of this one, with the same writes unflushed: what another process finds when the one that wrote died,
+    /// and what it can still lose.
+    pub fn fork(&self, seed: u64) -> Arc<FaultyDevice> {
+        let state = self.lock();
+        let fork = FaultyDevice::with_content(self.pages, seed, state.now.clone());
+        {
+            let mut of_fork = fork.lock();
+            of_fork.durable = state.durable.clone();
+            of_fork.unflushed = state.unflushed.clone();
+            of_fork.writes = state.writes;
+        }
+        fork
     }
 
     /// Number that the next write gets.

@@ -47,6 +47,26 @@ pub mod endurance_policies;
 // The adaptive write buffer against the best fixed one.
 pub mod endurance_adaptive;
 
+// Unsorted and sorted blocks: the thesis's figures 45 to 48.
+pub mod thesis_blocks;
+
+// Its improved blocks: figures 51 to 53.
+pub mod thesis_improved;
+// What a key of the store costs in DRAM.
+pub mod store_memory;
+
+// Gets of the store against the device's own reads, and RocksDB's.
+pub mod store_gets;
+
+// What the store writes for what it is given, and how long a put may wait.
+pub mod store_writes;
+
+// How long a store takes to open, after a kill and after a close.
+pub mod store_open;
+
+// The store against RocksDB, LMDB and fjall.
+pub mod store_rivals;
+
 /// Every experiment that can be run.
 pub static ALL: &[&dyn Experiment] = &[
     &dram_policy::DramPolicy,
@@ -63,4 +83,11 @@ pub static ALL: &[&dyn Experiment] = &[
     &ftl_table2::FtlTable2,
     &ssd_closed_form::SsdClosedForm,
     &ssd_speed::SsdSpeed,
+    &thesis_blocks::ThesisBlocks,
+    &thesis_improved::ThesisImproved,
+    &store_memory::StoreMemory,
+    &store_gets::StoreGets,
+    &store_writes::StoreWrites,
+    &store_open::StoreOpen,
+    &store_rivals::StoreRivals,
 ];

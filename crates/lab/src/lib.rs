@@ -21,6 +21,11 @@ pub mod provenance;
 // What experiments on servers share: contenders, memory caps, traffic, the disk's counters.
 pub mod rig;
 
+// The thesis's block layouts, to be measured beside the store's.
+pub mod layouts;
+// Key-value engines under test, ours and others, each in a process of its own.
+pub mod kv;
+
 // The experiments, one file each.
 pub mod experiments;
 

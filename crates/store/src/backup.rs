@@ -180,7 +180,8 @@ fn fill(
         if nth >= core.options.keep_versions {
             continue;
         }
-        let gone = merged.found.flags & TOMBSTONE != 0 || !core.has_value(&merged.found, pin.time);
+        let gone = merged.found.flags & TOMBSTONE != 0
+            || !core.has_value(&merged.found, Some(pin.seconds));
         if gone && core.options.keep_versions == 1 {
             continue;
         }

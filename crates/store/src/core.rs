@@ -45,6 +45,8 @@ pub(crate) struct State {
     pub next_generation: u64,
     /// The saved index of the last clean close, as long as the manifest names it.
     pub saved_index: Option<Held>,
+    /// Extents of logs that the recovery found lost, as long as the manifest on flash names them.
+    pub retired: Vec<Held>,
 }
 
 /// What the background is asked to do.
@@ -101,6 +103,9 @@ pub(crate) struct Core {
     pub publish: Mutex<()>,
     pub jobs: Mutex<Jobs>,
     pub changed: Condvar,
+    /// Whether full chunks of the active log wait to be written, and who is told.
+    pub chunks: Mutex<bool>,
+    pub chunks_wait: Condvar,
     /// Held while one thread works on blocks (seals or compacts), and while one merges maps.
     pub block_work: Mutex<()>,
     pub map_work: Mutex<()>,
@@ -183,6 +188,7 @@ impl Core {
         match committed {
             Ok(()) => {
                 state.saved_index = None;
+                state.retired.clear();
                 Ok(())
             }
             Err(error) => Err(self.failed(error)),
@@ -227,7 +233,13 @@ impl Core {
                         return Err(StoreError::NoSpace(why));
                     }
                 }
-                other => return other,
+                Ok(held) => {
+                    // After a failure, extents are let go that the manifest on the device may name: none of them is given out. The latch is
+                    // set before they are let go, so whoever got one sees it.
+                    self.check_writable()?;
+                    return Ok(held);
+                }
+                Err(error) => return Err(error),
             }
         }
     }

@@ -111,11 +111,14 @@ fn assemble(
             manifest,
             next_generation: 1,
             saved_index: None,
+            retired: Vec::new(),
         }),
         spare: Mutex::new(None),
         publish: Mutex::new(()),
         jobs: Mutex::new(Jobs::default()),
         changed: Condvar::new(),
+        chunks: Mutex::new(false),
+        chunks_wait: Condvar::new(),
         block_work: Mutex::new(()),
         map_work: Mutex::new(()),
         visible: AtomicU64::new(0),
@@ -179,22 +182,34 @@ fn load_logs(
     let mut last_time = manifest.last_time;
     let mut logs: Vec<Arc<LogHandle>> = Vec::new();
     let mut spare = None;
+    // Extents of logs that do not count. The manifest on flash names them until the next commit, so nothing may take their place (S1).
+    let mut retired = Vec::new();
     for (record, held) in manifest.logs.iter().zip(extents) {
+        if spare.is_some() || !retired.is_empty() {
+            retired.push(held);
+            continue;
+        }
         let log = Log::replay(
             Arc::clone(&core.device),
             record.id,
             held.extent(),
             core.hasher.clone(),
         )?;
-        if log.is_empty() && !logs.is_empty() {
-            spare = Some((record.id, held));
-            break;
+        if log.bytes_used() == 0 && !logs.is_empty() {
+            spare = Some((log, held));
+            continue;
         }
         if let Some(before) = logs.last()
             && log.follows() != before.log.chain()
         {
+            if log.durable_pages() > 0 {
+                let offset = before.log.extent().first * PAGE_SIZE as u64;
+                let what = "the end of a log is gone, though the log behind it was made durable";
+                return Err(StoreError::damaged(offset, what));
+            }
             // The end of the log before it was lost, so nothing of this one was acknowledged as durable.
-            break;
+            retired.push(held);
+            continue;
         }
         last_time = last_time.max(log.last_time());
         let mut large = Vec::new();
@@ -215,7 +230,7 @@ fn load_logs(
     let known: Vec<u64> = logs
         .iter()
         .map(|handle| handle.log.id())
-        .chain(spare.as_ref().map(|(id, _)| *id))
+        .chain(spare.as_ref().map(|(log, _)| log.id()))
         .collect();
     state.manifest.logs.retain(|log| known.contains(&log.id));
     for handle in logs.iter().rev().skip(1) {
@@ -228,13 +243,9 @@ fn load_logs(
         core.version.store(Arc::new(next));
         return Ok(());
     }
-    if let Some((id, held)) = spare {
-        let log = Log::create(
-            Arc::clone(&core.device),
-            id,
-            held.extent(),
-            core.hasher.clone(),
-        )?;
+    state.retired = retired;
+    if let Some((log, held)) = spare {
+        log.erase_end()?;
         *core.spare.lock() = Some(Arc::new(LogHandle {
             log,
             held,
@@ -249,7 +260,10 @@ fn load_logs(
         };
         logs.push(first);
     }
-    writer.active = logs.last().cloned();
+    if let Some(active) = logs.last() {
+        active.log.erase_end()?;
+        writer.active = Some(Arc::clone(active));
+    }
     let mut next = core.current().next();
     next.logs = logs.into_iter().rev().collect();
     core.version.store(Arc::new(next));
@@ -287,6 +301,7 @@ pub(crate) fn close(core: &Core) -> Result<(), StoreError> {
     let mut state = core.state.lock();
     core.commit_with_index(&mut state, index)?;
     state.saved_index = Some(saved);
+    state.retired.clear();
     // Nothing is written after the maps were saved.
     let _ = core.latch.set("the store is closed".to_owned());
     Ok(())

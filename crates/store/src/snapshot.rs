@@ -18,6 +18,8 @@ use crate::version::Version;
 pub(crate) struct Pin {
     version: Mutex<Option<Arc<Version>>>,
     pub time: u64,
+    /// What had expired by then is gone: the clock's second, since the last write may be long ago.
+    pub seconds: u64,
 }
 
 impl Pin {
@@ -72,6 +74,7 @@ impl Snapshot {
         let pin = Arc::new(Pin {
             version: Mutex::new(Some(version)),
             time,
+            seconds: core.options.clock.seconds(),
         });
         let mut pins = core.pins.lock();
         pins.retain(|pin| pin.strong_count() > 0);
@@ -106,13 +109,18 @@ impl Snapshot {
     /// As [`Snapshot::get`].
     pub fn get_entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
         let version = self.pin.version()?;
-        self.core.get_in(&version, key, self.pin.time)
+        let seconds = Some(self.pin.seconds);
+        self.core.get_in(&version, key, self.pin.time, seconds)
     }
 
     /// The values of many keys, with their reads under way together.
     pub fn multi_get(&self, keys: &[&[u8]]) -> Vec<Result<Option<Value>, StoreError>> {
         match self.pin.version() {
-            Ok(version) => self.core.multi_get_in(&version, keys, self.pin.time),
+            Ok(version) => {
+                let seconds = Some(self.pin.seconds);
+                self.core
+                    .multi_get_in(&version, keys, self.pin.time, seconds)
+            }
             Err(error) => keys.iter().map(|_| Err(error.clone())).collect(),
         }
     }

@@ -241,7 +241,7 @@ impl Store {
     /// # Errors
     /// As [`Store::get`].
     pub fn get_entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
-        self.core.get_in(&self.core.current(), key, u64::MAX)
+        self.core.get_in(&self.core.current(), key, u64::MAX, None)
     }
 
     /// Whether the key has a value. It costs what a [`Store::get`] costs, but for large values.
@@ -251,22 +251,27 @@ impl Store {
     pub fn contains(&self, key: &[u8]) -> Result<bool, StoreError> {
         check_key(key)?;
         let found = self.core.find(&self.core.current(), key, u64::MAX)?;
-        Ok(found.is_some_and(|found| self.core.has_value(&found, u64::MAX)))
+        Ok(found.is_some_and(|found| self.core.has_value(&found, None)))
     }
 
     /// The values of many keys, as they are at one moment, with up to 64 reads under way at once.
     pub fn multi_get(&self, keys: &[&[u8]]) -> Vec<Result<Option<Value>, StoreError>> {
         let (version, time) = self.core.moment();
-        self.core.multi_get_in(&version, keys, time)
+        self.core.multi_get_in(&version, keys, time, None)
     }
 
-    /// The value that a key had at `time` (microseconds since 1970), as far as it is kept: see [`Options::keep_versions`].
+    /// The value that a key had at `time` (microseconds since 1970), as far as it is kept: nothing if more than
+    /// [`Options::keep_versions`] versions came since.
     ///
     /// # Errors
     /// As [`Store::get`].
     pub fn get_at(&self, key: &[u8], time: u64) -> Result<Option<Value>, StoreError> {
-        let entry = self.core.get_in(&self.core.current(), key, time)?;
-        Ok(entry.map(|entry| entry.value))
+        let found = self.core.version_at(&self.core.current(), key, time)?;
+        let seconds = (time / 1_000_000).min(self.core.options.clock.seconds());
+        let found = found.filter(|found| self.core.has_value(found, Some(seconds)));
+        Counters::add(&self.core.counters.gets, 1);
+        Counters::add(&self.core.counters.hits, u64::from(found.is_some()));
+        found.map(|found| self.core.value_of(found)).transpose()
     }
 
     /// The versions of a key that are kept, newest first, deletions among them; at most [`Options::keep_versions`].
@@ -402,14 +407,10 @@ impl Core {
         )
     }
 
-    /// Whether a version is a value that has not expired, now or at `at`.
-    pub fn has_value(&self, found: &Hit, at: u64) -> bool {
-        let seconds = if at == u64::MAX {
-            self.options.clock.seconds()
-        } else {
-            (at / 1_000_000).min(self.options.clock.seconds())
-        };
-        found.flags & TOMBSTONE == 0 && (found.expiry == 0 || found.expiry > seconds)
+    /// Whether a version is a value that has not expired, now or at a second.
+    pub fn has_value(&self, found: &Hit, seconds: Option<u64>) -> bool {
+        let expired = || found.expiry <= seconds.unwrap_or_else(|| self.options.clock.seconds());
+        found.flags & TOMBSTONE == 0 && (found.expiry == 0 || !expired())
     }
 
     /// The value of an element that was found.
@@ -423,18 +424,19 @@ impl Core {
         crate::read::large(&*self.device, &place).map(Value)
     }
 
-    /// A key's value in a version.
+    /// A key's value in a version; `seconds` tells what has expired, without it the clock does.
     pub fn get_in(
         &self,
         version: &Version,
         key: &[u8],
         at: u64,
+        seconds: Option<u64>,
     ) -> Result<Option<Entry>, StoreError> {
         check_key(key)?;
         Counters::add(&self.counters.gets, 1);
         let Some(found) = self
             .find(version, key, at)?
-            .filter(|found| self.has_value(found, at))
+            .filter(|found| self.has_value(found, seconds))
         else {
             return Ok(None);
         };
@@ -453,6 +455,7 @@ impl Core {
         version: &Version,
         keys: &[&[u8]],
         at: u64,
+        seconds: Option<u64>,
     ) -> Vec<Result<Option<Value>, StoreError>> {
         Counters::add(&self.counters.gets, keys.len() as u64);
         let found = crate::read::many(
@@ -469,7 +472,7 @@ impl Core {
             .zip(found)
             .map(|(key, found)| {
                 check_key(key)?;
-                let found = found?.filter(|found| self.has_value(found, at));
+                let found = found?.filter(|found| self.has_value(found, seconds));
                 hits += u64::from(found.is_some());
                 found.map(|found| self.value_of(found)).transpose()
             })
@@ -478,15 +481,49 @@ impl Core {
         values
     }
 
-    /// The versions of a key, newest first.
-    pub fn history(&self, version: &Version, key: &[u8]) -> Result<Vec<KeyVersion>, StoreError> {
+    /// Calls `take` for the versions of a key that are kept, newest first, until it says that it is enough. An older one may still lie
+    /// somewhere, but not all that came between, so it would be no answer.
+    fn walk_versions(
+        &self,
+        version: &Version,
+        key: &[u8],
+        mut take: impl FnMut(Hit) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
         check_key(key)?;
-        let mut history = Vec::new();
         let mut at = u64::MAX;
-        while history.len() < self.options.keep_versions as usize {
+        for _ in 0..self.options.keep_versions {
             let Some(found) = self.find(version, key, at)? else {
                 break;
             };
+            let time = found.time;
+            if take(found)? || time == 0 {
+                break;
+            }
+            at = time - 1;
+        }
+        Ok(())
+    }
+
+    /// The version of a key that was the newest at `time`, if it is kept.
+    fn version_at(
+        &self,
+        version: &Version,
+        key: &[u8],
+        time: u64,
+    ) -> Result<Option<Hit>, StoreError> {
+        let mut answer = None;
+        self.walk_versions(version, key, |found| {
+            let early = found.time <= time;
+            answer = early.then_some(found);
+            Ok(early)
+        })?;
+        Ok(answer)
+    }
+
+    /// The versions of a key, newest first.
+    pub fn history(&self, version: &Version, key: &[u8]) -> Result<Vec<KeyVersion>, StoreError> {
+        let mut history = Vec::new();
+        self.walk_versions(version, key, |found| {
             let (time, expires_at) = (found.time, found.expiry);
             let value = if found.flags & TOMBSTONE == 0 {
                 Some(self.value_of(found)?)
@@ -498,11 +535,8 @@ impl Core {
                 value,
                 expires_at,
             });
-            if time == 0 {
-                break;
-            }
-            at = time - 1;
-        }
+            Ok(false)
+        })?;
         Ok(history)
     }
 }

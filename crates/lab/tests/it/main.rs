@@ -4,6 +4,10 @@
 
 // The two policies against published miss counts and a slow model.
 mod dram_policy;
+// The thesis's block layouts are exact.
+mod layouts;
+// Engines under test, as an experiment drives them.
+mod kv;
 // Result lines, tables, provenance.
 mod report;
 // The machinery of experiments on servers.

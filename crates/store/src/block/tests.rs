@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Blocks against a list of elements, on a device in memory: look-ups, slices, scans, damage.
 
+mod corpus; // the seeds of the fuzz targets
 mod damage; // flipped bits, missing pages, pages of other blocks, failing devices
 mod packing; // how pages are filled, and when a block is full
 

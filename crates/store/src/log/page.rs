@@ -102,6 +102,11 @@ impl PageHeader {
     }
 }
 
+/// The field `prev` of a page that need not be intact.
+pub(super) fn raw_prev(page: &[u8]) -> u32 {
+    u32_at(page, 4)
+}
+
 /// Where the elements of page `number` begin.
 pub(super) fn begin(number: u32) -> usize {
     if number == 0 { HEADER + LABEL } else { HEADER }

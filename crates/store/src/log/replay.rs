@@ -8,14 +8,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use senko_io::{Device, PAGE_SIZE, Purpose, Tag};
+use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::element::Element;
 use crate::{Extent, Hasher, KeyHash, StoreError};
 
 use super::Log;
 use super::index::{Located, LogIndex, MAX_AGE, MAX_ELEMENTS, MAX_PAGES};
-use super::page::{PageHeader, UNKNOWN};
+use super::page::{self, PageHeader, UNKNOWN};
 use super::stream::{Assembler, Spot, Visitor, read_pages};
 use super::tail::Tail;
 
@@ -116,11 +116,14 @@ impl Log {
         };
         let mut assembler = Assembler::new(id, extent);
         let mut rest = Rest::default();
-        let mut ended = false;
+        let (mut ended, mut stale_end) = (false, false);
         let tag = Tag::store(Purpose::Recover);
         read_pages(&*device, extent, extent.pages, tag, |number, page| {
             let header = PageHeader::read(page, id, number);
-            ended |= !header.is_some_and(|header| assembler.fits(&header));
+            if !ended && !header.is_some_and(|header| assembler.fits(&header)) {
+                ended = true;
+                stale_end = page::raw_prev(page) == assembler.prev();
+            }
             if let Some(header) = header {
                 rest.page(number, &header);
                 if !ended {
@@ -142,6 +145,75 @@ impl Log {
         tail.full |= life.is_none();
         let log = Log::assemble(device, id, extent, hasher, tail, index, oldest, newest);
         log.follows.store(assembler.follows(), Ordering::Relaxed);
+        log.flushed.store(rest.durable, Ordering::Relaxed);
+        log.stale_end.store(stale_end, Ordering::Relaxed);
         Ok(log)
+    }
+
+    /// Makes sure that a page which was torn at the log's end stays lost; to be called before anything is appended or anything that the log named
+    /// is used for something else. A page that goes over it could be torn as well, and the two together be the lost page.
+    pub fn erase_end(&self) -> Result<(), StoreError> {
+        if !self.stale_end.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let page = self.extent.first + u64::from(self.tail.read().end());
+        let zeroes = AlignedBuf::new(1);
+        let tag = Tag::store(Purpose::Log);
+        self.device
+            .write(page, &zeroes, tag)
+            .map_err(StoreError::io("erasing the log's torn end"))?;
+        self.device
+            .flush(tag)
+            .map_err(StoreError::io("erasing the log's torn end"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use senko_io::faulty::FaultyDevice;
+
+    use super::*;
+    use crate::log::{AppendError, page};
+
+    #[test]
+    fn a_log_of_the_last_life_is_read_and_not_appended_to() {
+        let extent = Extent {
+            first: 0,
+            pages: 16,
+        };
+        for (life, full) in [(u16::MAX - 1, false), (u16::MAX, true)] {
+            let device = FaultyDevice::new(16, 1);
+            let hasher = Hasher::new([1; 16]);
+            let element = |time| Element {
+                flags: 0,
+                key: b"key",
+                value: b"value",
+                time,
+                expiry: 0,
+            };
+            let mut encoded = Vec::new();
+            element(5).encode(&mut encoded);
+            let mut bytes = vec![0; PAGE_SIZE];
+            page::write_label(&mut bytes, 1, extent);
+            let begin = page::begin(0);
+            bytes[begin..begin + encoded.len()].copy_from_slice(&encoded);
+            let header = PageHeader {
+                crc: 0,
+                prev: page::root(1),
+                life,
+                behind: 0,
+                used: (begin + encoded.len()) as u16,
+                first: begin as u16,
+            };
+            header.compose(&mut bytes, 1, 0);
+            let written = device.write(0, &bytes, Tag::store(Purpose::Log));
+            written.expect("a sound device");
+            let log = Log::replay(device, 1, extent, hasher.clone()).expect("a sound log");
+            let hash = hasher.hash(b"key");
+            let found = log.get(hash, b"key", 9).expect("no damage");
+            assert_eq!(found.expect("it is there").element(), element(5));
+            let result = log.append(&[(hash, element(6))]);
+            assert_eq!(matches!(result, Err(AppendError::Full)), full);
+        }
     }
 }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The store, used as its users do.
+#![allow(clippy::unwrap_used)]
 
 mod basics; // each call once, against what it says
+mod crash; // a loss of power after every write and flush
+mod support; // devices and models of the tests
 mod log; // the log alone: model, crashes, damage, threads

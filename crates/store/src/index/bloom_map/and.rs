@@ -145,7 +145,7 @@ mod tests {
                 for (at, word) in piece.words.iter().enumerate() {
                     let expected = rows.iter().fold(u64::MAX, |sum, row| {
                         let at = row + from + at * 8;
-                        sum & u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+                        sum & u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"))
                     });
                     assert_eq!(*word, expected);
                     assert_eq!(piece.some >> at & 1 == 1, expected != 0);

@@ -3,7 +3,10 @@
 
 use senko_io::{Op, PAGE_SIZE};
 use senko_store::StoreError;
-use senko_store::log::{AppendError, Durability, HEADER, LABEL, Log, LogFind, PAYLOAD, read_label};
+use senko_store::element::Element;
+use senko_store::log::{
+    AppendError, Durability, HEADER, LABEL, Log, LogFind, MAX_ELEMENT, PAYLOAD, read_label,
+};
 
 use super::{append, create, device, get, hash, put, replay};
 
@@ -118,7 +121,7 @@ fn a_full_log_refuses_and_keeps_what_it_has() {
             Err(other) => panic!("{other}"),
         }
     }
-    let put = Log::limit(16) / 1014;
+    let put = Log::limit(16) / 1012;
     assert_eq!(time, put + 1);
     assert_eq!(log.elements(), put);
     log.commit(log.end(), Durability::Synced)
@@ -144,8 +147,13 @@ fn a_whole_log_in_one_batch() {
         left -= header + 3 + 300_000;
         batch.push((key, Some(bytes(300_000, u64::from(nth)))));
     }
-    // What is left, to the byte.
-    batch.push((vec![0xff; 4], Some(bytes(left as usize - 16, 1))));
+    // What is left, to the byte; and one byte more.
+    let last = |len| (vec![0xff; 4], Some(bytes(len, 1)));
+    batch.push(last(left as usize - 15));
+    assert!(matches!(append(&log, &batch, 1), Err(AppendError::Full)));
+    assert_eq!((log.elements(), log.bytes_used()), (0, 0));
+    batch.pop();
+    batch.push(last(left as usize - 16));
     let ticket = append(&log, &batch, 1).expect("it fits to the byte");
     log.commit(ticket, Durability::Synced)
         .expect("a sound device");
@@ -153,10 +161,6 @@ fn a_whole_log_in_one_batch() {
     for (key, value) in &batch {
         assert_eq!(get(&again, key, 1), Some(value.clone()));
     }
-    assert!(matches!(
-        append(&again, &[(b"k".to_vec(), None)], 2),
-        Err(AppendError::Full)
-    ));
 }
 
 #[test]
@@ -275,6 +279,120 @@ fn pages_lie_on_flash_as_the_document_says() {
         .expect("a sound device");
     let mut two = vec![0; PAGE_SIZE];
     senko_io::Device::read(&*device, extent.first + 2, &mut two, tag).expect("a sound device");
-    assert_eq!(two[8..16], header(1, 2, 16));
+    assert_eq!(two[8..16], header(1, 1, 16));
     assert_eq!(two[4..8], one[..4]);
+}
+
+#[test]
+fn keys_of_one_hash_are_told_apart() {
+    let (device, extent) = device(64, 9);
+    let log = create(&device, extent);
+    let shared = hash(b"whatever");
+    let one = |key: &'static [u8], time: u64| {
+        let element = Element {
+            flags: 0,
+            key,
+            value: key,
+            time,
+            expiry: 0,
+        };
+        log.append(&[(shared, element)]).expect("room")
+    };
+    let keys: [&[u8]; 3] = [b"first", b"second", b"third"];
+    for (key, time) in keys.into_iter().zip(1..) {
+        let ticket = one(key, time);
+        if time == 2 {
+            log.commit(ticket, Durability::Buffered)
+                .expect("a sound device");
+        }
+    }
+    let find = |key: &[u8], at| {
+        let found = log.get(shared, key, at).expect("no damage");
+        found.map(|element| element.element().time)
+    };
+    let check = || {
+        for (key, time) in keys.into_iter().zip(1..) {
+            assert_eq!(find(key, 9), Some(time));
+            assert_eq!(find(key, time - 1), None);
+        }
+        assert_eq!(find(b"fourth", 9), None);
+    };
+    check();
+    log.commit(log.end(), Durability::Buffered)
+        .expect("a sound device");
+    check();
+    // The oldest of three costs three reads, each of its own page only.
+    let mut reads = 0;
+    let mut find = log.lookup(shared, b"first", 9).expect("no damage");
+    while let LogFind::Read(read) = find {
+        reads += 1;
+        let mut buf = vec![0; read.pages() as usize * PAGE_SIZE];
+        let tag = senko_io::Tag::store(senko_io::Purpose::Lookup);
+        senko_io::Device::read(&*device, read.page(), &mut buf, tag).expect("a sound device");
+        find = read.finish(&log, b"first", &buf).expect("no damage");
+    }
+    assert_eq!(reads, 3);
+    assert!(matches!(find, LogFind::Found(_)));
+}
+
+#[test]
+fn times_may_lie_far_apart() {
+    let (device, extent) = device(64, 10);
+    let log = create(&device, extent);
+    // Steps from one microsecond to thirty years, up to and beyond what one page's ages can tell.
+    let mut times = vec![1u64];
+    for power in 0..50 {
+        times.push(times[times.len() - 1] + (1 << power));
+    }
+    times.push((1 << 56) - 1);
+    for time in &times {
+        put(&log, b"key", &time.to_le_bytes(), *time);
+    }
+    let check = |log: &Log| {
+        for time in &times {
+            let value = Some(time.to_le_bytes().to_vec());
+            assert_eq!(get(log, b"key", *time), Some(value));
+        }
+    };
+    check(&log);
+    log.commit(log.end(), Durability::Synced)
+        .expect("a sound device");
+    check(&log);
+    check(&replay(&device, extent));
+    let late = append(&log, &[(b"key".to_vec(), None)], 1 << 56);
+    assert!(matches!(
+        late,
+        Err(AppendError::Store(StoreError::Invalid(_)))
+    ));
+}
+
+#[test]
+fn what_cannot_be_stored_is_refused_and_leaves_no_trace() {
+    let (device, extent) = device(1024, 11);
+    let log = create(&device, extent);
+    put(&log, b"key", b"1", 5);
+    let refused = |batch: &[(Vec<u8>, Option<Vec<u8>>)], time| {
+        let result = append(&log, batch, time);
+        assert!(
+            matches!(result, Err(AppendError::Store(StoreError::Invalid(_)))),
+            "{result:?}"
+        );
+    };
+    refused(&[(b"key".to_vec(), None)], 5);
+    refused(&[(b"key".to_vec(), None)], 4);
+    refused(&[(vec![], None)], 6);
+    refused(&[(vec![1; 65_537], None)], 6);
+    let good = (b"good".to_vec(), Some(vec![1]));
+    refused(&[good.clone(), (vec![], None)], 6);
+    let long = (b"long".to_vec(), Some(vec![1; MAX_ELEMENT]));
+    refused(&[good, long], 6);
+    assert_eq!((log.elements(), log.last_time()), (1, 5));
+    let longest = vec![1; MAX_ELEMENT - 1 - 2 - 3 - 7 - 3];
+    put(&log, b"max", &longest, 6);
+    assert_eq!(get(&log, b"max", 6), Some(Some(longest.clone())));
+    log.commit(log.end(), Durability::Buffered)
+        .expect("a sound device");
+    assert_eq!(get(&log, b"max", 6), Some(Some(longest)));
+    let empty = log.append(&[]).expect("nothing to refuse");
+    assert_eq!(empty, log.end());
 }

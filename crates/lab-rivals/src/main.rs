@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `senko-rivals`: other key-value engines, in a process that an experiment of `senko lab` starts and drives over its pipes.
+//!
+//! Each engine is a file here and a feature of the crate; without features there is none. Always: this crate knows of experiments only
+//! what [`senko_lab::kv`] has, and nothing else in the workspace uses it.
+
+#![deny(unsafe_code)]
+
+#[cfg(feature = "fjall")]
+mod fjall; // an LSM tree in Rust
+#[cfg(feature = "lmdb")]
+mod lmdb; // a B+ tree in a memory map
+#[cfg(feature = "rocksdb")]
+mod rocksdb; // an LSM tree in C++
+
+use std::process::ExitCode;
+
+use senko_lab::kv::{Maker, child};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The engines that were built in.
+static MAKERS: &[&dyn Maker] = &[
+    #[cfg(feature = "rocksdb")]
+    &rocksdb::RocksDb,
+    #[cfg(feature = "lmdb")]
+    &lmdb::Lmdb,
+    #[cfg(feature = "fjall")]
+    &fjall::Fjall,
+];
+
+fn main() -> ExitCode {
+    if std::env::args_os().len() > 1 {
+        let names: Vec<&str> = MAKERS.iter().map(|maker| maker.name()).collect();
+        eprintln!(
+            "senko-rivals is started by `senko lab run`; engines built in: {}",
+            if names.is_empty() {
+                "none (--features all)".to_owned()
+            } else {
+                names.join(", ")
+            }
+        );
+        return ExitCode::FAILURE;
+    }
+    match child::main(MAKERS) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("senko-rivals: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use senko_lab::kv::{Durability, rehearsal};
+
+    /// Without features there is nothing to rehearse; see the crate's manifest.
+    #[test]
+    fn each_engine_passes_the_rehearsal() {
+        for maker in super::MAKERS {
+            for durability in [Durability::Lazy, Durability::Kill] {
+                let name = format!("senko-rival-{}-{}", maker.name(), std::process::id());
+                let folder = std::env::temp_dir().join(name);
+                std::fs::create_dir_all(&folder).unwrap();
+                let passed = rehearsal::rehearse(*maker, &folder, durability);
+                std::fs::remove_dir_all(&folder).unwrap();
+                passed.unwrap();
+            }
+        }
+    }
+}

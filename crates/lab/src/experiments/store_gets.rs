@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What does a get cost: how many reads of the device, how much longer than one read, and how near to the device's rate with many under way?
+//!
+//! Claim of paper A, section 5.2 and figure 53: a hit is one page read and a miss none; a lookup took 800 us, 12 times its drive's 65 us page
+//! read and 4.5 times its 177 us read of 32 KB. Expected shape: 1.00 and some thousandths of a read; one get in a tenth more time than the
+//! device's own read of 4 KB; with 64 under way nearly the device's rate, and above RocksDB's, which pays for locks, a cache and threads.
+//!
+//! Everything takes turns within a round, on the same disk: our gets, the device's reads of our own file, RocksDB's gets of the
+//! same items under the same memory cap; a bar is the median of the rounds' ratios. The device's rate is the better of fio's and our own ring's. The memory
+//! is a small part of the data, and files are read past the page cache, so gets are cold.
+//!
+//! The reads of a get are the disk's count (`/proc/diskstats`) over gets; beside it stands the kernel's account of the process, which other
+//! processes do not disturb.
+
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use serde_json::json;
+
+use crate::kv::driver::Work;
+use crate::kv::limit::{Limit, Ring};
+use crate::kv::plan::{self, DEPTH, Home, Plan, cell};
+use crate::kv::protocol::Opened;
+use crate::kv::{OURS, Session, Step};
+use crate::rig::fio::{self, Job};
+use crate::rig::{Bench, Figure, Steps, median, put};
+use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+
+/// The experiment.
+pub struct StoreGets;
+
+/// The rival.
+const RIVAL: &str = "rocksdb";
+
+impl Experiment for StoreGets {
+    fn name(&self) -> &'static str {
+        "store-gets"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            source: "paper A, section 5.2 and figure 53",
+            text: "a hit is one page read and a miss none; a get takes little longer than the device's own read, and with 64 under way gets come nearly at the device's rate",
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let mut outcome = Outcome::new();
+        let keys = bench.scaled(700_000, 16_000_000);
+        let plan = Plan::new(&bench, &mut outcome, keys, 1000, 3.0)?;
+        plan.note(&mut outcome, "");
+        let rounds = bench.scaled(4, 9);
+        outcome.setting("rounds", rounds);
+        outcome.setting("batch_keys", plan::BATCH);
+        outcome.setting("rival_threads", DEPTH);
+        let mut steps = Steps::new(progress, 3 + rounds as u64);
+        let mut table = Table::new(
+            "Gets, medians of the rounds",
+            &[
+                "who",
+                "load",
+                "a second",
+                "mean us",
+                "p99 us",
+                "cpu us",
+                "reads/get",
+                "own pages/get",
+            ],
+        );
+        let mut run = Run::new(&bench, &plan, &mut outcome, &mut steps)?;
+        for round in 0..rounds {
+            steps.next(&format!("round {}", round + 1));
+            run.round(round as u64)?;
+        }
+        run.report(&mut outcome, &mut table);
+        drop(run);
+        outcome.tables.push(table);
+        bench.finish(&mut outcome)?;
+        Ok(outcome)
+    }
+}
+
+/// One engine that was filled.
+struct Side<'a> {
+    session: Session<'a>,
+    opened: Opened,
+    _home: Home,
+}
+
+/// What the rounds showed, each in the order of rounds.
+#[derive(Default)]
+struct Shown {
+    one: Vec<Step>,
+    deep: Vec<Step>,
+    misses: Vec<Step>,
+}
+
+struct Run<'a> {
+    bench: &'a Bench<'a>,
+    plan: Plan,
+    ours: Side<'a>,
+    rival: Result<Side<'a>, String>,
+    limit: Limit,
+    ring: Ring,
+    seconds: f64,
+    file: std::path::PathBuf,
+    our_shown: Shown,
+    rival_shown: Shown,
+    device_us: Vec<f64>,
+    device_p99: Vec<f64>,
+    fio_rate: Vec<f64>,
+    ring_rate: Vec<f64>,
+    fio_trouble: Option<String>,
+}
+
+fn side<'a>(
+    bench: &'a Bench<'a>,
+    engine: &str,
+    plan: &Plan,
+    outcome: &mut Outcome,
+) -> Result<Side<'a>> {
+    let home = Home::new(bench, engine);
+    let (mut session, opened) = plan::start(bench, engine, &home, plan, None)?;
+    outcome.setting(engine, opened.description.clone());
+    let mut fill = plan.fill(0, plan.keys(), bench.options.seed);
+    fill.batch = 64;
+    session.fill_and_settle(&fill)?;
+    Ok(Side {
+        session,
+        opened,
+        _home: home,
+    })
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        bench: &'a Bench<'a>,
+        plan: &Plan,
+        outcome: &mut Outcome,
+        steps: &mut Steps<'_>,
+    ) -> Result<Run<'a>> {
+        steps.next("filling senko");
+        let ours = side(bench, OURS, plan, outcome)?;
+        let file = ours
+            .opened
+            .file
+            .clone()
+            .ok_or_else(|| anyhow!("senko does not say which file its reads go to"))?;
+        let limit = Limit::open(&file, plan.tuning.live_bytes()).map_err(|why| anyhow!(why))?;
+        steps.next("filling the rival");
+        let rival = side(bench, RIVAL, plan, outcome).map_err(|error| format!("{error:#}"));
+        steps.next("the device's own file");
+        let ring = Ring::new(&bench.scratch.path("ring"), bench.scaled(64 << 20, 1 << 30))?;
+        outcome.setting("device_span_bytes", limit.span());
+        Ok(Run {
+            bench,
+            plan: plan.clone(),
+            ours,
+            rival,
+            limit,
+            ring,
+            seconds: bench.scaled(0.7, 4.0),
+            file,
+            our_shown: Shown::default(),
+            rival_shown: Shown::default(),
+            device_us: Vec::new(),
+            device_p99: Vec::new(),
+            fio_rate: Vec::new(),
+            ring_rate: Vec::new(),
+            fio_trouble: None,
+        })
+    }
+
+    fn round(&mut self, round: u64) -> Result<()> {
+        let seed = self.bench.options.seed * 1000 + round;
+        let time = Duration::from_secs_f64(self.seconds);
+        let gets = self.plan.gets(self.seconds, seed);
+        let misses = Work {
+            missing: 1.0,
+            ..gets.clone()
+        };
+        let device = self.limit.one_by_one(time, seed)?;
+        self.device_us.push(device.mean_us);
+        self.device_p99.push(device.p99_us);
+        self.our_shown.one.push(self.ours.session.work(&gets)?);
+        let deep = plan::at_depth(&self.ours.opened, gets.clone());
+        self.ring_rate.push(self.ring.reads(time, seed)?);
+        self.our_shown.deep.push(self.ours.session.work(&deep)?);
+        let job = Job {
+            file: &self.file,
+            span: self.limit.span(),
+            block: 4096,
+            depth: DEPTH,
+            time,
+            core: self.bench.server_core(),
+        };
+        match fio::random_reads(&job) {
+            Ok(reads) => self.fio_rate.push(reads.per_second),
+            Err(why) => {
+                self.fio_rate.push(f64::NAN);
+                self.fio_trouble = Some(why);
+            }
+        }
+        self.our_shown.misses.push(self.ours.session.work(&misses)?);
+        if let Ok(rival) = &mut self.rival {
+            let deep = plan::at_depth(&rival.opened, gets.clone());
+            self.rival_shown.one.push(rival.session.work(&gets)?);
+            self.rival_shown.deep.push(rival.session.work(&deep)?);
+            self.rival_shown.misses.push(rival.session.work(&misses)?);
+        }
+        Ok(())
+    }
+
+    fn report(&self, outcome: &mut Outcome, table: &mut Table) {
+        let over = |steps: &[Step], of: fn(&Step) -> f64| {
+            median(steps.iter().map(of).collect())
+                .ok_or_else(|| "the kernel's disk statistics are not to be had".to_owned())
+        };
+        let ours = &self.our_shown;
+        put(
+            outcome,
+            "reads_per_hit",
+            over(&ours.deep, Step::reads_per_get),
+        );
+        put(
+            outcome,
+            "reads_per_miss",
+            over(&ours.misses, Step::reads_per_get),
+        );
+        put(
+            outcome,
+            "own_pages_per_hit",
+            over(&ours.deep, Step::own_pages_per_get),
+        );
+        put(
+            outcome,
+            "own_pages_per_miss",
+            over(&ours.misses, Step::own_pages_per_get),
+        );
+        let one: Vec<f64> = ours
+            .one
+            .iter()
+            .map(|step| step.worked.get.mean_us)
+            .collect();
+        put(
+            outcome,
+            "latency1_over_device",
+            of_pairs(&one, &self.device_us),
+        );
+        put(outcome, "get_mean_us", Ok(median(one).unwrap_or(f64::NAN)));
+        put(
+            outcome,
+            "device_mean_us",
+            Ok(median(self.device_us.clone()).unwrap_or(f64::NAN)),
+        );
+        let rate = |steps: &[Step]| -> Vec<f64> {
+            steps
+                .iter()
+                .map(|step| step.worked.gets_per_second())
+                .collect()
+        };
+        let device: Vec<f64> = self
+            .fio_rate
+            .iter()
+            .zip(&self.ring_rate)
+            .map(|(fio, ring)| fio.max(*ring))
+            .collect();
+        put(
+            outcome,
+            "gets_over_device",
+            of_pairs(&rate(&ours.deep), &device),
+        );
+        let rival = &self.rival_shown;
+        let over_rival = match &self.rival {
+            Ok(_) => of_pairs(&rate(&ours.deep), &rate(&rival.deep)),
+            Err(why) => Err(why.clone()),
+        };
+        put(outcome, "gets_over_rocksdb", over_rival);
+        if let Some(why) = &self.fio_trouble {
+            outcome.setting("fio", why.clone());
+        }
+        outcome.setting("gets_a_second", json!(median(rate(&ours.deep))));
+        for (who, shown) in [(OURS, ours), (RIVAL, rival)] {
+            for (load, steps) in [
+                ("one at a time", &shown.one),
+                ("64 under way", &shown.deep),
+                ("misses, one at a time", &shown.misses),
+            ] {
+                row(table, who, load, steps);
+            }
+        }
+        let mut device_row =
+            |load: &str, per_second: Option<f64>, mean: Option<f64>, p99: Option<f64>| {
+                let text = |number: Option<f64>, digits| cell(number.unwrap_or(f64::NAN), digits);
+                let mut cells = vec!["device".to_owned(), load.to_owned()];
+                cells.extend([text(per_second, 0), text(mean, 1), text(p99, 0)]);
+                cells.extend(["-".to_owned(), "-".to_owned(), "-".to_owned()]);
+                table.row(cells);
+            };
+        let mean = median(self.device_us.clone());
+        device_row(
+            "one at a time",
+            mean.map(|us| 1e6 / us),
+            mean,
+            median(self.device_p99.clone()),
+        );
+        device_row(
+            "64 under way, fio",
+            median(self.fio_rate.clone()),
+            None,
+            None,
+        );
+        device_row(
+            "64 under way, own ring",
+            median(self.ring_rate.clone()),
+            None,
+            None,
+        );
+    }
+}
+
+/// The median of what the rounds' pairs give.
+fn of_pairs(over: &[f64], under: &[f64]) -> Figure {
+    median(over.iter().zip(under).map(|(a, b)| a / b).collect())
+        .ok_or_else(|| "no round showed both".to_owned())
+}
+
+fn row(table: &mut Table, who: &str, load: &str, steps: &[Step]) {
+    if steps.is_empty() {
+        return;
+    }
+    let middle =
+        |of: &dyn Fn(&Step) -> f64| median(steps.iter().map(of).collect()).unwrap_or(f64::NAN);
+    table.row(vec![
+        who.to_owned(),
+        load.to_owned(),
+        cell(middle(&|step| step.worked.gets_per_second()), 0),
+        cell(middle(&|step| step.worked.get.mean_us), 1),
+        cell(middle(&|step| step.worked.get.p99_us), 0),
+        cell(middle(&Step::cpu_us_per_op), 2),
+        cell(middle(&Step::reads_per_get), 4),
+        cell(middle(&Step::own_pages_per_get), 4),
+    ]);
+}

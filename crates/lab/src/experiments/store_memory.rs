@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What does a key of the store cost in DRAM, everything counted?
+//!
+//! Claim of paper A, section 5.1: two bytes a key, by a Bloom Filter Map of 16 bits. Expected shape: resident memory grows along a line whose slope is
+//! about two bytes a key, some tenths of which are the page index, so less with smaller values, of which more lie in a page.
+//!
+//! The store grows in one process through several sizes. At each size it is left until nothing is to do in the background, and then a fresh process
+//! opens it and serves gets and puts: its resident memory, less that at the smallest size, over the keys between them, is the bar.
+//! Beside it stand the slope in the process that filled the store, where the allocator's leftovers count too, and the store's own count of its memory. What does not grow
+//! with keys (the log's index, buffers, the program) is the same at all sizes and drops out, and is shown.
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::kv::driver::{Amount, Work};
+use crate::kv::plan::{self, Home, Plan, cell};
+use crate::kv::{OURS, Session};
+use crate::rig::{Bench, Steps, put};
+use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+
+/// The experiment.
+pub struct StoreMemory;
+
+/// Memory that the process may use: more than it will, since what it takes by itself is the question.
+const MEMORY: u64 = 4 << 30;
+/// Gets and puts before memory is looked at, so that buffers are in use.
+const WARM: u64 = 20_000;
+
+impl Experiment for StoreMemory {
+    fn name(&self) -> &'static str {
+        "store-memory"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            source: "paper A, section 5.1; design: DRAM for each key is the product",
+            text: "everything in DRAM that grows with keys is about two bytes a key",
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let mut run = Run {
+            bench: &bench,
+            steps: Steps::new(progress, 10),
+            outcome: Outcome::new(),
+        };
+        // Values, keys, and the sizes that are looked at as shares of them.
+        let sizes = [
+            (1000, bench.scaled(1_500_000, 16_000_000)),
+            (100, bench.scaled(8_000_000, 64_000_000)),
+        ];
+        for (value_bytes, keys) in sizes {
+            if let Err(error) = run.slope(value_bytes, keys) {
+                let key = format!("dram_bytes_per_key_{value_bytes}");
+                run.outcome.miss(key, format!("{error:#}"));
+            }
+        }
+        run.steps.next("last probe");
+        let mut outcome = run.outcome;
+        bench.finish(&mut outcome)?;
+        Ok(outcome)
+    }
+}
+
+/// Memory at one size.
+struct Point {
+    keys: u64,
+    /// In the process that filled the store.
+    filling: f64,
+    /// The most in that process so far.
+    peak: f64,
+    /// In a fresh process.
+    fresh: f64,
+    /// The store's own count.
+    own: f64,
+}
+
+struct Run<'a> {
+    bench: &'a Bench<'a>,
+    steps: Steps<'a>,
+    outcome: Outcome,
+}
+
+impl Run<'_> {
+    /// Fills a store through its sizes.
+    fn slope(&mut self, value_bytes: usize, keys: u64) -> Result<()> {
+        let plan = Plan::new(self.bench, &mut self.outcome, keys, value_bytes, 1.6)?.memory(MEMORY);
+        plan.note(&mut self.outcome, &format!("{value_bytes}_"));
+        let home = Home::new(self.bench, &format!("senko-{value_bytes}"));
+        let mut points: Vec<Point> = Vec::new();
+        let mut from = 0;
+        for eighths in [2, 4, 6, 8] {
+            let to = plan.keys() / 8 * eighths;
+            self.steps.next(&format!("{to} keys of {value_bytes} B"));
+            points.push(self.point(&plan, &home, from, to)?);
+            from = to;
+        }
+        let (first, last) = (&points[0], &points[points.len() - 1]);
+        let grown = (last.keys - first.keys) as f64;
+        let slope = |of: fn(&Point) -> f64| (of(last) - of(first)) / grown;
+        let key = format!("dram_bytes_per_key_{value_bytes}");
+        put(&mut self.outcome, &key, Ok(slope(|point| point.fresh)));
+        put(
+            &mut self.outcome,
+            &format!("{key}_while_filling"),
+            Ok(slope(|point| point.filling)),
+        );
+        put(
+            &mut self.outcome,
+            &format!("{key}_own_count"),
+            Ok(slope(|point| point.own)),
+        );
+        let mut table = Table::new(
+            format!("Memory by number of keys, values of {value_bytes} B"),
+            &[
+                "keys",
+                "fresh process MiB",
+                "filling process MiB",
+                "its peak MiB",
+                "own count MiB",
+                "own count B/key",
+            ],
+        );
+        for point in &points {
+            let mib = |bytes: f64| cell(bytes / (1 << 20) as f64, 1);
+            table.row(vec![
+                point.keys.to_string(),
+                mib(point.fresh),
+                mib(point.filling),
+                mib(point.peak),
+                mib(point.own),
+                cell(point.own / point.keys as f64, 2),
+            ]);
+        }
+        self.outcome.tables.push(table);
+        Ok(())
+    }
+
+    fn point(&mut self, plan: &Plan, home: &Home, from: u64, to: u64) -> Result<Point> {
+        let seed = self.bench.options.seed;
+        let (mut session, opened) = plan::start(self.bench, OURS, home, plan, None)?;
+        if from == 0 {
+            let key = format!("senko_{}", plan.shape.value_bytes);
+            self.outcome.setting(key, opened.description);
+        }
+        let mut fill = plan.fill(from, to, seed);
+        fill.batch = 64;
+        session.fill_and_settle(&fill)?;
+        let filling = session.memory()?;
+        session.close()?;
+        drop(session);
+
+        let (mut session, _) = plan::start(self.bench, OURS, home, plan, None)?;
+        let work = Work {
+            gets: 0.5,
+            ..Work::gets(to, plan.shape, Amount::Ops(WARM), seed)
+        };
+        session.work(&work)?;
+        session.settle()?;
+        let fresh = session.memory()?;
+        let own = own_count(&mut session)?;
+        session.close()?;
+        Ok(Point {
+            keys: to,
+            filling: filling.resident as f64,
+            peak: filling.peak as f64,
+            fresh: fresh.resident as f64,
+            own,
+        })
+    }
+}
+
+/// What the engine itself counts as memory that grows with keys.
+fn own_count(session: &mut Session<'_>) -> Result<f64> {
+    let facts = session.facts()?;
+    let own = facts.get("dram_bytes").and_then(Value::as_f64);
+    own.with_context(|| format!("the store does not count its memory: {}", json!(facts)))
+}

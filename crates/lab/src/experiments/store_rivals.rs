@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The store against RocksDB, LMDB and fjall, with the same items under the same memory cap.
+//!
+//! Expected shape: random reads of a set much larger than memory are bound by the device, so who reads one page for each wins, and who waits for each read with a thread pays
+//! processor time; LSM trees load slower, since each level writes again; LMDB, whose tree is copied on write in the page cache, reads well and overwrites worst.
+//!
+//! One engine after another, in a process of its own with the same cap on memory, page cache included; O_DIRECT where the engine has it (RocksDB and ours).
+//! Each fills all keys and comes to rest, then: gets one at a time, gets with 64 under way (one thread that asks for many keys where the
+//! engine reads those together, else 64 threads), misses, uniform overwriting by one thread, and YCSB's A, B and C by 16 threads. Puts may lie in the
+//! engine's own buffer when they return (LMDB has none: it commits to the page cache). Bytes of the disk are `/proc/diskstats`' with what was put made durable.
+//! LMDB is filled in ascending order, since at random it would take hours; the others at random.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::kv::driver::{Amount, Work};
+use crate::kv::plan::{self, Home, Plan, cell};
+use crate::kv::{OURS, Session, Step};
+use crate::rig::{Bench, Steps, put, ratio};
+use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+
+/// The experiment.
+pub struct StoreRivals;
+
+/// Ours and the others.
+const ENGINES: [&str; 4] = [OURS, "rocksdb", "lmdb", "fjall"];
+/// Threads of YCSB.
+const YCSB_THREADS: usize = 16;
+/// The works by name, with the share of gets of YCSB's.
+const WORKS: [&str; 8] = [
+    "load",
+    "get1",
+    "get64",
+    "miss64",
+    "overwrite",
+    "ycsb_a",
+    "ycsb_b",
+    "ycsb_c",
+];
+
+impl Experiment for StoreRivals {
+    fn name(&self) -> &'static str {
+        "store-rivals"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            source: "design question: is it better than what there is?",
+            text: "under one memory cap the store serves more random gets than RocksDB, LMDB and fjall, and writes less for each put",
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let mut outcome = Outcome::new();
+        let keys = bench.scaled(700_000, 16_000_000);
+        // The largest need is LMDB's, whose overwritten pages wait for reuse.
+        let plan = Plan::new(&bench, &mut outcome, keys, 1000, 2.5)?;
+        plan.note(&mut outcome, "");
+        outcome.setting("ycsb_threads", YCSB_THREADS);
+        let mut run = Run {
+            bench: &bench,
+            plan,
+            steps: Steps::new(progress, (ENGINES.len() * WORKS.len()) as u64 + 1),
+            seconds: bench.scaled(1.0, 20.0),
+            table: Table::new(
+                "Engines under one memory cap",
+                &[
+                    "work",
+                    "engine",
+                    "ops/s",
+                    "mean us",
+                    "p99 us",
+                    "longest ms",
+                    "cpu us",
+                    "read B/op",
+                    "written B/op",
+                    "RSS MiB",
+                ],
+            ),
+        };
+        let mut all: Vec<Result<Vec<Step>, String>> = Vec::new();
+        for engine in ENGINES {
+            let shown = run
+                .engine(engine, &mut outcome)
+                .map_err(|error| format!("{error:#}"));
+            if let Err(why) = &shown {
+                outcome.setting(format!("{engine}_failed"), why.clone());
+            }
+            all.push(shown);
+        }
+        for (at, work) in WORKS.iter().enumerate() {
+            run.compare(work, at, &all, &mut outcome);
+        }
+        run.steps.next("last probe");
+        let Run { table, .. } = run;
+        outcome.tables.push(table);
+        bench.finish(&mut outcome)?;
+        Ok(outcome)
+    }
+}
+
+struct Run<'a> {
+    bench: &'a Bench<'a>,
+    plan: Plan,
+    steps: Steps<'a>,
+    seconds: f64,
+    table: Table,
+}
+
+impl Run<'_> {
+    /// All works of one engine, in the order of [`WORKS`].
+    fn engine(&mut self, engine: &str, outcome: &mut Outcome) -> Result<Vec<Step>> {
+        let seed = self.bench.options.seed;
+        let home = Home::new(self.bench, engine);
+        self.steps.next(&format!("{engine}: load"));
+        let (mut session, opened) = plan::start(self.bench, engine, &home, &self.plan, None)?;
+        outcome.setting(engine, opened.description.clone());
+        let mut fill = self.plan.fill(0, self.plan.keys(), seed);
+        fill.batch = 64;
+        fill.ascending = opened.fill_ascending;
+        let mut shown = vec![session.fill_and_settle(&fill)?];
+        outcome.setting(
+            format!("{engine}_space_over_data"),
+            json!(home.bytes() as f64 / self.plan.tuning.live_bytes() as f64),
+        );
+        let gets = self.plan.gets(self.seconds, seed);
+        let misses = Work {
+            missing: 1.0,
+            ..gets.clone()
+        };
+        let overwrite = self.plan.puts(Amount::Seconds(self.seconds * 2.0), 1, seed);
+        let ycsb = |gets: f64| Work {
+            popularity: "zipf:0.99".to_owned(),
+            threads: YCSB_THREADS,
+            gets,
+            version: 2,
+            ..self.plan.gets(self.seconds, seed)
+        };
+        let works = [
+            gets.clone(),
+            plan::at_depth(&opened, gets),
+            plan::at_depth(&opened, misses),
+            overwrite,
+            ycsb(0.5),
+            ycsb(0.95),
+            ycsb(1.0),
+        ];
+        for (name, work) in WORKS[1..].iter().zip(&works) {
+            self.steps.next(&format!("{engine}: {name}"));
+            shown.push(self.one(&mut session, work)?);
+        }
+        let peak = session.cap().and_then(|cap| cap.peak());
+        outcome.setting(format!("{engine}_peak_of_cap_bytes"), json!(peak));
+        let facts = session.facts()?;
+        outcome.setting(format!("{engine}_facts"), Value::Object(facts));
+        session.close()?;
+        Ok(shown)
+    }
+
+    fn one(&self, session: &mut Session<'_>, work: &Work) -> Result<Step> {
+        if work.gets < 1.0 {
+            session.work_and_sync(work)
+        } else {
+            session.work(work)
+        }
+    }
+
+    /// A work's rows, and ours over each rival's.
+    fn compare(
+        &mut self,
+        work: &str,
+        at: usize,
+        all: &[Result<Vec<Step>, String>],
+        outcome: &mut Outcome,
+    ) {
+        let rate = |shown: &Result<Vec<Step>, String>| {
+            shown
+                .as_ref()
+                .map(|steps| steps[at].worked.per_second())
+                .map_err(Clone::clone)
+        };
+        for (engine, shown) in ENGINES.iter().zip(all) {
+            if let Ok(steps) = shown {
+                self.row(work, engine, &steps[at]);
+            }
+            if *engine != OURS {
+                let over = ratio(&rate(&all[0]), &rate(shown));
+                put(outcome, &format!("{work}_over_{engine}"), over);
+            }
+        }
+    }
+
+    fn row(&mut self, work: &str, engine: &str, step: &Step) {
+        let times = if step.worked.get.count > 0 {
+            step.worked.get
+        } else {
+            step.worked.put
+        };
+        self.table.row(vec![
+            work.to_owned(),
+            engine.to_owned(),
+            cell(step.worked.per_second(), 0),
+            cell(times.mean_us, 1),
+            cell(times.p99_us, 0),
+            cell(times.max_us.max(step.worked.put.max_us) / 1e3, 1),
+            cell(step.cpu_us_per_op(), 2),
+            cell(step.read_bytes_per_op(), 0),
+            cell(step.written_bytes_per_op(), 0),
+            cell(step.memory.resident as f64 / (1 << 20) as f64, 0),
+        ]);
+    }
+}

@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The work that an engine is given: filling, and threads that get and put, in a closed loop or at a fixed rate.
+//!
+//! Runs in the process with the engine, called by [`super::child`]. Always: keys and order follow from the seed; of the values read every
+//! [`CHECK_EVERY`]-th is checked byte by byte; the first wrong value or error ends the work.
+//!
+//! At a fixed rate a put is due at its time whether or not the one before has returned, so [`Worked::put_due`], from due to done, has what a stall costs
+//! those that come meanwhile (no "coordinated omission"); [`Worked::put`] has the calls alone.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use senko_server::load::cpu::wake_promptly;
+use senko_workload::permutation::Permutation;
+use senko_workload::popularity::KeyChooser;
+use senko_workload::{Histogram, Popularity, Rng};
+use serde::{Deserialize, Serialize};
+
+use super::Engine;
+use super::items::{self, ItemShape, KEY_BYTES};
+
+/// Of so many values read, one is checked byte by byte.
+const CHECK_EVERY: u64 = 16;
+/// The most threads that work at once.
+const MOST_THREADS: usize = 256;
+
+/// Puts each key of a range once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Fill {
+    /// The first key number.
+    pub from: u64,
+    /// The key number after the last.
+    pub to: u64,
+    /// The values.
+    pub shape: ItemShape,
+    /// Their version.
+    pub version: u32,
+    /// In ascending order, by one thread; else at random.
+    pub ascending: bool,
+    /// Puts a call.
+    pub batch: usize,
+    /// Threads.
+    pub threads: usize,
+    /// Of the order.
+    pub seed: u64,
+}
+
+/// When work ends.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Amount {
+    /// After so many gets and puts in all.
+    Ops(u64),
+    /// After so many seconds.
+    Seconds(f64),
+}
+
+/// Gets and puts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Work {
+    /// How many keys there are.
+    pub keys: u64,
+    /// The values.
+    pub shape: ItemShape,
+    /// Which keys, as in [`Popularity`].
+    pub popularity: String,
+    /// The share of gets; the rest are puts.
+    pub gets: f64,
+    /// The share of gets for keys that are not there.
+    pub missing: f64,
+    /// Gets a call: 1 for single gets.
+    pub batch: usize,
+    /// Threads.
+    pub threads: usize,
+    /// When it ends.
+    pub amount: Amount,
+    /// Operations a second of all threads; none: as fast as they return.
+    pub rate: Option<f64>,
+    /// The version of what is put.
+    pub version: u32,
+    /// Of keys and operations.
+    pub seed: u64,
+}
+
+impl Work {
+    /// Single gets of keys that are there, uniformly, by one thread.
+    pub fn gets(keys: u64, shape: ItemShape, amount: Amount, seed: u64) -> Work {
+        Work {
+            keys,
+            shape,
+            popularity: "uniform".to_owned(),
+            gets: 1.0,
+            missing: 0.0,
+            batch: 1,
+            threads: 1,
+            amount,
+            rate: None,
+            version: 1,
+            seed,
+        }
+    }
+
+    /// Single puts of keys that are there, uniformly, by one thread.
+    pub fn puts(keys: u64, shape: ItemShape, amount: Amount, version: u32, seed: u64) -> Work {
+        Work {
+            gets: 0.0,
+            version,
+            ..Work::gets(keys, shape, amount, seed)
+        }
+    }
+}
+
+/// Durations of calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Times {
+    /// How many.
+    pub count: u64,
+    /// Microseconds.
+    pub mean_us: f64,
+    /// Median.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+    /// The longest.
+    pub max_us: f64,
+}
+
+impl Times {
+    fn of(histogram: &Histogram) -> Times {
+        let us = |ns: u64| ns as f64 / 1e3;
+        Times {
+            count: histogram.len(),
+            mean_us: histogram.mean() / 1e3,
+            p50_us: us(histogram.quantile(0.5)),
+            p99_us: us(histogram.quantile(0.99)),
+            p999_us: us(histogram.quantile(0.999)),
+            max_us: us(histogram.max()),
+        }
+    }
+}
+
+/// What work showed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Worked {
+    /// Keys asked for.
+    pub gets: u64,
+    /// Those of them that were found.
+    pub found: u64,
+    /// Keys put.
+    pub puts: u64,
+    /// Seconds it took.
+    pub seconds: f64,
+    /// Calls that get, single or of a batch.
+    pub get: Times,
+    /// Calls that put, single or of a batch.
+    pub put: Times,
+    /// Puts from when they were due; empty in a closed loop.
+    pub put_due: Times,
+}
+
+impl Worked {
+    /// Gets a second.
+    pub fn gets_per_second(&self) -> f64 {
+        self.gets as f64 / self.seconds
+    }
+
+    /// Puts a second.
+    pub fn puts_per_second(&self) -> f64 {
+        self.puts as f64 / self.seconds
+    }
+
+    /// Gets and puts a second.
+    pub fn per_second(&self) -> f64 {
+        (self.gets + self.puts) as f64 / self.seconds
+    }
+}
+
+/// What one thread counted.
+#[derive(Default)]
+struct Tally {
+    gets: u64,
+    found: u64,
+    puts: u64,
+    get: Histogram,
+    put: Histogram,
+    put_due: Histogram,
+}
+
+impl Tally {
+    fn merge(&mut self, other: &Tally) {
+        self.gets += other.gets;
+        self.found += other.found;
+        self.puts += other.puts;
+        self.get.merge(&other.get);
+        self.put.merge(&other.put);
+        self.put_due.merge(&other.put_due);
+    }
+
+    fn worked(&self, seconds: f64) -> Worked {
+        Worked {
+            gets: self.gets,
+            found: self.found,
+            puts: self.puts,
+            seconds,
+            get: Times::of(&self.get),
+            put: Times::of(&self.put),
+            put_due: Times::of(&self.put_due),
+        }
+    }
+}
+
+/// Nanoseconds since `start`.
+fn since(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Runs `one` in each of `threads` threads and puts together what they counted.
+fn spread(
+    threads: usize,
+    one: impl Fn(usize, &AtomicBool) -> Result<Tally> + Sync,
+) -> Result<Worked> {
+    ensure!(
+        (1..=MOST_THREADS).contains(&threads),
+        "between 1 and {MOST_THREADS} threads can work, not {threads}"
+    );
+    let failed = AtomicBool::new(false);
+    let start = Instant::now();
+    let tallies: Result<Vec<Tally>> = thread::scope(|scope| {
+        let started: Vec<_> = (0..threads)
+            .map(|number| {
+                let (one, failed) = (&one, &failed);
+                thread::Builder::new()
+                    .name(format!("work-{number}"))
+                    .spawn_scoped(scope, move || {
+                        let tally = one(number, failed);
+                        if tally.is_err() {
+                            failed.store(true, Ordering::Relaxed);
+                        }
+                        tally
+                    })
+            })
+            .collect();
+        started
+            .into_iter()
+            .map(|thread| {
+                thread
+                    .context("a thread cannot be started")?
+                    .join()
+                    .map_err(|_| anyhow!("a thread of the work panicked"))?
+            })
+            .collect()
+    });
+    let seconds = start.elapsed().as_secs_f64();
+    let mut sum = Tally::default();
+    for tally in tallies? {
+        sum.merge(&tally);
+    }
+    Ok(sum.worked(seconds))
+}
+
+/// Fills an engine.
+///
+/// # Errors
+/// If a put fails.
+pub fn fill(engine: &dyn Engine, fill: &Fill) -> Result<Worked> {
+    ensure!(
+        fill.from < fill.to && fill.batch > 0,
+        "there is nothing to fill"
+    );
+    let keys = fill.to - fill.from;
+    let order = Permutation::new(keys, fill.seed);
+    let next = AtomicU64::new(0);
+    let threads = if fill.ascending { 1 } else { fill.threads };
+    spread(threads, |_, failed| {
+        let mut tally = Tally::default();
+        let mut names = vec![[0; KEY_BYTES]; fill.batch];
+        let mut values = vec![Vec::new(); fill.batch];
+        while !failed.load(Ordering::Relaxed) {
+            let first = next.fetch_add(fill.batch as u64, Ordering::Relaxed);
+            if first >= keys {
+                break;
+            }
+            let count = (keys - first).min(fill.batch as u64) as usize;
+            for (at, (name, value)) in names.iter_mut().zip(&mut values).take(count).enumerate() {
+                let place = first + at as u64;
+                let place = if fill.ascending {
+                    place
+                } else {
+                    order.apply(place)
+                };
+                *name = items::present(fill.from + place);
+                fill.shape.value(fill.from + place, fill.version, value);
+            }
+            let pairs: Vec<(&[u8], &[u8])> = names
+                .iter()
+                .zip(&values)
+                .take(count)
+                .map(|(name, value)| (&name[..], &value[..]))
+                .collect();
+            let start = Instant::now();
+            match pairs[..] {
+                [(key, value)] => engine.put(key, value)?,
+                _ => engine.put_many(&pairs)?,
+            }
+            tally.put.record(since(start));
+            tally.puts += count as u64;
+        }
+        Ok(tally)
+    })
+}
+
+/// When the operations of a thread at a fixed rate are due.
+struct Due {
+    start: Instant,
+    between: f64,
+    next: f64,
+}
+
+impl Due {
+    /// Waits for the next one, and gives the time at which it was due.
+    fn wait(&mut self) -> Instant {
+        let due = self.start + Duration::from_secs_f64(self.next);
+        self.next += self.between;
+        if let Some(left) = due.checked_duration_since(Instant::now()) {
+            thread::sleep(left);
+        }
+        due
+    }
+}
+
+/// Gets and puts.
+///
+/// # Errors
+/// If a call fails, a value is wrong, or a key is not there that should be, or the other way round.
+pub fn work(engine: &dyn Engine, work: &Work) -> Result<Worked> {
+    let popularity: Popularity = work
+        .popularity
+        .parse()
+        .map_err(|error| anyhow!("{error}"))?;
+    let chooser = KeyChooser::new(&popularity, work.keys).map_err(|error| anyhow!("{error}"))?;
+    ensure!(work.batch > 0, "a call of no gets is none");
+    let start = Instant::now();
+    let left = AtomicU64::new(match work.amount {
+        Amount::Ops(ops) => ops,
+        Amount::Seconds(_) => u64::MAX,
+    });
+    let end = match work.amount {
+        Amount::Ops(_) => None,
+        Amount::Seconds(seconds) => Some(start + Duration::from_secs_f64(seconds)),
+    };
+    spread(work.threads, |number, failed| {
+        let mut worker = Worker {
+            engine,
+            work,
+            chooser: chooser.clone(),
+            rng: Rng::for_stream(work.seed, number as u64),
+            tally: Tally::default(),
+            value: Vec::new(),
+            numbers: Vec::with_capacity(work.batch),
+        };
+        let mut due = work.rate.map(|rate| {
+            wake_promptly();
+            let between = work.threads as f64 / rate;
+            Due {
+                start,
+                between,
+                next: between * number as f64 / work.threads as f64,
+            }
+        });
+        while !failed.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
+            let share = worker.share(&left);
+            if share == 0 {
+                break;
+            }
+            let due = due.as_mut().map(Due::wait);
+            worker.turn(share, due)?;
+        }
+        Ok(worker.tally)
+    })
+}
+
+/// A thread that gets and puts.
+struct Worker<'a> {
+    engine: &'a dyn Engine,
+    work: &'a Work,
+    chooser: KeyChooser,
+    rng: Rng,
+    tally: Tally,
+    value: Vec<u8>,
+    numbers: Vec<(u64, bool)>,
+}
+
+impl Worker<'_> {
+    /// Takes operations for one call from what is left for all.
+    fn share(&self, left: &AtomicU64) -> u64 {
+        let wanted = self.work.batch as u64;
+        left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            Some(left.saturating_sub(wanted))
+        })
+        .unwrap_or(0)
+        .min(wanted)
+    }
+
+    fn turn(&mut self, share: u64, due: Option<Instant>) -> Result<()> {
+        let get = self.work.gets >= 1.0 || self.rng.next_f64() < self.work.gets;
+        if !get {
+            return self.put(due);
+        }
+        if self.work.batch == 1 {
+            return self.get();
+        }
+        self.get_many(share)
+    }
+
+    /// A key to ask for: its number, and whether it is there.
+    fn choose(&mut self) -> (u64, bool) {
+        let number = self.chooser.next_key(&mut self.rng);
+        let missing = self.work.missing > 0.0 && self.rng.next_f64() < self.work.missing;
+        (number, !missing)
+    }
+
+    fn name(number: u64, there: bool) -> [u8; KEY_BYTES] {
+        if there {
+            items::present(number)
+        } else {
+            items::absent(number)
+        }
+    }
+
+    fn put(&mut self, due: Option<Instant>) -> Result<()> {
+        let (number, _) = self.choose();
+        let mut value = std::mem::take(&mut self.value);
+        self.work.shape.value(number, self.work.version, &mut value);
+        let start = Instant::now();
+        self.engine.put(&items::present(number), &value)?;
+        self.tally.put.record(since(start));
+        if let Some(due) = due {
+            self.tally.put_due.record(since(due));
+        }
+        self.tally.puts += 1;
+        self.value = value;
+        Ok(())
+    }
+
+    fn get(&mut self) -> Result<()> {
+        let (number, there) = self.choose();
+        let start = Instant::now();
+        let found = self
+            .engine
+            .get(&Self::name(number, there), &mut self.value)?;
+        self.tally.get.record(since(start));
+        check(
+            &mut self.tally,
+            self.work.shape,
+            (number, there),
+            found.then_some(&self.value),
+        )
+    }
+
+    fn get_many(&mut self, share: u64) -> Result<()> {
+        self.numbers.clear();
+        for _ in 0..share {
+            let chosen = self.choose();
+            self.numbers.push(chosen);
+        }
+        let names: Vec<[u8; KEY_BYTES]> = self
+            .numbers
+            .iter()
+            .map(|&(number, there)| Self::name(number, there))
+            .collect();
+        let keys: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();
+        let (shape, numbers) = (self.work.shape, &self.numbers);
+        let mut tally = std::mem::take(&mut self.tally);
+        let mut first = Ok(());
+        let start = Instant::now();
+        let ended = self.engine.multi_get(&keys, &mut |at, value| {
+            let checked = check(&mut tally, shape, numbers[at], value);
+            if first.is_ok() {
+                first = checked;
+            }
+        });
+        tally.get.record(since(start));
+        self.tally = tally;
+        ended.and(first)
+    }
+}
+
+/// Counts and checks what was read.
+fn check(
+    tally: &mut Tally,
+    shape: ItemShape,
+    (number, there): (u64, bool),
+    value: Option<&[u8]>,
+) -> Result<()> {
+    let whole = tally.gets.is_multiple_of(CHECK_EVERY);
+    tally.gets += 1;
+    match value {
+        Some(value) if there => {
+            tally.found += 1;
+            shape.check(number, value, whole)?;
+        }
+        None if !there => {}
+        Some(_) => anyhow::bail!("a key beside number {number} was found, and nobody put it"),
+        None => anyhow::bail!("key {number} was put and is not there"),
+    }
+    Ok(())
+}

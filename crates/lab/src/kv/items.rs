@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Key numbers to keys and values.
+//!
+//! A key is its number twice, as 8 bytes, big-endian: the odd numbers between are keys that nobody put. So engines that keep
+//! keys in order must look, and cannot tell an absent key by the range of their files. Values are those of
+//! [`senko_workload::value`]: they name key and version, and every byte can be checked.
+
+use anyhow::{Result, anyhow, ensure};
+use senko_workload::value::{check_value, fill_value};
+use serde::{Deserialize, Serialize};
+
+/// Bytes of a key.
+pub const KEY_BYTES: usize = 8;
+
+/// The items of an experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ItemShape {
+    /// Bytes of a value; at least 8, so that it names its key.
+    pub value_bytes: usize,
+}
+
+impl ItemShape {
+    /// Bytes of a key and its value.
+    pub fn bytes(&self) -> u64 {
+        (KEY_BYTES + self.value_bytes) as u64
+    }
+
+    /// Fills `value` for a key number.
+    pub fn value(&self, key: u64, version: u32, value: &mut Vec<u8>) {
+        value.resize(self.value_bytes, 0);
+        fill_value(value, key, version);
+    }
+
+    /// Checks a value that an engine gave, and gives its version: byte by byte if `whole`, else by its length alone, so that checking does not
+    /// take the processor from who is measured.
+    ///
+    /// # Errors
+    /// If it is another value.
+    pub fn check(&self, key: u64, value: &[u8], whole: bool) -> Result<u32> {
+        ensure!(
+            value.len() == self.value_bytes,
+            "key {key} has a value of {} bytes, and {} were put",
+            value.len(),
+            self.value_bytes
+        );
+        if whole {
+            return check_value(value, key).map_err(|wrong| anyhow!("{wrong}"));
+        }
+        let version: [u8; 4] = value[..4].try_into().expect("a value has at least 8 bytes");
+        Ok(u32::from_le_bytes(version))
+    }
+}
+
+/// The key of a number that is put.
+pub fn present(number: u64) -> [u8; KEY_BYTES] {
+    (number * 2).to_be_bytes()
+}
+
+/// A key beside that of `number`, which is never put.
+pub fn absent(number: u64) -> [u8; KEY_BYTES] {
+    (number * 2 + 1).to_be_bytes()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_keep_the_order_of_numbers_and_leave_room() {
+        assert!(present(1) < absent(1) && absent(1) < present(2));
+        assert!(present(255) < present(256));
+    }
+
+    #[test]
+    fn a_wrong_value_is_seen() {
+        let shape = ItemShape { value_bytes: 100 };
+        let mut value = Vec::new();
+        shape.value(7, 3, &mut value);
+        assert_eq!(shape.check(7, &value, true).unwrap(), 3);
+        assert_eq!(shape.check(7, &value, false).unwrap(), 3);
+        assert!(shape.check(8, &value, true).is_err());
+        value[60] ^= 1;
+        assert!(shape.check(7, &value, true).is_err());
+        assert!(shape.check(7, &value[..99], false).is_err());
+    }
+}

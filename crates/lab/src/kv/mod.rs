@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Key-value engines under test: the trait that each implements, what is asked of them, and the process that holds one.
+//!
+//! ```text
+//!   an experiment: Session (session.rs) --- one JSON object a line, over pipes ---> child.rs, in a process of its own,
+//!     reads the disk's counters, the                                                in a memory cap
+//!     process's memory and processor time                                             +- driver.rs: threads that put and get
+//!     before and after each request                                                   +- an Engine: ours (ours.rs) or a rival's
+//! ```
+//!
+//! The experiment's process holds no engine, so that memory, processor time and a kill are the engine's alone. Our engine runs in
+//! `senko` itself; rivals run in `senko-rivals`, which is built apart (crate `senko_lab_rivals`), because they bring libraries that
+//! nobody needs who only uses Senko. This crate knows rivals by [`Engine`] and [`Maker`] alone.
+//!
+//! What always holds: what an engine gives back is checked against what was put there ([`items`]), a wrong byte ends the run; the
+//! same seed gives the same requests; every engine gets the same keys, values, threads, memory and durability.
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+pub mod child; // the process with the engine: requests in, answers out
+pub mod driver; // threads that fill, get and put
+pub mod items; // key numbers to keys and values, and back
+pub mod limit; // what the device itself gives, on the engine's own file
+pub mod ours; // our own store
+pub mod plan; // sizes, and what every engine is told
+pub mod protocol; // requests and answers
+pub mod rehearsal; // what every engine must pass
+pub mod session; // the experiment's side of the pipes
+
+pub use driver::{Amount, Fill, Times, Work, Worked};
+pub use items::{ItemShape, KEY_BYTES};
+pub use session::{Program, Session, Step};
+
+/// The name of our own engine.
+pub const OURS: &str = "senko";
+
+/// What a put that returned may still lose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// The last puts, if the process is killed: they may lie in the engine's own buffer.
+    Lazy,
+    /// Nothing, if the process is killed; the last puts, if the power fails.
+    Kill,
+    /// Nothing.
+    Power,
+}
+
+/// What every engine is told, and turns into settings of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tuning {
+    /// Bytes of memory that the process may use, page cache included.
+    pub memory: u64,
+    /// Bytes of it for a cache of blocks, for engines that have one.
+    pub cache: u64,
+    /// How many keys there will be.
+    pub keys: u64,
+    /// Bytes of each value.
+    pub value_bytes: usize,
+    /// What puts promise.
+    pub durability: Durability,
+    /// Space on the device over live data, for engines that bound it.
+    pub space_ratio: f64,
+    /// Bytes of a block, a log, or a table in memory.
+    pub block_bytes: u64,
+}
+
+impl Tuning {
+    /// Bytes of live data, keys and values.
+    pub fn live_bytes(&self) -> u64 {
+        self.keys * (KEY_BYTES + self.value_bytes) as u64
+    }
+}
+
+/// The order of keys in which an engine is best filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FillOrder {
+    /// At random, as they come.
+    Random,
+    /// Ascending: for those to which filling at random would be torture.
+    Ascending,
+}
+
+/// How an engine has many reads under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// It reads many keys at once from one thread.
+    MultiGet,
+    /// One read a thread.
+    Threads,
+}
+
+/// Takes what [`Engine::multi_get`] finds: the place among the keys asked for, and the value if there is one.
+pub type Found<'a> = dyn FnMut(usize, Option<&[u8]>) + 'a;
+
+/// An open key-value engine. Used from many threads.
+pub trait Engine: Send + Sync {
+    /// Puts one key, as durable as the tuning says.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Puts many keys at once.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn put_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<()>;
+
+    /// Reads one key into `value`, which is cleared before; false if there is none.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
+
+    /// Reads many keys.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn multi_get(&self, keys: &[&[u8]], found: &mut Found<'_>) -> Result<()> {
+        let mut value = Vec::new();
+        for (at, key) in keys.iter().enumerate() {
+            let there = self.get(key, &mut value)?;
+            found(at, there.then_some(&value[..]));
+        }
+        Ok(())
+    }
+
+    /// Returns when what was put is durable and the work that it caused in the background is done.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn settle(&self) -> Result<()>;
+
+    /// Returns when what was put is durable.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn sync(&self) -> Result<()>;
+
+    /// What the engine says of itself: counters, settings, bytes of memory. A key `dram_bytes` is its own count of memory that grows with keys.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn facts(&self) -> Result<Map<String, Value>>;
+
+    /// Closes it in good order.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// An engine that can be opened.
+pub trait Maker: Sync {
+    /// Its name in requests and tables: lower case.
+    fn name(&self) -> &'static str;
+
+    /// Its version and what it was set to, in a sentence.
+    fn describe(&self, tuning: &Tuning) -> String;
+
+    /// The order in which it is best filled.
+    fn fill_order(&self) -> FillOrder {
+        FillOrder::Random
+    }
+
+    /// How it has many reads under way.
+    fn depth(&self) -> Depth {
+        Depth::Threads
+    }
+
+    /// The file among those in `folder` that reads go to, if there is one: its own device's limit is measured on it.
+    fn file_name(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Opens it in `folder`, which exists; what is there is from an earlier open, or nothing.
+    ///
+    /// # Errors
+    /// As the engine's.
+    fn open(&self, folder: &Path, tuning: &Tuning) -> Result<Box<dyn Engine>>;
+}
+
+/// Our own engines, for `senko` as the process with an engine.
+pub fn ours() -> &'static [&'static dyn Maker] {
+    &[&ours::Ours]
+}

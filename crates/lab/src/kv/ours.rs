@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Our own store behind the lab's trait.
+//!
+//! It runs with its default settings but for what every engine is told: the bytes of a block and its log, and the space that compaction may
+//! leave to dead elements. It has no cache; all of its reads go past the page cache.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use senko_store::{Batch, Options, Store, WriteOptions};
+use serde_json::{Map, Value};
+
+use super::{Depth, Durability, Engine, Found, Maker, OURS, Tuning};
+
+/// The store.
+pub struct Ours;
+
+/// The file in the engine's folder.
+const FILE: &str = "store";
+/// How long nothing may have happened in the background until it counts as done.
+const QUIET: Duration = Duration::from_millis(100);
+
+fn options(tuning: &Tuning) -> Options {
+    Options {
+        block_bytes: tuning.block_bytes,
+        space_ratio: tuning.space_ratio,
+        ..Options::default()
+    }
+}
+
+impl Maker for Ours {
+    fn name(&self) -> &'static str {
+        OURS
+    }
+
+    fn describe(&self, tuning: &Tuning) -> String {
+        let options = options(tuning);
+        format!(
+            "the store of this commit: pages of {} B, blocks of {} MiB, {:?} map with fingerprints of {} bits, space at most {} times the live \
+             bytes, direct reads and writes, no cache",
+            options.page_bytes,
+            options.block_bytes >> 20,
+            options.index,
+            options.fingerprint_bits,
+            options.space_ratio
+        )
+    }
+
+    fn depth(&self) -> Depth {
+        Depth::MultiGet
+    }
+
+    fn file_name(&self) -> Option<&'static str> {
+        Some(FILE)
+    }
+
+    fn open(&self, folder: &Path, tuning: &Tuning) -> Result<Box<dyn Engine>> {
+        let store = Store::open(folder.join(FILE), options(tuning))?;
+        let durability = match tuning.durability {
+            Durability::Lazy => senko_store::Durability::None,
+            Durability::Kill => senko_store::Durability::Buffered,
+            Durability::Power => senko_store::Durability::Synced,
+        };
+        let write = WriteOptions {
+            durability,
+            ..WriteOptions::default()
+        };
+        Ok(Box::new(Open { store, write }))
+    }
+}
+
+struct Open {
+    store: Store,
+    write: WriteOptions,
+}
+
+impl Engine for Open {
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.store.put_with(key, value, self.write)?;
+        Ok(())
+    }
+
+    fn put_many(&self, pairs: &[(&[u8], &[u8])]) -> Result<()> {
+        let mut batch = Batch::new();
+        for (key, value) in pairs {
+            batch.put(key, value);
+        }
+        self.store.write(&batch, self.write)?;
+        Ok(())
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        value.clear();
+        let found = self.store.get(key)?;
+        let there = found.is_some();
+        if let Some(found) = found {
+            *value = found.into();
+        }
+        Ok(there)
+    }
+
+    fn multi_get(&self, keys: &[&[u8]], found: &mut Found<'_>) -> Result<()> {
+        for (at, value) in self.store.multi_get(keys).into_iter().enumerate() {
+            found(at, value?.as_deref());
+        }
+        Ok(())
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.store.seal()?;
+        // Its own threads may be at it too, and one piece of work leads to another.
+        let work = || {
+            let stats = self.store.stats();
+            (stats.seals, stats.compactions, stats.merges)
+        };
+        let (mut before, mut since) = (work(), Instant::now());
+        while since.elapsed() < QUIET {
+            let worked = self.store.maintain()?;
+            let now = work();
+            if worked || now != before {
+                (before, since) = (now, Instant::now());
+            } else {
+                thread::sleep(QUIET / 10);
+            }
+        }
+        self.sync()
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.store.sync()?)
+    }
+
+    fn facts(&self) -> Result<Map<String, Value>> {
+        let stats = self.store.stats();
+        let mut facts: Map<String, Value> = stats
+            .named()
+            .into_iter()
+            .map(|(name, number)| (name.to_owned(), number.into()))
+            .collect();
+        let grows = stats.map_dram_bytes + stats.page_index_dram_bytes;
+        facts.insert("dram_bytes".to_owned(), grows.into());
+        Ok(facts)
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(self.store.close()?)
+    }
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What an experiment asks of a process with an engine, and what it answers: one JSON object a line, an answer to each request.
+//!
+//! Called by [`super::session`] on one side and [`super::child`] on the other. Always: an answer is [`Answer::Failed`] or the kind that belongs
+//! to the request; between them the process says nothing on stdout, but for [`Answer::Reached`] while it writes until it is killed.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::driver::{Fill, Work, Worked};
+use super::{ItemShape, Tuning};
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Opens an engine; [`Answer::Opened`].
+    Open {
+        /// Its name.
+        engine: String,
+        /// The folder of its files.
+        folder: PathBuf,
+        /// What it is told.
+        tuning: Tuning,
+        /// A key number that must be there afterwards: the time to open ends when it was read.
+        first: Option<u64>,
+    },
+    /// Puts each key once; [`Answer::Worked`].
+    Fill(Fill),
+    /// Gets and puts; [`Answer::Worked`].
+    Work(Work),
+    /// Puts until it is killed, and says now and then how far it is ([`Answer::Reached`]): version `v` of all keys `0..keys`, ascending, for
+    /// `v` = 1, 2, ...
+    WriteUntilKilled {
+        /// How many keys.
+        keys: u64,
+        /// The values.
+        shape: ItemShape,
+    },
+    /// Reads the last `back` keys before `reached` of such a writer, and checks that none is older than was said; [`Answer::Worked`].
+    CheckReached {
+        /// How many keys.
+        keys: u64,
+        /// The values.
+        shape: ItemShape,
+        /// What the writer said last.
+        reached: u64,
+        /// How many puts to look back.
+        back: u64,
+    },
+    /// Waits until nothing is left to do in the background; [`Answer::Done`].
+    Settle,
+    /// Makes what was put durable; [`Answer::Done`].
+    Sync,
+    /// What the engine says of itself; [`Answer::Facts`].
+    Facts,
+    /// Closes the engine in good order; [`Answer::Done`].
+    Close,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// It failed, with the reason in a sentence.
+    Failed(String),
+    /// It is done, after so many seconds.
+    Done(f64),
+    /// The engine is open.
+    Opened(Opened),
+    /// What the work showed.
+    Worked(Box<Worked>),
+    /// So many puts have returned.
+    Reached(u64),
+    /// What the engine says of itself.
+    Facts(Map<String, Value>),
+}
+
+/// An open engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Opened {
+    /// Seconds until it was open.
+    pub seconds: f64,
+    /// Seconds until the first key was read, if one was asked for.
+    pub first_get_seconds: Option<f64>,
+    /// Its version and settings.
+    pub description: String,
+    /// Whether it reads many keys at once from one thread.
+    pub multi_get: bool,
+    /// The file that reads go to.
+    pub file: Option<PathBuf>,
+    /// Whether it is filled in ascending order.
+    pub fill_ascending: bool,
+}
