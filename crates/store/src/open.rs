@@ -80,7 +80,7 @@ pub(crate) fn make(
 }
 
 /// 128 bits that nobody can guess.
-fn secret() -> Result<[u8; 16], StoreError> {
+pub(crate) fn secret() -> Result<[u8; 16], StoreError> {
     let mut secret = [0; 16];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut random| std::io::Read::read_exact(&mut random, &mut secret))
@@ -378,7 +378,12 @@ fn load_index(core: &Core, saved: SavedIndex) -> Result<Version, StoreError> {
     Ok(version)
 }
 
-fn read_extent(device: &dyn Device, extent: Extent, length: u64) -> Result<Vec<u8>, StoreError> {
+/// Reads the first `length` bytes of an extent.
+pub(crate) fn read_extent(
+    device: &dyn Device,
+    extent: Extent,
+    length: u64,
+) -> Result<Vec<u8>, StoreError> {
     let mut bytes = Vec::with_capacity(length as usize);
     let mut buffer = AlignedBuf::new(PIECE_PAGES);
     let mut page = extent.first;

@@ -42,6 +42,8 @@ pub struct BlockScan<D> {
     from: u64,
     last: Option<KeyHash>,
     current: Option<(KeyHash, ElementHeader, Place)>,
+    /// Whether elements must come in the order of their hashes.
+    ordered: bool,
     /// Damage was met, and [`BlockScan::skip_damage`] was not called.
     stopped: Option<StoreError>,
 }
@@ -116,7 +118,16 @@ where
             from: 0,
             last: None,
             current: None,
+            ordered: true,
             stopped: None,
+        }
+    }
+
+    /// Of a block that was sorted by hashes of another secret, which is lost: the order says nothing.
+    pub(crate) fn in_any_order(self) -> BlockScan<D> {
+        BlockScan {
+            ordered: false,
+            ..self
         }
     }
 
@@ -225,7 +236,7 @@ where
             Place::Here(at) => &self.buf[at + header.key_at()..at + header.value_at()],
             Place::Long => &self.long[header.key_at()..header.value_at()],
         });
-        if self.last.is_some_and(|last| last > hash) {
+        if self.ordered && self.last.is_some_and(|last| last > hash) {
             return Err(self.damage(BadPage {
                 at: self.at,
                 what: "the elements of a block are not in order",
