@@ -9,7 +9,8 @@
 //! What always holds:
 //! - O1: a log counts only as far as its pages follow each other, and the next log only if it follows on the end of that one. So what is
 //!   recovered is a prefix of what was written.
-//! - O2: but for making durable what lies there, opening changes nothing on the device before the state was read whole; in a store that is only read, it changes nothing at all.
+//! - O2: but for making durable what lies there, opening changes nothing on the device before the state was read whole; in a store that
+//!   is only read, it changes nothing at all.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
