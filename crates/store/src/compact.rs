@@ -153,11 +153,15 @@ impl Core {
             .zip(&alive)
             .map(|(_, alive)| alive.iter().filter(|&&alive| alive).count() as u64)
             .sum();
+        // As if all elements were of one size; where that is too little, there is another block.
         let bytes: u64 = victims
             .iter()
-            .map(|(_, handle)| {
+            .zip(&alive)
+            .map(|((_, handle), alive)| {
                 let record = handle.block.record();
-                u64::from(record.data_pages) * u64::from(record.page_bytes)
+                let bytes = u64::from(record.data_pages) * u64::from(record.page_bytes);
+                let living = alive.iter().filter(|&&alive| alive).count() as u64;
+                bytes * living / (alive.len() as u64).max(1)
             })
             .sum();
         let now = self.options.clock.seconds();

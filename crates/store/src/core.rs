@@ -57,8 +57,8 @@ pub(crate) struct Jobs {
     pub asked: u64,
     /// Counts up when a piece of work is done.
     pub done: u64,
-    /// Pieces of work under way.
-    pub busy: usize,
+    /// Counts up when the thread of the blocks found nothing to do, or no space to do it in.
+    pub idle_looks: u64,
     /// Someone waits for space: compaction goes without its rate limit.
     pub hurry: bool,
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::StoreError;
 use crate::compact::Reason;
-use crate::core::Core;
+use crate::core::{Core, MAX_FROZEN};
 
 /// How long the background waits before it looks again though nobody asked.
 const NAP: Duration = Duration::from_millis(200);
@@ -112,7 +112,6 @@ impl Core {
                     return;
                 }
                 seen = jobs.asked;
-                jobs.busy += usize::from(counts);
             }
             let was_idle = std::mem::take(&mut idle);
             let result = if self.latch.get().is_some() {
@@ -121,13 +120,14 @@ impl Core {
                 piece(self, was_idle)
             };
             let mut jobs = self.jobs.lock();
-            jobs.busy -= usize::from(counts);
             match result {
                 Ok(Work::Done) => {
                     jobs.done += 1;
                     jobs.asked += 1;
                 }
-                Ok(Work::Nothing) | Err(StoreError::NoSpace(_)) => {}
+                Ok(Work::Nothing) | Err(StoreError::NoSpace(_)) => {
+                    jobs.idle_looks += u64::from(counts);
+                }
                 Err(error) => {
                     let _ = self.latch.set(error.to_string());
                 }
@@ -190,10 +190,11 @@ impl Core {
 
     /// Makes the next log before it is needed.
     fn prepare_spare(&self) -> Result<bool, StoreError> {
+        let mut state = self.state.lock();
         if self.spare.lock().is_some() || self.options.read_only {
             return Ok(false);
         }
-        let made = self.make_log(&mut self.state.lock())?;
+        let made = self.make_log(&mut state)?;
         *self.spare.lock() = Some(made);
         Ok(true)
     }
@@ -210,12 +211,12 @@ impl Core {
     /// One piece of whatever there is to do; false if there is nothing.
     pub fn maintain(&self) -> Result<bool, StoreError> {
         self.check_writable()?;
-        let due = self.merge_due(false);
-        let _working = self.map_work.lock();
-        if self.merge(&due)? {
-            return Ok(true);
+        {
+            let _working = self.map_work.lock();
+            if self.merge(&self.merge_due(false))? {
+                return Ok(true);
+            }
         }
-        drop(_working);
         match self.block_piece() {
             Ok(Work::Done) => Ok(true),
             Ok(Work::Nothing) => Ok(false),
@@ -230,14 +231,16 @@ impl Core {
             let _working = self.block_work.lock();
             return self.seal_one();
         }
-        let mut jobs = self.jobs.lock();
-        if jobs.stop {
+        if self.jobs.lock().stop {
             return Ok(false);
         }
-        jobs.asked += 1;
-        self.changed.notify_all();
-        self.changed.wait_for(&mut jobs, NAP);
-        Ok(true)
+        // It may have been sealed just before the wait began.
+        if self.wait_for_work(false)? || self.current().logs.len() <= MAX_FROZEN {
+            return Ok(true);
+        }
+        Err(StoreError::NoSpace(
+            "the logs are full, and there is no space to seal one".to_owned(),
+        ))
     }
 
     /// Gives the background the chance to free space; false if it has nothing to do.
@@ -250,20 +253,23 @@ impl Core {
             }
             return self.compact_emptiest();
         }
+        self.wait_for_work(true)
+    }
+
+    /// Waits until the background did a piece of work; false if it looked, after this call, and could do nothing.
+    fn wait_for_work(&self, hurry: bool) -> Result<bool, StoreError> {
         let mut jobs = self.jobs.lock();
-        let before = jobs.done;
-        jobs.hurry = true;
-        jobs.asked += 1;
-        let mut idle_looks = 0;
-        while !jobs.stop && jobs.done == before {
-            self.changed.notify_all();
-            if self.changed.wait_for(&mut jobs, NAP).timed_out() && jobs.busy == 0 {
-                idle_looks += 1;
-            }
-            if idle_looks >= 2 || self.latch.get().is_some() {
-                jobs.hurry = false;
+        let (done, looks) = (jobs.done, jobs.idle_looks);
+        jobs.hurry |= hurry;
+        while !jobs.stop && jobs.done == done {
+            // One look may have been under way.
+            if jobs.idle_looks >= looks + 2 || self.latch.get().is_some() {
+                jobs.hurry &= !hurry;
                 return self.check_writable().map(|()| false);
             }
+            jobs.asked += 1;
+            self.changed.notify_all();
+            self.changed.wait_for(&mut jobs, NAP);
         }
         Ok(!jobs.stop)
     }

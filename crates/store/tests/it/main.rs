@@ -4,5 +4,6 @@
 
 mod basics; // each call once, against what it says
 mod crash; // a loss of power after every write and flush
+mod stress; // real threads
 mod support; // devices and models of the tests
 mod log; // the log alone: model, crashes, damage, threads
