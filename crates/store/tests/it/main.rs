@@ -6,3 +6,4 @@ mod basics; // each call once, against what it says
 mod crash; // a loss of power after every write and flush
 mod support; // devices and models of the tests
 mod log; // the log alone: model, crashes, damage, threads
+mod repair; // damage everywhere: what verify finds, and what repair saves
