@@ -90,6 +90,7 @@ fn tuning() -> Tuning {
         keys: 1000,
         value_bytes: SHAPE.value_bytes,
         durability: Durability::Kill,
+        read_only: false,
         space_ratio: 1.3,
         block_bytes: 1 << 20,
     }

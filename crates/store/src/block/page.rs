@@ -179,8 +179,8 @@ impl PageFormat {
                         return bad(base + at, "an element runs into the next");
                     }
                     if !same_len || !begins_like(page, at + header.key_at(), key) {
-                        at = end;
-                        continue;
+                        // The last of the page: on to the next.
+                        break;
                     }
                     let mut element = Vec::new();
                     if !self.gather(bytes, number, base + at, &header, &mut element)? {

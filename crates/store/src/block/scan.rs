@@ -41,13 +41,15 @@ pub struct BlockScan<D> {
     /// Elements with a smaller `order` are stepped over.
     from: u64,
     last: Option<KeyHash>,
+    current: Option<(KeyHash, ElementHeader, Place)>,
     /// Whether elements must come in the order of their hashes.
     ordered: bool,
     /// Damage was met, and [`BlockScan::skip_damage`] was not called.
     stopped: Option<StoreError>,
 }
 
-/// Where the element that comes next lies.
+/// Where an element lies.
+#[derive(Clone, Copy)]
 enum Place {
     /// From a byte of the buffer on.
     Here(usize),
@@ -115,6 +117,7 @@ where
             long: Vec::new(),
             from: 0,
             last: None,
+            current: None,
             ordered: true,
             stopped: None,
         }
@@ -131,17 +134,23 @@ where
     /// The next element and its key's hash; `None` at the end. After an error the same error again, until
     /// [`BlockScan::skip_damage`].
     pub fn next_element(&mut self) -> Result<Option<(KeyHash, Element<'_>)>, StoreError> {
+        self.advance()?;
+        Ok(self.current())
+    }
+
+    /// Goes to the next element, as [`BlockScan::next_element`] does, and says its hash only: of several scans that are merged, the one that comes
+    /// first is asked for its [`BlockScan::current`] element.
+    pub fn advance(&mut self) -> Result<Option<KeyHash>, StoreError> {
+        self.current = None;
         if let Some(error) = &self.stopped {
             return Err(error.clone());
         }
         loop {
             match self.step() {
-                Ok(None) => return Ok(None),
-                Ok(Some((hash, header, place))) => {
-                    if hash.order < self.from {
-                        continue;
-                    }
-                    return Ok(Some((hash, self.element(&header, place))));
+                Ok(Some((hash, _, _))) if hash.order < self.from => {}
+                Ok(next) => {
+                    self.current = next;
+                    return Ok(next.map(|(hash, _, _)| hash));
                 }
                 Err(error) => {
                     self.stopped = Some(error.clone());
@@ -149,6 +158,17 @@ where
                 }
             }
         }
+    }
+
+    /// The element that the scan is at; `None` before the first, at the end and at damage.
+    pub fn current(&self) -> Option<(KeyHash, Element<'_>)> {
+        let (hash, header, place) = self.current.as_ref()?;
+        let bytes = match *place {
+            Place::Here(at) => &self.buf[at..at + header.element_len()],
+            Place::Long => &self.long[..],
+        };
+        let (key, value) = bytes[header.key_at()..].split_at(header.key_len as usize);
+        Some((*hash, Element::of(header, key, value)))
     }
 
     /// Goes on behind damage: with the next page in which an element begins. What the page with the damage held is lost, as is an element that
@@ -175,15 +195,6 @@ where
     /// The page that comes next, or in which damage was met.
     pub(crate) fn page(&self) -> u32 {
         self.page
-    }
-
-    fn element(&self, header: &ElementHeader, place: Place) -> Element<'_> {
-        let bytes = match place {
-            Place::Here(at) => &self.buf[at..at + header.element_len()],
-            Place::Long => &self.long[..],
-        };
-        let (key, value) = bytes[header.key_at()..].split_at(header.key_len as usize);
-        Element::of(header, key, value)
     }
 
     fn step(&mut self) -> Result<Option<(KeyHash, ElementHeader, Place)>, StoreError> {

@@ -12,6 +12,8 @@
 //!                    blocks 0..          ..B-1
 //! position 0         [ row, `stride` bytes     ]    block b is bit b % 8 of byte b / 8
 //! position 1         [ ...                     ]
+//!
+//! encoded: u32 positions | u32 hash functions | u32 blocks | u32 stride | rows, all little-endian
 //! ```
 
 mod and; // of pieces of rows
@@ -334,6 +336,12 @@ impl BloomMap {
         NewestFirst::new(self, rows, None)
     }
 
+    /// The same for a key whose memory was asked for with [`BlockMap::prefetch`] not long ago.
+    #[inline]
+    pub fn newest_first_prefetched(&self, key: KeyHash) -> NewestFirst<'_> {
+        NewestFirst::new(self, self.rows_of(key), None)
+    }
+
     /// Reads what [`BlockMap::encode`] wrote.
     ///
     /// # Errors
@@ -379,7 +387,7 @@ fn transposed(mut square: u64) -> u64 {
 }
 
 /// Bytes of each row that are asked for ahead of the piece at hand.
-const WINDOW: usize = 4 * PIECE_BYTES;
+const WINDOW: usize = 2 * PIECE_BYTES;
 
 /// The candidates of one key, the newest block first. Reads a piece of each row at a time.
 #[derive(Debug)]
@@ -451,11 +459,7 @@ impl<'a> NewestFirst<'a> {
             }
         }
         let rows = self.rows.all();
-        self.piece = if to - from == PIECE_BYTES {
-            Piece::of(bytes, rows, from)
-        } else {
-            Piece::of_part(bytes, rows, from, to)
-        };
+        self.piece = Piece::of(bytes, rows, from, to);
         self.at = from;
     }
 }

@@ -132,7 +132,7 @@ fn flipped_bits() {
         let record = built.record;
         let pages = record.head() - record.extent.first + u64::from(record.head_pages);
         let mut rng = Rng(5);
-        for nth in 0..pages * 3 {
+        for nth in 0..pages * 6 {
             let page = record.extent.first + nth % pages;
             // The headers of pages more often than the rest.
             let byte = if rng.below(2) == 0 {
