@@ -29,7 +29,8 @@ use crate::core::Core;
 use crate::element::{Element, ExtentRef};
 use crate::lookup::Hit;
 use crate::scan::Merged;
-use crate::superblock::{CopyState, Found, LogRecord, Shape, Superblock, copies};
+use crate::superblock::{CopyState, Found, LogRecord, Manifest, Shape, Superblock, copies};
+use crate::verify::missing_end;
 use crate::{Extent, KeyHash, Options, StoreError};
 
 /// Bytes of encoded elements that are sorted in memory at a time.
@@ -145,6 +146,7 @@ pub fn repair_device(
         from,
         to: &core,
         report,
+        log_end: None,
     }
     .run(&sources, &mut progress);
     if saved.is_err() {
@@ -161,6 +163,8 @@ struct Sources {
     /// Oldest first, as far as one can tell.
     blocks: Vec<BlockRecord>,
     logs: Vec<LogRecord>,
+    /// Where it is whole.
+    manifest: Option<Manifest>,
     /// Bytes that were read to find them.
     looked: u64,
 }
@@ -176,7 +180,8 @@ impl Sources {
             Ok(Found::Store(superblock, manifest)) => {
                 sources.shape = Some(superblock.shape);
                 sources.blocks = manifest.blocks.iter().map(|(record, _)| *record).collect();
-                sources.logs = manifest.logs;
+                sources.logs.clone_from(&manifest.logs);
+                sources.manifest = Some(*manifest);
             }
             Err(error @ StoreError::NewerVersion { .. }) => return Err(error),
             other => {
@@ -305,6 +310,8 @@ struct Repair<'c> {
     from: Arc<dyn Device>,
     to: &'c Core,
     report: RepairReport,
+    /// The newest time in logs, and the byte where the log begins that has it.
+    log_end: Option<(u64, u64)>,
 }
 
 impl Repair<'_> {
@@ -327,6 +334,15 @@ impl Repair<'_> {
             self.merge_some()?;
             done += log.extent.bytes();
             progress(done, total);
+        }
+        let end = self.log_end.map(|(time, _)| time);
+        if let Some(what) = sources
+            .manifest
+            .as_ref()
+            .and_then(|manifest| missing_end(manifest, end))
+        {
+            let offset = self.log_end.map_or(0, |(_, offset)| offset);
+            self.report.lose(offset, 0, what);
         }
         self.drop_dead()?;
         copy.finish()?;
@@ -405,6 +421,8 @@ impl Repair<'_> {
         let mut run = Run::default();
         let from = Arc::clone(&self.from);
         let salvaged = crate::log::salvage(&*from, log.id, extent, &mut |element| {
+            let offset = extent.first * PAGE_SIZE as u64;
+            self.log_end = self.log_end.max(Some((element.time, offset)));
             let hash = self.to.hasher.hash(element.key);
             self.gather(hash, element, &mut run, copy)
         })?;

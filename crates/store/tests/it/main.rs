@@ -7,3 +7,4 @@ mod crash; // a loss of power after every write and flush
 mod stress; // real threads
 mod support; // devices and models of the tests
 mod log; // the log alone: model, crashes, damage, threads
+mod repair; // damage everywhere: what verify finds, and what repair saves

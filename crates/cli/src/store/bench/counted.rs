@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use senko_io::{Device, IoError, Purpose, ReadRequest, Tag};
+use senko_io::{Device, IoError, PAGE_SIZE, Purpose, ReadRequest, ReadStream, Tag};
 
 /// What passed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -119,5 +119,33 @@ impl<D: Device> Device for Counted<D> {
             self.count_read(request.buf.len(), tag);
         }
         self.inner.read_batch(requests, tag)
+    }
+
+    fn read_stream(&self, slots: usize, stream: &mut dyn ReadStream, tag: Tag) {
+        let mut counting = CountingStream {
+            count: |bytes| self.count_read(bytes, tag),
+            stream,
+        };
+        self.inner.read_stream(slots, &mut counting, tag);
+    }
+}
+
+/// Counts the reads that a stream asks for.
+struct CountingStream<'s, C> {
+    count: C,
+    stream: &'s mut dyn ReadStream,
+}
+
+impl<C: Fn(usize)> ReadStream for CountingStream<'_, C> {
+    fn next(&mut self, slot: usize) -> Option<(u64, usize)> {
+        let next = self.stream.next(slot);
+        if let Some((_, pages)) = next {
+            (self.count)(pages * PAGE_SIZE);
+        }
+        next
+    }
+
+    fn done(&mut self, slot: usize, result: Result<&[u8], IoError>) {
+        self.stream.done(slot, result);
     }
 }
