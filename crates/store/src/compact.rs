@@ -71,6 +71,11 @@ impl Usage {
         let least = self.live * (1.0 + (ratio - 1.0) / 2.0);
         self.blocks as f64 - whole.max(least) - block_bytes as f64 / 2.0
     }
+
+    /// How far beyond may be gone while writers are slowed down; then they stop.
+    pub fn slack(&self, block_bytes: u64) -> f64 {
+        (self.live * 0.1).max(4.0 * block_bytes as f64)
+    }
 }
 
 impl Core {

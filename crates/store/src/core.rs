@@ -11,7 +11,7 @@
 //! - C2: after a failed write or flush nothing is written any more (`latched`); a failed flush is never tried again.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
@@ -109,6 +109,8 @@ pub(crate) struct Core {
     /// Held while one thread works on blocks (seals or compacts), and while one merges maps.
     pub block_work: Mutex<()>,
     pub map_work: Mutex<()>,
+    /// Compactions since the last seal.
+    pub turns: AtomicU32,
     /// Time up to which every write can be seen whole.
     pub visible: AtomicU64,
     /// Why nothing is written any more.

@@ -5,6 +5,7 @@
 //! A failure ends writing (C2); readers go on.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,9 @@ use crate::core::{Core, MAX_FROZEN};
 
 /// How long the background waits before it looks again though nobody asked.
 const NAP: Duration = Duration::from_millis(200);
+
+/// Compactions that may go before a log that waits to be sealed.
+const MOST_TURNS: u32 = 2;
 
 /// Threads of a store; they end when told, and are joined on close.
 pub(crate) struct Threads {
@@ -149,24 +153,28 @@ impl Core {
         let version = self.current();
         let (victims, reason) = self.victims(&version, false);
         let hurry = self.jobs.lock().hurry;
-        let far = self
-            .usage(&version)
-            .excess(self.options.space_ratio, self.options.block_bytes)
-            > self.options.block_bytes as f64;
+        let usage = self.usage(&version);
+        let block_bytes = self.options.block_bytes;
+        let excess = usage.excess(self.options.space_ratio, block_bytes) / usage.slack(block_bytes);
+        self.pace.set_space(excess);
         let frozen = version.logs.len() > 1;
-        let urgent = reason == Reason::Space && (far || hurry);
+        // Logs wait for a few compactions at most, unless there is no room for what they hold.
+        let turns = self.turns.load(Ordering::Relaxed);
+        let urgent = reason == Reason::Space && (turns < MOST_TURNS || excess > 1.0 || hurry);
         if !victims.is_empty() && (urgent || !frozen) {
+            self.turns.store(turns + 1, Ordering::Relaxed);
             let started = Instant::now();
             let written = self.compact(&version, &victims)?;
             self.jobs.lock().hurry = false;
             if let Some(rate) = self.options.compaction_rate
-                && !urgent
+                && excess <= 0.5
             {
                 self.pause(written, rate, started);
             }
             return Ok(Work::Done);
         }
         drop(version);
+        self.turns.store(0, Ordering::Relaxed);
         if frozen && self.seal_one()? {
             return Ok(Work::Done);
         }

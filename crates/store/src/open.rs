@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -129,6 +129,7 @@ fn assemble(
         chunks_wait: Condvar::new(),
         block_work: Mutex::new(()),
         map_work: Mutex::new(()),
+        turns: AtomicU32::new(0),
         visible: AtomicU64::new(0),
         latch: OnceLock::new(),
         large: Mutex::default(),
