@@ -108,6 +108,7 @@ impl<'c> Output<'c> {
     }
 
     fn open_block(&mut self, least: u64) -> Result<(), StoreError> {
+        self.core.check_writable()?;
         let options = &self.core.options;
         let expected = bytes_expected(
             self.elements_left.max(1),
@@ -272,6 +273,7 @@ impl Core {
     }
 
     fn seal(&self, version: &Version, handle: &Arc<LogHandle>) -> Result<(), StoreError> {
+        self.check_writable()?;
         // Its last bytes may still be in memory.
         handle
             .log

@@ -312,7 +312,7 @@ impl Store {
                 .as_ref()
                 .is_some_and(|active| !active.log.is_empty())
             {
-                self.core.rotate(&mut writer)?;
+                self.core.rotate(&mut writer, true)?;
             }
         }
         let _working = self.core.block_work.lock();

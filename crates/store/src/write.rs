@@ -281,7 +281,13 @@ impl Core {
                         limit: active.log.capacity(),
                     });
                 }
-                Err(AppendError::Full) => self.rotate(writer)?,
+                Err(AppendError::Full) => {
+                    let deletes = elements.iter().all(|(_, element)| element.is_tombstone());
+                    if !deletes {
+                        self.leave_reserve(0)?;
+                    }
+                    self.rotate(writer, deletes)?;
+                }
                 Err(AppendError::Store(error)) => return Err(self.failed(error)),
             }
         }
@@ -316,6 +322,7 @@ impl Core {
 
     /// Takes space for a write; where there is none, the background is given the chance to free some.
     fn with_space(&self, bytes: u64) -> Result<Held, StoreError> {
+        self.leave_reserve(bytes)?;
         loop {
             match self.allocate(bytes) {
                 Err(StoreError::NoSpace(why)) => {
@@ -339,6 +346,7 @@ impl Core {
 
     /// Makes the frozen logs durable (W3).
     fn sync_frozen_logs(&self) -> Result<(), StoreError> {
+        self.check_writable()?;
         let version = self.current();
         for handle in version.logs.iter().skip(1).rev() {
             handle
@@ -363,8 +371,13 @@ impl Core {
         Ok(())
     }
 
-    /// Freezes the active log, and takes the next one into use.
-    pub fn rotate(&self, writer: &mut MutexGuard<'_, Writer>) -> Result<(), StoreError> {
+    /// Freezes the active log, and takes the next one into use. What is left for deletes is taken only where `reserve` says so.
+    pub fn rotate(
+        &self,
+        writer: &mut MutexGuard<'_, Writer>,
+        reserve: bool,
+    ) -> Result<(), StoreError> {
+        self.check_writable()?;
         while self.current().logs.len() > MAX_FROZEN {
             if !self.wait_for_seal()? {
                 break;
@@ -392,7 +405,8 @@ impl Core {
                 drop(state);
                 match made {
                     Err(StoreError::NoSpace(why)) => {
-                        if !self.wait_for_space()? {
+                        let given = reserve && self.reserve.lock().take().is_some();
+                        if !given && !self.wait_for_space()? {
                             return Err(StoreError::NoSpace(why));
                         }
                     }
