@@ -247,19 +247,25 @@ impl Core {
         self.space.left() >= self.work_bytes() + self.options.log_bytes
     }
 
+    /// Takes the space for a log that deletes need, where it is free.
+    pub fn refill_reserve(&self) {
+        if self.space.left() < u64::MAX {
+            let mut log = self.reserve.lock();
+            if log.is_none() {
+                *log = self.space.allocate(self.options.log_bytes).ok();
+            }
+        }
+    }
+
     /// Makes sure that values leave what deletes and compaction need: a log, in one piece, a block and manifests. Otherwise a full store could
     /// never be emptied. Where there is less, snapshots end and the background is given the chance to free some.
     pub fn leave_reserve(&self, bytes: u64) -> Result<(), StoreError> {
         let reserve = self.work_bytes();
         while self.space.left() < u64::MAX {
-            {
-                let mut log = self.reserve.lock();
-                if log.is_none() {
-                    *log = self.space.allocate(self.options.log_bytes).ok();
-                }
-                if log.is_some() && self.space.left() >= reserve.saturating_add(bytes) {
-                    return Ok(());
-                }
+            self.refill_reserve();
+            let enough = self.space.left() >= reserve.saturating_add(bytes);
+            if enough && self.reserve.lock().is_some() {
+                return Ok(());
             }
             if !self.expire_oldest_snapshot() && !self.wait_for_space()? {
                 return Err(StoreError::NoSpace(

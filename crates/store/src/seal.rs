@@ -269,6 +269,9 @@ impl Core {
         let paced = handle.log.bytes_used();
         let result = self.seal(&version, handle);
         self.pace.sealed(paced);
+        drop(version);
+        // The log's place is free now, in one piece.
+        self.refill_reserve();
         result.map(|()| true)
     }
 

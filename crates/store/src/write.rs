@@ -284,7 +284,10 @@ impl Core {
                 Err(AppendError::Full) => {
                     let deletes = elements.iter().all(|(_, element)| element.is_tombstone());
                     if !deletes {
-                        self.leave_reserve(0)?;
+                        // Without one that is prepared, the next log takes of what is left.
+                        let prepared = self.spare.lock().is_some();
+                        let log = if prepared { 0 } else { self.options.log_bytes };
+                        self.leave_reserve(log)?;
                     }
                     self.rotate(writer, deletes)?;
                 }
