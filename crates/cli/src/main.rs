@@ -15,6 +15,7 @@ mod options; // the options of `senko serve`, from the command line and TOML
 mod process; // limits, user, signals, the background, the pid file
 mod serve; // starts a server and waits for its end
 mod ssd; // the simulator of drives
+mod store; // the unordered store
 mod units; // sizes, rates and words that options and the TOML file share
 
 use std::process::ExitCode;
@@ -35,7 +36,8 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
     after_help = "Examples:\n  \
         senko serve                                   a cache on 127.0.0.1:11211 with a flash file in ./senko-data\n  \
         senko serve -m 256 --flash /mnt/nvme/cache:100g -t 4 -l 0.0.0.0\n  \
-        senko load --help                             the load generator\n\n\
+        senko load --help                             the load generator\n  \
+        senko store --help                            the unordered key-value store\n\n\
         Called by the name memcached (a link to this binary), it takes memcached's command line."
 )]
 struct Cli {
@@ -49,6 +51,8 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Loads and checks a memcached server, ours or any
     Load(Box<load::LoadArgs>),
+    /// The unordered store: puts, gets, loads, dumps, checks and measures
+    Store(Box<store::StoreArgs>),
     /// Simulates solid-state drives: what a workload does to the flash
     Ssd(Box<ssd::SsdArgs>),
     /// Runs the experiments behind the papers' tables and figures
@@ -75,6 +79,8 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Serve(args) => serve::main(*args),
         Command::Load(args) => load::main(*args),
+        // Its exit codes tell an answer that is no from a failure.
+        Command::Store(args) => return store::main(*args),
         Command::Ssd(args) => ssd::main(*args),
         Command::Lab(args) => lab::main(args),
         Command::Version => {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The blocking face of a device.
 
-use crate::{IoError, Tag};
+use crate::{AlignedBuf, IoError, PAGE_SIZE, Tag};
 
 /// One read of a batch.
 #[derive(Debug)]
@@ -23,6 +23,17 @@ impl<'a> ReadRequest<'a> {
             result: Ok(()),
         }
     }
+}
+
+/// Slots of a [`ReadStream`] that are served at most.
+pub const MOST_SLOTS: usize = 64;
+
+/// Reads of which one follows on another, up to some under way at a time; see [`Device::read_stream`].
+pub trait ReadStream {
+    /// The next read of a slot: its first page and how many; `None` if the slot has nothing more to read.
+    fn next(&mut self, slot: usize) -> Option<(u64, usize)>;
+    /// How the slot's read ended. The slot is asked for its next read afterwards.
+    fn done(&mut self, slot: usize, result: Result<&[u8], IoError>);
 }
 
 /// A device of pages, used from any thread. Reads and writes are of whole pages; `buf.len()` is a multiple of
@@ -56,5 +67,31 @@ pub trait Device: Send + Sync {
             first = first.and(request.result);
         }
         first
+    }
+
+    /// Carries out the reads of `slots` slots, each of which has one under way at a time: what a look-up says next is asked for as
+    /// soon as its last read ended, while the others' go on. Returns when no slot has anything more to read. Slots beyond [`MOST_SLOTS`]
+    /// are not served. Where the device has no queue, the slots are served in turn.
+    fn read_stream(&self, slots: usize, stream: &mut dyn ReadStream, tag: Tag) {
+        read_in_turn(|page, buf| self.read(page, buf, tag), slots, stream);
+    }
+}
+
+/// The reads of a stream, one after the other.
+pub(crate) fn read_in_turn(
+    read: impl Fn(u64, &mut [u8]) -> Result<(), IoError>,
+    slots: usize,
+    stream: &mut dyn ReadStream,
+) {
+    let mut buf = AlignedBuf::new(1);
+    for slot in 0..slots.min(MOST_SLOTS) {
+        while let Some((page, pages)) = stream.next(slot) {
+            if buf.pages() < pages {
+                buf = AlignedBuf::new(pages);
+            }
+            let bytes = &mut buf[..pages * PAGE_SIZE];
+            let result = read(page, bytes);
+            stream.done(slot, result.map(|()| &*bytes));
+        }
     }
 }

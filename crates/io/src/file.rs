@@ -19,9 +19,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::device::read_in_turn;
 use crate::fault::{Fault, FaultSwitch};
 use crate::trace::Recorder;
-use crate::{Device, IoError, Op, PAGE_SIZE, ReadRequest, Tag};
+use crate::{AlignedBuf, Device, IoError, Op, PAGE_SIZE, ReadRequest, ReadStream, Tag};
 
 /// How to open.
 #[derive(Clone, Debug, Default)]
@@ -390,6 +391,85 @@ impl Device for FlashFile {
             .map(|request| request.result)
             .find(Result::is_err)
             .unwrap_or(Ok(()))
+    }
+
+    fn read_stream(&self, slots: usize, stream: &mut dyn ReadStream, tag: Tag) {
+        let Some(mut ring) = (if slots > 1 {
+            batch::Stream::new(slots)
+        } else {
+            None
+        }) else {
+            return read_in_turn(|page, buf| self.read(page, buf, tag), slots, stream);
+        };
+        let served = slots.min(batch::DEPTH as usize);
+        let mut wanted = vec![
+            batch::Wanted {
+                pages: 0,
+                offset: 0
+            };
+            served
+        ];
+        let mut ends: Vec<(usize, i32)> = Vec::with_capacity(served);
+        for slot in 0..served {
+            self.next_read(slot, stream, &mut ring, &mut wanted, tag);
+        }
+        while ring.in_flight() > 0 {
+            if !ring.wait(&mut ends) {
+                ring.refuse();
+                for (slot, wanted) in wanted
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, wanted)| wanted.pages > 0)
+                {
+                    let mut buf = AlignedBuf::new(wanted.pages);
+                    let page = wanted.offset / PAGE_SIZE as u64;
+                    let result = self.read(page, &mut buf, tag);
+                    stream.done(slot, result.map(|()| &buf[..]));
+                }
+                return read_in_turn(|page, buf| self.read(page, buf, tag), slots, stream);
+            }
+            for (slot, result) in ends.drain(..) {
+                let batch::Wanted { pages, offset } = wanted[slot];
+                wanted[slot].pages = 0;
+                let buf = ring.buffer(slot, pages);
+                let read = batch::Read {
+                    index: slot,
+                    address: std::ptr::null_mut(),
+                    bytes: 0,
+                    offset,
+                    result,
+                };
+                let result = self.end_batched(buf, &read);
+                stream.done(slot, result.map(|()| &*buf));
+                self.next_read(slot, stream, &mut ring, &mut wanted, tag);
+            }
+        }
+    }
+}
+
+impl FlashFile {
+    /// Queues a slot's next read, if it has one. A read beyond the end ends at once.
+    fn next_read(
+        &self,
+        slot: usize,
+        stream: &mut dyn ReadStream,
+        ring: &mut batch::Stream,
+        wanted: &mut [batch::Wanted],
+        tag: Tag,
+    ) {
+        while let Some((page, pages)) = stream.next(slot) {
+            let bytes = pages.saturating_mul(PAGE_SIZE);
+            match self.check(page, bytes) {
+                Ok(offset) if bytes <= 1 << 30 && pages > 0 => {
+                    self.record(tag, Op::Read, page, pages as u64);
+                    wanted[slot] = batch::Wanted { pages, offset };
+                    ring.push(self.raw_fd(), slot, wanted[slot]);
+                    return;
+                }
+                Ok(_) => stream.done(slot, Err(IoError::Os(libc::EINVAL))),
+                Err(error) => stream.done(slot, Err(error)),
+            }
+        }
     }
 }
 

@@ -44,6 +44,13 @@ pub enum IoError {
     },
 }
 
+impl IoError {
+    /// Whether the device, or the file system, is full.
+    pub fn no_space(self) -> bool {
+        matches!(self, IoError::Os(libc::ENOSPC | libc::EDQUOT))
+    }
+}
+
 /// The end of one operation.
 #[derive(Debug)]
 pub struct Completion {

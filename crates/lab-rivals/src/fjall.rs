@@ -29,9 +29,10 @@ const WORKERS: usize = 2;
 /// How long nothing may have happened in the background until it counts as done.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// Bytes of a table in memory: what the tuning names, but no more than an eighth of the memory.
+/// Bytes of a table in memory: what the tuning names, but no more than a sixteenth of the memory, since full ones wait in memory for a
+/// slow device without a bound.
 fn table_bytes(tuning: &Tuning) -> u64 {
-    tuning.block_bytes.min(tuning.memory / 8).max(1 << 20)
+    tuning.block_bytes.min(tuning.memory / 16).max(1 << 20)
 }
 
 impl Maker for Fjall {

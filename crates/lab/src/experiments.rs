@@ -66,6 +66,11 @@ pub mod store_open;
 
 // The store against RocksDB, LMDB and fjall.
 pub mod store_rivals;
+// Finding a key's block in DRAM: the thesis's map, what it was compared with, a better map (paper A, figures 35, 41 to 44).
+pub mod thesis_index;
+
+// Blocks that are read in vain (paper A, figure 37).
+pub mod thesis_misses;
 
 /// Every experiment that can be run.
 pub static ALL: &[&dyn Experiment] = &[
@@ -90,4 +95,6 @@ pub static ALL: &[&dyn Experiment] = &[
     &store_writes::StoreWrites,
     &store_open::StoreOpen,
     &store_rivals::StoreRivals,
+    &thesis_index::ThesisIndex,
+    &thesis_misses::ThesisMisses,
 ];

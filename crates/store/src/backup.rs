@@ -77,13 +77,22 @@ impl<'c> Copy<'c> {
             expiry: merged.found.expiry,
         };
         self.output.push(merged.hash, &element)?;
+        // What a store shows, and the times that it gives, go from its newest element on.
+        self.to
+            .visible
+            .fetch_max(element.time, std::sync::atomic::Ordering::AcqRel);
         self.report.elements += 1;
         self.report.bytes += (merged.key.len() + large.map_or(value.len(), <[u8]>::len)) as u64;
         if self.output.bytes >= self.to.options.block_bytes - self.to.options.block_bytes / 16 {
-            let full = std::mem::replace(&mut self.output, Copy::output(self.to));
-            self.enter(full)?;
+            self.next_run()?;
         }
         Ok(())
+    }
+
+    /// Ends what came in order so far: what comes next may begin anew, as a generation of its own.
+    pub fn next_run(&mut self) -> Result<(), StoreError> {
+        let full = std::mem::replace(&mut self.output, Copy::output(self.to));
+        self.enter(full)
     }
 
     fn enter(&mut self, output: Output<'c>) -> Result<(), StoreError> {
@@ -98,8 +107,7 @@ impl<'c> Copy<'c> {
 
     /// Ends the last block and closes the store.
     pub fn finish(mut self) -> Result<BackupReport, StoreError> {
-        let last = std::mem::replace(&mut self.output, Copy::output(self.to));
-        self.enter(last)?;
+        self.next_run()?;
         {
             let _working = self.to.map_work.lock();
             self.to.merge(&self.to.generations())?;
@@ -172,7 +180,8 @@ fn fill(
         if nth >= core.options.keep_versions {
             continue;
         }
-        let gone = merged.found.flags & TOMBSTONE != 0 || !core.has_value(&merged.found, Some(pin.seconds));
+        let gone = merged.found.flags & TOMBSTONE != 0
+            || !core.has_value(&merged.found, Some(pin.seconds));
         if gone && core.options.keep_versions == 1 {
             continue;
         }

@@ -105,6 +105,9 @@ pub(crate) struct Core {
     pub publish: Mutex<()>,
     pub jobs: Mutex<Jobs>,
     pub changed: Condvar,
+    /// Whether full chunks of the active log wait to be written, and who is told.
+    pub chunks: Mutex<bool>,
+    pub chunks_wait: Condvar,
     /// Held while one thread works on blocks (seals or compacts), and while one merges maps.
     pub block_work: Mutex<()>,
     pub map_work: Mutex<()>,
@@ -232,7 +235,13 @@ impl Core {
                         return Err(StoreError::NoSpace(why));
                     }
                 }
-                other => return other,
+                Ok(held) => {
+                    // After a failure, extents are let go that the manifest on the device may name: none of them is given out. The latch is
+                    // set before they are let go, so whoever got one sees it.
+                    self.check_writable()?;
+                    return Ok(held);
+                }
+                Err(error) => return Err(error),
             }
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the store does on its own: one thread seals and compacts blocks, one merges maps.
+//! What the store does on its own: one thread seals and compacts blocks, one merges maps, one writes what gathered in memory of the active log.
 //!
 //! Without threads (`background: false`) the same pieces of work are done by [`Core::maintain`], and by a writer that cannot go on otherwise.
 //! A failure ends writing (C2); readers go on.
@@ -26,6 +26,7 @@ impl Threads {
         for (name, work) in [
             ("senko-blocks", Core::block_thread as fn(&Core)),
             ("senko-maps", Core::map_thread),
+            ("senko-log", Core::log_thread),
         ] {
             let core = Arc::clone(core);
             let thread = std::thread::Builder::new()
@@ -40,6 +41,7 @@ impl Threads {
     pub fn join(self, core: &Core) {
         core.jobs.lock().stop = true;
         core.changed.notify_all();
+        core.ask_to_write_chunks();
         for thread in self.threads {
             let _ = thread.join();
         }
@@ -55,6 +57,36 @@ enum Work {
 impl Core {
     fn block_thread(&self) {
         self.work_until_stopped(|core, _| core.block_piece(), true);
+    }
+
+    /// Writes the active log's full chunks, so that an append does not have to.
+    fn log_thread(&self) {
+        loop {
+            {
+                let mut asked = self.chunks.lock();
+                while !*asked {
+                    self.chunks_wait.wait(&mut asked);
+                }
+                *asked = false;
+            }
+            if self.jobs.lock().stop {
+                return;
+            }
+            let Some(active) = self.current().logs.first().cloned() else {
+                return;
+            };
+            if let Err(error) = active.log.write_behind() {
+                self.failed(error);
+            }
+        }
+    }
+
+    /// Tells the thread that writes chunks.
+    pub fn ask_to_write_chunks(&self) {
+        let mut asked = self.chunks.lock();
+        if !std::mem::replace(&mut *asked, true) {
+            self.chunks_wait.notify_one();
+        }
     }
 
     fn map_thread(&self) {

@@ -21,6 +21,9 @@ mod snapshot;
 mod scan;
 mod stats;
 mod backup;
+// What is wrong with a store, and what can be saved of it.
+mod verify;
+mod repair;
 
 // The parts of an open store, and where its state changes.
 mod core;
@@ -58,9 +61,11 @@ pub use error::StoreError;
 pub use hash::{Hasher, KeyHash, SHARDS};
 pub use index::IndexKind;
 pub use options::{Clock, Durability, MAX_KEY_BYTES, MAX_VALUE_BYTES, Options, WriteOptions};
+pub use repair::{Loss, RepairReport, repair, repair_device};
 pub use scan::Scan;
 pub use snapshot::Snapshot;
 pub use space::Extent;
 pub use stats::Stats;
 pub use store::{Entry, KeyVersion, Store, Value};
+pub use verify::{Problem, VerifyReport, verify, verify_device};
 pub use write::Batch;

@@ -177,7 +177,7 @@ impl Lookup {
                 .candidates(self.hash.nth(self.nth), &mut self.candidates);
             self.nth += 1;
         }
-        if self.candidates.len() == 0 {
+        if self.candidates.is_empty() {
             self.next_generation();
             return false;
         }

@@ -88,7 +88,7 @@ pub(crate) fn make(
 }
 
 /// 128 bits that nobody can guess.
-fn secret() -> Result<[u8; 16], StoreError> {
+pub(crate) fn secret() -> Result<[u8; 16], StoreError> {
     let mut secret = [0; 16];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut random| std::io::Read::read_exact(&mut random, &mut secret))
@@ -126,6 +126,8 @@ fn assemble(
         publish: Mutex::new(()),
         jobs: Mutex::new(Jobs::default()),
         changed: Condvar::new(),
+        chunks: Mutex::new(false),
+        chunks_wait: Condvar::new(),
         block_work: Mutex::new(()),
         map_work: Mutex::new(()),
         visible: AtomicU64::new(0),
@@ -209,6 +211,11 @@ fn load_logs(
         if let Some(before) = logs.last()
             && log.follows() != before.log.chain()
         {
+            if log.durable_pages() > 0 {
+                let offset = before.log.extent().first * PAGE_SIZE as u64;
+                let what = "the end of a log is gone, though the log behind it was made durable";
+                return Err(StoreError::damaged(offset, what));
+            }
             // The end of the log before it was lost, so nothing of this one was acknowledged as durable.
             retired.push(held);
             continue;
@@ -380,7 +387,12 @@ fn load_index(core: &Core, saved: SavedIndex) -> Result<Version, StoreError> {
     Ok(version)
 }
 
-fn read_extent(device: &dyn Device, extent: Extent, length: u64) -> Result<Vec<u8>, StoreError> {
+/// Reads the first `length` bytes of an extent.
+pub(crate) fn read_extent(
+    device: &dyn Device,
+    extent: Extent,
+    length: u64,
+) -> Result<Vec<u8>, StoreError> {
     let mut bytes = Vec::with_capacity(length as usize);
     let mut buffer = AlignedBuf::new(PIECE_PAGES);
     let mut page = extent.first;

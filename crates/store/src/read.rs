@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The driver that waits: look-ups one by one, or many with their reads under way together.
 //!
-//! All look-ups of one call see the same version. [`many`] goes in rounds: each look-up that is not done says which pages it needs, one batch
-//! reads them all (up to 64 under way), and each is given its own. Nearly all look-ups need one round.
+//! All look-ups of one call see the same version. [`many`] has up to 64 of them under way: a look-up that got its pages goes on, and when it is
+//! done the next key takes its place, while the device reads for the others.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, ReadRequest, Tag};
+use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, ReadStream, Tag};
 
 use crate::element::ExtentRef;
+use crate::index::BlockMap;
 use crate::lookup::{Hit, Lookup, Pages, Step};
 use crate::version::Version;
 use crate::{KeyHash, StoreError};
@@ -17,14 +18,17 @@ use crate::{KeyHash, StoreError};
 const LOOKUP: Tag = Tag::store(Purpose::Lookup);
 const REST: Tag = Tag::store(Purpose::LookupRest);
 
-/// Look-ups of one batch: more only take memory, since 64 reads are under way at a time.
-const ROUND: usize = 512;
+/// Look-ups under way at a time.
+const DEPTH: usize = senko_io::MOST_SLOTS;
+
+/// Keys whose memory is asked for ahead of the one at hand.
+const AHEAD: usize = 8;
 
 /// Bytes of a large value that are read at a time.
 const PIECE_PAGES: usize = 256;
 
 /// Buffers of each thread that are kept, and the pages that each may have.
-const KEPT: usize = ROUND;
+const KEPT: usize = 4;
 const KEPT_PAGES: usize = 8;
 
 thread_local! {
@@ -91,11 +95,86 @@ pub(crate) fn one(
     }
 }
 
-/// A look-up of a batch.
+/// Look-ups that share the device: each slot has one, and goes on to the next key when it is done.
+struct Many<'k, 'a> {
+    version: &'a Version,
+    keys: &'a [&'k [u8]],
+    hashes: Vec<KeyHash>,
+    next: usize,
+    at: u64,
+    keep_versions: u32,
+    slots: Vec<Option<Pending>>,
+    answers: Vec<Result<Option<Hit>, StoreError>>,
+}
+
+/// A slot's look-up.
 struct Pending {
     index: usize,
     lookup: Lookup,
-    pages: Pages,
+    /// What it must see next; none while that is being read.
+    pages: Option<Pages>,
+}
+
+impl Many<'_, '_> {
+    /// Enters what a step gave: an answer, or a read for the slot.
+    fn settle(
+        &mut self,
+        slot: usize,
+        step: Result<Step, StoreError>,
+        index: usize,
+        lookup: Lookup,
+    ) {
+        match step {
+            Ok(Step::Done(found)) => self.answers[index] = Ok(found),
+            Err(error) => self.answers[index] = Err(error),
+            Ok(Step::Read(pages)) => {
+                self.slots[slot] = Some(Pending {
+                    index,
+                    lookup,
+                    pages: Some(pages),
+                });
+            }
+        }
+    }
+}
+
+impl ReadStream for Many<'_, '_> {
+    fn next(&mut self, slot: usize) -> Option<(u64, usize)> {
+        loop {
+            if let Some(pending) = &mut self.slots[slot] {
+                let pages = pending.pages.take()?;
+                return Some((pages.page, pages.pages as usize));
+            }
+            let index = self.next;
+            let hash = *self.hashes.get(index)?;
+            self.next += 1;
+            // The waits for memory of the look-ups that follow overlap with this one's.
+            if let Some(&ahead) = self.hashes.get(index + AHEAD) {
+                prefetch(self.version, ahead);
+            }
+            let mut lookup = Lookup::new(hash, self.at, self.keep_versions);
+            let step = lookup.advance(self.version, self.keys[index]);
+            self.settle(slot, step, index, lookup);
+        }
+    }
+
+    fn done(&mut self, slot: usize, result: Result<&[u8], IoError>) {
+        let Some(Pending {
+            index, mut lookup, ..
+        }) = self.slots[slot].take()
+        else {
+            return;
+        };
+        let key = self.keys[index];
+        let step = result
+            .map_err(StoreError::io("reading a page"))
+            .and_then(|bytes| lookup.supply(key, bytes))
+            .and_then(|next| match next {
+                Some(step) => Ok(step),
+                None => lookup.advance(self.version, key),
+            });
+        self.settle(slot, step, index, lookup);
+    }
 }
 
 /// Looks many keys up; the answers stand in the order of the keys.
@@ -107,92 +186,29 @@ pub(crate) fn many(
     at: u64,
     keep_versions: u32,
 ) -> Vec<Result<Option<Hit>, StoreError>> {
-    let mut answers: Vec<Result<Option<Hit>, StoreError>> = Vec::with_capacity(keys.len());
-    answers.resize_with(keys.len(), || Ok(None));
-    let mut pending = Vec::with_capacity(keys.len().min(ROUND));
-    let mut first = 0;
-    for chunk in keys.chunks(ROUND) {
-        let hashes: Vec<KeyHash> = chunk.iter().map(|key| hash(key)).collect();
-        for (nth, &hash) in hashes.iter().enumerate() {
-            // The waits for memory of the look-ups that follow overlap with this one's.
-            if let Some(&ahead) = hashes.get(nth + 8) {
-                prefetch(version, ahead);
-            }
-            let mut lookup = Lookup::new(hash, at, keep_versions);
-            let step = lookup.advance(version, chunk[nth]);
-            settle(step, first + nth, lookup, &mut answers, &mut pending);
-        }
-        while !pending.is_empty() {
-            round(device, version, keys, &mut answers, &mut pending);
-        }
-        first += chunk.len();
+    let slots = keys.len().min(DEPTH);
+    let mut many = Many {
+        version,
+        keys,
+        hashes: keys.iter().map(|key| hash(key)).collect(),
+        next: 0,
+        at,
+        keep_versions,
+        slots: Vec::with_capacity(slots),
+        answers: Vec::with_capacity(keys.len()),
+    };
+    many.slots.resize_with(slots, || None);
+    many.answers.resize_with(keys.len(), || Ok(None));
+    for &hash in many.hashes.iter().take(AHEAD) {
+        prefetch(version, hash);
     }
-    answers
+    device.read_stream(slots, &mut many, LOOKUP);
+    many.answers
 }
 
 fn prefetch(version: &Version, hash: KeyHash) {
-    use crate::index::BlockMap;
     for entry in &version.shards[hash.shard()].generations {
         entry.map.prefetch(hash);
-    }
-}
-
-/// Enters what a step gave.
-fn settle(
-    step: Result<Step, StoreError>,
-    index: usize,
-    lookup: Lookup,
-    answers: &mut [Result<Option<Hit>, StoreError>],
-    pending: &mut Vec<Pending>,
-) {
-    match step {
-        Ok(Step::Done(found)) => answers[index] = Ok(found),
-        Ok(Step::Read(pages)) => pending.push(Pending {
-            index,
-            lookup,
-            pages,
-        }),
-        Err(error) => answers[index] = Err(error),
-    }
-}
-
-/// One batch of reads for all that are pending.
-fn round(
-    device: &dyn Device,
-    version: &Version,
-    keys: &[&[u8]],
-    answers: &mut [Result<Option<Hit>, StoreError>],
-    pending: &mut Vec<Pending>,
-) {
-    let mut buffers: Vec<AlignedBuf> = pending
-        .iter()
-        .map(|waiting| take_buffer(waiting.pages.pages as usize))
-        .collect();
-    let mut requests: Vec<ReadRequest<'_>> = pending
-        .iter()
-        .zip(&mut buffers)
-        .map(|(waiting, buffer)| {
-            let bytes = waiting.pages.pages as usize * PAGE_SIZE;
-            ReadRequest::new(waiting.pages.page, &mut buffer[..bytes])
-        })
-        .collect();
-    // Each request says how it ended.
-    let _ = device.read_batch(&mut requests, LOOKUP);
-    let results: Vec<_> = requests.iter().map(|request| request.result).collect();
-    drop(requests);
-    let waiting = std::mem::take(pending);
-    for ((mut waiting, buffer), result) in waiting.into_iter().zip(buffers).zip(results) {
-        let key = keys[waiting.index];
-        let bytes = waiting.pages.pages as usize * PAGE_SIZE;
-        let step = result
-            .map_err(StoreError::io("reading a page"))
-            .and_then(|()| waiting.lookup.supply(key, &buffer[..bytes]))
-            .and_then(|next| match next {
-                Some(step) => Ok(step),
-                None => waiting.lookup.advance(version, key),
-            });
-        give_buffer(buffer);
-        settle(step, waiting.index, waiting.lookup, answers, pending);
     }
 }
 

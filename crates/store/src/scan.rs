@@ -226,7 +226,8 @@ impl Scan {
             }
             self.last.clone_from(&merged.key);
             let found = merged.found;
-            if found.flags & TOMBSTONE != 0 || !self.core.has_value(&found, Some(self.pin.seconds)) {
+            if found.flags & TOMBSTONE != 0 || !self.core.has_value(&found, Some(self.pin.seconds))
+            {
                 continue;
             }
             return Ok(Some(Entry {

@@ -329,7 +329,7 @@ impl Overwritten {
         for entry in &version.shards[hash.shard()].generations {
             self.candidates.clear();
             entry.map.candidates(hash, &mut self.candidates);
-            if self.candidates.len() == 0 {
+            if self.candidates.is_empty() {
                 continue;
             }
             let member = entry.generation.members.get(self.candidates[0] as usize);

@@ -118,7 +118,8 @@ impl Snapshot {
         match self.pin.version() {
             Ok(version) => {
                 let seconds = Some(self.pin.seconds);
-                self.core.multi_get_in(&version, keys, self.pin.time, seconds)
+                self.core
+                    .multi_get_in(&version, keys, self.pin.time, seconds)
             }
             Err(error) => keys.iter().map(|_| Err(error.clone())).collect(),
         }

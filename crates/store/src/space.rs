@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use senko_io::{Device, IoError};
+use senko_io::Device;
 
 use crate::StoreError;
 
@@ -238,7 +238,7 @@ impl Space {
                 self.device
                     .grow(least * UNIT_PAGES)
                     .map_err(|error| match error {
-                        IoError::Os(code) if code == 28 => StoreError::NoSpace(format!(
+                        error if error.no_space() => StoreError::NoSpace(format!(
                             "the device cannot grow beyond {} bytes",
                             free.units * crate::options::UNIT_BYTES
                         )),
@@ -295,6 +295,7 @@ impl Space {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use senko_io::faulty::FaultyDevice;

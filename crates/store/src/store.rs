@@ -260,12 +260,18 @@ impl Store {
         self.core.multi_get_in(&version, keys, time, None)
     }
 
-    /// The value that a key had at `time` (microseconds since 1970), as far as it is kept: see [`Options::keep_versions`].
+    /// The value that a key had at `time` (microseconds since 1970), as far as it is kept: nothing if more than
+    /// [`Options::keep_versions`] versions came since.
     ///
     /// # Errors
     /// As [`Store::get`].
     pub fn get_at(&self, key: &[u8], time: u64) -> Result<Option<Value>, StoreError> {
-        self.core.get_kept(&self.core.current(), key, time)
+        let found = self.core.version_at(&self.core.current(), key, time)?;
+        let seconds = (time / 1_000_000).min(self.core.options.clock.seconds());
+        let found = found.filter(|found| self.core.has_value(found, Some(seconds)));
+        Counters::add(&self.core.counters.gets, 1);
+        Counters::add(&self.core.counters.hits, u64::from(found.is_some()));
+        found.map(|found| self.core.value_of(found)).transpose()
     }
 
     /// The versions of a key that are kept, newest first, deletions among them; at most [`Options::keep_versions`].
@@ -448,34 +454,6 @@ impl Core {
         }))
     }
 
-    /// A key's value at `time`, if that is one of the versions that are kept. Older ones may lie in a block that was not compacted yet, but not all
-    /// of them, and then the wrong one would be the newest before `time`: so the kept ones are counted.
-    pub fn get_kept(
-        &self,
-        version: &Version,
-        key: &[u8],
-        time: u64,
-    ) -> Result<Option<Value>, StoreError> {
-        check_key(key)?;
-        Counters::add(&self.counters.gets, 1);
-        let mut at = u64::MAX;
-        for _ in 0..self.options.keep_versions {
-            let Some(found) = self.find(version, key, at)? else {
-                return Ok(None);
-            };
-            if found.time <= time {
-                let seconds = (time / 1_000_000).min(self.options.clock.seconds());
-                if !self.has_value(&found, Some(seconds)) {
-                    return Ok(None);
-                }
-                Counters::add(&self.counters.hits, 1);
-                return self.value_of(found).map(Some);
-            }
-            at = found.time - 1;
-        }
-        Ok(None)
-    }
-
     /// The values of many keys in a version.
     pub fn multi_get_in(
         &self,
@@ -508,15 +486,49 @@ impl Core {
         values
     }
 
-    /// The versions of a key, newest first.
-    pub fn history(&self, version: &Version, key: &[u8]) -> Result<Vec<KeyVersion>, StoreError> {
+    /// Calls `take` for the versions of a key that are kept, newest first, until it says that it is enough. An older one may still lie
+    /// somewhere, but not all that came between, so it would be no answer.
+    fn walk_versions(
+        &self,
+        version: &Version,
+        key: &[u8],
+        mut take: impl FnMut(Hit) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
         check_key(key)?;
-        let mut history = Vec::new();
         let mut at = u64::MAX;
-        while history.len() < self.options.keep_versions as usize {
+        for _ in 0..self.options.keep_versions {
             let Some(found) = self.find(version, key, at)? else {
                 break;
             };
+            let time = found.time;
+            if take(found)? || time == 0 {
+                break;
+            }
+            at = time - 1;
+        }
+        Ok(())
+    }
+
+    /// The version of a key that was the newest at `time`, if it is kept.
+    fn version_at(
+        &self,
+        version: &Version,
+        key: &[u8],
+        time: u64,
+    ) -> Result<Option<Hit>, StoreError> {
+        let mut answer = None;
+        self.walk_versions(version, key, |found| {
+            let early = found.time <= time;
+            answer = early.then_some(found);
+            Ok(early)
+        })?;
+        Ok(answer)
+    }
+
+    /// The versions of a key, newest first.
+    pub fn history(&self, version: &Version, key: &[u8]) -> Result<Vec<KeyVersion>, StoreError> {
+        let mut history = Vec::new();
+        self.walk_versions(version, key, |found| {
             let (time, expires_at) = (found.time, found.expiry);
             let value = if found.flags & TOMBSTONE == 0 {
                 Some(self.value_of(found)?)
@@ -528,11 +540,8 @@ impl Core {
                 value,
                 expires_at,
             });
-            if time == 0 {
-                break;
-            }
-            at = time - 1;
-        }
+            Ok(false)
+        })?;
         Ok(history)
     }
 }

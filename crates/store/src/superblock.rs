@@ -269,6 +269,39 @@ impl Slot {
     }
 }
 
+/// What one of the four copies of the superblock is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopyState {
+    /// Whole.
+    Whole,
+    /// It cannot be read, or its checksum is wrong.
+    Broken,
+    /// Whole, and of a version that is not known.
+    Newer(u32),
+}
+
+/// The copies with their pages, and the shape that the newest whole one has. For `verify` and `repair`, which go on where an opening stops.
+pub(crate) fn copies(device: &dyn Device) -> (Vec<(u64, CopyState)>, Option<Shape>) {
+    let mut page = AlignedBuf::new(1);
+    let mut best: Option<Slot> = None;
+    let mut found = Vec::with_capacity(4);
+    for &copy in COPIES.as_flattened() {
+        let read = device.read(copy, &mut page, Tag::store(Purpose::Recover));
+        let state = match read.map(|()| Slot::decode(&page)) {
+            Ok(Ok(Some(slot))) => {
+                if best.is_none_or(|best| slot.sequence > best.sequence) {
+                    best = Some(slot);
+                }
+                CopyState::Whole
+            }
+            Ok(Err(StoreError::NewerVersion { found, .. })) => CopyState::Newer(found),
+            Ok(_) | Err(_) => CopyState::Broken,
+        };
+        found.push((copy, state));
+    }
+    (found, best.map(|slot| slot.shape))
+}
+
 /// What a device holds.
 pub(crate) enum Found {
     /// Only zeros where a superblock would lie, or one whose making was interrupted: nothing was acknowledged.
@@ -357,6 +390,11 @@ impl Superblock {
         superblock.commit(device, space, &manifest)?;
         superblock.commit(device, space, &manifest)?;
         Ok((superblock, manifest))
+    }
+
+    /// Where the manifest lies.
+    pub fn manifest_extent(&self) -> Extent {
+        self.place
     }
 
     /// Marks the manifest's extent as used, once the space is known.

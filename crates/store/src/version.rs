@@ -148,7 +148,7 @@ impl Version {
         Version {
             logs: Vec::new(),
             slots: Vec::new(),
-            shards: vec![Arc::new(ShardIndex::default()); SHARDS],
+            shards: (0..SHARDS).map(|_| Arc::default()).collect(),
         }
     }
 

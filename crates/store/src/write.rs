@@ -235,6 +235,9 @@ impl Core {
         writer.last_time = time;
         self.visible.store(time, Ordering::Release);
         drop(writer);
+        if options.durability == Durability::None && active.log.unwritten_chunks() > 0 {
+            self.ask_to_write_chunks();
+        }
 
         for (_, element) in &elements {
             let deleted = element.flags & TOMBSTONE != 0;

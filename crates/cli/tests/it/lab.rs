@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `senko lab` from outside, and the machinery of its experiments against a real server: small and without a word about speed.
 
-use senko_lab::Options;
+use senko_lab::kv::plan::{self, Home, Plan};
+use senko_lab::kv::protocol::Request;
+use senko_lab::kv::{Amount, Durability, OURS};
 use senko_lab::rig::cleanup::is_alive;
 use senko_lab::rig::wire::Client;
 use senko_lab::rig::{Bench, Items, Load, traffic};
+use senko_lab::{Options, Outcome};
 use senko_workload::KeySpace;
 
 use crate::process::{SENKO, Scratch, refused, run};
@@ -89,4 +92,56 @@ fn a_window_counts_what_the_server_did() {
     let folder = bench.scratch.folder().to_owned();
     drop(bench);
     assert!(!folder.exists());
+}
+
+/// A store in a process of its own, driven over pipes; what it said to have put survives a kill.
+#[test]
+fn a_worker_is_driven_and_killed() {
+    let options = Options {
+        program: SENKO.into(),
+        ..Options::default()
+    };
+    let bench = match Bench::open(&options) {
+        Ok(bench) => bench,
+        Err(error) => {
+            eprintln!("skipped: {error:#}");
+            return;
+        }
+    };
+    let mut plan = Plan::new(&bench, &mut Outcome::new(), 20_000, 200, 2.0)
+        .unwrap()
+        .durable(Durability::Kill);
+    plan.tuning.block_bytes = 1 << 20;
+    let home = Home::new(&bench, "store");
+    let (mut session, opened) = plan::start(&bench, OURS, &home, &plan, None).unwrap();
+    assert!(opened.file.is_some() && opened.multi_get);
+    let mut fill = plan.fill(0, plan.keys(), 1);
+    fill.batch = 50;
+    let filled = session.fill_and_settle(&fill).unwrap();
+    assert_eq!(filled.worked.puts, plan.keys());
+    let mut gets = plan.gets(0.0, 2);
+    gets.amount = Amount::Ops(5000);
+    let step = session.work(&plan::at_depth(&opened, gets)).unwrap();
+    assert_eq!((step.worked.gets, step.worked.found), (5000, 5000));
+    assert!(step.memory.resident > 0 && home.bytes() > plan.tuning.live_bytes());
+    let (keys, shape) = (plan.keys(), plan.shape);
+    let pid = session.pid();
+    let writes = Request::WriteUntilKilled { keys, shape };
+    let reached = session
+        .write_and_kill(&writes, |reached| reached >= 3000)
+        .unwrap();
+    assert!(reached >= 3000 && !is_alive(pid));
+    let (mut session, opened) = plan::start(&bench, OURS, &home, &plan, Some(0)).unwrap();
+    assert!(opened.first_get_seconds.is_some());
+    let check = Request::CheckReached {
+        keys,
+        shape,
+        reached,
+        back: reached,
+    };
+    assert_eq!(
+        session.check(&check).unwrap().worked.found,
+        reached.min(keys)
+    );
+    session.close().unwrap();
 }

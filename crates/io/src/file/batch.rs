@@ -10,8 +10,10 @@ use std::os::fd::RawFd;
 
 use io_uring::{IoUring, opcode, types::Fd};
 
+use crate::{AlignedBuf, PAGE_SIZE};
+
 /// Reads in flight at a time.
-const DEPTH: u32 = 64;
+pub(super) const DEPTH: u32 = 64;
 
 /// A read to carry out, and its result: bytes, or a negative error number.
 pub(super) struct Read {
@@ -28,19 +30,21 @@ thread_local! {
     static RING: RefCell<Option<Option<IoUring>>> = const { RefCell::new(None) };
 }
 
+fn make_ring() -> Option<IoUring> {
+    IoUring::builder()
+        .setup_single_issuer()
+        .setup_coop_taskrun()
+        .build(DEPTH)
+        .ok()
+}
+
 /// Carries out all reads; false if there is no ring, and nothing was done.
 ///
 /// # Safety
 /// Each address has its bytes of memory, which nothing else touches until this returns.
 pub(super) unsafe fn read_all(fd: RawFd, reads: &mut [Read]) -> bool {
     RING.with_borrow_mut(|slot| {
-        let ring = slot.get_or_insert_with(|| {
-            IoUring::builder()
-                .setup_single_issuer()
-                .setup_coop_taskrun()
-                .build(DEPTH)
-                .ok()
-        });
+        let ring = slot.get_or_insert_with(make_ring);
         let Some(ring) = ring else { return false };
         let (mut next, mut in_flight) = (0, 0);
         while next < reads.len() || in_flight > 0 {
@@ -75,4 +79,127 @@ pub(super) unsafe fn read_all(fd: RawFd, reads: &mut [Read]) -> bool {
         }
         true
     })
+}
+
+/// One read of a stream: what is asked for, and where it goes.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) pages: usize,
+    pub(super) offset: u64,
+}
+
+/// A ring with reads in flight into buffers that it owns, so that neither goes before the kernel is done with both.
+pub(super) struct Stream {
+    ring: Option<IoUring>,
+    buffers: Vec<AlignedBuf>,
+    in_flight: u32,
+}
+
+thread_local! {
+    /// Buffers of this thread's last stream.
+    static BUFFERS: RefCell<Vec<AlignedBuf>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Stream {
+    /// With this thread's ring; `None` where io_uring is refused.
+    pub(super) fn new(slots: usize) -> Option<Stream> {
+        let slots = slots.min(DEPTH as usize);
+        let ring = RING.with_borrow_mut(|slot| match slot.take() {
+            Some(Some(ring)) => Some(ring),
+            Some(None) => {
+                *slot = Some(None);
+                None
+            }
+            None => make_ring().or_else(|| {
+                *slot = Some(None);
+                None
+            }),
+        })?;
+        let mut buffers = BUFFERS.take();
+        buffers.resize_with(slots.max(buffers.len()), || AlignedBuf::new(1));
+        Some(Stream {
+            ring: Some(ring),
+            buffers,
+            in_flight: 0,
+        })
+    }
+
+    fn ring(&mut self) -> &mut IoUring {
+        self.ring
+            .as_mut()
+            .expect("it is there until the stream ends")
+    }
+
+    /// Queues a slot's read; the kernel sees it at the next [`Stream::wait`]. The slot has none in flight.
+    pub(super) fn push(&mut self, fd: RawFd, slot: usize, wanted: Wanted) {
+        if self.buffers[slot].pages() < wanted.pages {
+            self.buffers[slot] = AlignedBuf::new(wanted.pages);
+        }
+        let address = self.buffers[slot].as_mut_ptr();
+        let bytes = (wanted.pages * PAGE_SIZE) as u32;
+        let entry = opcode::Read::new(Fd(fd), address, bytes)
+            .offset(wanted.offset)
+            .build()
+            .user_data(slot as u64);
+        // SAFETY: the buffer has that many bytes, belongs to this value and to no other read in flight, and `drop` waits for the kernel.
+        unsafe { self.ring().submission().push(&entry) }
+            .expect("a slot has one read, and there are no more slots than entries");
+        self.in_flight += 1;
+    }
+
+    /// Hands what was queued to the kernel, waits for at least one end, and appends (slot, result) for each; false if the kernel takes nothing at all.
+    pub(super) fn wait(&mut self, ends: &mut Vec<(usize, i32)>) -> bool {
+        let queued = self.ring().submission().len();
+        if let Err(error) = self.ring().submit_and_wait(1)
+            && error.raw_os_error() != Some(libc::EINTR)
+        {
+            if queued == self.in_flight as usize && self.ring().submission().len() == queued {
+                // Nothing is in the kernel's hands.
+                return false;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let before = ends.len();
+        let done = self.ring().completion();
+        ends.extend(done.map(|done| (done.user_data() as usize, done.result())));
+        self.in_flight -= (ends.len() - before) as u32;
+        true
+    }
+
+    /// Reads in flight.
+    pub(super) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// A slot's buffer. The slot has no read in flight.
+    pub(super) fn buffer(&mut self, slot: usize, pages: usize) -> &mut [u8] {
+        &mut self.buffers[slot][..pages * PAGE_SIZE]
+    }
+
+    /// After a refusal: nothing that was queued will be read, by this thread's ring or any other.
+    pub(super) fn refuse(mut self) {
+        self.ring = None;
+        self.in_flight = 0;
+        RING.set(Some(None));
+    }
+}
+
+impl Drop for Stream {
+    /// Waits for what is in flight: also where the user of the stream panics.
+    fn drop(&mut self) {
+        let mut ends = Vec::new();
+        while self.ring.is_some() && self.in_flight > 0 {
+            if !self.wait(&mut ends) {
+                return;
+            }
+        }
+        let ring = self.ring.take();
+        if let Some(ring) = ring {
+            // A thread that is ending has no place for it any more.
+            let _ = RING.try_with(|slot| *slot.borrow_mut() = Some(Some(ring)));
+            let mut buffers = std::mem::take(&mut self.buffers);
+            buffers.retain(|buffer| buffer.pages() <= 8);
+            let _ = BUFFERS.try_with(|kept| *kept.borrow_mut() = buffers);
+        }
+    }
 }

@@ -398,3 +398,81 @@ fn grows_in_place() {
     assert_eq!(file.grow(u64::MAX / 2), Err(IoError::Os(libc::ENOSPC)));
     assert_eq!(file.pages(), 512);
 }
+
+/// A stream of reads: each slot reads a chain of pages, of which each says the next. All arrive, in each slot's order, also reads of several pages and
+/// reads beyond the end.
+#[test]
+fn streams_of_reads() {
+    struct Chains {
+        at: Vec<(u64, usize)>,
+        left: Vec<u32>,
+        seen: u64,
+        refused: u64,
+    }
+    impl senko_io::ReadStream for Chains {
+        fn next(&mut self, slot: usize) -> Option<(u64, usize)> {
+            (self.left[slot] > 0).then(|| self.at[slot])
+        }
+        fn done(&mut self, slot: usize, result: Result<&[u8], IoError>) {
+            self.left[slot] -= 1;
+            let (page, pages) = self.at[slot];
+            match result {
+                Ok(bytes) => {
+                    assert_eq!(bytes.len(), pages * PAGE_SIZE);
+                    for (nth, bytes) in bytes.chunks(PAGE_SIZE).enumerate() {
+                        assert_eq!(bytes[..8], (page + nth as u64).to_le_bytes());
+                    }
+                    self.seen += 1;
+                }
+                Err(error) => {
+                    assert!(page + pages as u64 > 2048, "{error}");
+                    self.refused += 1;
+                }
+            }
+            self.at[slot] = ((page * 7 + 13) % 2052, 1 + (page % 3) as usize);
+        }
+    }
+    let folder = Folder::new();
+    let file = FlashFile::open(&folder.file("flash"), &sized(8 << 20)).unwrap();
+    let mut page = AlignedBuf::new(1);
+    for number in 0..2048u64 {
+        page[..8].copy_from_slice(&number.to_le_bytes());
+        file.write(number, &page, TAG).unwrap();
+    }
+    for slots in [1, 3, 64, 200] {
+        let mut chains = Chains {
+            at: (0..slots).map(|slot| (slot as u64 * 10, 1)).collect(),
+            left: vec![50; slots],
+            seen: 0,
+            refused: 0,
+        };
+        // More slots than can be served at once are left alone.
+        file.read_stream(slots, &mut chains, TAG);
+        assert_eq!(chains.seen + chains.refused, 50 * slots.min(64) as u64);
+        assert!(chains.refused < chains.seen);
+    }
+}
+
+/// A user of a stream that panics leaves no read in flight behind, and the thread can read on.
+#[test]
+fn a_stream_survives_a_panic() {
+    struct Panics(u32);
+    impl senko_io::ReadStream for Panics {
+        fn next(&mut self, slot: usize) -> Option<(u64, usize)> {
+            Some((slot as u64, 1))
+        }
+        fn done(&mut self, _: usize, _: Result<&[u8], IoError>) {
+            self.0 += 1;
+            assert!(self.0 < 100, "as the test wants it");
+        }
+    }
+    let folder = Folder::new();
+    let file = FlashFile::open(&folder.file("flash"), &sized(8 << 20)).unwrap();
+    for _ in 0..3 {
+        let file = &file;
+        let run = || file.read_stream(64, &mut Panics(0), TAG);
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err());
+    }
+    let mut page = AlignedBuf::new(1);
+    file.read(0, &mut page, TAG).unwrap();
+}

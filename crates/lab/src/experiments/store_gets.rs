@@ -18,10 +18,9 @@ use anyhow::{Result, anyhow};
 use serde_json::json;
 
 use crate::kv::driver::Work;
-use crate::kv::limit::{Limit, Ring};
 use crate::kv::plan::{self, DEPTH, Home, Plan, cell};
 use crate::kv::protocol::Opened;
-use crate::kv::{OURS, Session, Step};
+use crate::kv::{DeviceReads, OURS, Session, Step};
 use crate::rig::fio::{self, Job};
 use crate::rig::{Bench, Figure, Steps, median, put};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
@@ -101,16 +100,14 @@ struct Run<'a> {
     plan: Plan,
     ours: Side<'a>,
     rival: Result<Side<'a>, String>,
-    limit: Limit,
-    ring: Ring,
+    span: u64,
     seconds: f64,
     file: std::path::PathBuf,
     our_shown: Shown,
     rival_shown: Shown,
-    device_us: Vec<f64>,
-    device_p99: Vec<f64>,
+    device_one: Vec<Step>,
+    device_many: Vec<Step>,
     fio_rate: Vec<f64>,
-    ring_rate: Vec<f64>,
     fio_trouble: Option<String>,
 }
 
@@ -147,27 +144,24 @@ impl<'a> Run<'a> {
             .file
             .clone()
             .ok_or_else(|| anyhow!("senko does not say which file its reads go to"))?;
-        let limit = Limit::open(&file, plan.tuning.live_bytes()).map_err(|why| anyhow!(why))?;
         steps.next("filling the rival");
         let rival = side(bench, RIVAL, plan, outcome).map_err(|error| format!("{error:#}"));
-        steps.next("the device's own file");
-        let ring = Ring::new(&bench.scratch.path("ring"), bench.scaled(64 << 20, 1 << 30))?;
-        outcome.setting("device_span_bytes", limit.span());
+        // The file is somewhat larger than what lives in it, and its end may never have been written.
+        let span = plan.tuning.live_bytes();
+        outcome.setting("device_span_bytes", span);
         Ok(Run {
             bench,
             plan: plan.clone(),
             ours,
             rival,
-            limit,
-            ring,
+            span,
             seconds: bench.scaled(0.7, 4.0),
             file,
             our_shown: Shown::default(),
             rival_shown: Shown::default(),
-            device_us: Vec::new(),
-            device_p99: Vec::new(),
+            device_one: Vec::new(),
+            device_many: Vec::new(),
             fio_rate: Vec::new(),
-            ring_rate: Vec::new(),
             fio_trouble: None,
         })
     }
@@ -180,23 +174,32 @@ impl<'a> Run<'a> {
             missing: 1.0,
             ..gets.clone()
         };
-        let device = self.limit.one_by_one(time, seed)?;
-        self.device_us.push(device.mean_us);
-        self.device_p99.push(device.p99_us);
-        self.our_shown.one.push(self.ours.session.work(&gets)?);
+        let device = |many| DeviceReads {
+            span: self.span,
+            seconds: self.seconds,
+            many,
+            seed,
+        };
+        let (one, many) = (device(false), device(true));
+        let ours = &mut self.ours.session;
+        self.device_one.push(ours.device_reads(one)?);
+        self.our_shown.one.push(ours.work(&gets)?);
         let deep = plan::at_depth(&self.ours.opened, gets.clone());
-        self.ring_rate.push(self.ring.reads(time, seed)?);
-        self.our_shown.deep.push(self.ours.session.work(&deep)?);
+        let step = ours.device_reads(many)?;
+        let written = step.worked.found as f64 / step.worked.gets as f64;
+        self.device_many.push(step);
+        self.our_shown.deep.push(ours.work(&deep)?);
         let job = Job {
             file: &self.file,
-            span: self.limit.span(),
+            span: self.span,
             block: 4096,
             depth: DEPTH,
             time,
             core: self.bench.server_core(),
         };
         match fio::random_reads(&job) {
-            Ok(reads) => self.fio_rate.push(reads.per_second),
+            // It does not know which pages were never written.
+            Ok(reads) => self.fio_rate.push(reads.per_second * written),
             Err(why) => {
                 self.fio_rate.push(f64::NAN);
                 self.fio_trouble = Some(why);
@@ -238,32 +241,28 @@ impl<'a> Run<'a> {
             "own_pages_per_miss",
             over(&ours.misses, Step::own_pages_per_get),
         );
-        let one: Vec<f64> = ours
-            .one
-            .iter()
-            .map(|step| step.worked.get.mean_us)
-            .collect();
+        let mean = |steps: &[Step]| -> Vec<f64> {
+            steps.iter().map(|step| step.worked.get.mean_us).collect()
+        };
+        let (get_us, device_us) = (mean(&ours.one), mean(&self.device_one));
         put(
             outcome,
             "latency1_over_device",
-            of_pairs(&one, &self.device_us),
+            of_pairs(&get_us, &device_us),
         );
-        put(outcome, "get_mean_us", Ok(median(one).unwrap_or(f64::NAN)));
-        put(
-            outcome,
-            "device_mean_us",
-            Ok(median(self.device_us.clone()).unwrap_or(f64::NAN)),
-        );
+        put(outcome, "get_mean_us", of_rounds(&get_us));
+        put(outcome, "device_mean_us", of_rounds(&device_us));
         let rate = |steps: &[Step]| -> Vec<f64> {
             steps
                 .iter()
-                .map(|step| step.worked.gets_per_second())
+                .map(|step| step.worked.found as f64 / step.worked.seconds)
                 .collect()
         };
+        let ring = rate(&self.device_many);
         let device: Vec<f64> = self
             .fio_rate
             .iter()
-            .zip(&self.ring_rate)
+            .zip(&ring)
             .map(|(fio, ring)| fio.max(*ring))
             .collect();
         put(
@@ -290,34 +289,22 @@ impl<'a> Run<'a> {
                 row(table, who, load, steps);
             }
         }
-        let mut device_row =
-            |load: &str, per_second: Option<f64>, mean: Option<f64>, p99: Option<f64>| {
-                let text = |number: Option<f64>, digits| cell(number.unwrap_or(f64::NAN), digits);
-                let mut cells = vec!["device".to_owned(), load.to_owned()];
-                cells.extend([text(per_second, 0), text(mean, 1), text(p99, 0)]);
-                cells.extend(["-".to_owned(), "-".to_owned(), "-".to_owned()]);
-                table.row(cells);
-            };
-        let mean = median(self.device_us.clone());
-        device_row(
-            "one at a time",
-            mean.map(|us| 1e6 / us),
-            mean,
-            median(self.device_p99.clone()),
-        );
-        device_row(
-            "64 under way, fio",
-            median(self.fio_rate.clone()),
-            None,
-            None,
-        );
-        device_row(
-            "64 under way, own ring",
-            median(self.ring_rate.clone()),
-            None,
-            None,
-        );
+        let mut device_row = |load: &str, a_second: &[f64], mean_us: &[f64]| {
+            let text = |all: &[f64], digits| cell(of_rounds(all).unwrap_or(f64::NAN), digits);
+            let mut cells = vec!["device".to_owned(), load.to_owned()];
+            cells.extend([text(a_second, 0), text(mean_us, 1)]);
+            cells.extend(["-"; 4].map(str::to_owned));
+            table.row(cells);
+        };
+        device_row("one at a time", &rate(&self.device_one), &device_us);
+        device_row("64 under way, fio", &self.fio_rate, &[]);
+        device_row("64 under way, own ring", &ring, &[]);
     }
+}
+
+/// The median of the rounds.
+fn of_rounds(all: &[f64]) -> Figure {
+    median(all.to_vec()).ok_or_else(|| "no round showed it".to_owned())
 }
 
 /// The median of what the rounds' pairs give.

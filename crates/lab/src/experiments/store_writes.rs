@@ -14,7 +14,7 @@
 //! is counted from when it was due.
 
 use anyhow::Result;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::kv::driver::{Amount, Work};
 use crate::kv::plan::{self, Home, Plan, cell};
@@ -64,6 +64,7 @@ impl Experiment for StoreWrites {
                     "own written/put",
                     "read/put",
                     "space/data",
+                    "in use/data",
                     "p99 us",
                     "p99.9 us",
                     "longest ms",
@@ -114,8 +115,21 @@ impl Run<'_> {
         steps.iter().map(|step| step.io.written as f64).sum::<f64>() / put
     }
 
-    fn row(&mut self, what: &str, step: &Step, home: &Home) {
+    /// A row of the table; gives the space that the files take, and what of it the store says is in use, over live data.
+    fn row(
+        &mut self,
+        what: &str,
+        step: &Step,
+        session: &mut Session<'_>,
+        home: &Home,
+    ) -> Result<(f64, f64)> {
         let put = self.put_bytes(step);
+        let live = self.plan.tuning.live_bytes() as f64;
+        let in_use = session.facts()?.get("used_bytes").and_then(Value::as_f64);
+        let space = (
+            home.bytes() as f64 / live,
+            in_use.unwrap_or(f64::NAN) / live,
+        );
         let all = std::slice::from_ref(step);
         let times = if step.worked.put_due.count > 0 {
             step.worked.put_due
@@ -132,15 +146,14 @@ impl Run<'_> {
             cell(self.amplification(all).unwrap_or(f64::NAN), 2),
             cell(self.own_amplification(all), 2),
             cell(read, 2),
-            cell(
-                home.bytes() as f64 / self.plan.tuning.live_bytes() as f64,
-                3,
-            ),
+            cell(space.0, 3),
+            cell(space.1, 3),
             cell(times.p99_us, 0),
             cell(times.p999_us, 0),
             cell(times.max_us / 1e3, 1),
             cell(step.cpu_us_per_op(), 2),
         ]);
+        Ok(space)
     }
 
     fn measure(&mut self, passes: u64) -> Result<()> {
@@ -150,7 +163,12 @@ impl Run<'_> {
         self.steps.next("loading");
         let fill = self.plan.fill(0, self.plan.keys(), self.bench.options.seed);
         let load = session.fill_and_settle(&fill)?;
-        self.row("load, until nothing is left to do", &load, &home);
+        self.row(
+            "load, until nothing is left to do",
+            &load,
+            &mut session,
+            &home,
+        )?;
         let wa = self.amplification(std::slice::from_ref(&load));
         put(&mut self.outcome, "wa_load", wa);
         let own = self.own_amplification(std::slice::from_ref(&load));
@@ -164,8 +182,7 @@ impl Run<'_> {
     /// Overwrites for some passes, and gives the puts a second of the last.
     fn overwrite(&mut self, session: &mut Session<'_>, home: &Home, passes: u64) -> Result<f64> {
         let mut last = Vec::new();
-        let mut most_space = 0.0_f64;
-        let live = self.plan.tuning.live_bytes() as f64;
+        let mut most = (0.0_f64, 0.0_f64);
         let windows = passes * WINDOWS_A_PASS;
         for window in 0..windows {
             self.steps
@@ -176,8 +193,9 @@ impl Run<'_> {
                 self.bench.options.seed * 100 + window,
             );
             let step = session.work(&work)?;
-            self.row(&format!("overwrite {}", window + 1), &step, home);
-            most_space = most_space.max(home.bytes() as f64 / live);
+            let what = format!("overwrite {}", window + 1);
+            let (space, in_use) = self.row(&what, &step, session, home)?;
+            most = (most.0.max(space), most.1.max(in_use));
             if window >= windows - WINDOWS_A_PASS {
                 last.push(step);
             }
@@ -186,7 +204,8 @@ impl Run<'_> {
         put(&mut self.outcome, "wa_overwrite", wa);
         let own = self.own_amplification(&last);
         put(&mut self.outcome, "own_wa_overwrite", Ok(own));
-        put(&mut self.outcome, "space_over_data", Ok(most_space));
+        put(&mut self.outcome, "space_over_data", Ok(most.0));
+        put(&mut self.outcome, "in_use_over_data", Ok(most.1));
         let puts: u64 = last.iter().map(|step| step.worked.puts).sum();
         let seconds: f64 = last.iter().map(|step| step.worked.seconds).sum();
         let rate = puts as f64 / seconds;
@@ -209,7 +228,7 @@ impl Run<'_> {
             )
         };
         let step = session.work(&work)?;
-        self.row(&format!("puts at {rate:.0}/s"), &step, home);
+        self.row(&format!("puts at {rate:.0}/s"), &step, session, home)?;
         let ms = |us: f64| Ok(us / 1e3);
         put(
             &mut self.outcome,

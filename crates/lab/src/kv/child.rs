@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::driver::{self, Times, Worked};
 use super::protocol::{Answer, Opened, Request};
-use super::{Depth, Engine, FillOrder, ItemShape, Maker, Tuning, items};
+use super::{Depth, Engine, FillOrder, ItemShape, Maker, Tuning, items, limit};
 
 /// Puts of [`Request::WriteUntilKilled`] between two words of how far it is.
 const SAY_EVERY: u64 = 256;
@@ -103,6 +103,13 @@ fn carry_out(
             back,
         } => {
             let worked = check_reached(engine, keys, shape, reached, back)?;
+            Ok(Answer::Worked(Box::new(worked)))
+        }
+        Request::DeviceReads(reads) => {
+            let device = engine
+                .device()
+                .context("this engine does not lend its device")?;
+            let worked = limit::reads(&*device, &reads)?;
             Ok(Answer::Worked(Box::new(worked)))
         }
         Request::Settle => engine.settle().map(|()| done()),

@@ -130,7 +130,8 @@ pub struct Times {
 }
 
 impl Times {
-    fn of(histogram: &Histogram) -> Times {
+    /// What was counted, in nanoseconds.
+    pub(super) fn of(histogram: &Histogram) -> Times {
         let us = |ns: u64| ns as f64 / 1e3;
         Times {
             count: histogram.len(),

@@ -1,175 +1,129 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the device itself gives: reads of 4 KiB of the engine's own file with O_DIRECT, one at a time or many at once.
+//! What the device itself gives: reads of 4 KiB of the engine's own file, one at a time or many at once.
 //!
-//! Called by experiments between an engine's windows, since a shared device has good and bad minutes. One at a time goes by `pread`, which nothing is
-//! faster than; many at once by [`crate::rig::fio`], on that file, and by our own [`Ring`], on a file of its own, since an open engine keeps
-//! other writers and rings from its file; the better of the two is the limit. Only what was written may be read: a hole is answered by
-//! the file system.
+//! Called by [`super::child`] between an engine's windows, since a shared device has good and bad minutes, in the engine's own process and with its
+//! open file: what differs from a get is the engine alone. Many at once come from one thread by the same ring as the engine's;
+//! [`crate::rig::fio`] measures that from outside, and the better of the two is the limit.
+//!
+//! A page that was never written is answered by the file system without the device, and some of a file are such: they do not count. A page of an
+//! engine begins with its checksum and names, so one that begins with zeros was not written.
 
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result as Anyhow, anyhow};
-use senko_io::{
-    AlignedBuf, Device, Engine, FileOptions, FlashFile, PAGE_SIZE, Purpose, ReadRequest, Tag,
-};
+use anyhow::{Result, anyhow, ensure};
+use senko_io::{AlignedBuf, Device, Engine, PAGE_SIZE, Purpose, ReadRequest, Tag};
 use senko_workload::{Histogram, Rng};
+use serde::{Deserialize, Serialize};
 
-/// The file.
-pub struct Limit {
-    file: File,
-    pages: u64,
-}
-
-/// Reads one at a time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct OneByOne {
-    /// How many.
-    pub count: u64,
-    /// Mean, in microseconds.
-    pub mean_us: f64,
-    /// Median.
-    pub p50_us: f64,
-    /// 99th percentile.
-    pub p99_us: f64,
-}
-
-impl Limit {
-    /// Opens a file of which the first `span` bytes were written.
-    ///
-    /// # Errors
-    /// One sentence, if it cannot be read past the page cache.
-    pub fn open(path: &Path, span: u64) -> Result<Limit, String> {
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_DIRECT)
-            .open(path)
-            .map_err(|error| format!("{} cannot be read with O_DIRECT: {error}", path.display()))?;
-        let bytes = file.metadata().map_or(0, |metadata| metadata.len());
-        let pages = bytes.min(span) / PAGE_SIZE as u64;
-        if pages == 0 {
-            return Err(format!("{} has nothing to read", path.display()));
-        }
-        Ok(Limit { file, pages })
-    }
-
-    /// Bytes that are read from.
-    pub fn span(&self) -> u64 {
-        self.pages * PAGE_SIZE as u64
-    }
-
-    /// Reads pages at random, one at a time, for so long.
-    ///
-    /// # Errors
-    /// If a read fails.
-    pub fn one_by_one(&self, time: Duration, seed: u64) -> io::Result<OneByOne> {
-        let mut page = AlignedBuf::new(1);
-        let mut rng = Rng::new(seed);
-        let mut times = Histogram::new();
-        let start = Instant::now();
-        while start.elapsed() < time {
-            let at = rng.below(self.pages) * PAGE_SIZE as u64;
-            let before = Instant::now();
-            self.file.read_exact_at(&mut page, at)?;
-            times.record(u64::try_from(before.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        }
-        let us = |ns: u64| ns as f64 / 1e3;
-        Ok(OneByOne {
-            count: times.len(),
-            mean_us: times.mean() / 1e3,
-            p50_us: us(times.quantile(0.5)),
-            p99_us: us(times.quantile(0.99)),
-        })
-    }
-}
-
-/// Our own way to read many pages at once, on a file of its own.
-pub struct Ring {
-    file: FlashFile,
-    pages: u64,
-}
+use super::driver::{Times, Worked};
 
 const TAG: Tag = Tag {
     engine: Engine::Lab,
     purpose: Purpose::Lookup,
 };
 
-/// Pages of one batch; 64 of them are under way at a time.
-const BATCH: usize = 1024;
+/// Pages of one batch: as many as [`super::plan::BATCH`] has keys.
+const BATCH: usize = super::plan::BATCH;
 
-impl Ring {
-    /// Writes the file that is read.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub fn new(path: &Path, bytes: u64) -> Anyhow<Ring> {
-        let options = FileOptions {
-            bytes,
-            ..FileOptions::default()
-        };
-        let file = FlashFile::open(path, &options)?;
-        let pages = file.pages();
-        let mut chunk = AlignedBuf::new(256);
-        let mut rng = Rng::new(3);
-        for page in (0..pages / 256 * 256).step_by(256) {
-            for word in chunk.chunks_exact_mut(8) {
-                word.copy_from_slice(&rng.next_u64().to_le_bytes());
-            }
-            Device::write(&file, page, &chunk, TAG)
-                .map_err(|error| anyhow!("{} cannot be written: {error}", path.display()))?;
-        }
-        Device::flush(&file, TAG)
-            .map_err(|error| anyhow!("{} cannot be flushed: {error}", path.display()))?;
-        Ok(Ring {
-            file,
-            pages: pages / 256 * 256,
-        })
-    }
+/// Bytes at the start of a page that are not all zero if it was written.
+const HEAD: usize = 16;
 
-    /// Reads a second, at random, for so long.
-    ///
-    /// # Errors
-    /// If a read fails.
-    pub fn reads(&self, time: Duration, seed: u64) -> Anyhow<f64> {
-        let mut buffer = AlignedBuf::new(BATCH);
-        let mut rng = Rng::new(seed);
-        let (start, mut count) = (Instant::now(), 0);
-        while start.elapsed() < time {
+/// Reads of the device, at random.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceReads {
+    /// Bytes from the file's start that are read.
+    pub span: u64,
+    /// For so long.
+    pub seconds: f64,
+    /// Many at once; else one at a time.
+    pub many: bool,
+    /// Of the places.
+    pub seed: u64,
+}
+
+/// Reads the device. Every page counts as a get; those that were ever written, as found, and only they are timed one at a time.
+///
+/// # Errors
+/// If a read fails.
+pub fn reads(device: &dyn Device, reads: &DeviceReads) -> Result<Worked> {
+    let pages = device.pages().min(reads.span / PAGE_SIZE as u64);
+    ensure!(pages > 0, "there is nothing to read");
+    let time = Duration::from_secs_f64(reads.seconds);
+    let mut rng = Rng::new(reads.seed);
+    let mut buffer = AlignedBuf::new(if reads.many { BATCH } else { 1 });
+    let mut times = Histogram::new();
+    let (start, mut count, mut found) = (Instant::now(), 0, 0);
+    let mut between = Duration::ZERO;
+    while start.elapsed() < time {
+        let before = Instant::now();
+        let ended = if reads.many {
             let mut requests: Vec<ReadRequest<'_>> = buffer
                 .chunks_exact_mut(PAGE_SIZE)
-                .map(|page| ReadRequest::new(rng.below(self.pages), page))
+                .map(|page| ReadRequest::new(rng.below(pages), page))
                 .collect();
-            self.file
-                .read_batch(&mut requests, TAG)
-                .map_err(|error| anyhow!("a read of the device failed: {error}"))?;
-            count += BATCH;
+            count += requests.len() as u64;
+            device.read_batch(&mut requests, TAG)
+        } else {
+            count += 1;
+            device.read(rng.below(pages), &mut buffer, TAG)
+        };
+        let took = before.elapsed();
+        ended.map_err(|error| anyhow!("a read of the device failed: {error}"))?;
+        let written = buffer
+            .chunks_exact(PAGE_SIZE)
+            .filter(|page| page[..HEAD].iter().any(|byte| *byte != 0))
+            .count() as u64;
+        found += written;
+        if written > 0 {
+            times.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        } else {
+            between += took;
         }
-        Ok(count as f64 / start.elapsed().as_secs_f64())
     }
+    Ok(Worked {
+        gets: count,
+        found,
+        seconds: (start.elapsed() - between).as_secs_f64(),
+        get: Times::of(&times),
+        ..Worked::default()
+    })
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use senko_io::{FileOptions, FlashFile};
 
     #[test]
-    fn reads_are_counted() {
+    fn only_what_was_written_counts() {
         let path = std::env::temp_dir().join(format!("senko-limit-{}", std::process::id()));
-        let time = Duration::from_millis(20);
-        let ring = Ring::new(&path, 4 << 20).unwrap();
-        assert!(ring.reads(time, 1).unwrap() > 0.0);
-        match Limit::open(&path, 2 << 20) {
-            Ok(limit) => {
-                assert_eq!(limit.span(), 2 << 20);
-                assert!(limit.one_by_one(time, 1).unwrap().count > 0);
-            }
-            Err(why) => eprintln!("skipped: {why}"),
+        let options = FileOptions {
+            bytes: 1 << 20,
+            ..FileOptions::default()
+        };
+        let file = FlashFile::open(&path, &options).unwrap();
+        let mut half = AlignedBuf::new(128);
+        half.fill(7);
+        file.write(0, &half, TAG).unwrap();
+        for many in [false, true] {
+            let wanted = DeviceReads {
+                span: 1 << 20,
+                seconds: 0.02,
+                many,
+                seed: 1,
+            };
+            let shown = reads(&file, &wanted).unwrap();
+            let share = shown.found as f64 / shown.gets as f64;
+            assert!(shown.gets > 0 && share < 0.9, "{shown:?}");
+            let wanted = DeviceReads {
+                span: 1 << 19,
+                ..wanted
+            };
+            let shown = reads(&file, &wanted).unwrap();
+            assert_eq!(shown.found, shown.gets);
         }
-        assert!(Limit::open(Path::new("/no/such/file"), 1).is_err());
+        drop(file);
         std::fs::remove_file(&path).unwrap();
     }
 }

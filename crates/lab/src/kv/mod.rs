@@ -16,8 +16,10 @@
 //! same seed gives the same requests; every engine gets the same keys, values, threads, memory and durability.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Result;
+use senko_io::Device;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -33,6 +35,7 @@ pub mod session; // the experiment's side of the pipes
 
 pub use driver::{Amount, Fill, Times, Work, Worked};
 pub use items::{ItemShape, KEY_BYTES};
+pub use limit::DeviceReads;
 pub use session::{Program, Session, Step};
 
 /// The name of our own engine.
@@ -63,6 +66,8 @@ pub struct Tuning {
     pub value_bytes: usize,
     /// What puts promise.
     pub durability: Durability,
+    /// Open it to read alone, for engines that can: no work in the background.
+    pub read_only: bool,
     /// Space on the device over live data, for engines that bound it.
     pub space_ratio: f64,
     /// Bytes of a block, a log, or a table in memory.
@@ -141,6 +146,11 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// As the engine's.
     fn sync(&self) -> Result<()>;
+
+    /// The device that its reads go to, where it lends that: the device's own limit is measured on it.
+    fn device(&self) -> Option<Arc<dyn Device>> {
+        None
+    }
 
     /// What the engine says of itself: counters, settings, bytes of memory. A key `dram_bytes` is its own count of memory that grows with keys.
     ///

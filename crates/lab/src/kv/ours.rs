@@ -5,10 +5,12 @@
 //! leave to dead elements. It has no cache; all of its reads go past the page cache.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use senko_io::{Device, FileOptions, FlashFile};
 use senko_store::{Batch, Options, Store, WriteOptions};
 use serde_json::{Map, Value};
 
@@ -19,6 +21,8 @@ pub struct Ours;
 
 /// The file in the engine's folder.
 const FILE: &str = "store";
+/// Bytes of a file in which a store is made; it grows as it needs.
+const FIRST_BYTES: u64 = 64 << 10;
 /// How long nothing may have happened in the background until it counts as done.
 const QUIET: Duration = Duration::from_millis(100);
 
@@ -26,6 +30,7 @@ fn options(tuning: &Tuning) -> Options {
     Options {
         block_bytes: tuning.block_bytes,
         space_ratio: tuning.space_ratio,
+        read_only: tuning.read_only,
         ..Options::default()
     }
 }
@@ -57,7 +62,14 @@ impl Maker for Ours {
     }
 
     fn open(&self, folder: &Path, tuning: &Tuning) -> Result<Box<dyn Engine>> {
-        let store = Store::open(folder.join(FILE), options(tuning))?;
+        let path = folder.join(FILE);
+        // As the store itself opens a file; here the device is lent too.
+        let file = FileOptions {
+            bytes: if path.exists() { 0 } else { FIRST_BYTES },
+            ..FileOptions::default()
+        };
+        let device: Arc<dyn Device> = Arc::new(FlashFile::open(&path, &file)?);
+        let store = Store::open_device(Arc::clone(&device), options(tuning))?;
         let durability = match tuning.durability {
             Durability::Lazy => senko_store::Durability::None,
             Durability::Kill => senko_store::Durability::Buffered,
@@ -67,13 +79,18 @@ impl Maker for Ours {
             durability,
             ..WriteOptions::default()
         };
-        Ok(Box::new(Open { store, write }))
+        Ok(Box::new(Open {
+            store,
+            write,
+            device,
+        }))
     }
 }
 
 struct Open {
     store: Store,
     write: WriteOptions,
+    device: Arc<dyn Device>,
 }
 
 impl Engine for Open {
@@ -130,6 +147,10 @@ impl Engine for Open {
 
     fn sync(&self) -> Result<()> {
         Ok(self.store.sync()?)
+    }
+
+    fn device(&self) -> Option<Arc<dyn Device>> {
+        Some(Arc::clone(&self.device))
     }
 
     fn facts(&self) -> Result<Map<String, Value>> {

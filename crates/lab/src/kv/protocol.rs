@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::driver::{Fill, Work, Worked};
+use super::limit::DeviceReads;
 use super::{ItemShape, Tuning};
 
 /// A request.
@@ -50,6 +51,8 @@ pub enum Request {
         /// How many puts to look back.
         back: u64,
     },
+    /// Reads of the engine's device past the engine; [`Answer::Worked`].
+    DeviceReads(DeviceReads),
     /// Waits until nothing is left to do in the background; [`Answer::Done`].
     Settle,
     /// Makes what was put durable; [`Answer::Done`].

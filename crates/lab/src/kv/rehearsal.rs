@@ -28,6 +28,7 @@ fn tuning(durability: Durability) -> Tuning {
         keys: KEYS,
         value_bytes: SHAPE.value_bytes,
         durability,
+        read_only: false,
         space_ratio: 1.3,
         block_bytes: 1 << 20,
     }

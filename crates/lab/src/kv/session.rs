@@ -19,6 +19,7 @@ use serde_json::{Map, Value};
 
 use super::Tuning;
 use super::driver::{Fill, Work, Worked};
+use super::limit::DeviceReads;
 use super::protocol::{Answer, Opened, Request};
 use crate::rig::cgroup::MemoryCap;
 use crate::rig::cleanup::{self, Guard, Undo};
@@ -143,11 +144,16 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Starts a process for `engine` that may use `memory` bytes, page cache included, where memory can be capped.
+    /// Starts a process for `engine` that may use `memory` bytes, page cache included, where memory can be capped; `environment` has variables for it.
     ///
     /// # Errors
     /// If there is no such program, or it cannot be started.
-    pub fn start(bench: &'a Bench<'a>, engine: &str, memory: u64) -> Result<Session<'a>> {
+    pub fn start(
+        bench: &'a Bench<'a>,
+        engine: &str,
+        memory: u64,
+        environment: &[(&str, &str)],
+    ) -> Result<Session<'a>> {
         let program = Program::of(bench, engine).map_err(|why| anyhow!(why))?;
         let cap = match &bench.caps {
             Ok(()) => Some(MemoryCap::new(memory, false).map_err(|why| anyhow!(why))?),
@@ -163,6 +169,7 @@ impl<'a> Session<'a> {
         command
             .args(&program.args)
             .env("MALLOC_ARENA_MAX", "2")
+            .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -344,6 +351,14 @@ impl<'a> Session<'a> {
     /// As the engine's, and if a value is wrong.
     pub fn work(&mut self, work: &Work) -> Result<Step> {
         self.measured(&Request::Work(work.clone()), false)
+    }
+
+    /// Reads the engine's device past the engine.
+    ///
+    /// # Errors
+    /// If the engine does not lend it.
+    pub fn device_reads(&mut self, reads: DeviceReads) -> Result<Step> {
+        self.measured(&Request::DeviceReads(reads), false)
     }
 
     /// Fills the engine, and then waits until nothing is left to do; the counters have both, [`Worked::seconds`] the filling alone.

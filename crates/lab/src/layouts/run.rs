@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A run of an experiment on block layouts: the flash file, probes of the device, windows of gets, figures.
 //!
-//! One thread gets uniformly random keys, one after the other, as in the thesis; a window is so many gets or so many seconds. Forty times in a
-//! window the same file is read at random, a page at a time: times are given in microseconds and in times that page read, and only the
-//! latter are set against each other, since a shared disk has good and bad minutes.
+//! One thread gets uniformly random keys, one after the other, as in the thesis; a window is so many gets or so many seconds. After each
+//! get a page of the same file is read at random: times are given in microseconds and in times that page read, and only the latter, without the
+//! slowest two in a hundred of either, are set against each other, since a shared disk has good and bad minutes.
 //!
 //! What the layouts counted is held against the kernel's account of this process's reads, and against the device's counter, so that no cache
 //! can have answered unseen. Files lie in a folder that goes away with the run, also on a signal.
@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use senko_io::{AlignedBuf, Device, Engine, FileOptions, FlashFile, PAGE_SIZE, Purpose, Tag};
+use senko_io::{Device, FileOptions, FlashFile};
 use senko_store::index::Candidates;
 use senko_store::index::bloom_map::best_hashes;
 use senko_workload::{Rng, check_value};
@@ -36,7 +36,6 @@ pub const BLOCK_BITS: u32 = 16;
 struct Limits {
     gets: u64,
     time: Duration,
-    probe: Duration,
 }
 
 /// A window of gets.
@@ -46,7 +45,7 @@ pub struct Window {
     pub counts: Counts,
     /// Mean time of a get, in microseconds.
     pub mean_us: f64,
-    /// Time of a get in times the device's page read: of both the middle one of the rounds' means, so that bursts of others do not count.
+    /// Mean time of a get over that of the device's page read, of both without the slowest two in a hundred.
     pub times_device: f64,
     /// Mean time of those page reads, in microseconds.
     device_us: f64,
@@ -163,14 +162,12 @@ impl<'a> Run<'a> {
             limits: if quick {
                 Limits {
                     gets: 20_000,
-                    time: Duration::from_millis(1200),
-                    probe: Duration::from_millis(150),
+                    time: Duration::from_millis(1500),
                 }
             } else {
                 Limits {
                     gets: 200_000,
                     time: Duration::from_secs(20),
-                    probe: Duration::from_secs(1),
                 }
             },
             seed: options.seed,
@@ -281,8 +278,8 @@ impl<'a> Run<'a> {
         };
         let process = process::io(std::process::id()).ok();
         let disk = self.disk.as_ref().ok().and_then(|disk| disk.counts().ok());
-        let took = on_core(self.core, || {
-            bed.rounds(&geometry, written, index, layout, asked)
+        let mut took = on_core(self.core, || {
+            bed.gets(&geometry, written, index, layout, asked)
         })??;
         let disk_reads = disk.and_then(|before| {
             let now = self.disk.as_ref().ok()?.counts().ok()?;
@@ -290,13 +287,14 @@ impl<'a> Run<'a> {
         });
         let process_bytes = process
             .and_then(|before| Some(process::io(std::process::id()).ok()?.read - before.read));
+        let bare = took.page_reads.len() as u64;
         Ok(Window {
             counts: took.counts,
-            mean_us: took.seconds / took.counts.gets as f64 * 1e6,
-            times_device: took.times_device(),
-            device_us: took.probe_seconds / took.probe_reads as f64 * 1e6,
-            all_reads: took.counts.reads() + took.probe_reads,
-            all_bytes: took.counts.bytes + took.probe_reads * PAGE as u64,
+            mean_us: mean(&took.gets),
+            device_us: mean(&took.page_reads),
+            times_device: calm_mean(&mut took.gets) / calm_mean(&mut took.page_reads),
+            all_reads: took.counts.reads() + bare,
+            all_bytes: took.counts.bytes + bare * PAGE as u64,
             process_bytes,
             disk_reads,
         })
@@ -446,8 +444,9 @@ struct Bed<'r> {
 }
 
 impl Bed<'_> {
-    /// Gets and probes by turns, so that both see the same minutes of the device.
-    fn rounds(
+    /// Gets; each of a key that is there is followed by a page read that nothing but the device is needed for, so that both see the same
+    /// moments of device and processor.
+    fn gets(
         self,
         geometry: &Geometry,
         written: u64,
@@ -458,89 +457,61 @@ impl Bed<'_> {
         let mut took = Took::default();
         let mut rng = Rng::for_stream(self.seed, asked as u64);
         let mut reader = Reader::new(self.device, geometry.page_bytes);
+        let mut bare = Reader::new(self.device, PAGE);
         let mut blocks = Candidates::new();
         // Most absent keys cost no read, so that many more of them are asked for in the same time.
-        let many = if asked == Asked::Absent { 10 } else { 1 };
-        let gets = many * self.limits.gets / ROUNDS;
-        let time = self.limits.time / ROUNDS as u32;
-        for round in 0..ROUNDS {
-            self.probe(written, &mut took, round)?;
-            let (before, until) = (reader.counts.gets, reader.counts.gets + gets);
-            let start = Instant::now();
-            while reader.counts.gets < until && start.elapsed() < time {
-                let number = match asked {
-                    Asked::Present => rng.below(geometry.elements),
-                    Asked::Absent => geometry.elements + rng.below(1 << 40),
-                };
-                let wanted = self.keys.wanted(number);
-                let found = get(index, layout, &wanted, &mut reader, &mut blocks)?;
-                let value = found.map(|place| check_value(&reader.bytes()[place], number));
-                let name = layout.name();
-                match (value, asked) {
-                    (Some(Ok(_)), Asked::Present) | (None, Asked::Absent) => {}
-                    (None, Asked::Present) => bail!("{name}: key {number} was not found"),
-                    (Some(Err(_)), _) => bail!("{name}: key {number} has another's value"),
-                    (Some(_), Asked::Absent) => {
-                        bail!("{name}: key {number} was found, but never put")
-                    }
+        let most = match asked {
+            Asked::Present => self.limits.gets,
+            Asked::Absent => self.limits.gets * 10,
+        };
+        let start = Instant::now();
+        while reader.counts.gets < most && start.elapsed() < self.limits.time {
+            let number = match asked {
+                Asked::Present => rng.below(geometry.elements),
+                Asked::Absent => geometry.elements + rng.below(1 << 40),
+            };
+            let wanted = self.keys.wanted(number);
+            let before = Instant::now();
+            let found = get(index, layout, &wanted, &mut reader, &mut blocks)?;
+            took.gets.push(before.elapsed().as_secs_f64() * 1e6);
+            let value = found.map(|place| check_value(&reader.bytes()[place], number));
+            let name = layout.name();
+            match (value, asked) {
+                (Some(Ok(_)), Asked::Present) => {
+                    let page = rng.below(written / PAGE as u64) * geometry.device_pages();
+                    let before = Instant::now();
+                    bare.page(page)?;
+                    took.page_reads.push(before.elapsed().as_secs_f64() * 1e6);
                 }
+                (None, Asked::Absent) => {}
+                (None, Asked::Present) => bail!("{name}: key {number} was not found"),
+                (Some(Err(_)), _) => bail!("{name}: key {number} has another's value"),
+                (Some(_), Asked::Absent) => bail!("{name}: key {number} was found, but never put"),
             }
-            let seconds = start.elapsed().as_secs_f64();
-            took.seconds += seconds;
-            let done = reader.counts.gets - before;
-            took.gets.push(seconds / done as f64);
         }
         took.counts = reader.counts;
         Ok(took)
     }
-
-    /// Random reads of a page within the first `written` bytes.
-    fn probe(self, written: u64, took: &mut Took, round: u64) -> Result<()> {
-        const TAG: Tag = Tag {
-            engine: Engine::Lab,
-            purpose: Purpose::Lookup,
-        };
-        let pages = written / PAGE as u64;
-        let mut buf = AlignedBuf::new(PAGE / PAGE_SIZE);
-        let mut rng = Rng::for_stream(!self.seed, round);
-        let time = self.limits.probe / ROUNDS as u32;
-        let (start, mut count) = (Instant::now(), 0);
-        while start.elapsed() < time {
-            let page = rng.below(pages) * (PAGE / PAGE_SIZE) as u64;
-            self.device
-                .read(page, &mut buf, TAG)
-                .context("the flash file cannot be read")?;
-            count += 1;
-        }
-        let seconds = start.elapsed().as_secs_f64();
-        took.probe_reads += count;
-        took.probe_seconds += seconds;
-        took.page_reads.push(seconds / count as f64);
-        Ok(())
-    }
 }
-
-/// Times a window takes turns between gets and probes.
-const ROUNDS: u64 = 40;
 
 /// What a window took.
 #[derive(Clone, Debug, Default)]
 struct Took {
     counts: Counts,
-    seconds: f64,
-    probe_reads: u64,
-    probe_seconds: f64,
-    /// The mean seconds of a get, round by round.
+    /// Microseconds of each get.
     gets: Vec<f64>,
-    /// And those of a page read.
+    /// And of each page read.
     page_reads: Vec<f64>,
 }
 
-impl Took {
-    fn times_device(&self) -> f64 {
-        let middle = |rounds: &Vec<f64>| median(rounds.clone()).unwrap_or(f64::NAN);
-        middle(&self.gets) / middle(&self.page_reads)
-    }
+fn mean(times: &[f64]) -> f64 {
+    times.iter().sum::<f64>() / times.len() as f64
+}
+
+/// The mean without the slowest two in a hundred, which on a shared machine are those that something else held up.
+fn calm_mean(times: &mut [f64]) -> f64 {
+    times.sort_unstable_by(f64::total_cmp);
+    mean(&times[..times.len() - times.len() / 50])
 }
 
 fn geometry(elements: u64, block_pages: u32) -> Geometry {

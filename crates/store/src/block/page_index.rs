@@ -3,7 +3,7 @@
 //!
 //! Idea: a page is known by a *separator*: the `order` of the first element that begins in it, cut to a *cell* of 2^shift. The separators ascend, so an
 //! Elias-Fano list holds them: the low bits of each in an array, the high bits in unary (a 1 for each page, a 0 where the next high
-//! value begins), and the place of every 64th 0, so that a look-up goes straight to the pages that share its high bits. The last page whose separator
+//! value begins), and the place of every 128th 0, so that a look-up goes straight to the pages that share its high bits. The last page whose separator
 //! is no larger than the hash's cell is the one.
 //! Source: paper A, 9.3 (the page index apart from the pages, so that one read suffices); Elias 1974 and Fano 1971; Vigna 2013 (selection
 //! by sampled zeros).
@@ -12,14 +12,14 @@
 //! pages get the same separator, and the whole hash at which they part is kept beside the list: a *split*. Pages that share a whole hash (many
 //! versions of one key) are read together.
 //!
-//! Always holds: every element whose hash has the cell c begins in a page of `find(c)`, and ends in one.
+//! Always holds: an element of a hash begins and ends in the pages that [`PageIndex::find`] gives for it.
 
 /// Cells that a page covers, as a power of two. One more makes the index a bit a page larger and halves what the writer loses by
 /// moving elements that share a cell with the next page's first (0.8 % of a page at 6).
 const CELL_BITS: u32 = 6;
 
 /// A 0 of the unary part in this many has its place written down.
-const SAMPLE: usize = 64;
+const SAMPLE: usize = 128;
 
 /// The size of a cell for pages that cover `gap` of the hash range each, as a power of two.
 pub(crate) fn shift_for(gap: u64) -> u32 {

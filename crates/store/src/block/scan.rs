@@ -41,11 +41,15 @@ pub struct BlockScan<D> {
     /// Elements with a smaller `order` are stepped over.
     from: u64,
     last: Option<KeyHash>,
+    current: Option<(KeyHash, ElementHeader, Place)>,
+    /// Whether elements must come in the order of their hashes.
+    ordered: bool,
     /// Damage was met, and [`BlockScan::skip_damage`] was not called.
     stopped: Option<StoreError>,
 }
 
-/// Where the element that comes next lies.
+/// Where an element lies.
+#[derive(Clone, Copy)]
 enum Place {
     /// From a byte of the buffer on.
     Here(usize),
@@ -113,24 +117,40 @@ where
             long: Vec::new(),
             from: 0,
             last: None,
+            current: None,
+            ordered: true,
             stopped: None,
+        }
+    }
+
+    /// Of a block that was sorted by hashes of another secret, which is lost: the order says nothing.
+    pub(crate) fn in_any_order(self) -> BlockScan<D> {
+        BlockScan {
+            ordered: false,
+            ..self
         }
     }
 
     /// The next element and its key's hash; `None` at the end. After an error the same error again, until
     /// [`BlockScan::skip_damage`].
     pub fn next_element(&mut self) -> Result<Option<(KeyHash, Element<'_>)>, StoreError> {
+        self.advance()?;
+        Ok(self.current())
+    }
+
+    /// Goes to the next element, as [`BlockScan::next_element`] does, and says its hash only: of several scans that are merged, the one that comes
+    /// first is asked for its [`BlockScan::current`] element.
+    pub fn advance(&mut self) -> Result<Option<KeyHash>, StoreError> {
+        self.current = None;
         if let Some(error) = &self.stopped {
             return Err(error.clone());
         }
         loop {
             match self.step() {
-                Ok(None) => return Ok(None),
-                Ok(Some((hash, header, place))) => {
-                    if hash.order < self.from {
-                        continue;
-                    }
-                    return Ok(Some((hash, self.element(&header, place))));
+                Ok(Some((hash, _, _))) if hash.order < self.from => {}
+                Ok(next) => {
+                    self.current = next;
+                    return Ok(next.map(|(hash, _, _)| hash));
                 }
                 Err(error) => {
                     self.stopped = Some(error.clone());
@@ -138,6 +158,17 @@ where
                 }
             }
         }
+    }
+
+    /// The element that the scan is at; `None` before the first, at the end and at damage.
+    pub fn current(&self) -> Option<(KeyHash, Element<'_>)> {
+        let (hash, header, place) = self.current.as_ref()?;
+        let bytes = match *place {
+            Place::Here(at) => &self.buf[at..at + header.element_len()],
+            Place::Long => &self.long[..],
+        };
+        let (key, value) = bytes[header.key_at()..].split_at(header.key_len as usize);
+        Some((*hash, Element::of(header, key, value)))
     }
 
     /// Goes on behind damage: with the next page in which an element begins. What the page with the damage held is lost, as is an element that
@@ -164,15 +195,6 @@ where
     /// The page that comes next, or in which damage was met.
     pub(crate) fn page(&self) -> u32 {
         self.page
-    }
-
-    fn element(&self, header: &ElementHeader, place: Place) -> Element<'_> {
-        let bytes = match place {
-            Place::Here(at) => &self.buf[at..at + header.element_len()],
-            Place::Long => &self.long[..],
-        };
-        let (key, value) = bytes[header.key_at()..].split_at(header.key_len as usize);
-        Element::of(header, key, value)
     }
 
     fn step(&mut self) -> Result<Option<(KeyHash, ElementHeader, Place)>, StoreError> {
@@ -214,7 +236,7 @@ where
             Place::Here(at) => &self.buf[at + header.key_at()..at + header.value_at()],
             Place::Long => &self.long[header.key_at()..header.value_at()],
         });
-        if self.last.is_some_and(|last| last > hash) {
+        if self.ordered && self.last.is_some_and(|last| last > hash) {
             return Err(self.damage(BadPage {
                 at: self.at,
                 what: "the elements of a block are not in order",
@@ -265,14 +287,20 @@ where
         let size = self.format.page_bytes();
         if page < self.window || page >= self.window + self.held {
             let room = (self.buf.len() / size) as u32;
-            let count = room.min(self.record.data_pages - page);
+            let first = self.device_page(page);
+            let mut count = room.min(self.record.data_pages - page);
             self.held = 0;
-            let bytes = &mut self.buf[..count as usize * size];
-            let first =
-                self.record.extent.first + u64::from(page) * u64::from(self.record.device_pages());
-            self.device
-                .read(first, bytes, self.tag)
-                .map_err(StoreError::io("reading a sorted block"))?;
+            let read = |buf: &mut AlignedBuf, count: u32| {
+                let bytes = &mut buf[..count as usize * size];
+                self.device.read(first, bytes, self.tag)
+            };
+            let mut result = read(&mut self.buf, count);
+            if result.is_err() && count > 1 {
+                // What cannot be read may lie further on: the pages in front of it are not lost with it.
+                count = 1;
+                result = read(&mut self.buf, count);
+            }
+            result.map_err(StoreError::io("reading a sorted block"))?;
             self.window = page;
             self.held = count;
         }

@@ -3,6 +3,7 @@
 
 mod corpus; // the seeds of the fuzz targets
 mod damage; // flipped bits, missing pages, pages of other blocks, failing devices
+mod layout; // the offsets that the document names
 mod packing; // how pages are filled, and when a block is full
 
 use std::sync::Arc;
@@ -263,6 +264,12 @@ fn check(built: &Built, made: &Made) {
             let found = look_up(built, one.hash, &one.key, at).unwrap();
             assert_eq!(found.as_ref(), expected);
         }
+        if made.hashes == Hashes::Real {
+            let newest = block
+                .newest_of_hash(run, &bytes, one.hash, &made.hasher)
+                .unwrap();
+            assert_eq!(newest, Some(one.time));
+        }
         let mut absent = one.key.clone();
         *absent.last_mut().unwrap() ^= 0x80;
         assert_eq!(look_up(built, one.hash, &absent, u64::MAX).unwrap(), None);
@@ -303,9 +310,13 @@ where
     D: std::ops::Deref<Target: Device>,
 {
     let mut all = Vec::new();
-    while let Some((hash, element)) = scan.next_element().unwrap() {
+    assert_eq!(scan.current(), None);
+    while let Some(hash) = scan.advance().unwrap() {
+        let (same, element) = scan.current().unwrap();
+        assert_eq!(hash, same);
         all.push(Owned::of(hash, &element));
     }
+    assert_eq!(scan.current(), None);
     all
 }
 
@@ -371,5 +382,21 @@ fn model() {
             let made = make(seed, keys, hashes, 3 * page_bytes);
             check(&build(&made.elements, page_bytes, seed), &made);
         }
+    }
+}
+
+/// Minutes of blocks with other seeds: `cargo test -p senko_store many_models -- --ignored`.
+#[test]
+#[ignore = "takes minutes"]
+fn many_models() {
+    for seed in 1000..1400 {
+        let mut rng = Rng(seed);
+        let page_bytes = 4096 << rng.below(4);
+        let keys = rng.below(1200) as usize;
+        let hashes = [Hashes::Real, Hashes::Crowded, Hashes::Narrow][rng.below(3) as usize];
+        let longest = [100, 1000, 5000, 40_000, 200_000][rng.below(5) as usize];
+        println!("seed {seed}, {page_bytes} bytes, {keys} keys, {hashes:?}, values to {longest}");
+        let made = make(seed, keys, hashes, longest);
+        check(&build(&made.elements, page_bytes, seed), &made);
     }
 }

@@ -219,23 +219,21 @@ impl<'d> BlockWriter<'d> {
                 Ok(())
             };
         }
-        let shift = self.shift(order);
-        let cell = |start: &Start| start.order >> shift;
-        let sharing = self
-            .starts
-            .iter()
-            .rev()
-            .take_while(|start| cell(start) == order >> shift)
-            .count();
         if self.in_run && self.starts.last().is_some_and(|last| last.order != order) {
             self.in_run = false;
             if self.at - PAGE_HEADER >= payload / 2 {
                 return self.close_page(self.starts.len());
             }
         }
-        let all_share = sharing == self.starts.len();
         let fits = self.at + needed <= size;
-        if fits && (!long || all_share) {
+        if fits && !long {
+            return Ok(());
+        }
+        let shift = self.shift(order);
+        let shares = |start: &&Start| start.order >> shift == order >> shift;
+        let sharing = self.starts.iter().rev().take_while(shares).count();
+        let all_share = sharing == self.starts.len();
+        if fits && all_share {
             return Ok(());
         }
         let keep = self.starts.len() - sharing;

@@ -293,6 +293,38 @@ fn columns_are_the_same_as_single_insertions() {
     }
 }
 
+/// Rows of several pieces, whole and in part, one key at a time and many, with the next key's rows asked for.
+#[test]
+fn wide_rows() {
+    for blocks in [2047u32, 2048, 2049, 8192, 8200, 9000, 20_000] {
+        let filter = Filter {
+            positions: 90,
+            hashes: 3,
+        };
+        let keys = entries(blocks * 6, blocks, 7, None);
+        let mut map = BloomMap::new(filter, blocks);
+        let mut model = vec![Column::new(filter); blocks as usize];
+        for entry in &keys {
+            map.insert(entry.key, entry.block);
+            model[entry.block as usize].insert(entry.key);
+        }
+        let asked = absent(20, 7, None);
+        let mut all = vec![Candidates::new(); asked.len()];
+        map.candidates_of(&asked, &mut all);
+        for (key, found) in asked.iter().zip(&all) {
+            let positions = filter.positions_of(*key);
+            let has = |block: &u32| {
+                let words = model[*block as usize].words();
+                let one = |p: &u32| words[*p as usize / 64] >> (p % 64) & 1 == 1;
+                positions.all().iter().all(one)
+            };
+            let expected: Vec<u32> = (0..blocks).rev().filter(has).collect();
+            assert_eq!(found.to_vec(), expected, "{blocks} blocks");
+            assert_eq!(map.newest_first(*key).collect::<Vec<_>>(), expected);
+        }
+    }
+}
+
 #[test]
 fn damaged_maps() {
     for (kind, count, blocks) in [

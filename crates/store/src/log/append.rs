@@ -11,7 +11,7 @@ use crate::{KeyHash, StoreError};
 use super::commit::Sink;
 use super::index::{Located, MAX_ELEMENTS, MAX_PAGES};
 use super::page::PAYLOAD;
-use super::tail::MOST_CHUNKS;
+use super::tail::{CHUNK_BYTES, MOST_CHUNKS};
 use super::{AppendError, Durability, Log, Ticket};
 
 /// Most bytes of an element, encoded: wherever it begins, it touches at most [`MAX_PAGES`] pages.
@@ -39,8 +39,8 @@ impl Log {
     /// Appends a batch: all its elements have one time, later than any in the log. They are visible to look-ups when this returns, all at once for
     /// look-ups at [`Log::visible_time`]; they are on the device when the ticket is [committed](Log::commit).
     ///
-    /// Nothing of the batch is visible, now or after a replay, where this fails. No I/O, unless more than [`Log::MOST_UNWRITTEN`]
-    /// bytes wait to be written.
+    /// Nothing of the batch is visible, now or after a replay, where this fails. No I/O, unless [`Log::MOST_UNWRITTEN`] bytes wait to be written or
+    /// the batch has more than that.
     pub fn append(&self, elements: &[(KeyHash, Element<'_>)]) -> Result<Ticket, AppendError> {
         let mut appender = self.appender.lock();
         self.group.check()?;
@@ -50,8 +50,15 @@ impl Log {
         let bytes = check(elements, time, appender.last_time)?;
         let flushed = self.flushed.load(Ordering::Relaxed);
         let mut tail = self.tail.write();
+        while tail.chunks() >= MOST_CHUNKS {
+            drop(tail);
+            self.group.write_whole(self)?;
+            tail = self.tail.write();
+        }
         tail.at_time(time, flushed);
-        if tail.room() < bytes || self.index.len() + elements.len() as u64 > MAX_ELEMENTS {
+        if tail.room() < bytes + slack(bytes)
+            || self.index.len() + elements.len() as u64 > MAX_ELEMENTS
+        {
             return Err(AppendError::Full);
         }
         let Appender {
@@ -59,7 +66,7 @@ impl Log {
         } = &mut *appender;
         placed.clear();
         for (nth, (_, element)) in elements.iter().enumerate() {
-            if tail.chunks() >= MOST_CHUNKS {
+            if tail.chunks() >= MOST_CHUNKS && bytes > Log::MOST_UNWRITTEN as u64 {
                 drop(tail);
                 self.group.write_whole(self)?;
                 tail = self.tail.write();
@@ -68,11 +75,6 @@ impl Log {
             let flags = element.flags & !MORE | more;
             encoded.clear();
             Element { flags, ..*element }.encode(encoded);
-            if tail.room() < encoded.len() as u64 {
-                // While this thread wrote, others cut pages that were not full. What was put of the batch stays unfinished for ever.
-                tail.full = true;
-                return Err(AppendError::Full);
-            }
             let put = tail.put(encoded, time, flushed);
             if put.first {
                 self.index
@@ -131,6 +133,15 @@ impl Log {
     pub fn latch(&self, cause: &StoreError) {
         self.group.latch(cause);
     }
+}
+
+/// Room that a batch may lose to padding: whenever it lets go of the tail to write, others may cut the page that is being filled, once. In between
+/// it fills at least two chunks.
+pub(super) fn slack(bytes: u64) -> u64 {
+    if bytes <= Log::MOST_UNWRITTEN as u64 {
+        return 0;
+    }
+    (bytes / (2 * CHUNK_BYTES) + 1) * PAYLOAD as u64
 }
 
 /// Bytes of a batch, if it may be appended.

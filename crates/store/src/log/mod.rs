@@ -11,7 +11,10 @@
 //! - L2. After any crash, replay gives a prefix of the batches that were appended, and at least those whose commit returned for `Synced`.
 //! - L3. No page of an earlier life, or of another log, is ever taken for one of this log: each page names the CRC of the page before.
 //! - L4. Elements of a batch become visible together, to look-ups at [`Log::visible_time`], and after a crash together or not at all.
-//! - L5. After a failed write or flush, nothing more is written; look-ups go on.
+//! - L5. After a failed write or flush, nothing more is acknowledged; look-ups go on.
+//!
+//! What it does not do: a process that was told of a failed flush, ends, and starts again while the machine stays up, may read pages from the
+//! system's or the device's memory that never become durable. L2 counts what such a log acknowledges later only once it was rewritten into a block.
 //!
 //! Locks, in the order in which they are taken: appender, progress of commits (never held during I/O), tail, shard of the index. Device I/O
 //! is done with none but the appender's, and that only where an append has to make room.
@@ -49,7 +52,7 @@ pub use sorted::{LogEntry, SortedLog};
 use append::Appender;
 use commit::{Group, Threads};
 use index::LogIndex;
-use tail::{CHUNK_PAGES, MOST_CHUNKS, Tail};
+use tail::{MOST_CHUNKS, Tail};
 
 /// Stands for everything appended up to a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,7 +110,7 @@ fn check_extent(device: &dyn Device, extent: Extent) -> Result<(), StoreError> {
 
 impl Log {
     /// From so many bytes on that wait to be written, an append writes.
-    pub const MOST_UNWRITTEN: usize = MOST_CHUNKS * CHUNK_PAGES as usize * PAGE_SIZE;
+    pub const MOST_UNWRITTEN: usize = MOST_CHUNKS * tail::CHUNK_BYTES as usize;
 
     /// An empty log. `id` was never used before in this store. Nothing is written until something is appended.
     pub fn create(
@@ -201,7 +204,8 @@ impl Log {
 
     /// Bytes of encoded elements that an empty log of so many pages takes in one batch.
     pub fn limit(pages: u32) -> u64 {
-        (u64::from(pages) * PAYLOAD as u64).saturating_sub(LABEL as u64)
+        let bytes = (u64::from(pages) * PAYLOAD as u64).saturating_sub(LABEL as u64);
+        bytes - append::slack(bytes)
     }
 
     /// Elements that a look-up can find, old versions counted.
@@ -227,6 +231,12 @@ impl Log {
     /// Time of the youngest element; 0 in an empty log.
     pub fn last_time(&self) -> u64 {
         self.visible_time()
+    }
+
+    /// Pages known to be durable: after a replay, those of which a later page of the log says so. If there are any, the log before this one
+    /// ([`Log::follows`]) was durable to its end, and an end that is not there is damage.
+    pub fn durable_pages(&self) -> u32 {
+        self.flushed.load(Ordering::Relaxed)
     }
 
     /// DRAM of the index, in bytes.

@@ -145,6 +145,7 @@ impl Log {
         tail.full |= life.is_none();
         let log = Log::assemble(device, id, extent, hasher, tail, index, oldest, newest);
         log.follows.store(assembler.follows(), Ordering::Relaxed);
+        log.flushed.store(rest.durable, Ordering::Relaxed);
         log.stale_end.store(stale_end, Ordering::Relaxed);
         Ok(log)
     }
@@ -164,5 +165,55 @@ impl Log {
         self.device
             .flush(tag)
             .map_err(StoreError::io("erasing the log's torn end"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use senko_io::faulty::FaultyDevice;
+
+    use super::*;
+    use crate::log::{AppendError, page};
+
+    #[test]
+    fn a_log_of_the_last_life_is_read_and_not_appended_to() {
+        let extent = Extent {
+            first: 0,
+            pages: 16,
+        };
+        for (life, full) in [(u16::MAX - 1, false), (u16::MAX, true)] {
+            let device = FaultyDevice::new(16, 1);
+            let hasher = Hasher::new([1; 16]);
+            let element = |time| Element {
+                flags: 0,
+                key: b"key",
+                value: b"value",
+                time,
+                expiry: 0,
+            };
+            let mut encoded = Vec::new();
+            element(5).encode(&mut encoded);
+            let mut bytes = vec![0; PAGE_SIZE];
+            page::write_label(&mut bytes, 1, extent);
+            let begin = page::begin(0);
+            bytes[begin..begin + encoded.len()].copy_from_slice(&encoded);
+            let header = PageHeader {
+                crc: 0,
+                prev: page::root(1),
+                life,
+                behind: 0,
+                used: (begin + encoded.len()) as u16,
+                first: begin as u16,
+            };
+            header.compose(&mut bytes, 1, 0);
+            let written = device.write(0, &bytes, Tag::store(Purpose::Log));
+            written.expect("a sound device");
+            let log = Log::replay(device, 1, extent, hasher.clone()).expect("a sound log");
+            let hash = hasher.hash(b"key");
+            let found = log.get(hash, b"key", 9).expect("no damage");
+            assert_eq!(found.expect("it is there").element(), element(5));
+            let result = log.append(&[(hash, element(6))]);
+            assert_eq!(matches!(result, Err(AppendError::Full)), full);
+        }
     }
 }

@@ -133,7 +133,8 @@ impl Life {
 
     /// Opens the device, with images of what the opening itself writes.
     fn open(&mut self) {
-        self.clock.store(self.shared.lock().model.clock, Ordering::Relaxed);
+        self.clock
+            .store(self.shared.lock().model.clock, Ordering::Relaxed);
         let (plan, depth, shared) = (self.plan.clone(), self.depth, Arc::clone(&self.shared));
         self.device
             .set_hook(move |device| make_images(&plan, depth, device, &shared));
@@ -385,7 +386,9 @@ fn make_images(plan: &Plan, depth: u32, device: &Hooked, shared: &Arc<Mutex<Shar
         };
         let check = || check_image(plan, depth, image, model, seed, live, shared);
         if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)) {
-            let what = panic.downcast::<String>().map_or("a panic".to_owned(), |what| *what);
+            let what = panic
+                .downcast::<String>()
+                .map_or("a panic".to_owned(), |what| *what);
             shared.lock().failure.get_or_insert(what);
             return;
         }
@@ -429,7 +432,9 @@ fn check_image(
         Ok(cut) => model.recovered(cut, !kill),
         Err(what) => {
             let outer = shared.lock().step;
-            life.fail(&format!("image {seed} at step {outer} (killed: {kill}): {what}"))
+            life.fail(&format!(
+                "image {seed} at step {outer} (killed: {kill}): {what}"
+            ))
         }
     }
     if live {

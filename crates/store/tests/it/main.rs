@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The store, used as its users do.
+#![allow(clippy::unwrap_used)]
 
 mod basics; // each call once, against what it says
 mod crash; // a loss of power after every write and flush
@@ -8,3 +9,4 @@ mod space; // the bound on the file
 mod stress; // real threads
 mod support; // devices and models of the tests
 mod log; // the log alone: model, crashes, damage, threads
+mod repair; // damage everywhere: what verify finds, and what repair saves

@@ -27,36 +27,28 @@ impl Piece {
         some: 0,
     };
 
-    /// Of whole pieces of rows, beginning at these bytes.
+    /// Of bytes `from..to` of rows: a piece, or less.
     ///
     /// # Panics
     /// If there are no such bytes.
     #[inline]
-    pub(super) fn of(bytes: &[u8], rows: &[usize], from: usize) -> Piece {
+    pub(super) fn of(bytes: &[u8], rows: &[usize], from: usize, to: usize) -> Piece {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has AVX2.
-            return unsafe { vectors::of(bytes, rows, from) };
+            return unsafe {
+                if to - from == PIECE_BYTES {
+                    vectors::of_whole(bytes, rows, from)
+                } else {
+                    vectors::of_part(bytes, rows, from, to)
+                }
+            };
         }
-        of_words(bytes, rows, from)
-    }
-
-    /// Of bytes `from..to` of rows, less than a piece.
-    ///
-    /// # Panics
-    /// If there are no such bytes.
-    pub(super) fn of_part(bytes: &[u8], rows: &[usize], from: usize, to: usize) -> Piece {
-        let count = (to - from).div_ceil(8);
-        let mut words = [0; PIECE_WORDS];
-        words[..count].fill(u64::MAX);
-        for row in rows {
-            for (sum, few) in words.iter_mut().zip(bytes[row + from..row + to].chunks(8)) {
-                let mut eight = [0; 8];
-                eight[..few.len()].copy_from_slice(few);
-                *sum &= u64::from_le_bytes(eight);
-            }
+        if to - from == PIECE_BYTES {
+            of_whole(bytes, rows, from)
+        } else {
+            of_part(bytes, rows, from, to, 0, Piece::NONE.words)
         }
-        Piece::with(words)
     }
 
     fn with(words: [u64; PIECE_WORDS]) -> Piece {
@@ -68,20 +60,45 @@ impl Piece {
     }
 }
 
-fn of_words(bytes: &[u8], rows: &[usize], from: usize) -> Piece {
+fn of_whole(bytes: &[u8], rows: &[usize], from: usize) -> Piece {
     let mut words = [u64::MAX; PIECE_WORDS];
     // Half a piece is what vectors of 16 bytes hold.
-    for (half, words) in words
-        .as_chunks_mut::<{ PIECE_WORDS / 2 }>()
-        .0
-        .iter_mut()
-        .enumerate()
-    {
+    let halves = words.as_chunks_mut::<{ PIECE_WORDS / 2 }>().0;
+    for (half, words) in halves.iter_mut().enumerate() {
         for row in rows {
             let part = &bytes[row + from + half * PIECE_BYTES / 2..][..PIECE_BYTES / 2];
             for (sum, eight) in words.iter_mut().zip(part.as_chunks::<8>().0) {
                 *sum &= u64::from_le_bytes(*eight);
             }
+        }
+    }
+    Piece::with(words)
+}
+
+/// Of less than a piece, of which the first `done` words are there already.
+#[inline]
+fn of_part(
+    bytes: &[u8],
+    rows: &[usize],
+    from: usize,
+    to: usize,
+    done: usize,
+    mut words: [u64; PIECE_WORDS],
+) -> Piece {
+    for (at, sum) in (from + done * 8..to).step_by(8).zip(&mut words[done..]) {
+        let count = (to - at).min(8);
+        *sum = u64::MAX >> (64 - 8 * count);
+        for row in rows {
+            let word = match bytes[row + at..].first_chunk() {
+                Some(eight) => u64::from_le_bytes(*eight),
+                None => {
+                    // The map's last bytes.
+                    let mut eight = [0; 8];
+                    eight[..count].copy_from_slice(&bytes[row + at..row + to]);
+                    u64::from_le_bytes(eight)
+                }
+            };
+            *sum &= word;
         }
     }
     Piece::with(words)
@@ -100,7 +117,7 @@ mod vectors {
     const COUNT: usize = PIECE_BYTES / 32;
 
     #[target_feature(enable = "avx2")]
-    pub(super) fn of(bytes: &[u8], rows: &[usize], from: usize) -> Piece {
+    pub(super) fn of_whole(bytes: &[u8], rows: &[usize], from: usize) -> Piece {
         let mut sums = [_mm256_set1_epi64x(-1); COUNT];
         for row in rows {
             let part = &bytes[row + from..][..PIECE_BYTES];
@@ -123,6 +140,27 @@ mod vectors {
         piece
     }
 
+    #[target_feature(enable = "avx2")]
+    pub(super) fn of_part(bytes: &[u8], rows: &[usize], from: usize, to: usize) -> Piece {
+        let vectors = (to - from) / 32;
+        let mut words = Piece::NONE.words;
+        for (at, four) in words.as_chunks_mut::<4>().0[..vectors]
+            .iter_mut()
+            .enumerate()
+        {
+            let mut sum = _mm256_set1_epi64x(-1);
+            for row in rows {
+                let part = &bytes[row + from + at * 32..][..32];
+                // SAFETY: `part` has the 32 bytes that are read, and the load needs no alignment.
+                let part = unsafe { _mm256_loadu_si256(part.as_ptr().cast::<__m256i>()) };
+                sum = _mm256_and_si256(sum, part);
+            }
+            // SAFETY: `four` has the 32 bytes that are written, and the store needs no alignment.
+            unsafe { _mm256_storeu_si256(four.as_mut_ptr().cast::<__m256i>(), sum) };
+        }
+        super::of_part(bytes, rows, from, to, vectors * 4, words)
+    }
+
     const _: () = assert!(PIECE_WORDS == u32::BITS as usize, "a bit a word");
 }
 
@@ -136,29 +174,46 @@ mod tests {
         let bytes: Vec<u8> = (0..8192u64)
             .map(|at| mix(at / 3) as u8 | mix(at) as u8)
             .collect();
-        for count in 0..14usize {
-            let rows: Vec<usize> = (0..count).map(|row| row * 500 + row % 7).collect();
+        for count in 1..14usize {
+            // The last row ends with the last byte.
+            let mut rows: Vec<usize> = (0..count).map(|row| row * 500 + row % 7).collect();
+            rows.push(bytes.len() - 556);
             for from in [0, 1, 64, 300] {
-                let piece = Piece::of(&bytes, &rows, from);
-                let plain = of_words(&bytes, &rows, from);
-                assert_eq!((piece.words, piece.some), (plain.words, plain.some));
-                for (at, word) in piece.words.iter().enumerate() {
-                    let expected = rows.iter().fold(u64::MAX, |sum, row| {
-                        let at = row + from + at * 8;
-                        sum & u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
-                    });
-                    assert_eq!(*word, expected);
-                    assert_eq!(piece.some >> at & 1 == 1, expected != 0);
-                }
-                for len in [0, 1, 7, 8, 9, 100, 255] {
-                    let part = Piece::of_part(&bytes, &rows, from, from + len);
-                    if count == 0 {
-                        continue;
+                for len in [
+                    0,
+                    1,
+                    2,
+                    7,
+                    8,
+                    9,
+                    31,
+                    32,
+                    33,
+                    64,
+                    100,
+                    255,
+                    256,
+                    300 - from % 300,
+                ] {
+                    let to = from + len.min(PIECE_BYTES);
+                    let expected: Vec<u8> = (from..to)
+                        .map(|at| rows.iter().fold(0xff, |sum, row| sum & bytes[row + at]))
+                        .collect();
+                    let mut words = [0; PIECE_WORDS];
+                    for (at, byte) in expected.iter().enumerate() {
+                        words[at / 8] |= u64::from(*byte) << (at % 8 * 8);
                     }
-                    for at in 0..PIECE_BYTES {
-                        let byte = |piece: &Piece| piece.words[at / 8].to_le_bytes()[at % 8];
-                        let expected = if at < len { byte(&piece) } else { 0 };
-                        assert_eq!(byte(&part), expected, "byte {at} of {len}");
+                    let mut ways = vec![Piece::of(&bytes, &rows, from, to)];
+                    if to - from == PIECE_BYTES {
+                        ways.push(of_whole(&bytes, &rows, from));
+                    } else {
+                        ways.push(of_part(&bytes, &rows, from, to, 0, Piece::NONE.words));
+                    }
+                    for piece in ways {
+                        assert_eq!(piece.words, words, "{from}..{to} of {count} rows");
+                        for (at, word) in words.iter().enumerate() {
+                            assert_eq!(piece.some >> at & 1 == 1, *word != 0);
+                        }
                     }
                 }
             }

@@ -126,6 +126,108 @@ fn writers_readers_and_crashes() {
     }
 }
 
+/// Everyone learns of a failure, nobody waits for ever, and what was acknowledged before it survives.
+#[test]
+fn a_device_that_fails_under_many_writers() {
+    for seed in 0..40 {
+        let extent = Extent {
+            first: 0,
+            pages: 2048,
+        };
+        let device = FaultyDevice::new(2048, seed);
+        let op = if seed % 2 == 0 { Op::Write } else { Op::Flush };
+        device.fail_nth(op, 1 + seed / 2, 5);
+        let engine = Engine {
+            log: Log::create(device.clone(), 1, extent, hasher()).expect("an extent"),
+            last: Mutex::new(0),
+        };
+        let acknowledged = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            let (engine, acknowledged) = (&engine, &acknowledged);
+            for writer in 0..WRITERS {
+                scope.spawn(move || {
+                    let key = [b'k', writer as u8];
+                    for nth in 0u64.. {
+                        let mut last = engine.last.lock().expect("no panic");
+                        let time = *last + 1;
+                        let change = (key.to_vec(), Some(nth.to_le_bytes().to_vec()));
+                        let Ok(ticket) = append(&engine.log, &[change], time) else {
+                            break;
+                        };
+                        *last = time;
+                        drop(last);
+                        let synced = writer % 2 == 0;
+                        let durability = if synced {
+                            Durability::Synced
+                        } else {
+                            Durability::Buffered
+                        };
+                        if engine.log.commit(ticket, durability).is_err() {
+                            break;
+                        }
+                        if synced {
+                            acknowledged
+                                .lock()
+                                .expect("no panic")
+                                .push((key, time, nth));
+                        }
+                    }
+                });
+            }
+        });
+        let image = device.crashed_copy(seed);
+        let again = Log::replay(image, 1, extent, hasher()).expect("no damage");
+        for (key, time, nth) in acknowledged.into_inner().expect("no panic") {
+            let value = get(&again, &key, time)
+                .flatten()
+                .expect("it was acknowledged");
+            assert_eq!(value, nth.to_le_bytes());
+        }
+    }
+}
+
+/// A batch of several writes lets go of the log in between, and whoever commits then ends a page early. A log that has room by its own
+/// count must still take the batch: it was once left full and empty, for the engine to try for ever.
+#[test]
+fn commits_beside_a_batch_as_large_as_the_log() {
+    let extent = Extent {
+        first: 0,
+        pages: 2048,
+    };
+    for seed in 0..10 {
+        let device = FaultyDevice::new(2048, seed);
+        let log = Log::create(device.clone(), 1, extent, hasher()).expect("an extent");
+        let len = 5000 - 1 - 1 - 2 - 7 - 4;
+        let count = Log::limit(extent.pages) / 5000;
+        let batch: Vec<_> = (0..count as u32)
+            .map(|nth| (nth.to_le_bytes().to_vec(), Some(vec![1; len])))
+            .collect();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (log, done) = (&log, &done);
+            for durability in [
+                Durability::Buffered,
+                Durability::Synced,
+                Durability::Buffered,
+            ] {
+                scope.spawn(move || {
+                    while !done.load(Ordering::Relaxed) {
+                        log.commit(log.end(), durability).expect("a sound device");
+                    }
+                });
+            }
+            let result = append(log, &batch, 1);
+            done.store(true, Ordering::Relaxed);
+            result.expect("a log that is empty has room");
+        });
+        assert_eq!(log.elements(), count);
+        log.commit(log.end(), Durability::Synced)
+            .expect("a sound device");
+        let again = Log::replay(device.crashed_copy(seed), 1, extent, hasher()).expect("sound");
+        assert_eq!(again.elements(), count);
+    }
+}
+
 /// A device whose flush waits until all other writers have appended.
 struct SlowFlush {
     device: Arc<FaultyDevice>,

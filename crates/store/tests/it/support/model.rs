@@ -191,7 +191,10 @@ impl Model {
                     }) =>
                 {
                     // The last of them is taken, unless only an earlier one fits.
-                    if wrong.is_ok() && self.keep > 1 && self.check_gets(store, &next, full).is_err() {
+                    if wrong.is_ok()
+                        && self.keep > 1
+                        && self.check_gets(store, &next, full).is_err()
+                    {
                         return Ok(cut);
                     }
                     state = next;
@@ -281,7 +284,10 @@ impl Model {
             }
             if !self.agrees(versions, &entry.as_ref().map(|entry| entry.time)) {
                 let found = entry.map(|entry| entry.time);
-                return Err(format!("get: key {number} is {found:?}, of {:?}", tail(versions)));
+                return Err(format!(
+                    "get: key {number} is {found:?}, of {:?}",
+                    tail(versions)
+                ));
             }
             if self.keep > 1 || full {
                 self.check_history(store, number, versions)?;
@@ -314,7 +320,10 @@ impl Model {
         let high = self.high_clock / SECOND;
         let mut shape: Vec<(u64, bool)> = versions
             .map(|(time, expiry)| {
-                (time, expiry.is_some_and(|expiry| expiry == 0 || expiry > high))
+                (
+                    time,
+                    expiry.is_some_and(|expiry| expiry == 0 || expiry > high),
+                )
             })
             .take(self.keep)
             .collect();
@@ -340,10 +349,13 @@ impl Model {
             }
         }
         let newest = versions.iter().rev();
-        let expected = self.shape(newest.map(|ver| (ver.time, ver.value.map(|(_, expiry)| expiry))));
-        let found = self.shape(history.iter().map(|found| {
-            (found.time, found.value.as_ref().map(|_| found.expires_at))
-        }));
+        let expected =
+            self.shape(newest.map(|ver| (ver.time, ver.value.map(|(_, expiry)| expiry))));
+        let found = self.shape(
+            history
+                .iter()
+                .map(|found| (found.time, found.value.as_ref().map(|_| found.expires_at))),
+        );
         if history.len() > self.keep || expected != found {
             return Err(format!(
                 "the history of key {number} is {found:?}, not {expected:?}"
@@ -365,7 +377,10 @@ impl Model {
                     .get_at(&bytes, at)
                     .map_err(|error| format!("key {number} at {at}: {error}"))?;
                 let right = ver.value.map(|(len, _)| value(number, ver.time, len));
-                let sure = nth >= newest && ver.value.is_none_or(|(_, expiry)| expiry == 0 || expiry > high);
+                let sure = nth >= newest
+                    && ver
+                        .value
+                        .is_none_or(|(_, expiry)| expiry == 0 || expiry > high);
                 let fits = got.as_deref() == right.as_deref() || (got.is_none() && !sure);
                 if !fits {
                     return Err(format!(
@@ -386,18 +401,25 @@ impl Model {
         state: &[Vec<Ver>],
     ) -> Result<(), String> {
         let mut scanned = BTreeMap::new();
-        let entries = snapshot.scan().map_err(|error| format!("snapshot scan: {error}"))?;
+        let entries = snapshot
+            .scan()
+            .map_err(|error| format!("snapshot scan: {error}"))?;
         for entry in entries {
             let entry = match entry {
                 Err(StoreError::SnapshotExpired) => return Ok(()),
                 other => other.map_err(|error| format!("snapshot scan: {error}"))?,
             };
             let number = number(&entry.key).ok_or("a snapshot has a key that was never written")?;
-            let written = state[number as usize].iter().find(|ver| ver.time == entry.time);
+            let written = state[number as usize]
+                .iter()
+                .find(|ver| ver.time == entry.time);
             scanned.insert(check_bytes(&entry, number, written.copied())?, entry.time);
         }
         for (number, versions) in state.iter().enumerate() {
-            if versions.iter().any(|ver| ver.value.is_some_and(|(_, expiry)| expiry > 0)) {
+            if versions
+                .iter()
+                .any(|ver| ver.value.is_some_and(|(_, expiry)| expiry > 0))
+            {
                 // Whether it had expired then is another test's question.
                 continue;
             }

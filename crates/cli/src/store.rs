@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `senko store`: the unordered store on the command line. Arguments in, calls of `senko_store`, text, JSON lines and CSV out.
+//!
+//! Exit codes, so that scripts can tell: 0 done, 1 the answer is no (a key that is not there, a problem that was found, something that
+//! was lost), 2 it could not be done, with one sentence on stderr.
+
+mod bench; // loads, runs mixes, measures
+mod bulk; // load, dump, scan
+mod care; // stats, compact, verify, repair, backup
+mod csv; // comma-separated values over bytes
+mod one; // put, get, delete, history
+mod progress; // one line on a terminal
+mod rows; // what load reads and dump writes
+mod text; // bytes as text
+mod times; // moments and spans
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Result, anyhow};
+use clap::{Args, Subcommand, ValueEnum};
+use senko_store::{Durability, IndexKind, Options, Store, StoreError};
+
+use crate::units::Bytes;
+
+/// Arguments of `senko store`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "A store is one file, or a block device, that one process uses at a time. put, load and bench make it if there is none.\n\
+    Keys and values are any bytes: --hex on the command line, base64 in JSON where they are no text.\n\
+    Exit codes: 0 done; 1 the answer is no (no such key, problems found, something lost); 2 it could not be done, and stderr says why.\n\n\
+    Examples:\n  \
+    senko store put data.kv colour green\n  \
+    senko store get data.kv colour\n  \
+    senko store load data.kv rows.jsonl --synced\n  \
+    senko store dump data.kv > rows.jsonl\n  \
+    senko store stats data.kv --json\n  \
+    senko store verify data.kv || senko store repair data.kv saved.kv\n  \
+    senko store bench /mnt/nvme/bench.kv --keys 4m --mix ycsb-b --threads 4"
+)]
+pub struct StoreArgs {
+    #[command(subcommand)]
+    command: StoreCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum StoreCommand {
+    /// Puts a value
+    Put(Box<one::PutArgs>),
+    /// Prints the value of a key, now or as it was
+    Get(one::GetArgs),
+    /// Deletes keys
+    Delete(one::DeleteArgs),
+    /// Prints the versions of a key that are kept
+    History(one::HistoryArgs),
+    /// Lists keys and values, in no order
+    Scan(bulk::ScanArgs),
+    /// Puts what a file of JSON lines or CSV has
+    Load(Box<bulk::LoadArgs>),
+    /// Writes everything as JSON lines or CSV, which load reads
+    Dump(bulk::DumpArgs),
+    /// Prints settings, counts and sizes
+    Stats(care::StatsArgs),
+    /// Drops what is dead, and gives one map to all blocks
+    Compact(care::CompactArgs),
+    /// Checks every page and every value
+    Verify(care::VerifyArgs),
+    /// Saves what is intact of a damaged store into a new one
+    Repair(care::RepairArgs),
+    /// Copies the store into a new one
+    Backup(care::BackupArgs),
+    /// Measures: YCSB and other mixes of gets and puts
+    Bench(Box<bench::BenchArgs>),
+}
+
+/// How a command ended, where it was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Yes,
+    No,
+}
+
+/// Runs `senko store`.
+pub fn main(args: StoreArgs) -> ExitCode {
+    let done = match args.command {
+        StoreCommand::Put(args) => one::put(&args),
+        StoreCommand::Get(args) => one::get(&args),
+        StoreCommand::Delete(args) => one::delete(&args),
+        StoreCommand::History(args) => one::history(&args),
+        StoreCommand::Scan(args) => bulk::scan(&args),
+        StoreCommand::Load(args) => bulk::load(&args),
+        StoreCommand::Dump(args) => bulk::dump(&args),
+        StoreCommand::Stats(args) => care::stats(&args),
+        StoreCommand::Compact(args) => care::compact(&args),
+        StoreCommand::Verify(args) => care::verify(&args),
+        StoreCommand::Repair(args) => care::repair(&args),
+        StoreCommand::Backup(args) => care::backup(&args),
+        StoreCommand::Bench(args) => bench::main(&args),
+    };
+    match done {
+        Ok(Answer::Yes) => ExitCode::SUCCESS,
+        Ok(Answer::No) => ExitCode::from(1),
+        Err(error) => {
+            // Whoever reads stdout may have enough, as `head` has; that is nothing to talk about.
+            let pipe = error
+                .downcast_ref::<std::io::Error>()
+                .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe);
+            if !pipe {
+                eprintln!("senko: {error:#}");
+            }
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The error with the file's name in front, where it does not name it itself.
+fn told(path: &Path) -> impl Fn(StoreError) -> anyhow::Error {
+    let name = path.display().to_string();
+    move |error| {
+        let text = error.to_string();
+        if text.contains(&name) {
+            anyhow!(text)
+        } else {
+            anyhow!("{name}: {text}")
+        }
+    }
+}
+
+/// What a write waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Wait {
+    /// Nothing: in memory, and on the device when enough has gathered
+    None,
+    /// Until the device has it: a killed process loses nothing
+    Buffered,
+    /// Until the device has it for good: a power cut loses nothing
+    Synced,
+}
+
+impl Wait {
+    fn durability(self) -> Durability {
+        match self {
+            Wait::None => Durability::None,
+            Wait::Buffered => Durability::Buffered,
+            Wait::Synced => Durability::Synced,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum IndexName {
+    /// A static map: block and fingerprint, in about two bytes a key
+    Static,
+    /// The Bloom Filter Map: 16 bits a key
+    Bloom,
+}
+
+impl IndexName {
+    fn kind(self) -> IndexKind {
+        match self {
+            IndexName::Static => IndexKind::Static,
+            IndexName::Bloom => IndexKind::BloomMap,
+        }
+    }
+
+    fn of(kind: IndexKind) -> &'static str {
+        match kind {
+            IndexKind::Static => "static",
+            IndexKind::BloomMap => "bloom",
+        }
+    }
+}
+
+/// How a store is made, if there is none, and how its space is kept.
+#[derive(Args, Clone, Debug, Default)]
+struct MakeArgs {
+    /// Bytes of a page of a sorted block: 4k, 8k, 16k or 32k
+    #[arg(long, value_name = "SIZE", help_heading = "A new store")]
+    page_size: Option<Bytes>,
+    /// Bytes of a sorted block, 1m to 1g (64m)
+    #[arg(long, value_name = "SIZE", help_heading = "A new store")]
+    block_size: Option<Bytes>,
+    /// Bytes of a log, 1m to 1g (as a block)
+    #[arg(long, value_name = "SIZE", help_heading = "A new store")]
+    log_size: Option<Bytes>,
+    /// Versions of a key to keep, for history and get --at (1)
+    #[arg(long, value_name = "N", help_heading = "A new store")]
+    keep_versions: Option<u32>,
+    /// Larger values lie outside of logs and blocks (512k)
+    #[arg(long, value_name = "SIZE", help_heading = "A new store")]
+    inline_max: Option<Bytes>,
+    /// The map in memory from a key to its block
+    #[arg(long, value_name = "NAME", help_heading = "A new store")]
+    index: Option<IndexName>,
+    /// Bits of memory a key that tell absent keys: an absent key costs a read with probability 2^-bits (8)
+    #[arg(long, value_name = "BITS", help_heading = "A new store")]
+    fingerprint_bits: Option<u32>,
+    #[command(flatten)]
+    space: SpaceArgs,
+}
+
+/// How the space of a store is kept, at each opening.
+#[derive(Args, Clone, Debug, Default)]
+struct SpaceArgs {
+    /// The most that the file may have
+    #[arg(long, value_name = "SIZE", help_heading = "Space")]
+    max_size: Option<Bytes>,
+    /// Compaction keeps what is used below this multiple of what is live (1.3)
+    #[arg(long, value_name = "RATIO", help_heading = "Space")]
+    space_ratio: Option<f64>,
+    /// Bytes a second that compaction may write while nobody waits for it
+    #[arg(long, value_name = "SIZE", help_heading = "Space")]
+    compaction_rate: Option<Bytes>,
+}
+
+impl SpaceArgs {
+    fn options(&self) -> Options {
+        let default = Options::default();
+        Options {
+            create: false,
+            max_bytes: self.max_size.map(|size| size.0),
+            space_ratio: self.space_ratio.unwrap_or(default.space_ratio),
+            compaction_rate: self.compaction_rate.map(|rate| rate.0),
+            ..default
+        }
+    }
+}
+
+impl MakeArgs {
+    fn options(&self) -> Options {
+        let default = Options::default();
+        let or = |size: Option<Bytes>, default: u64| size.map_or(default, |size| size.0);
+        Options {
+            create: true,
+            page_bytes: or(self.page_size, default.page_bytes as u64) as usize,
+            block_bytes: or(self.block_size, default.block_bytes),
+            log_bytes: or(self.log_size, default.log_bytes),
+            keep_versions: self.keep_versions.unwrap_or(default.keep_versions),
+            inline_max: or(self.inline_max, default.inline_max as u64) as usize,
+            index: self.index.map_or(default.index, IndexName::kind),
+            fingerprint_bits: self.fingerprint_bits.unwrap_or(default.fingerprint_bits),
+            ..self.space.options()
+        }
+    }
+
+    /// Says what of the options a store that exists already cannot follow.
+    fn check(&self, path: &Path, has: &Options) -> Result<()> {
+        let size = |size: Option<Bytes>| size.map(|size| size.0.to_string());
+        let asked = [
+            (
+                "--page-size",
+                size(self.page_size),
+                has.page_bytes.to_string(),
+            ),
+            (
+                "--block-size",
+                size(self.block_size),
+                has.block_bytes.to_string(),
+            ),
+            ("--log-size", size(self.log_size), has.log_bytes.to_string()),
+            (
+                "--keep-versions",
+                self.keep_versions.map(|number| number.to_string()),
+                has.keep_versions.to_string(),
+            ),
+            (
+                "--inline-max",
+                size(self.inline_max),
+                has.inline_max.to_string(),
+            ),
+            (
+                "--index",
+                self.index
+                    .map(|index| IndexName::of(index.kind()).to_owned()),
+                IndexName::of(has.index).to_owned(),
+            ),
+            (
+                "--fingerprint-bits",
+                self.fingerprint_bits.map(|bits| bits.to_string()),
+                has.fingerprint_bits.to_string(),
+            ),
+        ];
+        for (name, asked, has) in asked {
+            // The bound on inline values depends on the sizes of block and log, which may have lowered it.
+            let lowered = name == "--inline-max";
+            if let Some(asked) = asked
+                && asked != has
+                && !(lowered && asked.parse::<u64>().ok() > has.parse::<u64>().ok())
+            {
+                return Err(anyhow!(
+                    "{} was made with {name} {has}, which cannot be changed to {asked}",
+                    path.display()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the store to be written, or makes it.
+    fn open(&self, path: &Path) -> Result<Store> {
+        let store = Store::open(path, self.options()).map_err(told(path))?;
+        match self.check(path, store.options()) {
+            Ok(()) => Ok(store),
+            Err(error) => {
+                store.close().map_err(told(path))?;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Opens a store that exists, to be read.
+fn open_to_read(path: &Path) -> Result<Store> {
+    let options = Options {
+        read_only: true,
+        create: false,
+        ..Options::default()
+    };
+    Store::open(path, options).map_err(told(path))
+}
+
+/// The file of the store, which every command takes first.
+#[derive(Args, Clone, Debug)]
+struct FileArgs {
+    /// The store: a file or a block device
+    #[arg(value_name = "STORE")]
+    store: PathBuf,
+}

@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `senko store bench`: loads keys, runs a mix of gets and puts, and says how fast the store was and what it cost the device.
+
+mod counted; // what reaches the device
+mod keys; // keys, values, and what each must hold
+mod run; // the threads
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use senko_io::trace::Recorder;
+use senko_io::{FileOptions, FlashFile};
+use senko_store::{Stats, Store};
+use senko_workload::{Histogram, KeyShape, KeySpace, Mix, Op, Popularity, ValueLen};
+use serde_json::{Map, Value, json};
+
+use super::{Answer, FileArgs, MakeArgs, Wait, times, told};
+use counted::{Counted, Passed};
+use keys::{Keys, Known};
+use run::{Amount, Plan, Tally};
+
+/// Bytes that a new file begins with; the store makes it longer.
+const FIRST_BYTES: u64 = 64 << 10;
+
+/// Arguments of `senko store bench`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "A store that does not exist is made, loaded, measured and removed again (--keep leaves it). In one that exists \
+    only keys that begin with --prefix are written, and only with --existing.\n\n\
+    The load goes in batches and ends with a sync. With --depth N, gets go N at a time through multi_get, and each counts with the \
+    latency of the whole call. Latencies are those of a closed loop: each thread waits for one call before the next.\n\n\
+    Examples:\n  \
+    senko store bench /mnt/nvme/bench.kv --keys 4000000 --mix ycsb-b --threads 4\n  \
+    senko store bench bench.kv --get-ratio 1 --dist uniform --depth 64 --compact\n  \
+    senko store bench bench.kv --get-ratio 0 --durability synced --threads 16 -n 100000\n  \
+    senko store bench bench.kv --mix ycsb-a --keys 100000 --verify --trace bench.trace && \
+    senko ssd run bench.trace --fold modulo"
+)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// Runs on a store that exists; it writes keys that begin with --prefix
+    #[arg(long, help_heading = "Steps")]
+    existing: bool,
+    /// Puts all keys first, also into a store that exists
+    #[arg(long, help_heading = "Steps")]
+    load: bool,
+    /// Seals and compacts everything between load and run
+    #[arg(long, help_heading = "Steps")]
+    compact: bool,
+    /// Operations of the run; 0 only loads
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N",
+        conflicts_with = "duration",
+        help_heading = "Steps"
+    )]
+    operations: Option<u64>,
+    /// Time of the run: a number with a suffix s, m or h (10s)
+    #[arg(short = 'd', long, value_name = "TIME", value_parser = times::duration, help_heading = "Steps")]
+    duration: Option<Duration>,
+    /// Leaves the store that was made
+    #[arg(long, help_heading = "Steps")]
+    keep: bool,
+
+    /// YCSB's workload: ycsb-a, b, c, d or f
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "get_ratio",
+        help_heading = "Requests"
+    )]
+    mix: Option<Mix>,
+    /// Share of gets; the rest are puts of keys that are there
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.9,
+        help_heading = "Requests"
+    )]
+    get_ratio: f64,
+    /// Which keys: uniform, zipf[:S], latest[:S], hotcold[:KEYS:REQUESTS] or sequential (zipf, or the mix's)
+    #[arg(long, value_name = "LAW", help_heading = "Requests")]
+    dist: Option<Popularity>,
+    /// Share of the gets that ask for keys which are not there
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.0,
+        help_heading = "Requests"
+    )]
+    absent: f64,
+    /// Threads
+    #[arg(short = 't', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024), help_heading = "Requests")]
+    threads: u64,
+    /// Keys of a multi_get; 1 gets each alone
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "Requests")]
+    depth: u32,
+    /// What a put waits for
+    #[arg(
+        long,
+        value_name = "WAIT",
+        default_value = "buffered",
+        help_heading = "Requests"
+    )]
+    durability: Wait,
+
+    /// Keys
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1_000_000,
+        help_heading = "Items"
+    )]
+    keys: u64,
+    /// What keys begin with
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "user",
+        help_heading = "Items"
+    )]
+    prefix: String,
+    /// Bytes of a key: a number, etc or shortest
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "16",
+        help_heading = "Items"
+    )]
+    key_size: KeyShape,
+    /// Bytes of a value: a number, MIN-MAX, etc or etc:CAP
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "1000",
+        help_heading = "Items"
+    )]
+    value_size: ValueLen,
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Items")]
+    seed: u64,
+
+    /// Checks every byte of every value, and that what was put is there; costs 8 bytes of memory a key
+    #[arg(long, help_heading = "Results")]
+    verify: bool,
+    /// Writes down what reaches the device, for `senko ssd run`
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    trace: Option<PathBuf>,
+    /// One JSON object a step on stdout
+    #[arg(long, help_heading = "Results")]
+    json: bool,
+    #[command(flatten)]
+    make: MakeArgs,
+}
+
+impl BenchArgs {
+    fn mix(&self) -> Result<Mix> {
+        let zipf = Popularity::Zipf {
+            s: 0.99,
+            scrambled: true,
+        };
+        let mut mix = match &self.mix {
+            Some(mix) => mix.clone(),
+            None => Mix::new(self.get_ratio, 1.0 - self.get_ratio, 0.0, 0.0, zipf)
+                .map_err(|_| anyhow!("--get-ratio is {}, and must be 0 to 1", self.get_ratio))?,
+        };
+        if let Some(law) = &self.dist {
+            mix.popularity = law.clone();
+        }
+        Ok(mix)
+    }
+
+    fn amount(&self) -> Amount {
+        match (self.operations, self.duration) {
+            (Some(operations), _) => Amount::Operations(operations),
+            (None, Some(time)) => Amount::For(time),
+            (None, None) => Amount::For(Duration::from_secs(10)),
+        }
+    }
+
+    /// Keys that the run may add.
+    fn inserts(&self, mix: &Mix) -> u64 {
+        match (mix.share(Op::Insert) > 0.0, self.amount()) {
+            (false, _) => 0,
+            (true, Amount::Operations(operations)) => operations,
+            // So many that a run of some minutes cannot reach it; what lies beyond is checked less sharply.
+            (true, Amount::For(_)) => self.keys.max(1 << 20),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.keys == 0 {
+            bail!("--keys is 0, and there must be one at least");
+        }
+        if !(0.0..=1.0).contains(&self.absent) {
+            bail!("--absent is {}, and must be 0 to 1", self.absent);
+        }
+        if self.value_size.longest() as u64 > senko_store::MAX_VALUE_BYTES {
+            bail!(
+                "--value-size {} is more than a value may have, 1 GiB",
+                self.value_size
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Removes the file that was made, whatever happens.
+struct Made<'p>(Option<&'p Path>);
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Runs `senko store bench`.
+pub fn main(args: &BenchArgs) -> Result<Answer> {
+    args.check()?;
+    let path = &args.file.store;
+    let mix = args.mix()?;
+    let largest = args.keys.saturating_add(args.inserts(&mix)) - 1;
+    let space = KeySpace::new(&args.prefix, args.key_size, largest)?;
+    let absent_keys = KeySpace::new(&other_prefix(&args.prefix), args.key_size, largest)?;
+    // The law is bound again for each thread; what is wrong with it must be said before the load.
+    senko_workload::KeyChooser::new(&mix.popularity, args.keys)?;
+    let exists = path.exists();
+    if exists && !args.existing {
+        bail!(
+            "{} exists; --existing runs on it, writing keys that begin with \"{}\"",
+            path.display(),
+            args.prefix
+        );
+    }
+    let recorder = match &args.trace {
+        Some(trace) => Some(Arc::new(Recorder::create(trace)?)),
+        None => None,
+    };
+    let file = FileOptions {
+        bytes: if exists { 0 } else { FIRST_BYTES },
+        recorder: recorder.clone().map(|recorder| (recorder, 0)),
+        ..FileOptions::default()
+    };
+    let made = Made((!exists && !args.keep).then_some(path.as_path()));
+    let device = Counted::new(FlashFile::open(path, &file)?);
+    let store = Store::open_device(device.clone(), args.make.options()).map_err(told(path))?;
+    args.make.check(path, store.options())?;
+    let known = args.verify.then(|| Known::new(largest as usize + 1));
+    let keys = Keys::new(space, args.value_size, args.keys, known);
+    let plan = Plan {
+        store: &store,
+        keys: &keys,
+        mix: &mix,
+        threads: args.threads,
+        depth: args.depth as usize,
+        durability: args.durability.durability(),
+        amount: args.amount(),
+        absent: args.absent,
+        absent_keys: &absent_keys,
+        seed: args.seed,
+    };
+    let done = steps(args, &plan, &device, !exists || args.load);
+    drop(plan);
+    let closed = store.close();
+    let faults = done.map_err(|error| anyhow!("{}: {error:#}", path.display()))?;
+    closed.map_err(told(path))?;
+    if let (Some(recorder), Some(trace)) = (recorder, &args.trace) {
+        let flushed = recorder.flush();
+        flushed.with_context(|| format!("cannot write {}", trace.display()))?;
+    }
+    drop(made);
+    Ok(if faults == 0 { Answer::Yes } else { Answer::No })
+}
+
+/// A prefix as long as this one, and another.
+fn other_prefix(prefix: &str) -> String {
+    let other = if prefix.ends_with('x') { 'y' } else { 'x' };
+    let mut changed = prefix.to_owned();
+    changed.pop();
+    changed.push(other);
+    changed
+}
+
+/// Loads, compacts and runs, and prints each step; gives the faults.
+fn steps(
+    args: &BenchArgs,
+    plan: &Plan<'_>,
+    device: &Counted<FlashFile>,
+    load: bool,
+) -> Result<u64> {
+    let mut faults = 0;
+    let mut step = |name: &'static str, work: &dyn Fn(&Plan<'_>) -> Result<Tally>| {
+        let (passed, stats) = (device.passed(), plan.store.stats());
+        let tally = work(plan)?;
+        let measured = Measured {
+            step: name,
+            passed: device.passed().since(&passed),
+            before: stats,
+            after: plan.store.stats(),
+            tally,
+        };
+        faults += measured.tally.faults;
+        let mut out = std::io::stdout().lock();
+        if args.json {
+            writeln!(out, "{}", measured.json(args, plan))?;
+        } else {
+            measured.text(args, &mut out)?;
+        }
+        Ok::<(), anyhow::Error>(out.flush()?)
+    };
+    if load {
+        step("load", &run::load)?;
+    }
+    if args.compact {
+        plan.store.compact()?;
+    }
+    if !matches!(plan.amount, Amount::Operations(0)) {
+        step("run", &run::run)?;
+    }
+    Ok(faults)
+}
+
+/// A step with what it cost.
+struct Measured {
+    step: &'static str,
+    tally: Tally,
+    passed: Passed,
+    before: Stats,
+    after: Stats,
+}
+
+impl Measured {
+    fn put_bytes(&self) -> u64 {
+        self.after.bytes_put - self.before.bytes_put
+    }
+
+    fn rate(&self) -> f64 {
+        self.tally.operations as f64 / self.tally.seconds.max(1e-9)
+    }
+
+    /// What the device did, in names and numbers; absent where there is nothing to divide by.
+    fn device(&self) -> Vec<(&'static str, f64)> {
+        let mut out = Vec::new();
+        let mut ratio = |name, of: u64, by: u64| {
+            if by > 0 {
+                out.push((name, of as f64 / by as f64));
+            }
+        };
+        ratio("reads_per_get", self.passed.lookup_reads, self.tally.gets);
+        ratio(
+            "read_bytes_per_get",
+            self.passed.lookup_bytes,
+            self.tally.gets,
+        );
+        ratio(
+            "write_amplification",
+            self.passed.written_bytes,
+            self.put_bytes(),
+        );
+        out
+    }
+
+    /// DRAM that grows with the keys, a key.
+    fn dram(&self) -> Option<f64> {
+        let bytes = self.after.map_dram_bytes + self.after.page_index_dram_bytes;
+        let keys = self.after.live_elements;
+        (keys > 0).then(|| bytes as f64 / keys as f64)
+    }
+
+    fn json(&self, args: &BenchArgs, plan: &Plan<'_>) -> Value {
+        let mut device: Map<String, Value> = self
+            .device()
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), json!(value)))
+            .collect();
+        let counts = [
+            ("lookup_reads", self.passed.lookup_reads),
+            ("other_read_bytes", self.passed.other_read_bytes),
+            ("writes", self.passed.writes),
+            ("written_bytes", self.passed.written_bytes),
+            ("flushes", self.passed.flushes),
+        ];
+        device.extend(counts.map(|(name, count)| (name.to_owned(), json!(count))));
+        let tally = &self.tally;
+        let verify = args.verify.then(|| {
+            json!({ "checked": tally.checked, "faults": tally.faults, "samples": tally.samples })
+        });
+        json!({
+            "type": "step", "step": self.step, "seconds": tally.seconds,
+            "operations": tally.operations, "operations_per_second": self.rate(),
+            "gets": tally.gets, "hits": tally.hits, "absent": tally.absent, "puts": tally.puts,
+            "get_us": latency_json(&tally.get), "put_us": latency_json(&tally.put),
+            "read_modify_write_us": latency_json(&tally.read_modify_write),
+            "device": device, "bytes_put": self.put_bytes(), "dram_bytes_per_key": self.dram(),
+            "throttled_us": self.after.throttled_us - self.before.throttled_us,
+            "used_bytes": self.after.used_bytes, "blocks": self.after.blocks, "generations": self.after.generations,
+            "verify": verify,
+            "settings": {
+                "keys": args.keys, "key_size": args.key_size.to_string(), "value_size": args.value_size.to_string(),
+                "mix": shares(plan.mix), "dist": plan.mix.popularity.to_string(), "threads": args.threads,
+                "depth": args.depth, "durability": format!("{:?}", args.durability).to_lowercase(),
+                "absent": args.absent, "seed": args.seed, "page_bytes": plan.store.options().page_bytes,
+                "block_bytes": plan.store.options().block_bytes, "keep_versions": plan.store.options().keep_versions,
+            },
+        })
+    }
+
+    fn text(&self, args: &BenchArgs, out: &mut impl Write) -> Result<()> {
+        let tally = &self.tally;
+        writeln!(
+            out,
+            "{}: {} operations in {:.1} s, {:.0}/s",
+            self.step,
+            tally.operations,
+            tally.seconds,
+            self.rate()
+        )?;
+        let lines = [
+            ("get", &tally.get),
+            ("put", &tally.put),
+            ("read-modify-write", &tally.read_modify_write),
+        ];
+        for (name, latencies) in lines {
+            if latencies.is_empty() {
+                continue;
+            }
+            let us = |q: f64| latencies.quantile(q) as f64 / 1e3;
+            writeln!(
+                out,
+                "  {name:<18}mean {:.1} us, p50 {:.1}, p99 {:.1}, p99.9 {:.1}, max {:.1}",
+                latencies.mean() / 1e3,
+                us(0.5),
+                us(0.99),
+                us(0.999),
+                latencies.max() as f64 / 1e3
+            )?;
+        }
+        if tally.gets > 0 {
+            let present = tally.gets - tally.absent;
+            writeln!(
+                out,
+                "  {} of {present} keys found, {} absent ones asked for",
+                tally.hits, tally.absent
+            )?;
+        }
+        let mut parts: Vec<String> = self
+            .device()
+            .into_iter()
+            .map(|(name, value)| format!("{} {value:.3}", name.replace('_', " ")))
+            .collect();
+        parts.extend(
+            self.dram()
+                .map(|bytes| format!("DRAM bytes per key {bytes:.2}")),
+        );
+        if !parts.is_empty() {
+            writeln!(out, "  {}", parts.join(", "))?;
+        }
+        if args.verify && tally.checked > 0 {
+            writeln!(
+                out,
+                "  {} values checked, {} wrong",
+                tally.checked, tally.faults
+            )?;
+        }
+        for sample in &tally.samples {
+            writeln!(out, "  wrong: {sample}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The shares of a mix.
+fn shares(mix: &Mix) -> Value {
+    json!({
+        "get": mix.share(Op::Read), "update": mix.share(Op::Update), "insert": mix.share(Op::Insert),
+        "read_modify_write": mix.share(Op::ReadModifyWrite),
+    })
+}
+
+fn latency_json(latencies: &Histogram) -> Value {
+    if latencies.is_empty() {
+        return Value::Null;
+    }
+    let us = |q: f64| latencies.quantile(q) as f64 / 1e3;
+    json!({
+        "mean": latencies.mean() / 1e3, "p50": us(0.5), "p90": us(0.9), "p99": us(0.99), "p999": us(0.999),
+        "max": latencies.max() as f64 / 1e3, "count": latencies.len(),
+    })
+}

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `senko store load`, `dump` and `scan`: many keys, in and out.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow};
+use clap::Args;
+use senko_store::{Batch, Durability, Store, WriteOptions};
+use serde_json::{Value, json};
+
+use super::progress::Bar;
+use super::rows::{self, Format, Reader};
+use super::text::{self, Encoding};
+use super::{Answer, FileArgs, MakeArgs, open_to_read, times, told};
+use crate::units::show_size;
+
+/// Bytes of keys and values that one batch gathers, at most; less where the log is small.
+const BATCH_BYTES: u64 = 1 << 20;
+
+/// Arguments of `senko store load`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "JSON lines have the fields key and value, or key_base64, value_base64, key_hex, value_hex; \
+    \"value\":null deletes the key. CSV has a first line with the columns' names, the same ones. Both may have expires_at \
+    (seconds since 1970) or ttl (seconds). Other fields are passed over.\n\n\
+    Rows are put in the file's order, in batches; what was loaded before an error stays.\n\n\
+    Examples:\n  \
+    senko store load data.kv rows.jsonl\n  \
+    zcat rows.csv.gz | senko store load data.kv --format csv --synced\n  \
+    senko store dump old.kv | senko store load new.kv --page-size 16k --keep-versions 3"
+)]
+pub struct LoadArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// The rows; - or nothing for stdin
+    #[arg(value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// json or csv; without it the file's name or its first character says it
+    #[arg(long)]
+    format: Option<Format>,
+    /// Rows of a batch, which is put as a whole or, after a crash, not at all
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    batch: u64,
+    /// Each batch is on the device for good before the next begins
+    #[arg(long)]
+    synced: bool,
+    /// One JSON object on stdout at the end
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    make: MakeArgs,
+}
+
+#[derive(Default)]
+struct Loaded {
+    rows: u64,
+    deletes: u64,
+    bytes: u64,
+    batches: u64,
+}
+
+/// Runs `senko store load`.
+pub fn load(args: &LoadArgs) -> Result<Answer> {
+    let path = &args.file.store;
+    let started = Instant::now();
+    // What cannot be read must not leave an empty store behind.
+    let now = times::now().as_secs();
+    let mut reader = Reader::open(args.from.as_deref(), args.format, now)?;
+    let store = args.make.open(path)?;
+    let mut loaded = Loaded::default();
+    let done = put_rows(args, &store, &mut reader, &mut loaded);
+    let closed = store.close().map_err(told(path));
+    if let Err(error) = done {
+        let note = match loaded.rows + loaded.deletes {
+            0 => "nothing was loaded before it".to_owned(),
+            rows => format!("{rows} rows were loaded before it"),
+        };
+        return Err(anyhow!("{error:#}; {note}"));
+    }
+    closed?;
+    let seconds = started.elapsed().as_secs_f64();
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let line = json!({
+            "rows": loaded.rows, "deletes": loaded.deletes, "bytes": loaded.bytes, "batches": loaded.batches,
+            "seconds": seconds, "rows_per_second": (loaded.rows + loaded.deletes) as f64 / seconds.max(1e-9),
+        });
+        writeln!(out, "{line}")?;
+    } else {
+        writeln!(
+            out,
+            "{} rows, {} of keys and values, in {seconds:.1} s",
+            loaded.rows + loaded.deletes,
+            show_size(loaded.bytes)
+        )?;
+    }
+    out.flush()?;
+    Ok(Answer::Yes)
+}
+
+fn put_rows(
+    args: &LoadArgs,
+    store: &Store,
+    reader: &mut Reader,
+    loaded: &mut Loaded,
+) -> Result<()> {
+    let path = &args.file.store;
+    let options = WriteOptions {
+        durability: if args.synced {
+            Durability::Synced
+        } else {
+            Durability::Buffered
+        },
+        ..WriteOptions::default()
+    };
+    let most = BATCH_BYTES.min(store.options().log_bytes / 8);
+    let mut bar = Bar::new("loading");
+    let mut batch = Batch::new();
+    let (mut puts, mut deletes) = (0, 0);
+    loop {
+        let row = reader.next()?;
+        if let Some(row) = &row {
+            match &row.value {
+                Some(value) => {
+                    batch.put_expiring(&row.key, value, row.expires_at);
+                    puts += 1;
+                }
+                None => {
+                    batch.delete(&row.key);
+                    deletes += 1;
+                }
+            }
+        }
+        let full = batch.len() as u64 >= args.batch || batch.bytes() >= most;
+        if !batch.is_empty() && (full || row.is_none()) {
+            store
+                .write(&batch, options)
+                .map_err(told(path))
+                .with_context(|| format!("up to {}", reader.place()))?;
+            loaded.rows += puts;
+            loaded.deletes += deletes;
+            loaded.bytes += batch.bytes();
+            loaded.batches += 1;
+            (puts, deletes) = (0, 0);
+            batch.clear();
+            let part = reader
+                .total
+                .map(|total| reader.bytes() as f64 / total.max(1) as f64);
+            bar.show(part, || {
+                format!("{} rows, {}", loaded.rows, show_size(loaded.bytes))
+            });
+        }
+        if row.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Arguments of `senko store dump`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "What is written is the store at one moment; the order of the keys means nothing. load reads it back.\n\n\
+    Examples:\n  \
+    senko store dump data.kv > rows.jsonl\n  \
+    senko store dump data.kv --to rows.csv\n  \
+    senko store dump data.kv --format csv --encoding base64 | gzip > rows.csv.gz"
+)]
+pub struct DumpArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// Writes to this file, which must not exist, instead of stdout
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+    /// json or csv; without it the file's name says it, else json
+    #[arg(long)]
+    format: Option<Format>,
+    /// How CSV has keys and values: raw (any bytes, quoted where they must be), hex or base64
+    #[arg(long, value_name = "HOW", default_value = "raw")]
+    encoding: Encoding,
+    /// The same as --format json, which is the default
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+/// Runs `senko store dump`.
+pub fn dump(args: &DumpArgs) -> Result<Answer> {
+    let path = &args.file.store;
+    let by_name = || args.to.as_deref().and_then(Format::of_path);
+    let format = match args.format {
+        Some(format) => format,
+        None if args.json => Format::Json,
+        None => by_name().unwrap_or(Format::Json),
+    };
+    let store = open_to_read(path)?;
+    let Some(to) = &args.to else {
+        let mut out = BufWriter::with_capacity(1 << 18, std::io::stdout().lock());
+        write_rows(path, &store, format, args.encoding, &mut out)?;
+        return Ok(Answer::Yes);
+    };
+    let cannot = || format!("cannot write {}", to.display());
+    let file = File::create_new(to).with_context(cannot)?;
+    let mut out = BufWriter::with_capacity(1 << 18, file);
+    write_rows(path, &store, format, args.encoding, &mut out).with_context(cannot)?;
+    let file = out.into_inner().map_err(|error| error.into_error());
+    file.and_then(|file| file.sync_all()).with_context(cannot)?;
+    Ok(Answer::Yes)
+}
+
+fn write_rows(
+    path: &Path,
+    store: &Store,
+    format: Format,
+    encoding: Encoding,
+    out: &mut impl Write,
+) -> Result<()> {
+    let stats = store.stats();
+    let most = stats.live_elements + stats.log_elements;
+    let mut bar = Bar::new("dumping");
+    if format == Format::Csv {
+        rows::write_csv_head(out, encoding)?;
+    }
+    for (nth, entry) in (1..).zip(store.scan().map_err(told(path))?) {
+        let entry = entry.map_err(told(path))?;
+        match format {
+            Format::Json => writeln!(out, "{}", Value::Object(rows::entry_json(&entry)))?,
+            Format::Csv => rows::write_csv(out, &entry, encoding)?,
+        }
+        if nth % 1024 == 0 {
+            bar.count(nth, Some(most.max(nth)), "rows");
+        }
+    }
+    Ok(out.flush()?)
+}
+
+/// Arguments of `senko store scan`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The order of the keys means nothing. A line has the key, a tab and the value, with what is not text escaped; \
+    dump writes what load can read.\n\n\
+    Examples:\n  \
+    senko store scan data.kv --limit 10\n  \
+    senko store scan data.kv --prefix session: --keys-only\n  \
+    senko store scan data.kv --count"
+)]
+pub struct ScanArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// Only keys that begin so; all are read for it
+    #[arg(long, value_name = "TEXT")]
+    prefix: Option<String>,
+    /// At most so many
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Without the values
+    #[arg(long)]
+    keys_only: bool,
+    /// Only how many there are
+    #[arg(long, conflicts_with = "keys_only")]
+    count: bool,
+    /// One JSON object a line: key, value, time of the write, expiry
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `senko store scan`.
+pub fn scan(args: &ScanArgs) -> Result<Answer> {
+    let path = &args.file.store;
+    let store = open_to_read(path)?;
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut found = 0;
+    let limit = args.limit.unwrap_or(u64::MAX);
+    let prefix = args.prefix.as_deref().unwrap_or_default().as_bytes();
+    let mut bar = Bar::new("scanning");
+    let entries = store.scan().map_err(told(path))?;
+    for (nth, entry) in (1_u64..).zip(entries) {
+        if found >= limit {
+            break;
+        }
+        let entry = entry.map_err(told(path))?;
+        if args.count && nth % 4096 == 0 {
+            bar.count(nth, None, "keys");
+        }
+        if !entry.key.starts_with(prefix) {
+            continue;
+        }
+        found += 1;
+        if args.count {
+            continue;
+        }
+        if args.json {
+            let mut object = rows::entry_json(&entry);
+            if args.keys_only {
+                object.retain(|name, _| !name.starts_with("value"));
+            }
+            writeln!(out, "{}", Value::Object(object))?;
+        } else if args.keys_only {
+            writeln!(out, "{}", text::shown(&entry.key))?;
+        } else {
+            let value = text::shown(&entry.value);
+            writeln!(out, "{}\t{value}", text::shown(&entry.key))?;
+        }
+    }
+    drop(bar);
+    if args.count {
+        if args.json {
+            writeln!(out, "{}", json!({ "keys": found }))?;
+        } else {
+            writeln!(out, "{found}")?;
+        }
+    }
+    out.flush()?;
+    Ok(Answer::Yes)
+}

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `senko store stats`, `compact`, `verify`, `repair` and `backup`: looking after a store.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+use senko_store::{Options, RepairReport, Stats, Store};
+use serde_json::{Map, Value, json};
+
+use super::progress::Bar;
+use super::{Answer, FileArgs, IndexName, SpaceArgs, open_to_read, times, told};
+use crate::units::show_size;
+
+/// Problems that are listed for people; the rest is counted.
+const LISTED: usize = 100;
+
+/// Arguments of `senko store stats`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Counts of elements and bytes are those of the last merge of the maps: an estimate where keys were overwritten since.\n\n\
+    Examples:\n  \
+    senko store stats data.kv\n  \
+    senko store stats data.kv --json | jq .dram_bytes_per_key"
+)]
+pub struct StatsArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// One JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// The settings that a store was made with.
+fn settings(options: &Options) -> Vec<(&'static str, Value)> {
+    vec![
+        ("page_bytes", json!(options.page_bytes)),
+        ("block_bytes_most", json!(options.block_bytes)),
+        ("log_bytes_each", json!(options.log_bytes)),
+        ("keep_versions", json!(options.keep_versions)),
+        ("inline_max", json!(options.inline_max)),
+        ("index", json!(IndexName::of(options.index))),
+        ("fingerprint_bits", json!(options.fingerprint_bits)),
+    ]
+}
+
+/// What follows from the counts: names and values, absent where there is nothing to divide by.
+fn derived(stats: &Stats) -> Vec<(&'static str, Value)> {
+    let mut out = Vec::new();
+    let mut ratio = |name, of: u64, by: u64| {
+        if by > 0 {
+            out.push((name, json!(of as f64 / by as f64)));
+        }
+    };
+    let growing = stats.map_dram_bytes + stats.page_index_dram_bytes;
+    ratio("dram_bytes_per_key", growing, stats.live_elements);
+    ratio("used_over_live_bytes", stats.block_bytes, stats.live_bytes);
+    out
+}
+
+/// Settings, counts and what follows from them, in the order in which they are printed.
+pub fn stats_fields(store: &Store) -> Vec<(&'static str, Value)> {
+    let stats = store.stats();
+    let counts = stats.named().into_iter().map(|(name, count)| {
+        let flag = name == "read_only";
+        (
+            name,
+            if flag {
+                json!(count != 0)
+            } else {
+                json!(count)
+            },
+        )
+    });
+    settings(store.options())
+        .into_iter()
+        .chain(counts)
+        .chain(derived(&stats))
+        .collect()
+}
+
+/// Runs `senko store stats`.
+pub fn stats(args: &StatsArgs) -> Result<Answer> {
+    let store = open_to_read(&args.file.store)?;
+    // What a process that only just opened the store did with it says nothing of the store.
+    let of_the_process = [
+        "puts",
+        "deletes",
+        "bytes_put",
+        "gets",
+        "hits",
+        "seals",
+        "sealed_elements",
+        "compactions",
+        "compacted_elements",
+        "dropped_elements",
+        "merges",
+        "merged_elements",
+        "snapshots_expired",
+        "throttled_us",
+        "open_us",
+        "read_only",
+    ];
+    let fields = stats_fields(&store)
+        .into_iter()
+        .filter(|(name, _)| !of_the_process.contains(name));
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let object: Map<String, Value> = fields
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+        writeln!(out, "{}", Value::Object(object))?;
+    } else {
+        for (name, value) in fields {
+            let text = match (value.as_u64(), value.as_f64(), value.as_str()) {
+                (Some(bytes), ..) if name.contains("bytes") || name == "inline_max" => {
+                    format!("{bytes} ({})", show_size(bytes))
+                }
+                (Some(count), ..) => count.to_string(),
+                (_, Some(ratio), _) => format!("{ratio:.2}"),
+                (.., Some(text)) => text.to_owned(),
+                _ => value.to_string(),
+            };
+            writeln!(out, "{name:<24}{text}")?;
+        }
+    }
+    out.flush()?;
+    Ok(Answer::Yes)
+}
+
+/// Arguments of `senko store compact`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Logs are sealed, deleted and overwritten elements dropped, and the maps of all blocks merged into one. The store does \
+    this by itself, in the background, as far as --space-ratio asks; this does all of it now.\n\n\
+    Examples:\n  \
+    senko store compact data.kv"
+)]
+pub struct CompactArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// One JSON object on stdout
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    space: SpaceArgs,
+}
+
+/// Runs `senko store compact`.
+pub fn compact(args: &CompactArgs) -> Result<Answer> {
+    let path = &args.file.store;
+    let store = Store::open(path, args.space.options()).map_err(told(path))?;
+    let before = store.stats();
+    let done = std::thread::scope(|scope| {
+        let working = store.clone();
+        let work = scope.spawn(move || working.compact());
+        let mut bar = Bar::new("compacting");
+        while !work.is_finished() {
+            let stats = store.stats();
+            bar.show(None, || {
+                let moved = stats.sealed_elements + stats.compacted_elements;
+                format!("{moved} elements moved, {} dropped", stats.dropped_elements)
+            });
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        work.join().expect("compaction does not panic")
+    });
+    let after = store.stats();
+    let closed = store.close();
+    done.map_err(told(path))?;
+    closed.map_err(told(path))?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let line = json!({
+            "used_bytes_before": before.used_bytes, "used_bytes": after.used_bytes, "file_bytes": after.file_bytes,
+            "sealed_elements": after.sealed_elements, "compacted_elements": after.compacted_elements,
+            "dropped_elements": after.dropped_elements, "blocks": after.blocks, "generations": after.generations,
+        });
+        writeln!(out, "{line}")?;
+    } else {
+        writeln!(
+            out,
+            "{} in use, before {}; {} elements dropped; {} blocks",
+            show_size(after.used_bytes),
+            show_size(before.used_bytes),
+            after.dropped_elements,
+            after.blocks
+        )?;
+    }
+    out.flush()?;
+    Ok(Answer::Yes)
+}
+
+/// Arguments of `senko store verify`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "All is read: superblock, manifest, every page of every block and log, every large value, the saved maps. Exit code 1 if \
+    anything is wrong, with the byte in the file; nothing is changed.\n\n\
+    Examples:\n  \
+    senko store verify data.kv\n  \
+    senko store verify data.kv --json                      a line a problem, then one with the counts"
+)]
+pub struct VerifyArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// One JSON object a problem, then one with the counts
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `senko store verify`.
+pub fn verify(args: &VerifyArgs) -> Result<Answer> {
+    let path = &args.file.store;
+    let mut bar = Bar::new("verifying");
+    let report = senko_store::verify(path, |done, total| {
+        let part = done as f64 / total.max(1) as f64;
+        bar.show(Some(part), || show_size(done));
+    });
+    drop(bar);
+    let report = report.map_err(told(path))?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        for problem in &report.problems {
+            let line = json!({ "problem": problem.what, "offset": problem.offset });
+            writeln!(out, "{line}")?;
+        }
+        let line = json!({
+            "problems": report.problems.len(), "pages": report.pages, "elements": report.elements,
+            "blocks": report.blocks, "logs": report.logs, "large_values": report.large_values,
+        });
+        writeln!(out, "{line}")?;
+    } else {
+        for problem in report.problems.iter().take(LISTED) {
+            writeln!(out, "byte {}: {}", problem.offset, problem.what)?;
+        }
+        if report.problems.len() > LISTED {
+            writeln!(out, "and {} more", report.problems.len() - LISTED)?;
+        }
+        let what = match report.problems.len() {
+            0 => "no problem found".to_owned(),
+            1 => "1 problem".to_owned(),
+            count => format!("{count} problems"),
+        };
+        writeln!(
+            out,
+            "{what} in {} blocks, {} logs, {} large values: {} pages, {} elements",
+            report.blocks, report.logs, report.large_values, report.pages, report.elements
+        )?;
+    }
+    out.flush()?;
+    Ok(if report.problems.is_empty() {
+        Answer::Yes
+    } else {
+        Answer::No
+    })
+}
+
+/// Arguments of `senko store repair`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The damaged store is only read. Every element that is intact is written into a new one: of blocks and logs page by page, \
+    also behind damage, and also where superblock and manifest are gone; then blocks and logs are looked for in the whole file, and \
+    keys that were deleted may come back. Exit code 1 if anything was lost; what, is listed with its bytes in the file.\n\n\
+    Examples:\n  \
+    senko store repair data.kv saved.kv\n  \
+    senko store repair /dev/nvme1n1 saved.kv --json        a line a loss, then one with the counts"
+)]
+pub struct RepairArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// The new store; it must not exist
+    to: PathBuf,
+    /// One JSON object a loss, then one with the counts
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `senko store repair`.
+pub fn repair(args: &RepairArgs) -> Result<Answer> {
+    let path = &args.file.store;
+    let mut bar = Bar::new("repairing");
+    let report = senko_store::repair(path, &args.to, |done, total| {
+        let part = done as f64 / total.max(1) as f64;
+        bar.show(Some(part), || show_size(done));
+    });
+    drop(bar);
+    let report = report.map_err(told(path))?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        repair_json(&report, &mut out)?;
+    } else {
+        repair_text(&report, &args.to, &mut out)?;
+    }
+    out.flush()?;
+    Ok(if report.lost.is_empty() {
+        Answer::Yes
+    } else {
+        Answer::No
+    })
+}
+
+fn repair_json(report: &RepairReport, out: &mut impl Write) -> Result<()> {
+    for loss in &report.lost {
+        let line = json!({ "lost": loss.what, "offset": loss.offset, "bytes": loss.bytes });
+        writeln!(out, "{line}")?;
+    }
+    let line = json!({
+        "salvaged": report.salvaged, "bytes": report.bytes, "losses": report.lost.len(), "lost_bytes": report.lost_bytes(),
+        "blocks": report.blocks, "logs": report.logs, "manifest_lost": report.manifest_lost,
+        "secret_lost": report.secret_lost,
+    });
+    writeln!(out, "{line}")?;
+    Ok(())
+}
+
+fn repair_text(report: &RepairReport, to: &Path, out: &mut impl Write) -> Result<()> {
+    for loss in report.lost.iter().take(LISTED) {
+        let (first, bytes) = (loss.offset, loss.bytes);
+        writeln!(
+            out,
+            "lost {bytes} bytes from byte {first} on: {}",
+            loss.what
+        )?;
+    }
+    if report.lost.len() > LISTED {
+        writeln!(out, "and {} more losses", report.lost.len() - LISTED)?;
+    }
+    if report.manifest_lost {
+        writeln!(
+            out,
+            "the list of blocks and logs was lost: they were looked for in the whole file, and deleted keys may have come back"
+        )?;
+    }
+    writeln!(
+        out,
+        "{} elements, {} of keys and values, from {} blocks and {} logs into {}; lost: {}",
+        report.salvaged,
+        show_size(report.bytes),
+        report.blocks,
+        report.logs,
+        to.display(),
+        match report.lost_bytes() {
+            0 if report.lost.is_empty() => "nothing".to_owned(),
+            bytes => format!("{} in {} places", show_size(bytes), report.lost.len()),
+        }
+    )?;
+    Ok(())
+}
+
+/// Arguments of `senko store backup`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The copy is a store of its own, compacted, with the same settings.\n\n\
+    Examples:\n  \
+    senko store backup data.kv /backup/data-today.kv"
+)]
+pub struct BackupArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// The new store; it must not exist
+    to: PathBuf,
+    /// One JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `senko store backup`.
+pub fn backup(args: &BackupArgs) -> Result<Answer> {
+    let path = &args.file.store;
+    let store = open_to_read(path)?;
+    let stats = store.stats();
+    let most = stats.live_elements + stats.log_elements;
+    let mut bar = Bar::new("copying");
+    let report = store.backup(&args.to, |done| {
+        bar.count(done, Some(most.max(done)), "elements");
+    });
+    drop(bar);
+    let report = report.map_err(told(path))?;
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let line =
+            json!({ "elements": report.elements, "bytes": report.bytes, "time": report.time });
+        writeln!(out, "{line}")?;
+    } else {
+        writeln!(
+            out,
+            "{} elements, {} of keys and values, as of {}",
+            report.elements,
+            show_size(report.bytes),
+            times::show(report.time)
+        )?;
+    }
+    out.flush()?;
+    Ok(Answer::Yes)
+}

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `senko store put`, `get`, `delete` and `history`: single keys.
+
+use std::io::{IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use senko_store::{Durability, Entry, MAX_VALUE_BYTES, Store, WriteOptions};
+use serde_json::{Map, Value};
+
+use super::text::{self, Encoding};
+use super::times::{self, Moment};
+use super::{Answer, FileArgs, MakeArgs, SpaceArgs, open_to_read, rows, told};
+
+/// How keys and values stand on the command line.
+#[derive(Args, Clone, Debug)]
+struct BytesArgs {
+    /// Keys and values are hexadecimal, on the command line and on stdout
+    #[arg(long)]
+    hex: bool,
+}
+
+impl BytesArgs {
+    fn encoding(&self) -> Encoding {
+        if self.hex {
+            Encoding::Hex
+        } else {
+            Encoding::Raw
+        }
+    }
+
+    fn key(&self, text: &std::ffi::OsStr) -> Result<Vec<u8>> {
+        use std::os::unix::ffi::OsStrExt;
+        let decoded = self.encoding().decode(text.as_bytes());
+        decoded.map_err(|error| anyhow!("the key {error}"))
+    }
+}
+
+/// Arguments of `senko store put`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    senko store put data.kv colour green\n  \
+    senko store put data.kv session:17 '{\"user\":4}' --ttl 30m --synced\n  \
+    senko store put data.kv picture --from cat.jpg\n  \
+    date | senko store put data.kv today\n  \
+    senko store put data.kv --hex 00ff 0102 --keep-versions 5")]
+pub struct PutArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// The key, 1 to 65536 bytes
+    key: std::ffi::OsString,
+    /// The value; without it (and without --from) it is read from stdin
+    value: Option<std::ffi::OsString>,
+    /// Reads the value from a file, - for stdin; the bytes as they are
+    #[arg(long, value_name = "FILE", conflicts_with = "value")]
+    from: Option<PathBuf>,
+    #[command(flatten)]
+    bytes: BytesArgs,
+    /// The value is gone after this time: a number with a suffix s, m, h or d
+    #[arg(long, value_name = "TIME", value_parser = times::duration)]
+    ttl: Option<Duration>,
+    /// Returns when the value is on the device for good
+    #[arg(long)]
+    synced: bool,
+    /// One JSON object on stdout: the key, and the time of the write
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    make: MakeArgs,
+}
+
+impl PutArgs {
+    fn value(&self) -> Result<Vec<u8>> {
+        use std::os::unix::ffi::OsStrExt;
+        if let Some(value) = &self.value {
+            let decoded = self.bytes.encoding().decode(value.as_bytes());
+            return decoded.map_err(|error| anyhow!("the value {error}"));
+        }
+        let mut value = Vec::new();
+        // One byte more than there may be, so that the store can say that it is too long.
+        let most = MAX_VALUE_BYTES + 1;
+        match self.from.as_deref().filter(|path| *path != Path::new("-")) {
+            Some(path) => {
+                let name = path.display();
+                let file = std::fs::File::open(path);
+                let file = file.with_context(|| format!("cannot open {name}"))?;
+                let read = file.take(most).read_to_end(&mut value);
+                read.with_context(|| format!("cannot read {name}"))?;
+            }
+            None => {
+                let stdin = std::io::stdin();
+                let read = stdin.lock().take(most).read_to_end(&mut value);
+                read.context("cannot read the value from stdin")?;
+            }
+        }
+        if value.len() as u64 > MAX_VALUE_BYTES {
+            bail!("the value has more than {MAX_VALUE_BYTES} bytes");
+        }
+        Ok(value)
+    }
+}
+
+fn write_options(synced: bool) -> WriteOptions {
+    WriteOptions {
+        durability: if synced {
+            Durability::Synced
+        } else {
+            Durability::Buffered
+        },
+        ..WriteOptions::default()
+    }
+}
+
+fn print_line(object: Map<String, Value>) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", Value::Object(object))?;
+    Ok(out.flush()?)
+}
+
+/// Runs `senko store put`.
+pub fn put(args: &PutArgs) -> Result<Answer> {
+    let path = &args.file.store;
+    let key = args.bytes.key(&args.key)?;
+    let value = args.value()?;
+    let store = args.make.open(path)?;
+    let options = WriteOptions {
+        ttl: args.ttl,
+        ..write_options(args.synced)
+    };
+    let put = store.put_with(&key, &value, options);
+    finish(path, store, put).and_then(|time| {
+        if args.json {
+            let mut object = Map::new();
+            text::put_json(&mut object, "key", &key);
+            object.insert("time".to_owned(), time.into());
+            print_line(object)?;
+        }
+        Ok(Answer::Yes)
+    })
+}
+
+/// Closes the store and gives the first error of the two.
+fn finish<T>(path: &Path, store: Store, done: Result<T, senko_store::StoreError>) -> Result<T> {
+    let closed = store.close();
+    let done = done.map_err(told(path))?;
+    closed.map_err(told(path))?;
+    Ok(done)
+}
+
+/// Arguments of `senko store get`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The value of one key is printed as it is, with a line's end only on a terminal. Several keys give a line each: \
+    the key, a tab, the value, with what is not text escaped. A key that is not there gives nothing, and exit code 1.\n\n\
+    Examples:\n  \
+    senko store get data.kv picture > cat.jpg\n  \
+    senko store get data.kv colour shape --json\n  \
+    senko store get data.kv colour --at 2h                 two hours ago\n  \
+    senko store get data.kv colour --at 2026-01-31T12:00:00Z"
+)]
+pub struct GetArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// The keys
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<std::ffi::OsString>,
+    #[command(flatten)]
+    bytes: BytesArgs,
+    /// As it was then: microseconds since 1970, a date in UTC, or how long ago, such as 15m
+    #[arg(long, value_name = "TIME")]
+    at: Option<Moment>,
+    /// One JSON object a key that is there: key, value, time of the write, expiry
+    #[arg(long)]
+    json: bool,
+}
+
+/// The version of a key that was the newest at a time.
+fn entry_at(
+    store: &Store,
+    key: &[u8],
+    at: Option<Moment>,
+) -> Result<Option<Entry>, senko_store::StoreError> {
+    let Some(Moment(at)) = at else {
+        return store.get_entry(key);
+    };
+    // The value is asked for at that time, since a value that expired later was there then; the times are the version's own.
+    let Some(value) = store.get_at(key, at)? else {
+        return Ok(None);
+    };
+    let history = store.history(key)?;
+    let version = history.iter().find(|version| version.time <= at);
+    Ok(Some(Entry {
+        key: key.to_vec(),
+        value,
+        time: version.map_or(0, |version| version.time),
+        expires_at: version.map_or(0, |version| version.expires_at),
+    }))
+}
+
+/// Runs `senko store get`.
+pub fn get(args: &GetArgs) -> Result<Answer> {
+    let path = &args.file.store;
+    let keys = args
+        .keys
+        .iter()
+        .map(|key| args.bytes.key(key))
+        .collect::<Result<Vec<_>>>()?;
+    let store = open_to_read(path)?;
+    let mut out = std::io::stdout().lock();
+    let mut answer = Answer::Yes;
+    for key in &keys {
+        let Some(entry) = entry_at(&store, key, args.at).map_err(told(path))? else {
+            answer = Answer::No;
+            continue;
+        };
+        if args.json {
+            writeln!(out, "{}", Value::Object(rows::entry_json(&entry)))?;
+            continue;
+        }
+        let mut shown = Vec::new();
+        if keys.len() == 1 {
+            args.bytes.encoding().encode(&entry.value, &mut shown);
+            if args.bytes.hex || out.is_terminal() {
+                shown.push(b'\n');
+            }
+        } else {
+            show_pair(&args.bytes, &entry.key, &entry.value, &mut shown);
+        }
+        out.write_all(&shown)?;
+    }
+    out.flush()?;
+    Ok(answer)
+}
+
+fn show_pair(bytes: &BytesArgs, key: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    for (part, end) in [(key, b'\t'), (value, b'\n')] {
+        if bytes.hex {
+            Encoding::Hex.encode(part, out);
+        } else {
+            out.extend(text::shown(part).into_bytes());
+        }
+        out.push(end);
+    }
+}
+
+/// Arguments of `senko store delete`.
+#[derive(Args, Debug)]
+#[command(after_help = "A key that is not there is no error.\n\n\
+    Examples:\n  \
+    senko store delete data.kv colour shape\n  \
+    senko store delete data.kv --hex 00ff --synced")]
+pub struct DeleteArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// The keys; they go together, all or none
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<std::ffi::OsString>,
+    #[command(flatten)]
+    bytes: BytesArgs,
+    /// Returns when the deletion is on the device for good
+    #[arg(long)]
+    synced: bool,
+    /// One JSON object a key on stdout, with the time of the deletion
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    space: SpaceArgs,
+}
+
+/// Runs `senko store delete`.
+pub fn delete(args: &DeleteArgs) -> Result<Answer> {
+    let path = &args.file.store;
+    let mut batch = senko_store::Batch::new();
+    let mut keys = Vec::with_capacity(args.keys.len());
+    for key in &args.keys {
+        let key = args.bytes.key(key)?;
+        batch.delete(&key);
+        keys.push(key);
+    }
+    let store = Store::open(path, args.space.options()).map_err(told(path))?;
+    let done = store.write(&batch, write_options(args.synced));
+    let time = finish(path, store, done)?;
+    if args.json {
+        for key in keys {
+            let mut object = Map::new();
+            text::put_json(&mut object, "key", &key);
+            object.insert("time".to_owned(), time.into());
+            print_line(object)?;
+        }
+    }
+    Ok(Answer::Yes)
+}
+
+/// Arguments of `senko store history`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Newest first, deletions among them; as many as the store keeps (--keep-versions when it is made).\n\n\
+    Examples:\n  \
+    senko store history data.kv colour\n  \
+    senko store history data.kv colour --json"
+)]
+pub struct HistoryArgs {
+    #[command(flatten)]
+    file: FileArgs,
+    /// The key
+    key: std::ffi::OsString,
+    #[command(flatten)]
+    bytes: BytesArgs,
+    /// One JSON object a version: time, value (null: deleted), expiry
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `senko store history`.
+pub fn history(args: &HistoryArgs) -> Result<Answer> {
+    let path = &args.file.store;
+    let key = args.bytes.key(&args.key)?;
+    let store = open_to_read(path)?;
+    let history = store.history(&key).map_err(told(path))?;
+    let mut out = std::io::stdout().lock();
+    for version in &history {
+        if args.json {
+            let mut object = Map::new();
+            text::put_json(&mut object, "key", &key);
+            match &version.value {
+                Some(value) => text::put_json(&mut object, "value", value),
+                None => {
+                    object.insert("value".to_owned(), Value::Null);
+                }
+            }
+            object.insert("time".to_owned(), version.time.into());
+            if version.expires_at != 0 {
+                object.insert("expires_at".to_owned(), version.expires_at.into());
+            }
+            writeln!(out, "{}", Value::Object(object))?;
+            continue;
+        }
+        let value = match &version.value {
+            None => "(deleted)".to_owned(),
+            Some(value) if args.bytes.hex => {
+                let mut shown = Vec::new();
+                Encoding::Hex.encode(value, &mut shown);
+                String::from_utf8_lossy(&shown).into_owned()
+            }
+            Some(value) => text::shown(value),
+        };
+        let expiry = match version.expires_at {
+            0 => String::new(),
+            at => format!("  (until {})", times::show_seconds(at)),
+        };
+        writeln!(out, "{}  {value}{expiry}", times::show(version.time))?;
+    }
+    out.flush()?;
+    Ok(if history.is_empty() {
+        Answer::No
+    } else {
+        Answer::Yes
+    })
+}

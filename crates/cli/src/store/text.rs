@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Keys and values as text: any bytes in, any bytes out, for people, for JSON and for CSV.
+//!
+//! JSON has no bytes. A key or value that is UTF-8 is a string in the field of its name; any other is base64 in the field of that name with
+//! `_base64` behind it. Nothing is ever replaced or cut, so what a dump wrote, a load reads back.
+
+use serde_json::{Map, Value};
+
+const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// How keys and values are written on the command line and in CSV.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Encoding {
+    /// As they are
+    Raw,
+    /// Two hexadecimal digits a byte
+    Hex,
+    /// Base64 with padding
+    Base64,
+}
+
+impl Encoding {
+    /// What is behind a column's name.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Encoding::Raw => "",
+            Encoding::Hex => "_hex",
+            Encoding::Base64 => "_base64",
+        }
+    }
+
+    /// The bytes that a text stands for.
+    pub fn decode(self, text: &[u8]) -> Result<Vec<u8>, String> {
+        match self {
+            Encoding::Raw => Ok(text.to_vec()),
+            Encoding::Hex => from_hex(text)
+                .ok_or_else(|| format!("\"{}\" is no hexadecimal text", shorten(text))),
+            Encoding::Base64 => {
+                from_base64(text).ok_or_else(|| format!("\"{}\" is no base64", shorten(text)))
+            }
+        }
+    }
+
+    /// Writes bytes.
+    pub fn encode(self, bytes: &[u8], out: &mut Vec<u8>) {
+        match self {
+            Encoding::Raw => out.extend_from_slice(bytes),
+            Encoding::Hex => out.extend(bytes.iter().flat_map(|byte| {
+                [byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)])
+            })),
+            Encoding::Base64 => out.extend(to_base64(bytes).into_bytes()),
+        }
+    }
+}
+
+/// The start of a text, for a message.
+pub fn shorten(text: &[u8]) -> String {
+    const MOST: usize = 40;
+    let shown = shown(&text[..text.len().min(MOST)]);
+    if text.len() > MOST {
+        format!("{shown}...")
+    } else {
+        shown
+    }
+}
+
+fn from_hex(text: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
+    let (pairs, []) = text.as_chunks::<2>() else {
+        return None;
+    };
+    pairs
+        .iter()
+        .map(|&[high, low]| Some(digit(high)? << 4 | digit(low)?))
+        .collect()
+}
+
+fn to_base64(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let mut word = [0; 4];
+        word[1..=chunk.len()].copy_from_slice(chunk);
+        let word = u32::from_be_bytes(word);
+        for nth in 0..4 {
+            if nth <= chunk.len() {
+                let letter = word >> (18 - 6 * nth) & 63;
+                out.push(LETTERS[letter as usize] as char);
+            } else {
+                out.push('=');
+            }
+        }
+    }
+    out
+}
+
+fn from_base64(text: &[u8]) -> Option<Vec<u8>> {
+    let padding = text.iter().rev().take_while(|&&byte| byte == b'=').count();
+    if !text.len().is_multiple_of(4) || padding > 2 {
+        return None;
+    }
+    let letters = &text[..text.len() - padding];
+    let mut out = Vec::with_capacity(letters.len() / 4 * 3 + 2);
+    for chunk in letters.chunks(4) {
+        let mut word = 0;
+        for &byte in chunk {
+            let letter = LETTERS.iter().position(|&letter| letter == byte)?;
+            word = word << 6 | letter as u32;
+        }
+        word <<= 6 * (4 - chunk.len()) as u32;
+        let bytes = word.to_be_bytes();
+        // Bits that no byte needs must be zero, so that every text stands for other bytes.
+        if bytes[chunk.len()..].iter().any(|&byte| byte != 0) {
+            return None;
+        }
+        out.extend_from_slice(&bytes[1..chunk.len()]);
+    }
+    Some(out)
+}
+
+/// Bytes for people: printable ones as they are, others as `\xNN`, a backslash doubled.
+pub fn shown(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match letter {
+                '\\' => out.push_str("\\\\"),
+                '\n' => out.push_str("\\n"),
+                '\r' => out.push_str("\\r"),
+                '\t' => out.push_str("\\t"),
+                letter if letter.is_control() => {
+                    let mut four = [0; 4];
+                    for byte in letter.encode_utf8(&mut four).bytes() {
+                        out.push_str(&format!("\\x{byte:02x}"));
+                    }
+                }
+                letter => out.push(letter),
+            }
+        }
+        for byte in chunk.invalid() {
+            out.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    out
+}
+
+/// Puts bytes into an object: a string, or base64 under another name.
+pub fn put_json(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => object.insert(name.to_owned(), Value::from(text)),
+        Err(_) => object.insert(format!("{name}_base64"), Value::from(to_base64(bytes))),
+    };
+}
+
+/// Takes bytes out of an object, as [`put_json`] put them there; hexadecimal under `_hex` is understood as well.
+pub fn take_json(object: &Map<String, Value>, name: &str) -> Result<Option<Vec<u8>>, String> {
+    let mut found = None;
+    for encoding in [Encoding::Raw, Encoding::Base64, Encoding::Hex] {
+        let field = format!("{name}{}", encoding.suffix());
+        let Some(value) = object.get(&field) else {
+            continue;
+        };
+        if found.is_some() {
+            return Err(format!("there is more than one field for the {name}"));
+        }
+        let text = value
+            .as_str()
+            .ok_or_else(|| format!("the field \"{field}\" is no string"))?;
+        let bytes = encoding.decode(text.as_bytes());
+        found = Some(bytes.map_err(|error| format!("in the field \"{field}\", {error}"))?);
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use senko_workload::Rng;
+
+    #[test]
+    fn bytes_survive_each_encoding() {
+        let mut rng = Rng::new(11);
+        for length in 0..200 {
+            let bytes: Vec<u8> = (0..length).map(|_| rng.next_u64() as u8).collect();
+            for encoding in [Encoding::Raw, Encoding::Hex, Encoding::Base64] {
+                let mut text = Vec::new();
+                encoding.encode(&bytes, &mut text);
+                assert_eq!(encoding.decode(&text).unwrap(), bytes, "{encoding:?}");
+            }
+            let mut object = Map::new();
+            put_json(&mut object, "key", &bytes);
+            assert_eq!(take_json(&object, "key").unwrap(), Some(bytes));
+        }
+    }
+
+    #[test]
+    fn base64_is_the_usual_one() {
+        // The examples of RFC 4648.
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(to_base64(bytes.as_bytes()), text);
+        }
+        for wrong in [
+            "Zg=", "Zg", "Z===", "Zh==", "Zm9=", "Zm9v!Q==", "=Zg=", "====",
+        ] {
+            assert_eq!(from_base64(wrong.as_bytes()), None, "{wrong}");
+        }
+        for wrong in ["a", "0g", "a b "] {
+            assert_eq!(from_hex(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn people_see_what_is_not_text() {
+        assert_eq!(shown("grün\n".as_bytes()), "grün\\n");
+        assert_eq!(shown(b"\x00\xff\\"), "\\x00\\xff\\\\");
+    }
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the experiments on the index share: keys, look-ups drawn from a law, the time that they take, the speed of memory.
+//!
+//! A key is a number; the number over the elements of a block is the ordinal of its block, so the last keys are the newest. A look-up searches from the newest block to the oldest,
+//! and ends at the first candidate that really has the key, as a store's would after reading it.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use anyhow::Result;
+use senko_io::{AlignedBuf, PAGE_SIZE, prefetch};
+use senko_store::KeyHash;
+use senko_store::index::BloomMap;
+use senko_store::index::bloom_map::{Column, Filter};
+use senko_workload::rng::mix64;
+use senko_workload::{KeyChooser, Popularity, Rng};
+
+use super::rivals::Sequential;
+
+/// Least time of one measurement, in seconds.
+const LEAST: f64 = 0.06;
+
+/// Look-ups that are drawn; a measurement goes round among them.
+pub const DRAWN: usize = 1 << 15;
+
+/// The hash of a key, as good as the store's and faster to make.
+pub fn key(number: u64) -> KeyHash {
+    let order = mix64(number);
+    KeyHash {
+        order,
+        check: mix64(order ^ 0x5bd1_e995) as u32,
+    }
+}
+
+/// The time that this thread has had a core, in seconds; the clock's where the system does not say.
+pub fn core_seconds(start: Instant) -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let ns = text.and_then(|text| text.split_whitespace().next()?.parse::<f64>().ok());
+    ns.map_or_else(|| start.elapsed().as_secs_f64(), |ns| ns / 1e9)
+}
+
+/// What is asked for.
+pub struct Lookups {
+    /// The numbers of the keys.
+    pub numbers: Vec<u64>,
+    /// Their hashes.
+    pub hashes: Vec<KeyHash>,
+}
+
+impl Lookups {
+    /// Drawn from `keys` keys.
+    ///
+    /// # Errors
+    /// If the law cannot be bound to so many keys.
+    pub fn draw(law: &Popularity, keys: u64, seed: u64) -> Result<Lookups> {
+        let mut chooser = KeyChooser::new(law, keys)?;
+        let mut rng = Rng::new(seed);
+        let numbers: Vec<u64> = (0..DRAWN).map(|_| chooser.next_key(&mut rng)).collect();
+        let hashes = numbers.iter().map(|number| key(*number)).collect();
+        Ok(Lookups { numbers, hashes })
+    }
+
+    /// Of keys that are not among the first `keys`.
+    pub fn absent(keys: u64) -> Lookups {
+        let numbers: Vec<u64> = (0..DRAWN as u64).map(|n| keys + n).collect();
+        let hashes = numbers.iter().map(|number| key(*number)).collect();
+        Lookups { numbers, hashes }
+    }
+}
+
+/// How often a second `work` is done: it is called with the numbers 0, 1, 2, ... modulo [`DRAWN`], for as long as it takes to be measured.
+pub fn rate(mut work: impl FnMut(usize)) -> f64 {
+    let clock = Instant::now();
+    let (mut count, mut at) = (16, 0);
+    loop {
+        let start = core_seconds(clock);
+        for _ in 0..count {
+            work(at % DRAWN);
+            at += 1;
+        }
+        let took = core_seconds(clock) - start;
+        if took >= LEAST {
+            return count as f64 / took;
+        }
+        count *= if took < LEAST / 8.0 { 4 } else { 2 };
+    }
+}
+
+/// The best that each of `works` gave, which take turns: what else the machine does makes all of them slower, some times more than others.
+pub fn best_of<const N: usize>(rounds: usize, mut works: [&mut dyn FnMut() -> f64; N]) -> [f64; N] {
+    let mut best = [0.0f64; N];
+    for _ in 0..rounds {
+        for (best, work) in best.iter_mut().zip(&mut works) {
+            *best = best.max(work());
+        }
+    }
+    best
+}
+
+/// Keys in blocks, in both indexes of Bloom filters.
+pub struct Filters {
+    /// How many keys.
+    pub keys: u64,
+    /// How many of them each block has.
+    pub per_block: u64,
+    /// The thesis's.
+    pub map: BloomMap,
+    /// What it is compared with.
+    pub sequential: Sequential,
+    /// Seconds that the map took beyond what filling the filters took, which both need.
+    pub map_seconds: f64,
+    /// Seconds that filling them took.
+    pub fill_seconds: f64,
+}
+
+impl Filters {
+    /// Keys `0..keys` in blocks of `per_block`, with 16 bits an element.
+    pub fn build(keys: u64, per_block: u64) -> Filters {
+        let filter = Filter::for_elements(per_block as u32);
+        let blocks = keys.div_ceil(per_block) as u32;
+        let mut map = BloomMap::new(filter, 0);
+        map.reserve(blocks);
+        let mut sequential = Sequential::new(filter, blocks);
+        let mut columns = vec![Column::new(filter); 8];
+        let clock = Instant::now();
+        let (mut map_seconds, start) = (0.0, core_seconds(clock));
+        for first in (0..blocks).step_by(columns.len()) {
+            let count = columns.len().min((blocks - first) as usize);
+            for (at, column) in columns[..count].iter_mut().enumerate() {
+                let block = u64::from(first) + at as u64;
+                column.clear();
+                for number in block * per_block..((block + 1) * per_block).min(keys) {
+                    column.insert(key(number));
+                }
+                sequential.set(block as u32, column);
+            }
+            let before = core_seconds(clock);
+            map.push_blocks(&columns[..count]);
+            map_seconds += core_seconds(clock) - before;
+        }
+        Filters {
+            keys,
+            per_block,
+            map,
+            sequential,
+            map_seconds,
+            fill_seconds: core_seconds(clock) - start - map_seconds,
+        }
+    }
+
+    /// The block of a key.
+    pub fn block(&self, number: u64) -> u32 {
+        (number / self.per_block) as u32
+    }
+
+    /// Look-ups a second in the map.
+    pub fn map_rate(&self, asked: &Lookups) -> f64 {
+        rate(|at| {
+            let next = asked.hashes[(at + 1) % DRAWN];
+            senko_store::index::BlockMap::prefetch(&self.map, next);
+            let block = self.block(asked.numbers[at]);
+            let found = self
+                .map
+                .newest_first_prefetched(asked.hashes[at])
+                .find(|candidate| *candidate == block);
+            assert_eq!(black_box(found), Some(block), "a member is found");
+        })
+    }
+
+    /// Look-ups a second in the filters, one after the other: the better of both ways to search them.
+    pub fn sequential_rate(&self, asked: &Lookups) -> [f64; 2] {
+        let mut scratch = Vec::new();
+        let plain = rate(|at| {
+            let block = self.block(asked.numbers[at]);
+            let found = self.sequential.find_plain(asked.hashes[at], block);
+            assert!(black_box(found).is_some(), "a member is found");
+        });
+        let staged = rate(|at| {
+            self.sequential.ask_first(asked.hashes[(at + 1) % DRAWN]);
+            let block = self.block(asked.numbers[at]);
+            let found = self
+                .sequential
+                .find_staged(asked.hashes[at], block, &mut scratch);
+            assert!(black_box(found).is_some(), "a member is found");
+        });
+        [plain, staged]
+    }
+}
+
+/// Memory to read from, in large pages where the system has them, as the indexes' own is.
+pub struct Bandwidth {
+    memory: AlignedBuf,
+}
+
+impl Bandwidth {
+    /// So many bytes.
+    pub fn new(bytes: usize) -> Bandwidth {
+        let mut memory = AlignedBuf::new(bytes.div_ceil(PAGE_SIZE).max(1));
+        memory.prefer_large();
+        // Pages that were never written are all the same page.
+        for page in memory.chunks_exact_mut(PAGE_SIZE) {
+            page[0] = 1;
+        }
+        Bandwidth { memory }
+    }
+
+    /// Bytes a second that are read in pieces of `bytes`, a multiple of 64, from all over, with `ahead` bytes of coming pieces asked for.
+    pub fn of_pieces(&self, bytes: usize, ahead: usize) -> f64 {
+        let places = self.memory.len() / bytes;
+        let place = |at: u64| ((u128::from(mix64(at)) * places as u128) >> 64) as usize * bytes;
+        let ahead = (ahead / bytes).max(1) as u64;
+        let mut sum = 0;
+        let mut number = 0;
+        let pieces = rate(|_| {
+            let coming = place(number + ahead);
+            prefetch(&self.memory[coming..coming + bytes]);
+            let at = place(number);
+            number += 1;
+            let mut sums = [0u64; 8];
+            for line in self.memory[at..at + bytes].as_chunks::<64>().0 {
+                for (sum, word) in sums.iter_mut().zip(line.as_chunks::<8>().0) {
+                    *sum ^= u64::from_le_bytes(*word);
+                }
+            }
+            sum ^= sums.iter().fold(0, |all, sum| all ^ sum);
+        });
+        black_box(sum);
+        pieces * bytes as f64
+    }
+
+    /// The best of some distances.
+    pub fn best(&self, bytes: usize) -> f64 {
+        [2 << 10, 4 << 10, 8 << 10]
+            .into_iter()
+            .map(|ahead| self.of_pieces(bytes, ahead))
+            .fold(0.0, f64::max)
+    }
+}

@@ -1,0 +1,536 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Saves what is intact of a damaged store into a new one.
+//!
+//! Card. Idea: every element says its own key and time, so nothing but the elements is needed. Each block and each log is read page by page,
+//! also behind damage, and written into the new store as sorted blocks, a generation a source; the new store's own merges and compaction
+//! then tell by time which version of a key is the newest (V3), as they always do. So memory is that of one run ([`RUN_BYTES`]), however large
+//! the store, and the damaged file is only read.
+//!
+//! ```text
+//! superblock and manifest whole -> the blocks and logs that it names
+//! either of them lost           -> every page of the file: does a log begin here (its label), is this a block's head (its magic)?
+//! ```
+//!
+//! - Without the manifest it is not known which blocks and logs still counted. What compaction or sealing had let go, and nothing has written
+//!   over, is found as well: of a key that is still there the newest version wins, but one that was deleted may come back.
+//! - Without any copy of the superblock the secret of the hash is lost too. Hashes are computed anew with another secret, so blocks are no
+//!   longer in order: elements are sorted in runs. How many versions were kept is lost as well; the newest is.
+//! - Where a page is lost, an older version of its keys may take their place, if there is one.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
+
+use crate::backup::{Copy, empty_like};
+use crate::block::{BlockRecord, BlockScan, probe};
+use crate::core::Core;
+use crate::element::{Element, ExtentRef};
+use crate::lookup::Hit;
+use crate::scan::Merged;
+use crate::superblock::{CopyState, Found, LogRecord, Manifest, Shape, Superblock, copies};
+use crate::verify::missing_end;
+use crate::{Extent, KeyHash, Options, StoreError};
+
+/// Bytes of encoded elements that are sorted in memory at a time.
+const RUN_BYTES: usize = 64 << 20;
+
+/// DRAM for reading a block ahead.
+const READ_AHEAD: usize = 1 << 20;
+
+/// Pages that are looked at in one read, where the whole file is.
+const LOOK_PAGES: usize = 256;
+
+const RECOVER: Tag = Tag::store(Purpose::Recover);
+
+/// A part of the damaged store that is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Byte in the damaged file.
+    pub offset: u64,
+    /// How many.
+    pub bytes: u64,
+    /// What was there, as far as that is known.
+    pub what: String,
+}
+
+/// What a repair saved, and what it did not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RepairReport {
+    /// Elements that were read and are intact, old versions and deletions counted.
+    pub salvaged: u64,
+    /// Bytes of their keys and values.
+    pub bytes: u64,
+    /// Blocks that were read.
+    pub blocks: u64,
+    /// Logs that were read.
+    pub logs: u64,
+    /// What is lost, by its place in the file.
+    pub lost: Vec<Loss>,
+    /// The list of blocks and logs was lost: deleted keys may have come back.
+    pub manifest_lost: bool,
+    /// The superblock was lost, and the store's settings with it.
+    pub secret_lost: bool,
+}
+
+impl RepairReport {
+    /// Bytes that are lost, in all.
+    pub fn lost_bytes(&self) -> u64 {
+        self.lost.iter().map(|loss| loss.bytes).sum()
+    }
+
+    fn lose(&mut self, offset: u64, bytes: u64, what: impl Into<String>) {
+        self.lost.push(Loss {
+            offset,
+            bytes,
+            what: what.into(),
+        });
+    }
+}
+
+/// Saves every intact element of the store at `from` into a new store at `to`, which must not exist. `progress` is told how many of how
+/// many bytes are read; there may turn out to be more.
+///
+/// ```
+/// # use senko_store::{Options, Store};
+/// # let folder = std::env::temp_dir().join(format!("senko-doc-repair-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).unwrap();
+/// # let (path, saved) = (folder.join("kv"), folder.join("saved"));
+/// # let store = Store::open(&path, Options { block_bytes: 1 << 20, ..Options::default() })?;
+/// # store.put(b"key", b"value")?;
+/// # store.close()?;
+/// let report = senko_store::repair(&path, &saved, |_, _| ())?;
+/// println!("{} elements saved, {} bytes lost", report.salvaged, report.lost_bytes());
+/// let store = Store::open(&saved, Options::default())?;
+/// assert_eq!(store.get(b"key")?.as_deref(), Some(&b"value"[..]));
+/// # store.close()?;
+/// # std::fs::remove_dir_all(&folder).unwrap();
+/// # Ok::<(), senko_store::StoreError>(())
+/// ```
+///
+/// # Errors
+/// No such file, a later version, nothing to be found in it, no space for the new store; the new store is removed then.
+pub fn repair(
+    from: impl AsRef<Path>,
+    to: impl AsRef<Path>,
+    progress: impl FnMut(u64, u64),
+) -> Result<RepairReport, StoreError> {
+    let device = crate::verify::open_file(from.as_ref())?;
+    repair_device(device, to, progress)
+}
+
+/// As [`repair`], from a device.
+///
+/// # Errors
+/// As [`repair`].
+pub fn repair_device(
+    from: Arc<dyn Device>,
+    to: impl AsRef<Path>,
+    mut progress: impl FnMut(u64, u64),
+) -> Result<RepairReport, StoreError> {
+    let to = to.as_ref();
+    if to.exists() {
+        let text = format!("{} exists already", to.display());
+        return Err(StoreError::Invalid(text));
+    }
+    let mut report = RepairReport::default();
+    let sources = Sources::find(&*from, &mut report, &mut progress)?;
+    let shape = match sources.shape {
+        Some(shape) => shape,
+        None => sources.guess_shape()?,
+    };
+    let core = empty_like(shape, &Options::default(), to)?;
+    let saved = Repair {
+        from,
+        to: &core,
+        report,
+        log_end: None,
+    }
+    .run(&sources, &mut progress);
+    if saved.is_err() {
+        drop(core);
+        let _ = std::fs::remove_file(to);
+    }
+    saved
+}
+
+/// Where elements lie.
+#[derive(Default)]
+struct Sources {
+    shape: Option<Shape>,
+    /// Oldest first, as far as one can tell.
+    blocks: Vec<BlockRecord>,
+    logs: Vec<LogRecord>,
+    /// Where it is whole.
+    manifest: Option<Manifest>,
+    /// Bytes that were read to find them.
+    looked: u64,
+}
+
+impl Sources {
+    fn find(
+        device: &dyn Device,
+        report: &mut RepairReport,
+        progress: &mut impl FnMut(u64, u64),
+    ) -> Result<Sources, StoreError> {
+        let mut sources = Sources::default();
+        match Superblock::find(device) {
+            Ok(Found::Store(superblock, manifest)) => {
+                sources.shape = Some(superblock.shape);
+                sources.blocks = manifest.blocks.iter().map(|(record, _)| *record).collect();
+                sources.logs.clone_from(&manifest.logs);
+                sources.manifest = Some(*manifest);
+            }
+            Err(error @ StoreError::NewerVersion { .. }) => return Err(error),
+            other => {
+                // Whatever is wrong, it is looked for in the whole file; what an opening says matters only if nothing is found.
+                let (states, shape) = copies(device);
+                sources.shape = shape;
+                report.manifest_lost = true;
+                report.secret_lost = shape.is_none();
+                for (page, state) in states {
+                    if state == CopyState::Broken {
+                        let offset = page * PAGE_SIZE as u64;
+                        report.lose(offset, PAGE_SIZE as u64, "a copy of the superblock");
+                    }
+                }
+                if let (Some(_), Err(StoreError::Damaged { what, offset })) = (shape, &other) {
+                    report.lose(*offset, PAGE_SIZE as u64, what.as_str());
+                }
+                sources.look(device, progress);
+                if sources.blocks.is_empty() && sources.logs.is_empty() && shape.is_none() {
+                    return Err(other.err().unwrap_or_else(|| {
+                        StoreError::Foreign("there is no block and no log in it".to_owned())
+                    }));
+                }
+            }
+        }
+        sources
+            .blocks
+            .sort_by_key(|record| (record.max_time, record.id));
+        sources.logs.sort_by_key(|log| log.id);
+        Ok(sources)
+    }
+
+    /// Looks at every page of the device.
+    fn look(&mut self, device: &dyn Device, progress: &mut impl FnMut(u64, u64)) {
+        let pages = device.pages();
+        let total = pages * PAGE_SIZE as u64;
+        let mut buf = AlignedBuf::new(LOOK_PAGES);
+        let mut blocks = BTreeMap::new();
+        let mut logs = BTreeMap::new();
+        let mut first = 0;
+        while first < pages {
+            let count = (pages - first).min(LOOK_PAGES as u64) as usize;
+            let bytes = &mut buf[..count * PAGE_SIZE];
+            let whole = device.read(first, bytes, RECOVER).is_ok();
+            for (nth, page) in (first..).zip(bytes.chunks_mut(PAGE_SIZE)) {
+                // Where a read of many fails, the pages that can be read are still wanted.
+                if !whole && device.read(nth, page, RECOVER).is_err() {
+                    continue;
+                }
+                if let Some(record) = probe(page)
+                    && record.head() == nth
+                    && record.extent.end() <= pages
+                {
+                    blocks.insert(record.extent.first, record);
+                }
+                if let Some((id, extent)) = crate::log::read_label(page)
+                    && extent.first == nth
+                    && extent.first.saturating_add(extent.pages.into()) <= pages
+                {
+                    logs.insert(id, LogRecord { id, extent });
+                }
+            }
+            first += count as u64;
+            progress(first * PAGE_SIZE as u64, total);
+        }
+        self.looked = total;
+        self.blocks = blocks.into_values().collect();
+        self.logs = logs.into_values().collect();
+    }
+
+    /// Settings for a store whose own are lost: large enough for everything that was found.
+    fn guess_shape(&self) -> Result<Shape, StoreError> {
+        let sizes = 1 << 20..=1_u64 << 30;
+        let default = Options::default();
+        let extents = self.blocks.iter().map(|record| record.extent);
+        let block_bytes = extents
+            .chain(self.logs.iter().map(|log| log.extent))
+            .map(Extent::bytes)
+            .max()
+            .unwrap_or(0)
+            .clamp(default.block_bytes.min(*sizes.end()), *sizes.end());
+        let pages = self.blocks.iter().map(|record| record.page_bytes as usize);
+        let options = Options {
+            block_bytes: block_bytes.next_multiple_of(crate::options::UNIT_BYTES),
+            page_bytes: pages.max().unwrap_or(default.page_bytes),
+            ..default
+        };
+        Ok(Shape::of(&options.checked()?, crate::open::secret()?))
+    }
+
+    fn bytes(&self) -> u64 {
+        let blocks = self.blocks.iter().map(|record| record.extent.bytes());
+        let logs = self.logs.iter().map(|log| log.extent.bytes());
+        blocks.chain(logs).sum()
+    }
+}
+
+/// Elements of a source that is not in order, until they are sorted.
+#[derive(Default)]
+struct Run {
+    encoded: Vec<u8>,
+    places: Vec<(KeyHash, usize)>,
+}
+
+impl Run {
+    fn element(&self, at: usize) -> Element<'_> {
+        match Element::decode(&self.encoded[at..]) {
+            Ok((element, _)) => element,
+            Err(_) => unreachable!("what was just encoded can be decoded"),
+        }
+    }
+
+    fn sort(&mut self) {
+        let mut places = std::mem::take(&mut self.places);
+        places.sort_by(|&(one, one_at), &(other, other_at)| {
+            one.cmp(&other).then_with(|| {
+                let (one, other) = (self.element(one_at), self.element(other_at));
+                (one.key, other.time).cmp(&(other.key, one.time))
+            })
+        });
+        self.places = places;
+    }
+}
+
+struct Repair<'c> {
+    from: Arc<dyn Device>,
+    to: &'c Core,
+    report: RepairReport,
+    /// The newest time in logs, and the byte where the log begins that has it.
+    log_end: Option<(u64, u64)>,
+}
+
+impl Repair<'_> {
+    fn run(
+        mut self,
+        sources: &Sources,
+        progress: &mut impl FnMut(u64, u64),
+    ) -> Result<RepairReport, StoreError> {
+        let mut copy = Copy::new(self.to);
+        let total = sources.looked + sources.bytes();
+        let mut done = sources.looked;
+        for record in &sources.blocks {
+            self.block(record, &mut copy)?;
+            self.merge_some()?;
+            done += record.extent.bytes();
+            progress(done, total);
+        }
+        for log in &sources.logs {
+            self.log(log, &mut copy)?;
+            self.merge_some()?;
+            done += log.extent.bytes();
+            progress(done, total);
+        }
+        let end = self.log_end.map(|(time, _)| time);
+        if let Some(what) = sources
+            .manifest
+            .as_ref()
+            .and_then(|manifest| missing_end(manifest, end))
+        {
+            let offset = self.log_end.map_or(0, |(_, offset)| offset);
+            self.report.lose(offset, 0, what);
+        }
+        self.drop_dead()?;
+        copy.finish()?;
+        self.report.lost.sort_by_key(|loss| loss.offset);
+        Ok(self.report)
+    }
+
+    /// The elements of a block.
+    fn block(&mut self, record: &BlockRecord, copy: &mut Copy<'_>) -> Result<(), StoreError> {
+        self.report.blocks += 1;
+        let device = Arc::clone(&self.from);
+        let hasher = self.to.hasher.clone();
+        let scan = BlockScan::of_record(device, record, hasher, READ_AHEAD, RECOVER);
+        let ordered = !self.report.secret_lost;
+        let mut scan = if ordered { scan } else { scan.in_any_order() };
+        let mut run = Run::default();
+        let before = self.report.lost.len();
+        let mut elements = 0;
+        loop {
+            let page = scan.page();
+            match scan.next_element() {
+                Ok(None) => break,
+                Ok(Some((hash, element))) => {
+                    elements += 1;
+                    if ordered {
+                        self.save(hash, &element, copy)?;
+                    } else {
+                        self.gather(hash, &element, &mut run, copy)?;
+                    }
+                }
+                Err(error) => {
+                    let (offset, what) = match &error {
+                        StoreError::Damaged { what, offset } => (*offset, what.clone()),
+                        other => (record.page_offset(page), other.to_string()),
+                    };
+                    let bytes = u64::from(record.page_bytes);
+                    let first = offset - offset % PAGE_SIZE as u64;
+                    let known = self.report.lost.last();
+                    if known.is_none_or(|loss| loss.offset != first) {
+                        let what = format!("a page of block {}: {what}", record.id);
+                        self.report.lose(first, bytes, what);
+                    }
+                    if !scan.skip_damage() {
+                        break;
+                    }
+                }
+            }
+        }
+        let missing = record.elements.saturating_sub(elements);
+        if let Some(loss) = self.report.lost.get_mut(before)
+            && missing > 0
+        {
+            loss.what
+                .push_str(&format!(" ({missing} elements of this block in all)"));
+        }
+        self.flush(&mut run, copy)
+    }
+
+    /// The elements of a log.
+    fn log(&mut self, log: &LogRecord, copy: &mut Copy<'_>) -> Result<(), StoreError> {
+        self.report.logs += 1;
+        let end = log.extent.first.checked_add(log.extent.pages.into());
+        if end.is_none_or(|end| end > self.from.pages()) {
+            let offset = log.extent.first.saturating_mul(PAGE_SIZE as u64);
+            let what = format!("log {}: the file ends before it does", log.id);
+            self.report.lose(offset, log.extent.bytes(), what);
+        }
+        let pages = self.from.pages().saturating_sub(log.extent.first);
+        let extent = Extent {
+            first: log.extent.first,
+            pages: pages.min(log.extent.pages.into()) as u32,
+        };
+        if extent.pages == 0 {
+            return Ok(());
+        }
+        let mut run = Run::default();
+        let from = Arc::clone(&self.from);
+        let salvaged = crate::log::salvage(&*from, log.id, extent, &mut |element| {
+            let offset = extent.first * PAGE_SIZE as u64;
+            self.log_end = self.log_end.max(Some((element.time, offset)));
+            let hash = self.to.hasher.hash(element.key);
+            self.gather(hash, element, &mut run, copy)
+        })?;
+        self.flush(&mut run, copy)?;
+        for lost in salvaged.lost_bytes(extent) {
+            let what = format!("pages of log {}", log.id);
+            self.report.lose(lost.start, lost.end - lost.start, what);
+        }
+        Ok(())
+    }
+
+    /// Adds an element to a run, which is written when it is full.
+    fn gather(
+        &mut self,
+        hash: KeyHash,
+        element: &Element<'_>,
+        run: &mut Run,
+        copy: &mut Copy<'_>,
+    ) -> Result<(), StoreError> {
+        run.places.push((hash, run.encoded.len()));
+        element.encode(&mut run.encoded);
+        if run.encoded.len() >= RUN_BYTES {
+            self.flush(run, copy)?;
+        }
+        Ok(())
+    }
+
+    /// Sorts and writes a run, as a generation of its own.
+    fn flush(&mut self, run: &mut Run, copy: &mut Copy<'_>) -> Result<(), StoreError> {
+        run.sort();
+        let mut last: Option<(KeyHash, u64, usize)> = None;
+        for &(hash, at) in &run.places {
+            let element = run.element(at);
+            let twice = last.is_some_and(|(last, time, at)| {
+                (last, time) == (hash, element.time) && run.element(at).key == element.key
+            });
+            last = Some((hash, element.time, at));
+            if !twice {
+                self.save(hash, &element, copy)?;
+            }
+        }
+        run.encoded.clear();
+        run.places.clear();
+        copy.next_run()
+    }
+
+    /// Writes an element, with its value where that lies elsewhere.
+    fn save(
+        &mut self,
+        hash: KeyHash,
+        element: &Element<'_>,
+        copy: &mut Copy<'_>,
+    ) -> Result<(), StoreError> {
+        let mut large = None;
+        if element.is_large() {
+            let Some(place) = ExtentRef::decode(element.value) else {
+                return Ok(());
+            };
+            match crate::read::large(&*self.from, &place) {
+                Ok(value) => large = Some(value),
+                Err(error) => {
+                    let key = String::from_utf8_lossy(&element.key[..element.key.len().min(64)]);
+                    let what = format!("the value of the key \"{}\": {error}", key.escape_debug());
+                    let offset = place.extent.first.saturating_mul(PAGE_SIZE as u64);
+                    if !self.report.lost.iter().any(|loss| loss.offset == offset) {
+                        self.report.lose(offset, place.bytes, what);
+                    }
+                    return Ok(());
+                }
+            }
+        }
+        let value = large.as_deref().unwrap_or(element.value);
+        self.report.salvaged += 1;
+        self.report.bytes += (element.key.len() + value.len()) as u64;
+        let merged = Merged {
+            hash,
+            key: element.key.to_vec(),
+            found: Hit {
+                flags: element.flags,
+                time: element.time,
+                expiry: element.expiry,
+                value: element.value.to_vec(),
+            },
+        };
+        copy.push(&merged, large.as_deref())
+    }
+
+    /// Keeps the maps few while blocks are added.
+    fn merge_some(&self) -> Result<(), StoreError> {
+        let _working = self.to.map_work.lock();
+        loop {
+            let due = self.to.merge_due(false);
+            if !self.to.merge(&due)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Drops the versions that newer ones have made dead, as [`crate::Store::compact`] does.
+    fn drop_dead(&self) -> Result<(), StoreError> {
+        for _ in 0..2 {
+            {
+                let _working = self.to.map_work.lock();
+                self.to.merge(&self.to.generations())?;
+            }
+            let _working = self.to.block_work.lock();
+            while self.to.compact_emptiest()? {}
+        }
+        Ok(())
+    }
+}

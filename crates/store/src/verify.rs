@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Is everything in a store as it was written? All of it is read: superblock, manifest, blocks, logs, large values, saved maps.
+//!
+//! Nothing is changed, and damage is no error: it goes on a list, with its byte in the file, and the check goes on behind it. Only what is no
+//! store, or of a later version, cannot be checked. A log may end with what a crash left; that is no damage (O1).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use senko_io::{Device, FileOptions, FlashFile, PAGE_SIZE};
+
+pub use crate::block::Problem;
+
+use crate::block::{Block, BlockRecord, verify_block};
+use crate::element::ExtentRef;
+use crate::space::UNIT_PAGES;
+use crate::superblock::{CopyState, Found, LogRecord, Manifest, SavedIndex, Superblock, copies};
+use crate::{Extent, Hasher, StoreError};
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// Pages of 4,096 bytes that were read.
+    pub pages: u64,
+    /// Elements in blocks and logs, old versions and deletions counted.
+    pub elements: u64,
+    /// Sorted blocks.
+    pub blocks: u64,
+    /// Logs.
+    pub logs: u64,
+    /// Values that lie outside of blocks and logs.
+    pub large_values: u64,
+    /// What is wrong; empty in a sound store.
+    pub problems: Vec<Problem>,
+}
+
+impl VerifyReport {
+    fn add(&mut self, offset: u64, what: impl Into<String>) {
+        self.problems.push(Problem {
+            offset,
+            what: what.into(),
+        });
+    }
+
+    /// Notes an error; `offset` is where one that does not say lies.
+    fn error(&mut self, offset: u64, error: &StoreError) {
+        match error {
+            StoreError::Damaged { what, offset } => self.add(*offset, what.as_str()),
+            other => self.add(offset, other.to_string()),
+        }
+    }
+}
+
+/// Checks the store in a file or on a block device, which no process may have open. `progress` is told how many of how many bytes are read.
+///
+/// ```
+/// # use senko_store::{Options, Store};
+/// # let folder = std::env::temp_dir().join(format!("senko-doc-verify-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).unwrap();
+/// # let path = folder.join("kv");
+/// let store = Store::open(&path, Options { block_bytes: 1 << 20, ..Options::default() })?;
+/// store.put(b"key", b"value")?;
+/// store.close()?;
+/// let report = senko_store::verify(&path, |_, _| ())?;
+/// assert!(report.problems.is_empty());
+/// assert_eq!(report.elements, 1);
+/// # std::fs::remove_dir_all(&folder).unwrap();
+/// # Ok::<(), senko_store::StoreError>(())
+/// ```
+///
+/// # Errors
+/// No such file, held by a process, not a store, a later version.
+pub fn verify(
+    path: impl AsRef<Path>,
+    progress: impl FnMut(u64, u64),
+) -> Result<VerifyReport, StoreError> {
+    verify_device(open_file(path.as_ref())?, progress)
+}
+
+/// Opens the file of a store that must exist.
+pub(crate) fn open_file(path: &Path) -> Result<Arc<dyn Device>, StoreError> {
+    let meta = std::fs::metadata(path).map_err(|_| {
+        let text = format!("there is no store at {}", path.display());
+        StoreError::Invalid(text)
+    })?;
+    if meta.is_file() && meta.len() < PAGE_SIZE as u64 {
+        let text = format!("it has {} bytes, a superblock takes 65536", meta.len());
+        return Err(StoreError::Foreign(text));
+    }
+    let file = FlashFile::open(path, &FileOptions::default())
+        .map_err(|error| StoreError::Open(Arc::new(error)))?;
+    Ok(Arc::new(file))
+}
+
+/// Checks the store on a device; see [`verify`].
+///
+/// # Errors
+/// Not a store, a later version.
+pub fn verify_device(
+    device: Arc<dyn Device>,
+    mut progress: impl FnMut(u64, u64),
+) -> Result<VerifyReport, StoreError> {
+    let mut report = VerifyReport::default();
+    let (found, manifest) = match Superblock::find(&*device) {
+        Ok(Found::Store(superblock, manifest)) => (superblock, *manifest),
+        Ok(Found::Nothing) => {
+            return Err(StoreError::Foreign(
+                "there is no superblock in it".to_owned(),
+            ));
+        }
+        Err(StoreError::Damaged { what, offset }) => {
+            check_copies(&*device, &mut report);
+            report.add(offset, what);
+            return Ok(report);
+        }
+        Err(StoreError::Io { what, source }) => {
+            check_copies(&*device, &mut report);
+            report.add(0, format!("{what}: {source}"));
+            return Ok(report);
+        }
+        Err(error) => return Err(error),
+    };
+    check_copies(&*device, &mut report);
+    let place = found.manifest_extent();
+    report.pages += 4 + u64::from(place.pages);
+    let mut check = Check {
+        hasher: Hasher::new(found.shape.secret),
+        device,
+        large: BTreeMap::new(),
+        log_end: None,
+        uses: vec![
+            (
+                Extent {
+                    first: 0,
+                    pages: UNIT_PAGES as u32,
+                },
+                "the superblock".to_owned(),
+            ),
+            (place, "the manifest".to_owned()),
+        ],
+        report,
+    };
+    check.everything(&manifest, &mut progress);
+    Ok(check.report)
+}
+
+/// Reads the four copies of the superblock. One that is broken while another is whole does not keep the store from opening, and is told all the
+/// same: the next damage may be the last.
+fn check_copies(device: &dyn Device, report: &mut VerifyReport) {
+    for (page, state) in copies(device).0 {
+        let offset = page * PAGE_SIZE as u64;
+        match state {
+            CopyState::Whole => {}
+            CopyState::Broken => report.add(offset, "a copy of the superblock is not whole"),
+            CopyState::Newer(version) => report.add(
+                offset,
+                format!("a copy of the superblock has format version {version}"),
+            ),
+        }
+    }
+}
+
+/// What is missing at the end of the logs of a store that was closed; `log_end` is the newest time in them. A log does not say by itself where
+/// it ended, but a clean close writes the time of the last write down.
+pub(crate) fn missing_end(manifest: &Manifest, log_end: Option<u64>) -> Option<String> {
+    let last = manifest.last_time;
+    let newest = log_end.filter(|&newest| newest < last)?;
+    manifest.index.map(|_| {
+        format!(
+            "the logs end at time {newest}, and the last write before the store was closed is of time {last}"
+        )
+    })
+}
+
+struct Check {
+    device: Arc<dyn Device>,
+    hasher: Hasher,
+    /// Large values by their first page.
+    large: BTreeMap<u64, ExtentRef>,
+    /// The newest time in logs, and the byte where the log begins that has it.
+    log_end: Option<(u64, u64)>,
+    /// Every extent in use, and by what.
+    uses: Vec<(Extent, String)>,
+    report: VerifyReport,
+}
+
+impl Check {
+    fn everything(&mut self, manifest: &Manifest, progress: &mut impl FnMut(u64, u64)) {
+        let blocks = manifest.blocks.iter().map(|(record, _)| record.extent);
+        let logs = manifest.logs.iter().map(|log| log.extent);
+        let index = manifest.index.iter().map(|saved| saved.extent);
+        let mut total: u64 = blocks.chain(logs).chain(index).map(Extent::bytes).sum();
+        let mut done = 0;
+        progress(done, total);
+        for (record, _) in &manifest.blocks {
+            self.block(record);
+            done += record.extent.bytes();
+            progress(done, total);
+        }
+        for log in &manifest.logs {
+            self.log(log);
+            done += log.extent.bytes();
+            progress(done, total);
+        }
+        if let Some(what) = missing_end(manifest, self.log_end.map(|(time, _)| time)) {
+            let offset = self.log_end.map_or(0, |(_, offset)| offset);
+            self.report.add(offset, what);
+        }
+        if let Some(saved) = &manifest.index {
+            self.saved_maps(saved);
+            done += saved.extent.bytes();
+        }
+        let large = std::mem::take(&mut self.large);
+        total += large.values().map(|place| place.bytes).sum::<u64>();
+        for place in large.values() {
+            self.large_value(place);
+            done += place.bytes;
+            progress(done, total);
+        }
+        self.overlaps();
+        self.report.problems.sort_by_key(|problem| problem.offset);
+        progress(total, total);
+    }
+
+    fn block(&mut self, record: &BlockRecord) {
+        self.report.blocks += 1;
+        self.report.elements += record.elements;
+        self.report.pages += u64::from(record.data_pages) * u64::from(record.device_pages())
+            + u64::from(record.head_pages);
+        self.uses
+            .push((record.extent, format!("block {}", record.id)));
+        let problems = verify_block(&*self.device, record, &self.hasher);
+        self.report.problems.extend(problems);
+        // A head that cannot be read is among the problems already.
+        if let Ok(block) = Block::open(&*self.device, record) {
+            for place in block.large() {
+                self.large.insert(place.extent.first, *place);
+            }
+        }
+    }
+
+    fn log(&mut self, log: &LogRecord) {
+        self.report.logs += 1;
+        self.uses.push((log.extent, format!("log {}", log.id)));
+        let (large, log_end) = (&mut self.large, &mut self.log_end);
+        let offset = log.extent.first.saturating_mul(PAGE_SIZE as u64);
+        let salvaged = crate::log::salvage(&*self.device, log.id, log.extent, &mut |element| {
+            *log_end = (*log_end).max(Some((element.time, offset)));
+            if element.is_large()
+                && let Some(place) = ExtentRef::decode(element.value)
+            {
+                large.insert(place.extent.first, place);
+            }
+            Ok(())
+        });
+        match salvaged {
+            Ok(salvaged) => {
+                self.report.elements += salvaged.elements;
+                self.report.pages += u64::from(log.extent.pages);
+                for lost in salvaged.lost_bytes(log.extent) {
+                    let what = format!(
+                        "{} pages of log {} cannot be read or are not as they were written",
+                        (lost.end - lost.start) / PAGE_SIZE as u64,
+                        log.id
+                    );
+                    self.report.add(lost.start, what);
+                }
+            }
+            Err(error) => self.report.error(offset, &error),
+        }
+    }
+
+    fn saved_maps(&mut self, saved: &SavedIndex) {
+        self.uses.push((saved.extent, "the saved maps".to_owned()));
+        let offset = saved.extent.first.saturating_mul(PAGE_SIZE as u64);
+        let end = saved.extent.first.checked_add(saved.extent.pages.into());
+        if end.is_none_or(|end| end > self.device.pages()) || saved.bytes > saved.extent.bytes() {
+            self.report
+                .add(offset, "the saved maps lie beyond their extent or the file");
+            return;
+        }
+        self.report.pages += saved.bytes.div_ceil(PAGE_SIZE as u64);
+        match crate::open::read_extent(&*self.device, saved.extent, saved.bytes) {
+            Ok(bytes) if crc32c::crc32c(&bytes) == saved.crc => {}
+            Ok(_) => self.report.add(
+                offset,
+                "the checksum of the saved maps does not match; they will be built anew",
+            ),
+            Err(error) => self.report.error(offset, &error),
+        }
+    }
+
+    fn large_value(&mut self, place: &ExtentRef) {
+        self.report.large_values += 1;
+        self.report.pages += place.bytes.div_ceil(PAGE_SIZE as u64);
+        let offset = place.extent.first.saturating_mul(PAGE_SIZE as u64);
+        self.uses.push((place.extent, "a large value".to_owned()));
+        if let Err(error) = crate::read::large(&*self.device, place) {
+            self.report.error(offset, &error);
+        }
+    }
+
+    /// No extent may lie on another, or beyond the end.
+    fn overlaps(&mut self) {
+        self.uses.sort_by_key(|(extent, _)| extent.first);
+        let pages = self.device.pages();
+        for (extent, what) in &self.uses {
+            let end = extent.first.checked_add(extent.pages.into());
+            if end.is_none_or(|end| end > pages) {
+                let offset = extent.first.saturating_mul(PAGE_SIZE as u64);
+                self.report
+                    .add(offset, format!("{what} reaches beyond the end of the file"));
+            }
+        }
+        for pair in self.uses.windows(2) {
+            let ((one, first), (other, second)) = (&pair[0], &pair[1]);
+            if one.first.saturating_add(one.pages.into()) > other.first {
+                self.report.add(
+                    other.first.saturating_mul(PAGE_SIZE as u64),
+                    format!("{second} lies where {first} lies"),
+                );
+            }
+        }
+    }
+}
