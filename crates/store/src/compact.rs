@@ -113,6 +113,8 @@ impl Core {
         if over || asked {
             blocks.sort_by(|(_, one), (_, other)| one.live_share().total_cmp(&other.live_share()));
             let limit = if asked { 0.9999 } else { FULL };
+            // Where there is little space, little is moved at a time.
+            let most = block_bytes.min(self.space.left() / 2) as f64;
             let mut live = 0.0;
             let mut chosen = Vec::new();
             for (slot, handle) in blocks.iter().take(MAX_VICTIMS) {
@@ -120,7 +122,7 @@ impl Core {
                     break;
                 }
                 live += handle.held.extent().bytes() as f64 * handle.live_share();
-                if !chosen.is_empty() && live > block_bytes as f64 {
+                if !chosen.is_empty() && live > most {
                     break;
                 }
                 chosen.push((*slot, Arc::clone(handle)));

@@ -99,6 +99,8 @@ pub(crate) struct Core {
     pub state: Mutex<State>,
     /// An empty log, in the manifest, that can take writes at once.
     pub spare: Mutex<Option<Arc<LogHandle>>>,
+    /// Where the file has a bound: space for a log, so that a full store still takes deletes.
+    pub reserve: Mutex<Option<Held>>,
     /// Held while the next version is made of the current one.
     pub publish: Mutex<()>,
     pub jobs: Mutex<Jobs>,
@@ -246,6 +248,45 @@ impl Core {
         }
     }
 
+    /// Space for a block that is being written, and manifests.
+    fn work_bytes(&self) -> u64 {
+        self.options.block_bytes + self.options.block_bytes / 4 + 4 * crate::options::UNIT_BYTES
+    }
+
+    /// Whether a log can be prepared without taking the space in which logs are sealed.
+    pub fn room_for_spare(&self) -> bool {
+        self.space.left() >= self.work_bytes() + self.options.log_bytes
+    }
+
+    /// Takes the space for a log that deletes need, where it is free.
+    pub fn refill_reserve(&self) {
+        if self.space.left() < u64::MAX {
+            let mut log = self.reserve.lock();
+            if log.is_none() {
+                *log = self.space.allocate(self.options.log_bytes).ok();
+            }
+        }
+    }
+
+    /// Makes sure that values leave what deletes and compaction need: a log, in one piece, a block and manifests. Otherwise a full store could
+    /// never be emptied. Where there is less, snapshots end and the background is given the chance to free some.
+    pub fn leave_reserve(&self, bytes: u64) -> Result<(), StoreError> {
+        let reserve = self.work_bytes();
+        while self.space.left() < u64::MAX {
+            self.refill_reserve();
+            let enough = self.space.left() >= reserve.saturating_add(bytes);
+            if enough && self.reserve.lock().is_some() {
+                return Ok(());
+            }
+            if !self.expire_oldest_snapshot() && !self.wait_for_space()? {
+                return Err(StoreError::NoSpace(
+                    "all but what deletes and compaction need is in use".to_owned(),
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Ends the oldest snapshot; false if there is none.
     pub fn expire_oldest_snapshot(&self) -> bool {
         let mut pins = self.pins.lock();
@@ -284,13 +325,17 @@ impl Core {
             state.manifest.blocks.push((record, handle.live()));
         }
         // One more record in the same commit costs nothing. Without space there is none; whoever needs it will see.
-        let spare = if self.spare.lock().is_none() {
+        let spare = if self.spare.lock().is_none() && self.room_for_spare() {
             self.enter_log(&mut state).ok()
         } else {
             None
         };
         if let Err(error) = self.commit(&mut state) {
             state.manifest = before;
+            if self.latch.get().is_some() {
+                // The commit may have reached the device all the same: what it names keeps its place as long as the process lives.
+                std::mem::forget((change.added, spare));
+            }
             return Err(error);
         }
         if spare.is_some() {
@@ -343,6 +388,10 @@ impl Core {
         let made = self.enter_log(state)?;
         if let Err(error) = self.commit(state) {
             state.manifest = before;
+            if self.latch.get().is_some() {
+                // As in `replace_blocks`.
+                std::mem::forget(made);
+            }
             return Err(error);
         }
         Ok(made)

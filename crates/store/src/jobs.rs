@@ -151,8 +151,12 @@ impl Core {
             Err(error) => return Err(error),
         }
         let version = self.current();
-        let (victims, reason) = self.victims(&version, false);
         let hurry = self.jobs.lock().hurry;
+        let (mut victims, mut reason) = self.victims(&version, false);
+        if hurry && reason != Reason::Space {
+            // The bound is nearer than what the ratio allows.
+            (victims, reason) = self.victims(&version, true);
+        }
         let usage = self.usage(&version);
         let block_bytes = self.options.block_bytes;
         let excess = usage.excess(self.options.space_ratio, block_bytes) / usage.slack(block_bytes);
@@ -175,10 +179,18 @@ impl Core {
         }
         drop(version);
         self.turns.store(0, Ordering::Relaxed);
-        if frozen && self.seal_one()? {
-            return Ok(Work::Done);
+        if !frozen {
+            return Ok(Work::Nothing);
         }
-        Ok(Work::Nothing)
+        match self.seal_one() {
+            Ok(true) => Ok(Work::Done),
+            Ok(false) => Ok(Work::Nothing),
+            Err(StoreError::NoSpace(_)) if hurry && !victims.is_empty() => {
+                self.compact(&self.current(), &victims)?;
+                Ok(Work::Done)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Holds compaction to its rate; a writer that waits, or the end, cuts it short.
@@ -199,7 +211,7 @@ impl Core {
     /// Makes the next log before it is needed.
     fn prepare_spare(&self) -> Result<bool, StoreError> {
         let mut state = self.state.lock();
-        if self.spare.lock().is_some() || self.options.read_only {
+        if self.spare.lock().is_some() || self.options.read_only || !self.room_for_spare() {
             return Ok(false);
         }
         let made = self.make_log(&mut state)?;
@@ -256,10 +268,11 @@ impl Core {
         self.check_writable()?;
         if !self.options.background {
             let _working = self.block_work.lock();
-            if self.seal_one()? {
-                return Ok(true);
-            }
-            return self.compact_emptiest();
+            return match self.seal_one() {
+                Ok(true) => Ok(true),
+                Ok(false) | Err(StoreError::NoSpace(_)) => self.compact_emptiest(),
+                Err(error) => Err(error),
+            };
         }
         self.wait_for_work(true)
     }

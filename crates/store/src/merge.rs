@@ -95,6 +95,11 @@ impl Core {
             .flat_map(|generation| &generation.members)
             .filter_map(|&member| Some((member, Arc::clone(version.block(member)?))))
             .collect();
+        if members.is_empty() {
+            // Everything in them was compacted away; there is no map of no block.
+            self.forget_generations(&ids);
+            return Ok(true);
+        }
         members.sort_by_key(|(_, handle)| handle.block.record().max_time);
         let elements: u64 = members
             .iter()
@@ -234,6 +239,20 @@ impl Core {
                 map: Arc::new(map),
             });
             next.shards[shard] = Arc::new(index);
+        }
+        self.version.store(Arc::new(next));
+    }
+
+    /// Takes generations without blocks out of all shards.
+    fn forget_generations(&self, ids: &[u64]) {
+        let _publishing = self.publish.lock();
+        let mut next = self.current().next();
+        for shard in &mut next.shards {
+            let mut index = (**shard).clone();
+            index
+                .generations
+                .retain(|entry| !ids.contains(&entry.generation.id));
+            *shard = Arc::new(index);
         }
         self.version.store(Arc::new(next));
     }

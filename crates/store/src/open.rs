@@ -122,6 +122,7 @@ fn assemble(
             retired: Vec::new(),
         }),
         spare: Mutex::new(None),
+        reserve: Mutex::new(None),
         publish: Mutex::new(()),
         jobs: Mutex::new(Jobs::default()),
         changed: Condvar::new(),

@@ -109,6 +109,7 @@ impl<'c> Output<'c> {
     }
 
     fn open_block(&mut self, least: u64) -> Result<(), StoreError> {
+        self.core.check_writable()?;
         let options = &self.core.options;
         let expected = bytes_expected(
             self.elements_left.max(1),
@@ -275,10 +276,14 @@ impl Core {
         let paced = handle.log.bytes_used();
         let result = self.seal(&version, handle);
         self.pace.sealed(paced);
+        drop(version);
+        // The log's place is free now, in one piece.
+        self.refill_reserve();
         result.map(|()| true)
     }
 
     fn seal(&self, version: &Version, handle: &Arc<LogHandle>) -> Result<(), StoreError> {
+        self.check_writable()?;
         // Its last bytes may still be in memory.
         handle
             .log

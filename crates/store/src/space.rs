@@ -278,6 +278,15 @@ impl Space {
         held.extent.pages = (keep * UNIT_PAGES) as u32;
     }
 
+    /// Bytes that may still be taken before the bound; `u64::MAX` without one.
+    pub fn left(&self) -> u64 {
+        if self.limit == u64::MAX {
+            return u64::MAX;
+        }
+        let used = self.free.lock().used;
+        self.limit.saturating_sub(used) * crate::options::UNIT_BYTES
+    }
+
     /// Bytes in use, and bytes of the file.
     pub fn bytes(&self) -> (u64, u64) {
         let free = self.free.lock();

@@ -318,7 +318,7 @@ impl Store {
                 .as_ref()
                 .is_some_and(|active| !active.log.is_empty())
             {
-                self.core.rotate(&mut writer)?;
+                self.core.rotate(&mut writer, true)?;
             }
         }
         let _working = self.core.block_work.lock();
@@ -331,14 +331,19 @@ impl Store {
     /// # Errors
     /// As [`Store::put`].
     pub fn compact(&self) -> Result<(), StoreError> {
-        self.seal()?;
+        // Without space for another log, compaction comes first.
+        let sealed = match self.seal() {
+            Err(StoreError::NoSpace(_)) => false,
+            other => other.map(|()| true)?,
+        };
         // Merging tells which elements are dead and drops what deletes left behind; compaction then has something to drop.
         for _ in 0..2 {
             self.merge_all()?;
             let _working = self.core.block_work.lock();
             while self.core.compact_emptiest()? {}
         }
-        self.merge_all()
+        self.merge_all()?;
+        if sealed { Ok(()) } else { self.seal() }
     }
 
     /// One map for all blocks.

@@ -317,6 +317,8 @@ pub(crate) struct Superblock {
     /// Where the manifest of the durable state lies; not yet claimed after [`Superblock::find`].
     place: Extent,
     held: Option<Held>,
+    /// The manifest of a commit that failed.
+    doubtful: Option<Held>,
 }
 
 impl Superblock {
@@ -363,6 +365,7 @@ impl Superblock {
             sequence: slot.sequence,
             place: slot.extent,
             held: None,
+            doubtful: None,
         };
         Ok(Found::Store(superblock, Box::new(manifest)))
     }
@@ -378,6 +381,7 @@ impl Superblock {
             sequence: 0,
             place: Extent { first: 0, pages: 0 },
             held: None,
+            doubtful: None,
         };
         let manifest = Manifest {
             next_id: 1,
@@ -413,12 +417,6 @@ impl Superblock {
         let held = space.allocate((pages * PAGE_SIZE) as u64)?;
         let mut buf = AlignedBuf::new(pages);
         buf[..encoded.len()].copy_from_slice(&encoded);
-        device
-            .write(held.extent().first, &buf, META)
-            .map_err(StoreError::io("writing the manifest"))?;
-        device
-            .flush(META)
-            .map_err(StoreError::io("flushing the manifest"))?;
         let slot = Slot {
             sequence: self.sequence + 1,
             shape: self.shape,
@@ -426,21 +424,36 @@ impl Superblock {
             bytes: encoded.len() as u32,
             crc: crc32c::crc32c(&encoded),
         };
-        let mut page = AlignedBuf::new(1);
-        slot.encode(&mut page);
-        for copy in COPIES[(slot.sequence % 2) as usize] {
-            device
-                .write(copy, &page, META)
-                .map_err(StoreError::io("writing the superblock"))?;
+        if let Err(error) = write_commit(device, &slot, &buf) {
+            // It may have reached the device all the same, so the manifest keeps its place.
+            self.doubtful = Some(held);
+            return Err(error);
         }
-        device
-            .flush(META)
-            .map_err(StoreError::io("flushing the superblock"))?;
         self.sequence = slot.sequence;
         self.place = held.extent();
         self.held = Some(held);
         Ok(())
     }
+}
+
+/// Writes a manifest and the slot that names it, each durable before the next.
+fn write_commit(device: &dyn Device, slot: &Slot, manifest: &[u8]) -> Result<(), StoreError> {
+    device
+        .write(slot.extent.first, manifest, META)
+        .map_err(StoreError::io("writing the manifest"))?;
+    device
+        .flush(META)
+        .map_err(StoreError::io("flushing the manifest"))?;
+    let mut page = AlignedBuf::new(1);
+    slot.encode(&mut page);
+    for copy in COPIES[(slot.sequence % 2) as usize] {
+        device
+            .write(copy, &page, META)
+            .map_err(StoreError::io("writing the superblock"))?;
+    }
+    device
+        .flush(META)
+        .map_err(StoreError::io("flushing the superblock"))
 }
 
 fn read_manifest(device: &dyn Device, slot: &Slot) -> Result<Manifest, StoreError> {

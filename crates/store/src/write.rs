@@ -184,15 +184,7 @@ impl Core {
             bytes += write.key.len() as u64 + value;
         }
         let (references, holders) = self.write_large_values(writes)?;
-        let active_bytes = self
-            .current()
-            .logs
-            .first()
-            .map_or(0, |log| log.log.bytes_used());
-        let waited = self.pace.wait(bytes, active_bytes);
-        if !waited.is_zero() {
-            Counters::add(&self.counters.throttled_us, waited.as_micros() as u64);
-        }
+        self.keep_pace(bytes);
 
         let mut writer = self.writer.lock();
         self.check_writable()?;
@@ -263,6 +255,20 @@ impl Core {
         Ok(time)
     }
 
+    /// Waits for what a write of `bytes` costs. Without a background, whoever is stopped does the work, so there is nothing to wait for.
+    fn keep_pace(&self, bytes: u64) {
+        if !self.options.background {
+            return;
+        }
+        let version = self.version.load();
+        let active = version.logs.first().map_or(0, |log| log.log.bytes_used());
+        drop(version);
+        let waited = self.pace.wait(bytes, active);
+        if !waited.is_zero() {
+            Counters::add(&self.counters.throttled_us, waited.as_micros() as u64);
+        }
+    }
+
     /// Appends to the active log, or to the next one if it is full.
     fn append(
         &self,
@@ -284,7 +290,16 @@ impl Core {
                         limit: active.log.capacity(),
                     });
                 }
-                Err(AppendError::Full) => self.rotate(writer)?,
+                Err(AppendError::Full) => {
+                    let deletes = elements.iter().all(|(_, element)| element.is_tombstone());
+                    if !deletes {
+                        // Without one that is prepared, the next log takes of what is left.
+                        let prepared = self.spare.lock().is_some();
+                        let log = if prepared { 0 } else { self.options.log_bytes };
+                        self.leave_reserve(log)?;
+                    }
+                    self.rotate(writer, deletes)?;
+                }
                 Err(AppendError::Store(error)) => return Err(self.failed(error)),
             }
         }
@@ -319,6 +334,7 @@ impl Core {
 
     /// Takes space for a write; where there is none, the background is given the chance to free some.
     fn with_space(&self, bytes: u64) -> Result<Held, StoreError> {
+        self.leave_reserve(bytes)?;
         loop {
             match self.allocate(bytes) {
                 Err(StoreError::NoSpace(why)) => {
@@ -342,6 +358,7 @@ impl Core {
 
     /// Makes the frozen logs durable (W3).
     fn sync_frozen_logs(&self) -> Result<(), StoreError> {
+        self.check_writable()?;
         let version = self.current();
         for handle in version.logs.iter().skip(1).rev() {
             handle
@@ -366,8 +383,13 @@ impl Core {
         Ok(())
     }
 
-    /// Freezes the active log, and takes the next one into use.
-    pub fn rotate(&self, writer: &mut MutexGuard<'_, Writer>) -> Result<(), StoreError> {
+    /// Freezes the active log, and takes the next one into use. What is left for deletes is taken only where `reserve` says so.
+    pub fn rotate(
+        &self,
+        writer: &mut MutexGuard<'_, Writer>,
+        reserve: bool,
+    ) -> Result<(), StoreError> {
+        self.check_writable()?;
         while self.current().logs.len() > MAX_FROZEN {
             if !self.wait_for_seal()? {
                 break;
@@ -395,7 +417,8 @@ impl Core {
                 drop(state);
                 match made {
                     Err(StoreError::NoSpace(why)) => {
-                        if !self.wait_for_space()? {
+                        let given = reserve && self.reserve.lock().take().is_some();
+                        if !given && !self.wait_for_space()? {
                             return Err(StoreError::NoSpace(why));
                         }
                     }

@@ -48,7 +48,7 @@ impl Plan {
     fn new(seed: u64) -> Plan {
         Plan {
             seed: number("SENKO_CRASH_SEED").unwrap_or(seed),
-            operations: number("SENKO_STORE_OPERATIONS").unwrap_or(3000),
+            operations: number("SENKO_STORE_OPERATIONS").unwrap_or(4000),
             keys: 120,
             keep_versions: 1,
             index: IndexKind::Static,

@@ -104,18 +104,6 @@ impl Model {
         time
     }
 
-    /// The time that the next call will have.
-    pub fn next_time(&self) -> u64 {
-        self.clock.max(self.last_time + 1)
-    }
-
-    /// The last call failed and surely left nothing.
-    pub fn cancel(&mut self, last_time: u64) {
-        self.window.pop();
-        self.written = self.written.min(self.window.len());
-        self.last_time = last_time;
-    }
-
     /// Everything so far survives the death of the process.
     pub fn all_written(&mut self) {
         self.written = self.window.len();
