@@ -35,6 +35,8 @@ pub(crate) struct LogRecord {
     pub id: u64,
     /// Where.
     pub extent: Extent,
+    /// Pages that it had at the last clean close, or more: a log that ends before has lost something. 0: not known.
+    pub pages: u32,
 }
 
 /// The maps as a clean close left them.
@@ -91,7 +93,7 @@ impl Manifest {
             out.extend_from_slice(&log.id.to_le_bytes());
             out.extend_from_slice(&log.extent.first.to_le_bytes());
             out.extend_from_slice(&log.extent.pages.to_le_bytes());
-            out.extend_from_slice(&[0; 4]);
+            out.extend_from_slice(&log.pages.to_le_bytes());
         }
         out
     }
@@ -126,6 +128,7 @@ impl Manifest {
                     first: u64_at(entry, 8),
                     pages: u32_at(entry, 16),
                 },
+                pages: u32_at(entry, 20),
             });
         Some(Manifest {
             next_id: u64_at(header, 0),
