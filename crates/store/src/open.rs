@@ -38,6 +38,8 @@ const PIECE_PAGES: usize = 256;
 pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, StoreError> {
     let options = options.checked()?;
     if device.pages() < crate::space::UNIT_PAGES && !options.read_only && options.create {
+        // What is too short for a store and not the beginning of one is somebody else's, and stays as it is.
+        Superblock::check_beginning(&*device)?;
         device
             .grow(crate::space::UNIT_PAGES)
             .map_err(StoreError::io("growing the file"))?;

@@ -323,6 +323,22 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
+    /// Fails if the device begins with something else than a superblock or zeros.
+    pub fn check_beginning(device: &dyn Device) -> Result<(), StoreError> {
+        if device.pages() == 0 {
+            return Ok(());
+        }
+        let mut page = AlignedBuf::new(1);
+        device
+            .read(0, &mut page, Tag::store(Purpose::Recover))
+            .map_err(StoreError::io("reading the superblock"))?;
+        if &page[0..8] != MAGIC && page.iter().any(|&byte| byte != 0) {
+            let text = "its first bytes are not a superblock".to_owned();
+            return Err(StoreError::Foreign(text));
+        }
+        Ok(())
+    }
+
     /// Reads the superblock and the manifest.
     ///
     /// # Errors
