@@ -71,6 +71,11 @@ impl Usage {
         let least = self.live * (1.0 + (ratio - 1.0) / 2.0);
         self.blocks as f64 - whole.max(least) - block_bytes as f64 / 2.0
     }
+
+    /// How far beyond may be gone while writers are slowed down; then they stop.
+    pub fn slack(&self, block_bytes: u64) -> f64 {
+        (self.live * 0.1).max(4.0 * block_bytes as f64)
+    }
 }
 
 impl Core {
@@ -153,11 +158,15 @@ impl Core {
             .zip(&alive)
             .map(|(_, alive)| alive.iter().filter(|&&alive| alive).count() as u64)
             .sum();
+        // As if all elements were of one size; where that is too little, there is another block.
         let bytes: u64 = victims
             .iter()
-            .map(|(_, handle)| {
+            .zip(&alive)
+            .map(|((_, handle), alive)| {
                 let record = handle.block.record();
-                u64::from(record.data_pages) * u64::from(record.page_bytes)
+                let bytes = u64::from(record.data_pages) * u64::from(record.page_bytes);
+                let living = alive.iter().filter(|&&alive| alive).count() as u64;
+                bytes * living / (alive.len() as u64).max(1)
             })
             .sum();
         let now = self.options.clock.seconds();

@@ -11,7 +11,7 @@
 //! - C2: after a failed write or flush nothing is written any more (`latched`); a failed flush is never tried again.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
@@ -57,8 +57,8 @@ pub(crate) struct Jobs {
     pub asked: u64,
     /// Counts up when a piece of work is done.
     pub done: u64,
-    /// Pieces of work under way.
-    pub busy: usize,
+    /// Counts up when the thread of the blocks found nothing to do, or no space to do it in.
+    pub idle_looks: u64,
     /// Someone waits for space: compaction goes without its rate limit.
     pub hurry: bool,
 }
@@ -109,6 +109,8 @@ pub(crate) struct Core {
     /// Held while one thread works on blocks (seals or compacts), and while one merges maps.
     pub block_work: Mutex<()>,
     pub map_work: Mutex<()>,
+    /// Compactions since the last seal.
+    pub turns: AtomicU32,
     /// Time up to which every write can be seen whole.
     pub visible: AtomicU64,
     /// Why nothing is written any more.

@@ -5,15 +5,19 @@
 //! A failure ends writing (C2); readers go on.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::StoreError;
 use crate::compact::Reason;
-use crate::core::Core;
+use crate::core::{Core, MAX_FROZEN};
 
 /// How long the background waits before it looks again though nobody asked.
 const NAP: Duration = Duration::from_millis(200);
+
+/// Compactions that may go before a log that waits to be sealed.
+const MOST_TURNS: u32 = 2;
 
 /// Threads of a store; they end when told, and are joined on close.
 pub(crate) struct Threads {
@@ -112,7 +116,6 @@ impl Core {
                     return;
                 }
                 seen = jobs.asked;
-                jobs.busy += usize::from(counts);
             }
             let was_idle = std::mem::take(&mut idle);
             let result = if self.latch.get().is_some() {
@@ -121,13 +124,14 @@ impl Core {
                 piece(self, was_idle)
             };
             let mut jobs = self.jobs.lock();
-            jobs.busy -= usize::from(counts);
             match result {
                 Ok(Work::Done) => {
                     jobs.done += 1;
                     jobs.asked += 1;
                 }
-                Ok(Work::Nothing) | Err(StoreError::NoSpace(_)) => {}
+                Ok(Work::Nothing) | Err(StoreError::NoSpace(_)) => {
+                    jobs.idle_looks += u64::from(counts);
+                }
                 Err(error) => {
                     let _ = self.latch.set(error.to_string());
                 }
@@ -149,24 +153,28 @@ impl Core {
         let version = self.current();
         let (victims, reason) = self.victims(&version, false);
         let hurry = self.jobs.lock().hurry;
-        let far = self
-            .usage(&version)
-            .excess(self.options.space_ratio, self.options.block_bytes)
-            > self.options.block_bytes as f64;
+        let usage = self.usage(&version);
+        let block_bytes = self.options.block_bytes;
+        let excess = usage.excess(self.options.space_ratio, block_bytes) / usage.slack(block_bytes);
+        self.pace.set_space(excess);
         let frozen = version.logs.len() > 1;
-        let urgent = reason == Reason::Space && (far || hurry);
+        // Logs wait for a few compactions at most, unless there is no room for what they hold.
+        let turns = self.turns.load(Ordering::Relaxed);
+        let urgent = reason == Reason::Space && (turns < MOST_TURNS || excess > 1.0 || hurry);
         if !victims.is_empty() && (urgent || !frozen) {
+            self.turns.store(turns + 1, Ordering::Relaxed);
             let started = Instant::now();
             let written = self.compact(&version, &victims)?;
             self.jobs.lock().hurry = false;
             if let Some(rate) = self.options.compaction_rate
-                && !urgent
+                && excess <= 0.5
             {
                 self.pause(written, rate, started);
             }
             return Ok(Work::Done);
         }
         drop(version);
+        self.turns.store(0, Ordering::Relaxed);
         if frozen && self.seal_one()? {
             return Ok(Work::Done);
         }
@@ -190,10 +198,11 @@ impl Core {
 
     /// Makes the next log before it is needed.
     fn prepare_spare(&self) -> Result<bool, StoreError> {
+        let mut state = self.state.lock();
         if self.spare.lock().is_some() || self.options.read_only {
             return Ok(false);
         }
-        let made = self.make_log(&mut self.state.lock())?;
+        let made = self.make_log(&mut state)?;
         *self.spare.lock() = Some(made);
         Ok(true)
     }
@@ -210,12 +219,12 @@ impl Core {
     /// One piece of whatever there is to do; false if there is nothing.
     pub fn maintain(&self) -> Result<bool, StoreError> {
         self.check_writable()?;
-        let due = self.merge_due(false);
-        let _working = self.map_work.lock();
-        if self.merge(&due)? {
-            return Ok(true);
+        {
+            let _working = self.map_work.lock();
+            if self.merge(&self.merge_due(false))? {
+                return Ok(true);
+            }
         }
-        drop(_working);
         match self.block_piece() {
             Ok(Work::Done) => Ok(true),
             Ok(Work::Nothing) => Ok(false),
@@ -230,14 +239,16 @@ impl Core {
             let _working = self.block_work.lock();
             return self.seal_one();
         }
-        let mut jobs = self.jobs.lock();
-        if jobs.stop {
+        if self.jobs.lock().stop {
             return Ok(false);
         }
-        jobs.asked += 1;
-        self.changed.notify_all();
-        self.changed.wait_for(&mut jobs, NAP);
-        Ok(true)
+        // It may have been sealed just before the wait began.
+        if self.wait_for_work(false)? || self.current().logs.len() <= MAX_FROZEN {
+            return Ok(true);
+        }
+        Err(StoreError::NoSpace(
+            "the logs are full, and there is no space to seal one".to_owned(),
+        ))
     }
 
     /// Gives the background the chance to free space; false if it has nothing to do.
@@ -250,20 +261,23 @@ impl Core {
             }
             return self.compact_emptiest();
         }
+        self.wait_for_work(true)
+    }
+
+    /// Waits until the background did a piece of work; false if it looked, after this call, and could do nothing.
+    fn wait_for_work(&self, hurry: bool) -> Result<bool, StoreError> {
         let mut jobs = self.jobs.lock();
-        let before = jobs.done;
-        jobs.hurry = true;
-        jobs.asked += 1;
-        let mut idle_looks = 0;
-        while !jobs.stop && jobs.done == before {
-            self.changed.notify_all();
-            if self.changed.wait_for(&mut jobs, NAP).timed_out() && jobs.busy == 0 {
-                idle_looks += 1;
-            }
-            if idle_looks >= 2 || self.latch.get().is_some() {
-                jobs.hurry = false;
+        let (done, looks) = (jobs.done, jobs.idle_looks);
+        jobs.hurry |= hurry;
+        while !jobs.stop && jobs.done == done {
+            // One look may have been under way.
+            if jobs.idle_looks >= looks + 2 || self.latch.get().is_some() {
+                jobs.hurry &= !hurry;
                 return self.check_writable().map(|()| false);
             }
+            jobs.asked += 1;
+            self.changed.notify_all();
+            self.changed.wait_for(&mut jobs, NAP);
         }
         Ok(!jobs.stop)
     }

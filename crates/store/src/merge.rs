@@ -24,8 +24,8 @@ use crate::{KeyHash, StoreError};
 /// Generations of about the same size that are merged.
 const FAN_IN: usize = 4;
 
-/// Elements whose hash entries are in memory at a time, about: 40 bytes each.
-const ENTRIES_AT_A_TIME: u64 = 1 << 20;
+/// Elements whose hash entries are in memory at a time, about: 90 bytes each, with their map.
+const ENTRIES_AT_A_TIME: u64 = 1 << 18;
 
 /// All are merged when so much is not in the largest, which by then is full of what was overwritten or moved.
 const WHOLE_SHARE: f64 = 0.33;

@@ -9,12 +9,13 @@
 //! What always holds:
 //! - O1: a log counts only as far as its pages follow each other, and the next log only if it follows on the end of that one. So what is
 //!   recovered is a prefix of what was written.
-//! - O2: opening changes nothing on the device before the state was read whole; in a store that is only read, it changes nothing at all.
+//! - O2: but for making durable what lies there, opening changes nothing on the device before the state was read whole; in a store that
+//!   is only read, it changes nothing at all.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -46,6 +47,13 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
     }
     let (superblock, manifest, space) = match Superblock::find(&*device)? {
         Found::Store(superblock, manifest) => {
+            if !options.read_only {
+                // A process that was killed may have left this superblock unflushed. A power cut would bring back the one before, so nothing
+                // that only that one names may be reused until this one is durable (S1).
+                device
+                    .flush(Tag::store(Purpose::Meta))
+                    .map_err(StoreError::io("flushing the superblock"))?;
+            }
             let space = Space::new(Arc::clone(&device), options.max_bytes);
             (superblock, *manifest, space)
         }
@@ -123,6 +131,7 @@ fn assemble(
         chunks_wait: Condvar::new(),
         block_work: Mutex::new(()),
         map_work: Mutex::new(()),
+        turns: AtomicU32::new(0),
         visible: AtomicU64::new(0),
         latch: OnceLock::new(),
         large: Mutex::default(),

@@ -3,7 +3,8 @@
 //!
 //! A writer that finds every log full must wait until one is sealed, which takes as long as writing a block, or more while compaction
 //! must go first. So from half full on, each written byte costs time, a little at first, and twice what sealing it takes where the
-//! logs are full: writers settle at the rate at which logs are sealed, in many short waits instead of one long one.
+//! logs are full: writers settle at the rate at which logs are sealed, in many short waits instead of one long one. The same goes for space: where compaction
+//! falls behind, writers are slowed before they have to stop for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -34,6 +35,8 @@ pub(crate) struct Pace {
     drain: AtomicU64,
     /// When a log was last sealed, or frozen while none waited; nanoseconds after `start`.
     drained_at: AtomicU64,
+    /// How far the space in use is beyond its bound, in thousandths of how far it may go.
+    space: AtomicU64,
     /// What the logs can hold.
     capacity: f64,
 }
@@ -46,8 +49,15 @@ impl Pace {
             paid_until: AtomicU64::new(0),
             drain: AtomicU64::new(0),
             drained_at: AtomicU64::new(0),
+            space: AtomicU64::new(0),
             capacity: capacity as f64,
         }
+    }
+
+    /// Says how far the space in use is beyond its bound; 1 is as far as it may go.
+    pub fn set_space(&self, share: f64) {
+        let thousandths = (share.clamp(0.0, 1.0) * 1000.0) as u64;
+        self.space.store(thousandths, Ordering::Relaxed);
     }
 
     fn now(&self) -> u64 {
@@ -83,7 +93,8 @@ impl Pace {
     /// What a write of `bytes` costs, in nanoseconds, with `active` bytes in the active log.
     fn cost(&self, bytes: u64, active: u64) -> u64 {
         let frozen = self.frozen.load(Ordering::Relaxed);
-        let level = (frozen + active) as f64 / self.capacity;
+        let logs = (frozen + active) as f64 / self.capacity;
+        let level = logs.max(self.space.load(Ordering::Relaxed) as f64 / 1000.0);
         let over = ((level - FREE) / (1.0 - FREE)).clamp(0.0, 1.0);
         let drain = f64::from_bits(self.drain.load(Ordering::Relaxed));
         let full = (2.0 * drain).clamp(FULL_NS_PER_BYTE, MOST_NS_PER_BYTE);

@@ -13,9 +13,10 @@ use crate::core::{Change, Core, Counters};
 use crate::element::{Element, TOMBSTONE};
 use crate::hash::SHARDS;
 use crate::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, ShardMap, build};
+use crate::options::UNIT_BYTES;
 use crate::space::Held;
 use crate::version::{BlockHandle, LogHandle, Version};
-use crate::{KeyHash, StoreError};
+use crate::{KeyHash, Options, StoreError};
 
 /// Bits more that a fingerprint in a generation of few blocks has: it is small, and asked before the large ones.
 const YOUNG_BITS: f32 = 6.0;
@@ -116,10 +117,8 @@ impl<'c> Output<'c> {
         );
         // A log's elements take a little more than the log: a quarter more than a block is still one block.
         let most = options.block_bytes + options.block_bytes / 4;
-        let bytes = expected
-            .min(most)
-            .max(bytes_needed(1, least, options.page_bytes));
-        let held = self.core.allocate(bytes)?;
+        let least = bytes_needed(1, least, options.page_bytes);
+        let held = self.allocate_block(expected.min(most).max(least), least)?;
         let writer = BlockWriter::new(
             &*self.core.device,
             held.extent(),
@@ -132,12 +131,23 @@ impl<'c> Output<'c> {
         Ok(())
     }
 
+    /// Where the free space lies in pieces, the block is smaller: this is what puts the pieces together again.
+    fn allocate_block(&self, mut bytes: u64, least: u64) -> Result<Held, StoreError> {
+        loop {
+            match self.core.allocate(bytes) {
+                Err(StoreError::NoSpace(_)) if bytes / 2 >= least => bytes /= 2,
+                other => return other,
+            }
+        }
+    }
+
     fn finish_block(&mut self) -> Result<(), StoreError> {
         let Some((writer, mut held)) = self.open.take() else {
             return Ok(());
         };
         let (record, block) = writer.finish().map_err(|error| self.core.failed(error))?;
-        self.core.space.shorten(&mut held, record.extent.bytes());
+        let kept = round_up(&self.core.options, record.extent.bytes());
+        self.core.space.shorten(&mut held, kept);
         self.finished.push((block, held));
         Ok(())
     }
@@ -172,6 +182,11 @@ impl<'c> Output<'c> {
             elements: self.elements,
         })
     }
+}
+
+/// Bytes that are taken for a block: whole parts, of which a block of full size has 32, so that what one block leaves fits another.
+fn round_up(options: &Options, bytes: u64) -> u64 {
+    bytes.next_multiple_of((options.block_bytes / 32).next_multiple_of(UNIT_BYTES))
 }
 
 /// Blocks that are written and durable, and in no version yet.

@@ -69,9 +69,10 @@ impl Free {
         self.runs.insert(first, units);
     }
 
-    /// The first run that is long enough: low addresses are used first, so that the end of the file stays free.
+    /// The shortest run that is long enough, and of these the first: long runs stay whole for blocks, and the end of the file stays free.
     fn take(&mut self, units: u64) -> Option<u64> {
-        let (&first, &length) = self.runs.iter().find(|&(_, &length)| length >= units)?;
+        let fits = self.runs.iter().filter(|&(_, &length)| length >= units);
+        let (&first, &length) = fits.min_by_key(|&(_, &length)| length)?;
         self.runs.remove(&first);
         if length > units {
             self.runs.insert(first + units, length - units);

@@ -256,6 +256,10 @@ impl Core {
             .log
             .commit(ticket, options.durability)
             .map_err(|error| self.failed(error))?;
+        if options.durability == Durability::Synced {
+            // A flush that failed elsewhere meanwhile may have lost what this one should have made durable (C2).
+            self.check_writable()?;
+        }
         Ok(time)
     }
 
@@ -350,8 +354,9 @@ impl Core {
 
     /// Makes every write that returned before durable.
     pub fn sync(&self) -> Result<(), StoreError> {
-        self.sync_frozen_logs()?;
+        // In this order: a log that is frozen between the two steps is among the frozen ones.
         let active = self.writer.lock().active.clone();
+        self.sync_frozen_logs()?;
         if let Some(active) = active {
             active
                 .log
@@ -380,7 +385,14 @@ impl Core {
         let fresh = match spare {
             Some(spare) => spare,
             None => loop {
-                let made = self.make_log(&mut self.state.lock());
+                let mut state = self.state.lock();
+                // Logs are used in the order in which the manifest names them, or a recovery would take a later one for the end: so one that was
+                // prepared meanwhile comes first.
+                if let Some(spare) = self.spare.lock().take() {
+                    break spare;
+                }
+                let made = self.make_log(&mut state);
+                drop(state);
                 match made {
                     Err(StoreError::NoSpace(why)) => {
                         if !self.wait_for_space()? {

@@ -8,9 +8,11 @@
 //! Each fills all keys and comes to rest, then: gets one at a time, gets with 64 under way (one thread that asks for many keys where the
 //! engine reads those together, else 64 threads), misses, uniform overwriting by one thread, and YCSB's A, B and C by 16 threads. Puts may lie in the
 //! engine's own buffer when they return (LMDB has none: it commits to the page cache). Bytes of the disk are `/proc/diskstats`' with what was put made durable.
+//! An engine that the kernel kills at its cap (one that writes through the page cache has dirty pages counted) is tried again with twice the memory, and
+//! then four times; `NAME_memory_bytes` among the settings says so.
 //! LMDB is filled in ascending order, since at random it would take hours; the others at random.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use crate::kv::driver::{Amount, Work};
@@ -24,6 +26,8 @@ pub struct StoreRivals;
 
 /// Ours and the others.
 const ENGINES: [&str; 4] = [OURS, "rocksdb", "lmdb", "fjall"];
+/// What an engine is told to use, and its cap, over what all are: an engine that is killed gets more.
+const MEMORY_TIMES: [u64; 3] = [1, 2, 4];
 /// Threads of YCSB.
 const YCSB_THREADS: usize = 16;
 /// The works by name, with the share of gets of YCSB's.
@@ -81,9 +85,7 @@ impl Experiment for StoreRivals {
         };
         let mut all: Vec<Result<Vec<Step>, String>> = Vec::new();
         for engine in ENGINES {
-            let shown = run
-                .engine(engine, &mut outcome)
-                .map_err(|error| format!("{error:#}"));
+            let shown = run.within_memory(engine, &mut outcome);
             if let Err(why) = &shown {
                 outcome.setting(format!("{engine}_failed"), why.clone());
             }
@@ -109,6 +111,28 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// All works of one engine; one of the others that is killed for its memory gets more, which the settings say.
+    fn within_memory(&mut self, engine: &str, outcome: &mut Outcome) -> Result<Vec<Step>, String> {
+        let told = self.plan.clone();
+        let mut shown = Err(String::new());
+        for times in MEMORY_TIMES {
+            self.plan = told.clone().memory(told.tuning.memory * times);
+            shown = self
+                .engine(engine, outcome)
+                .map_err(|error| format!("{error:#}"));
+            let killed = shown.as_ref().is_err_and(|why| why.contains("SIGKILL"));
+            if !killed || engine == OURS {
+                outcome.setting(
+                    format!("{engine}_memory_bytes"),
+                    json!(self.plan.tuning.memory),
+                );
+                break;
+            }
+        }
+        self.plan = told;
+        shown
+    }
+
     /// All works of one engine, in the order of [`WORKS`].
     fn engine(&mut self, engine: &str, outcome: &mut Outcome) -> Result<Vec<Step>> {
         let seed = self.bench.options.seed;
@@ -119,7 +143,10 @@ impl Run<'_> {
         let mut fill = self.plan.fill(0, self.plan.keys(), seed);
         fill.batch = 64;
         fill.ascending = opened.fill_ascending;
-        let mut shown = vec![session.fill_and_settle(&fill)?];
+        let load = session
+            .fill_and_settle(&fill)
+            .with_context(|| format!("{engine}: load"))?;
+        let mut shown = vec![load];
         outcome.setting(
             format!("{engine}_space_over_data"),
             json!(home.bytes() as f64 / self.plan.tuning.live_bytes() as f64),
@@ -148,7 +175,10 @@ impl Run<'_> {
         ];
         for (name, work) in WORKS[1..].iter().zip(&works) {
             self.steps.next(&format!("{engine}: {name}"));
-            shown.push(self.one(&mut session, work)?);
+            shown.push(
+                self.one(&mut session, work)
+                    .with_context(|| format!("{engine}: {name}"))?,
+            );
         }
         let peak = session.cap().and_then(|cap| cap.peak());
         outcome.setting(format!("{engine}_peak_of_cap_bytes"), json!(peak));

@@ -157,7 +157,7 @@ fn a_right_engine_passes() {
 
 #[test]
 fn our_store_passes() {
-    for durability in [Durability::Lazy, Durability::Kill, Durability::Power] {
+    for durability in [Durability::Lazy, Durability::Kill] {
         let folder = std::env::temp_dir().join(format!("senko-kv-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let passed = rehearse(senko_lab::kv::ours()[0], &folder, durability);

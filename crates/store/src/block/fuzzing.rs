@@ -41,7 +41,14 @@ pub fn pages(data: &[u8]) {
             format.seal(page, number as u32, head);
         }
     }
+    let hasher = Hasher::new([1; 16]);
     for (key, time) in keys(&run, size) {
+        let newest = format.newest_of(&run, 0, hasher.hash(&key), &hasher);
+        if let (Ok(Some(newest)), Ok(Some(found))) =
+            (newest, format.search(&run, 0, &key, u64::MAX))
+        {
+            assert!(newest >= found.time, "the newest of all");
+        }
         for at in [u64::MAX, time, time.saturating_sub(1), 0] {
             if let Ok(Some(found)) = format.search(&run, 0, &key, at) {
                 check_found(&run, &found, at);

@@ -220,13 +220,17 @@ impl PageFormat {
             let base = nth * self.page_bytes();
             let head = self.check(page, number.wrapping_add(nth as u32), base)?;
             let mut at = usize::from(head.first);
-            for _ in 0..head.count {
+            for left in (0..head.count).rev() {
                 let header = header_in(page, at, base)?;
                 let end = at + header.element_len();
                 let key = match page.get(at..end) {
                     Some(element) => &element[header.key_at()..header.value_at()],
+                    None if left > 0 => return bad(base + at, "an element runs into the next"),
                     None => {
-                        self.gather(bytes, number, base + at, &header, &mut long)?;
+                        if !self.gather(bytes, number, base + at, &header, &mut long)? {
+                            // Not of this hash, or the run would not end here.
+                            break;
+                        }
                         &long[header.key_at()..header.value_at()]
                     }
                 };

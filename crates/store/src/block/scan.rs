@@ -287,14 +287,20 @@ where
         let size = self.format.page_bytes();
         if page < self.window || page >= self.window + self.held {
             let room = (self.buf.len() / size) as u32;
-            let count = room.min(self.record.data_pages - page);
+            let first = self.device_page(page);
+            let mut count = room.min(self.record.data_pages - page);
             self.held = 0;
-            let bytes = &mut self.buf[..count as usize * size];
-            let first =
-                self.record.extent.first + u64::from(page) * u64::from(self.record.device_pages());
-            self.device
-                .read(first, bytes, self.tag)
-                .map_err(StoreError::io("reading a sorted block"))?;
+            let read = |buf: &mut AlignedBuf, count: u32| {
+                let bytes = &mut buf[..count as usize * size];
+                self.device.read(first, bytes, self.tag)
+            };
+            let mut result = read(&mut self.buf, count);
+            if result.is_err() && count > 1 {
+                // What cannot be read may lie further on: the pages in front of it are not lost with it.
+                count = 1;
+                result = read(&mut self.buf, count);
+            }
+            result.map_err(StoreError::io("reading a sorted block"))?;
             self.window = page;
             self.held = count;
         }

@@ -264,6 +264,12 @@ fn check(built: &Built, made: &Made) {
             let found = look_up(built, one.hash, &one.key, at).unwrap();
             assert_eq!(found.as_ref(), expected);
         }
+        if made.hashes == Hashes::Real {
+            let newest = block
+                .newest_of_hash(run, &bytes, one.hash, &made.hasher)
+                .unwrap();
+            assert_eq!(newest, Some(one.time));
+        }
         let mut absent = one.key.clone();
         *absent.last_mut().unwrap() ^= 0x80;
         assert_eq!(look_up(built, one.hash, &absent, u64::MAX).unwrap(), None);

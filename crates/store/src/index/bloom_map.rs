@@ -320,11 +320,11 @@ impl BloomMap {
         rows
     }
 
-    /// Asks for the newest window of all rows, all of them before the first is read.
+    /// Asks for the newest `window` bytes of all rows, all of them before the first is read.
     #[inline]
-    fn ask_first(&self, rows: &Rows) {
+    fn ask_first(&self, rows: &Rows, window: usize) {
         let end = self.row_bytes();
-        let from = end.next_multiple_of(PIECE_BYTES).saturating_sub(WINDOW);
+        let from = end.next_multiple_of(PIECE_BYTES).saturating_sub(window);
         rows.ask(&self.rows, from, end);
     }
 
@@ -332,14 +332,14 @@ impl BloomMap {
     #[inline]
     pub fn newest_first(&self, key: KeyHash) -> NewestFirst<'_> {
         let rows = self.rows_of(key);
-        self.ask_first(&rows);
-        NewestFirst::new(self, rows, None)
+        self.ask_first(&rows, WINDOW);
+        NewestFirst::new(self, rows, None, WINDOW)
     }
 
     /// The same for a key whose memory was asked for with [`BlockMap::prefetch`] not long ago.
     #[inline]
     pub fn newest_first_prefetched(&self, key: KeyHash) -> NewestFirst<'_> {
-        NewestFirst::new(self, self.rows_of(key), None)
+        NewestFirst::new(self, self.rows_of(key), None, WINDOW)
     }
 
     /// Reads what [`BlockMap::encode`] wrote.
@@ -386,8 +386,11 @@ fn transposed(mut square: u64) -> u64 {
     square
 }
 
-/// Bytes of each row that are asked for ahead of the piece at hand.
+/// Bytes of each row that are asked for ahead of the piece at hand, where the search may end at any candidate: what was asked for beyond it was in vain.
 const WINDOW: usize = 2 * PIECE_BYTES;
+
+/// The same where all candidates are wanted.
+const WIDE_WINDOW: usize = 4 * PIECE_BYTES;
 
 /// The candidates of one key, the newest block first. Reads a piece of each row at a time.
 #[derive(Debug)]
@@ -400,6 +403,8 @@ pub struct NewestFirst<'a> {
     at: usize,
     /// Rows of the key that will be asked for next: their memory is asked for as this one's comes to its end.
     next: Option<Rows>,
+    /// Bytes of each row that are asked for ahead.
+    window: usize,
 }
 
 /// Where the rows of a key begin.
@@ -430,15 +435,16 @@ impl Rows {
 }
 
 impl<'a> NewestFirst<'a> {
-    /// The candidates of the key with these rows, of which the first [`WINDOW`] has been asked for.
+    /// The candidates of the key with these rows, of which the first `window` bytes have been asked for.
     #[inline]
-    fn new(map: &'a BloomMap, rows: Rows, next: Option<Rows>) -> NewestFirst<'a> {
+    fn new(map: &'a BloomMap, rows: Rows, next: Option<Rows>, window: usize) -> NewestFirst<'a> {
         NewestFirst {
             map,
             rows,
             piece: Piece::NONE,
             at: map.row_bytes(),
             next,
+            window,
         }
     }
 
@@ -448,13 +454,13 @@ impl<'a> NewestFirst<'a> {
         let bytes: &[u8] = &self.map.rows;
         let to = self.at;
         let from = (to - 1) / PIECE_BYTES * PIECE_BYTES;
-        if from >= WINDOW {
-            let ahead = from - WINDOW;
+        if from >= self.window {
+            let ahead = from - self.window;
             self.rows.ask(bytes, ahead, ahead + PIECE_BYTES);
         } else if let Some(next) = &self.next {
             let end = self.map.row_bytes();
             let ahead = end.next_multiple_of(PIECE_BYTES) + from;
-            if let Some(ahead) = ahead.checked_sub(WINDOW) {
+            if let Some(ahead) = ahead.checked_sub(self.window) {
                 next.ask(bytes, ahead, (ahead + PIECE_BYTES).min(end));
             }
         }
@@ -494,23 +500,25 @@ impl Iterator for NewestFirst<'_> {
 
 impl BlockMap for BloomMap {
     fn candidates(&self, key: KeyHash, out: &mut Candidates) {
-        for block in self.newest_first(key) {
+        let rows = self.rows_of(key);
+        self.ask_first(&rows, WIDE_WINDOW);
+        for block in NewestFirst::new(self, rows, None, WIDE_WINDOW) {
             out.push(block);
         }
     }
 
     fn prefetch(&self, key: KeyHash) {
-        self.ask_first(&self.rows_of(key));
+        self.ask_first(&self.rows_of(key), WINDOW);
     }
 
     fn candidates_of(&self, keys: &[KeyHash], out: &mut [Candidates]) {
         // Of long rows, only the next key's are asked for, as this key's come to their end: more would not stay in the processor's first cache.
-        let long = self.row_bytes() > WINDOW;
+        let long = self.row_bytes() > WIDE_WINDOW;
         let ahead = if long { 1 } else { AHEAD };
         let mut coming = [Rows::NONE; AHEAD];
         for (at, key) in keys.iter().enumerate().take(ahead) {
             coming[at] = self.rows_of(*key);
-            self.ask_first(&coming[at]);
+            self.ask_first(&coming[at], WIDE_WINDOW);
         }
         for at in 0..keys.len() {
             let rows = coming[at % ahead];
@@ -518,11 +526,11 @@ impl BlockMap for BloomMap {
             if let Some(next) = next {
                 coming[at % ahead] = next;
                 if !long {
-                    self.ask_first(&next);
+                    self.ask_first(&next, WIDE_WINDOW);
                 }
             }
             out[at].clear();
-            for block in NewestFirst::new(self, rows, next.filter(|_| long)) {
+            for block in NewestFirst::new(self, rows, next.filter(|_| long), WIDE_WINDOW) {
                 out[at].push(block);
             }
         }

@@ -6,7 +6,8 @@
 //! reopened; after each write and flush that reaches the device, crash images are made, opened and compared with the model, scan and gets alike. Some
 //! of the images live on: they are written to, crash again while they recover, and are checked in turn.
 //!
-//! `SENKO_CRASH_SEED` takes the place of each run's seed; `SENKO_STORE_OPERATIONS` sets the operations of each run.
+//! `SENKO_CRASH_SEED` takes the place of each run's seed; `SENKO_STORE_OPERATIONS` sets the operations of each run,
+//! `SENKO_CRASH_LIVES` which share of the images lives on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,20 +31,30 @@ struct Plan {
     page_bytes: usize,
     /// Images after each write and flush.
     images: u64,
+    /// One of so many lives on.
+    one_lives_in: u64,
+}
+
+/// A number of the environment.
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} is no number")),
+    )
 }
 
 impl Plan {
     fn new(seed: u64) -> Plan {
-        let operations = std::env::var("SENKO_STORE_OPERATIONS");
-        let other = std::env::var("SENKO_CRASH_SEED").map(|text| text.parse().expect("a number"));
         Plan {
-            seed: other.unwrap_or(seed),
-            operations: operations.map_or(6000, |text| text.parse().expect("a number")),
+            seed: number("SENKO_CRASH_SEED").unwrap_or(seed),
+            operations: number("SENKO_STORE_OPERATIONS").unwrap_or(3000),
             keys: 120,
             keep_versions: 1,
             index: IndexKind::Static,
             page_bytes: 4096,
             images: 2,
+            one_lives_in: number("SENKO_CRASH_LIVES").unwrap_or(200),
         }
     }
 
@@ -364,7 +375,12 @@ fn make_images(plan: &Plan, depth: u32, device: &Hooked, shared: &Arc<Mutex<Shar
             let mut shared = shared.lock();
             let seed = shared.rng.next_u64();
             shared.images += 1;
-            let live = depth == 0 && shared.rng.below(150) == 0;
+            let one_in = if device.in_commit() {
+                10
+            } else {
+                plan.one_lives_in
+            };
+            let live = depth == 0 && shared.rng.below(one_in) == 0;
             shared.lives += u64::from(live);
             (shared.model.clone(), seed, live)
         };
@@ -388,7 +404,7 @@ fn make_images(plan: &Plan, depth: u32, device: &Hooked, shared: &Arc<Mutex<Shar
 
 /// Whether an image is that of a killed process; the others lost power.
 fn kills(seed: u64) -> bool {
-    seed % 8 >= 6
+    seed % 8 >= 5
 }
 
 /// Opens an image and compares; if it is to `live` on, that too.

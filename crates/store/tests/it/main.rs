@@ -4,6 +4,7 @@
 
 mod basics; // each call once, against what it says
 mod crash; // a loss of power after every write and flush
+mod stress; // real threads
 mod support; // devices and models of the tests
 mod log; // the log alone: model, crashes, damage, threads
 mod repair; // damage everywhere: what verify finds, and what repair saves

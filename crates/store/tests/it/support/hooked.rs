@@ -27,6 +27,8 @@ pub struct Hooked {
     alive: AtomicBool,
     hook: Mutex<Option<Hook>>,
     calls: AtomicU64,
+    /// The superblock was written last, and not flushed yet.
+    in_commit: AtomicBool,
 }
 
 impl Hooked {
@@ -39,6 +41,7 @@ impl Hooked {
             alive: AtomicBool::new(true),
             hook: Mutex::new(None),
             calls: AtomicU64::new(0),
+            in_commit: AtomicBool::new(false),
         })
     }
 
@@ -105,6 +108,11 @@ impl Hooked {
         self.calls.load(Ordering::Relaxed)
     }
 
+    /// Whether the superblock was written last, and not flushed yet: few calls, and worth more images that live on.
+    pub fn in_commit(&self) -> bool {
+        self.in_commit.load(Ordering::Relaxed)
+    }
+
     fn check_alive(&self) -> Result<(), IoError> {
         if self.alive.load(Ordering::Relaxed) {
             Ok(())
@@ -161,6 +169,7 @@ impl Device for Hooked {
         self.check_alive()?;
         self.inside(page, buf.len())?;
         self.inner.write(page, buf, tag)?;
+        self.in_commit.store(page < 16, Ordering::Relaxed);
         self.called();
         Ok(())
     }
@@ -169,6 +178,7 @@ impl Device for Hooked {
         self.check_alive()?;
         let pages = self.pages();
         self.inner.flush(tag)?;
+        self.in_commit.store(false, Ordering::Relaxed);
         self.durable_pages.fetch_max(pages, Ordering::Relaxed);
         self.called();
         Ok(())
