@@ -411,6 +411,7 @@ impl Core {
         state.manifest.logs.push(LogRecord {
             id,
             extent: held.extent(),
+            pages: 0,
         });
         Ok(Arc::new(LogHandle {
             log,

@@ -39,6 +39,8 @@ const PIECE_PAGES: usize = 256;
 pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, StoreError> {
     let options = options.checked()?;
     if device.pages() < crate::space::UNIT_PAGES && !options.read_only && options.create {
+        // What is too short for a store and not the beginning of one is somebody else's, and stays as it is.
+        Superblock::check_beginning(&*device)?;
         device
             .grow(crate::space::UNIT_PAGES)
             .map_err(StoreError::io("growing the file"))?;
@@ -205,6 +207,15 @@ fn load_logs(
             held.extent(),
             core.hasher.clone(),
         )?;
+        let pages = log.bytes_used() / PAGE_SIZE as u64;
+        if pages < u64::from(record.pages) {
+            let offset = (record.extent.first + pages) * PAGE_SIZE as u64;
+            let what = format!(
+                "log {} ends after {pages} pages, and had {} when the store was closed",
+                record.id, record.pages
+            );
+            return Err(StoreError::damaged(offset, what));
+        }
         if log.bytes_used() == 0 && !logs.is_empty() {
             spare = Some((log, held));
             continue;
@@ -488,6 +499,12 @@ impl Core {
         self.check_writable()?;
         state.manifest.last_time = self.visible.load(Ordering::Acquire);
         state.manifest.index = Some(index);
+        let version = self.current();
+        for record in &mut state.manifest.logs {
+            let log = version.logs.iter().find(|log| log.log.id() == record.id);
+            let pages = log.map_or(0, |log| log.log.bytes_used() / PAGE_SIZE as u64);
+            record.pages = pages as u32;
+        }
         self.refresh_live(state);
         state
             .superblock

@@ -29,8 +29,7 @@ use crate::core::Core;
 use crate::element::{Element, ExtentRef};
 use crate::lookup::Hit;
 use crate::scan::Merged;
-use crate::superblock::{CopyState, Found, LogRecord, Manifest, Shape, Superblock, copies};
-use crate::verify::missing_end;
+use crate::superblock::{CopyState, Found, LogRecord, Shape, Superblock, copies};
 use crate::{Extent, KeyHash, Options, StoreError};
 
 /// Bytes of encoded elements that are sorted in memory at a time.
@@ -146,7 +145,6 @@ pub fn repair_device(
         from,
         to: &core,
         report,
-        log_end: None,
     }
     .run(&sources, &mut progress);
     if saved.is_err() {
@@ -163,8 +161,6 @@ struct Sources {
     /// Oldest first, as far as one can tell.
     blocks: Vec<BlockRecord>,
     logs: Vec<LogRecord>,
-    /// Where it is whole.
-    manifest: Option<Manifest>,
     /// Bytes that were read to find them.
     looked: u64,
 }
@@ -180,8 +176,7 @@ impl Sources {
             Ok(Found::Store(superblock, manifest)) => {
                 sources.shape = Some(superblock.shape);
                 sources.blocks = manifest.blocks.iter().map(|(record, _)| *record).collect();
-                sources.logs.clone_from(&manifest.logs);
-                sources.manifest = Some(*manifest);
+                sources.logs = manifest.logs;
             }
             Err(error @ StoreError::NewerVersion { .. }) => return Err(error),
             other => {
@@ -235,13 +230,15 @@ impl Sources {
                     && record.head() == nth
                     && record.extent.end() <= pages
                 {
-                    blocks.insert(record.extent.first, record);
+                    // A block that lay there before may have been longer, so that its head is still behind the new one.
+                    blocks.insert(record.id, record);
                 }
                 if let Some((id, extent)) = crate::log::read_label(page)
                     && extent.first == nth
                     && extent.first.saturating_add(extent.pages.into()) <= pages
                 {
-                    logs.insert(id, LogRecord { id, extent });
+                    let pages = 0;
+                    logs.insert(id, LogRecord { id, extent, pages });
                 }
             }
             first += count as u64;
@@ -310,8 +307,6 @@ struct Repair<'c> {
     from: Arc<dyn Device>,
     to: &'c Core,
     report: RepairReport,
-    /// The newest time in logs, and the byte where the log begins that has it.
-    log_end: Option<(u64, u64)>,
 }
 
 impl Repair<'_> {
@@ -334,15 +329,6 @@ impl Repair<'_> {
             self.merge_some()?;
             done += log.extent.bytes();
             progress(done, total);
-        }
-        let end = self.log_end.map(|(time, _)| time);
-        if let Some(what) = sources
-            .manifest
-            .as_ref()
-            .and_then(|manifest| missing_end(manifest, end))
-        {
-            let offset = self.log_end.map_or(0, |(_, offset)| offset);
-            self.report.lose(offset, 0, what);
         }
         self.drop_dead()?;
         copy.finish()?;
@@ -420,12 +406,11 @@ impl Repair<'_> {
         }
         let mut run = Run::default();
         let from = Arc::clone(&self.from);
-        let salvaged = crate::log::salvage(&*from, log.id, extent, &mut |element| {
-            let offset = extent.first * PAGE_SIZE as u64;
-            self.log_end = self.log_end.max(Some((element.time, offset)));
+        let each = &mut |element: &Element<'_>| {
             let hash = self.to.hasher.hash(element.key);
             self.gather(hash, element, &mut run, copy)
-        })?;
+        };
+        let salvaged = crate::log::salvage_known(&*from, log.id, extent, log.pages, each)?;
         self.flush(&mut run, copy)?;
         for lost in salvaged.lost_bytes(extent) {
             let what = format!("pages of log {}", log.id);

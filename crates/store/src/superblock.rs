@@ -35,6 +35,8 @@ pub(crate) struct LogRecord {
     pub id: u64,
     /// Where.
     pub extent: Extent,
+    /// Pages that it had at the last clean close, or more: a log that ends before has lost something. 0: not known.
+    pub pages: u32,
 }
 
 /// The maps as a clean close left them.
@@ -91,7 +93,7 @@ impl Manifest {
             out.extend_from_slice(&log.id.to_le_bytes());
             out.extend_from_slice(&log.extent.first.to_le_bytes());
             out.extend_from_slice(&log.extent.pages.to_le_bytes());
-            out.extend_from_slice(&[0; 4]);
+            out.extend_from_slice(&log.pages.to_le_bytes());
         }
         out
     }
@@ -126,6 +128,7 @@ impl Manifest {
                     first: u64_at(entry, 8),
                     pages: u32_at(entry, 16),
                 },
+                pages: u32_at(entry, 20),
             });
         Some(Manifest {
             next_id: u64_at(header, 0),
@@ -322,6 +325,22 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
+    /// Fails if the device begins with something else than a superblock or zeros.
+    pub fn check_beginning(device: &dyn Device) -> Result<(), StoreError> {
+        if device.pages() == 0 {
+            return Ok(());
+        }
+        let mut page = AlignedBuf::new(1);
+        device
+            .read(0, &mut page, Tag::store(Purpose::Recover))
+            .map_err(StoreError::io("reading the superblock"))?;
+        if &page[0..8] != MAGIC && page.iter().any(|&byte| byte != 0) {
+            let text = "its first bytes are not a superblock".to_owned();
+            return Err(StoreError::Foreign(text));
+        }
+        Ok(())
+    }
+
     /// Reads the superblock and the manifest.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use senko_io::{Device, FileOptions, FlashFile, PAGE_SIZE};
 pub use crate::block::Problem;
 
 use crate::block::{Block, BlockRecord, verify_block};
-use crate::element::ExtentRef;
+use crate::element::{Element, ExtentRef};
 use crate::space::UNIT_PAGES;
 use crate::superblock::{CopyState, Found, LogRecord, Manifest, SavedIndex, Superblock, copies};
 use crate::{Extent, Hasher, StoreError};
@@ -129,7 +129,6 @@ pub fn verify_device(
         hasher: Hasher::new(found.shape.secret),
         device,
         large: BTreeMap::new(),
-        log_end: None,
         uses: vec![
             (
                 Extent {
@@ -162,25 +161,11 @@ fn check_copies(device: &dyn Device, report: &mut VerifyReport) {
     }
 }
 
-/// What is missing at the end of the logs of a store that was closed; `log_end` is the newest time in them. A log does not say by itself where
-/// it ended, but a clean close writes the time of the last write down.
-pub(crate) fn missing_end(manifest: &Manifest, log_end: Option<u64>) -> Option<String> {
-    let last = manifest.last_time;
-    let newest = log_end.filter(|&newest| newest < last)?;
-    manifest.index.map(|_| {
-        format!(
-            "the logs end at time {newest}, and the last write before the store was closed is of time {last}"
-        )
-    })
-}
-
 struct Check {
     device: Arc<dyn Device>,
     hasher: Hasher,
     /// Large values by their first page.
     large: BTreeMap<u64, ExtentRef>,
-    /// The newest time in logs, and the byte where the log begins that has it.
-    log_end: Option<(u64, u64)>,
     /// Every extent in use, and by what.
     uses: Vec<(Extent, String)>,
     report: VerifyReport,
@@ -203,10 +188,6 @@ impl Check {
             self.log(log);
             done += log.extent.bytes();
             progress(done, total);
-        }
-        if let Some(what) = missing_end(manifest, self.log_end.map(|(time, _)| time)) {
-            let offset = self.log_end.map_or(0, |(_, offset)| offset);
-            self.report.add(offset, what);
         }
         if let Some(saved) = &manifest.index {
             self.saved_maps(saved);
@@ -244,17 +225,18 @@ impl Check {
     fn log(&mut self, log: &LogRecord) {
         self.report.logs += 1;
         self.uses.push((log.extent, format!("log {}", log.id)));
-        let (large, log_end) = (&mut self.large, &mut self.log_end);
+        let large = &mut self.large;
         let offset = log.extent.first.saturating_mul(PAGE_SIZE as u64);
-        let salvaged = crate::log::salvage(&*self.device, log.id, log.extent, &mut |element| {
-            *log_end = (*log_end).max(Some((element.time, offset)));
+        let each = &mut |element: &Element<'_>| {
             if element.is_large()
                 && let Some(place) = ExtentRef::decode(element.value)
             {
                 large.insert(place.extent.first, place);
             }
             Ok(())
-        });
+        };
+        let salvaged =
+            crate::log::salvage_known(&*self.device, log.id, log.extent, log.pages, each);
         match salvaged {
             Ok(salvaged) => {
                 self.report.elements += salvaged.elements;

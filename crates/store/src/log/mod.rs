@@ -46,7 +46,7 @@ pub use crate::Durability;
 pub use append::MAX_ELEMENT;
 pub use lookup::{LogElement, LogFind, LogRead};
 pub use page::{HEADER, LABEL, PAYLOAD, VERSION, read_label};
-pub use salvage::{Salvaged, salvage};
+pub use salvage::{Salvaged, salvage, salvage_known};
 pub use sorted::{LogEntry, SortedLog};
 
 use append::Appender;

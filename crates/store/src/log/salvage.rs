@@ -106,9 +106,20 @@ pub fn salvage(
     extent: Extent,
     each: &mut dyn FnMut(&Element<'_>) -> Result<(), StoreError>,
 ) -> Result<Salvaged, StoreError> {
+    salvage_known(device, id, extent, 0, each)
+}
+
+/// As [`salvage`], of a log that is known to have had so many pages.
+pub fn salvage_known(
+    device: &dyn Device,
+    id: u64,
+    extent: Extent,
+    known: u32,
+    each: &mut dyn FnMut(&Element<'_>) -> Result<(), StoreError>,
+) -> Result<Salvaged, StoreError> {
     super::check_extent(device, extent)?;
     let mut buf = AlignedBuf::new(1);
-    let mut durable = 0;
+    let mut durable = known.min(extent.pages);
     for number in 0..extent.pages {
         let header = read(device, id, extent, number, &mut buf);
         if let Some(header) = header.filter(|header| header.behind != UNKNOWN) {
