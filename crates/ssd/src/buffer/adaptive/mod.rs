@@ -167,8 +167,12 @@ impl Adaptive {
     }
 
     /// Does what the leader's ghost did with the last write or flush.
-    fn imitate(&mut self, out: &mut Outgoing) {
+    fn imitate(&mut self, incoming: Option<Lpn>, out: &mut Outgoing) {
         for (lpn, how) in &self.ghosts[self.leader].out.pages {
+            if incoming == Some(*lpn) && self.held.find(*lpn).is_some() {
+                // The ghost pads the page that is being written, since it does not hold it. Here an older version is held: the new one takes its place.
+                continue;
+            }
             if self.held.remove(*lpn).is_some() {
                 note(&mut self.on_flash, *lpn);
                 out.dirty(*lpn);
@@ -237,7 +241,7 @@ impl Buffer for Adaptive {
         for ghost in &mut self.ghosts {
             ghost.write(lpn, &|lpn| seen.has(lpn), &|lpn| has(bits, lpn));
         }
-        self.imitate(out);
+        self.imitate(Some(lpn), out);
         // The leader holds the new page. If that is not here and all is full, something is here that the leader does not hold.
         while self.held.held() == self.capacity && !self.contains(lpn) {
             assert!(self.catch_up(out), "what the leader does not hold is noted");
@@ -262,7 +266,7 @@ impl Buffer for Adaptive {
         for ghost in &mut self.ghosts {
             ghost.drain(&|lpn| seen.has(lpn), &|lpn| has(bits, lpn));
         }
-        self.imitate(out);
+        self.imitate(None, out);
         while self.catch_up(out) {}
     }
 
