@@ -43,8 +43,7 @@ impl Judge {
     /// Adds what each candidate cost since the last judgement.
     pub fn add(&mut self, costs: impl Iterator<Item = f64> + Clone) {
         let count = self.scores.len();
-        for past in 0..PASTS {
-            let kept = KEPT[past];
+        for (past, kept) in KEPT.into_iter().enumerate() {
             self.weights[past] = self.weights[past] * kept + 1.0;
             self.weights_squared[past] = self.weights_squared[past] * kept * kept + 1.0;
             for (first, cost) in costs.clone().enumerate() {
