@@ -17,7 +17,7 @@ use crate::spec::Spec;
 /// Logical blocks in a copy of the translation layer, unless the drive has fewer.
 const BLOCKS: u32 = 128;
 /// Where any log block may hold pages of any logical block, so many more: what one log block holds has to be pages of many blocks here as it is there.
-const SHARED_LOG: u32 = 2;
+const SHARED_LOG: u32 = 4;
 
 /// How a layer's copy is to be treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
