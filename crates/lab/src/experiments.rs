@@ -29,6 +29,9 @@ pub mod transfer_fig7_9;
 // A 2 MB LRU buffer before BAST on Financial1: the endurance paper's table 1.
 pub mod endurance_table1;
 
+// Requests of Financial1 and of an MSN server over time: the endurance paper's figures 2 and 3.
+pub mod endurance_fig2_3;
+
 // What mapping tables take: the thesis's table 2.
 pub mod ftl_table2;
 
@@ -83,6 +86,7 @@ pub static ALL: &[&dyn Experiment] = &[
     &serve_cores::ServeCores,
     &transfer_fig7_9::TransferFig7To9,
     &endurance_table1::EnduranceTable1,
+    &endurance_fig2_3::EnduranceFig2To3,
     &endurance_policies::EndurancePolicies,
     &endurance_adaptive::EnduranceAdaptive,
     &ftl_table2::FtlTable2,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use senko_ssd::device::Parts;
 use senko_ssd::drive::{Drive, Load};
 use senko_ssd::lifetime::Lifetime;
 use senko_ssd::profile::Profile;
@@ -17,9 +18,9 @@ use serde_json::json;
 
 use super::{DriveArgs, WorkloadArgs, print, write_file};
 
-/// Arguments of `senko ssd run`.
+/// One workload and one drive.
 #[derive(Args, Debug)]
-pub struct RunArgs {
+struct OneArgs {
     /// A trace's file or a generator
     workload: String,
     #[command(flatten)]
@@ -32,6 +33,24 @@ pub struct RunArgs {
     /// Write buffer, in place of the profile's, such as bplru
     #[arg(long, value_name = "BUFFER")]
     buffer: Option<String>,
+}
+
+impl OneArgs {
+    /// What they name.
+    fn open(&self) -> Result<(Profile, Parts, Workload)> {
+        self.drive.check()?;
+        let profile = self.drive.profile()?;
+        let (ftl, buffer) = (self.ftl.as_deref(), self.buffer.as_deref());
+        let parts = self.drive.parts(ftl, buffer)?;
+        Ok((profile, parts, self.reading.open(&self.workload)?))
+    }
+}
+
+/// Arguments of `senko ssd run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    #[command(flatten)]
+    one: OneArgs,
     /// Lets what the write buffer holds at the end go to the flash too
     #[arg(long)]
     drain: bool,
@@ -52,18 +71,8 @@ pub struct RunArgs {
 /// Arguments of `senko ssd lifetime`.
 #[derive(Args, Debug)]
 pub struct LifetimeArgs {
-    /// A trace's file or a generator
-    workload: String,
     #[command(flatten)]
-    reading: WorkloadArgs,
-    #[command(flatten)]
-    drive: DriveArgs,
-    /// Translation layer, in place of the profile's
-    #[arg(long, value_name = "FTL")]
-    ftl: Option<String>,
-    /// Write buffer, in place of the profile's
-    #[arg(long, value_name = "BUFFER")]
-    buffer: Option<String>,
+    one: OneArgs,
     /// Cycles that a block lives, in place of the profile's
     #[arg(long, value_name = "N")]
     cycles: Option<u32>,
@@ -125,7 +134,7 @@ pub fn load_of(args: &DriveArgs, workload: &Workload) -> Result<Load> {
 pub fn simulate(
     args: &DriveArgs,
     profile: &Profile,
-    parts: &senko_ssd::device::Parts,
+    parts: &Parts,
     workload: &Workload,
     drain: bool,
     mut each: impl FnMut(&Request),
@@ -152,19 +161,14 @@ pub fn simulate(
 
 /// Runs `senko ssd run`.
 pub fn run(args: &RunArgs) -> Result<()> {
-    args.drive.check()?;
-    let profile = args.drive.profile()?;
-    let parts = args
-        .drive
-        .parts(args.ftl.as_deref(), args.buffer.as_deref())?;
-    let workload = args.reading.open(&args.workload)?;
+    let (profile, parts, workload) = args.one.open()?;
     let summary = workload.summary()?;
     if !args.json && !args.csv {
         eprintln!("{}: {summary}", workload.name());
     }
     let mut watch = Watch::new();
     let report = simulate(
-        &args.drive,
+        &args.one.drive,
         &profile,
         &parts,
         &workload,
@@ -215,22 +219,24 @@ pub fn run(args: &RunArgs) -> Result<()> {
 
 /// Runs `senko ssd lifetime`.
 pub fn lifetime(args: &LifetimeArgs) -> Result<()> {
-    args.drive.check()?;
-    let profile = args.drive.profile()?;
-    let parts = args
-        .drive
-        .parts(args.ftl.as_deref(), args.buffer.as_deref())?;
-    let workload = args.reading.open(&args.workload)?;
-    if args.drive.wa || args.drive.closed.is_some() || !workload.timed()? {
+    let (profile, parts, workload) = args.one.open()?;
+    if args.one.drive.wa || args.one.drive.closed.is_some() || !workload.timed()? {
         bail!(
             "{} has no times, or they are not used, and without them there is no rate by which to count years",
             workload.name()
         );
     }
     let mut watch = Watch::new();
-    let report = simulate(&args.drive, &profile, &parts, &workload, true, |request| {
-        watch.step(request);
-    })?;
+    let report = simulate(
+        &args.one.drive,
+        &profile,
+        &parts,
+        &workload,
+        true,
+        |request| {
+            watch.step(request);
+        },
+    )?;
     drop(watch);
     let cycles = args.cycles.unwrap_or(profile.endurance.cycles);
     let Some(life) = Lifetime::of(&report, cycles) else {

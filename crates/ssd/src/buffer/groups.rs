@@ -150,7 +150,7 @@ impl Groups {
     }
 
     /// The held pages of a group, ascending.
-    pub fn pages(&self, slot: u32) -> impl Iterator<Item = Lpn> + '_ {
+    pub fn pages(&self, slot: u32) -> impl Iterator<Item = Lpn> + Clone + '_ {
         let first = self.block[slot as usize] * self.pages_per_block;
         let words = &self.bits[slot as usize * self.words..][..self.words];
         words.iter().enumerate().flat_map(move |(index, word)| {
@@ -161,6 +161,25 @@ impl Groups {
                 Some(first + index as u32 * 64 + bit)
             })
         })
+    }
+
+    /// The logical blocks of which a page is held, in no order.
+    pub fn blocks(&self) -> impl Iterator<Item = u32> + '_ {
+        let held = self.block.iter().zip(&self.count);
+        held.filter(|(_, count)| **count > 0)
+            .map(|(block, _)| *block)
+    }
+
+    /// All held pages, in no order.
+    pub fn held_pages(&self) -> impl Iterator<Item = Lpn> + Clone + '_ {
+        let slots = (0..self.block.len() as u32).filter(|slot| self.count[*slot as usize] > 0);
+        slots.flat_map(|slot| self.pages(slot))
+    }
+
+    /// The held pages of a logical block, ascending.
+    pub fn pages_of(&self, block: u32) -> impl Iterator<Item = Lpn> + '_ {
+        let slot = self.slots.get(block);
+        slot.into_iter().flat_map(|slot| self.pages(slot))
     }
 
     /// Lets a whole group go, in ascending order; with `pad` the pages between are padded.

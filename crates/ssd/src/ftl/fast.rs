@@ -103,12 +103,8 @@ impl Fast {
     /// Merges all logical blocks with pages in a log block, and erases it.
     pub(super) fn merge_all(&mut self, nand: &mut Nand, victim: Block, at: Time) -> Time {
         let mut done = at;
-        for lpn in self.blocks.live_in(nand, victim) {
-            // An earlier page's merge may have taken this one along.
-            if self.blocks.is_in(nand, lpn, victim) {
-                let (lbn, _) = self.blocks.split(lpn);
-                done = self.merge(nand, lbn, done);
-            }
+        for lbn in self.blocks.logical_blocks_in(nand, victim) {
+            done = self.merge(nand, lbn, done);
         }
         self.blocks.release(nand, victim, done)
     }

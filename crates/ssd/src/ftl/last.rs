@@ -10,8 +10,6 @@
 //! Deviations: a layer here sees pages, not requests: a write is long from the `threshold`th page in a row on (32 KB of 4 KB pages by default). The pages before it in its logical block are copied in front of it, which the
 //! partial merge would have had to copy later, so that the log block stays in order. The shares of the partitions are fixed, where the paper lets them move.
 
-use std::collections::BTreeSet;
-
 use crate::ftl::logs::Blocks;
 use crate::ftl::{Ftl, FtlCounts, Mapping};
 use crate::geometry::{Block, Lpn, NONE, Ppn};
@@ -138,22 +136,16 @@ impl Last {
         }
     }
 
-    /// Logical blocks with valid pages in a block.
-    fn logical_blocks_in(&self, nand: &Nand, block: Block) -> BTreeSet<u32> {
-        let live = self.blocks.live_in(nand, block);
-        live.iter().map(|lpn| self.blocks.split(*lpn).0).collect()
-    }
-
     /// Frees a block of a partition: the one that takes the fewest merges, of several the oldest.
     fn reclaim(&mut self, nand: &mut Nand, partition: usize, at: Time) -> Time {
-        let merges = |block: &Block| self.logical_blocks_in(nand, *block).len();
+        let merges = |block: &Block| self.blocks.logical_blocks_in(nand, *block).len();
         let blocks = &self.random[partition].blocks;
         let Some(cheapest) = (0..blocks.len()).min_by_key(|place| merges(&blocks[*place])) else {
             return at;
         };
         let victim = self.random[partition].blocks.remove(cheapest);
         let mut done = at;
-        for lbn in self.logical_blocks_in(nand, victim) {
+        for lbn in self.blocks.logical_blocks_in(nand, victim) {
             done = self.merge(nand, lbn, done);
         }
         self.blocks.release(nand, victim, done)

@@ -14,6 +14,7 @@
 //! - L1: outside a write there are at least [`SPARE`] erased blocks beyond the data blocks and the log blocks that the layer was built with. A merge needs one.
 //! - L2: a block is erased only when no page's newest version lies in it, so that the newest version survives a power cut at any operation.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::ftl::{FreeBlocks, FtlCounts, Mapping};
@@ -285,6 +286,12 @@ impl Blocks {
             .filter(|(page, lpn)| **lpn != NONE && self.newest[**lpn as usize] == *page)
             .map(|(_, lpn)| *lpn)
             .collect()
+    }
+
+    /// Logical blocks with newest versions in a block: the merges that it takes to free it.
+    pub fn logical_blocks_in(&self, nand: &Nand, block: Block) -> BTreeSet<u32> {
+        let live = self.live_in(nand, block);
+        live.iter().map(|lpn| self.split(*lpn).0).collect()
     }
 
     /// Whether the newest version of a page lies in a block.

@@ -2,8 +2,8 @@
 //! A candidate's ghost: the candidate itself, holding page numbers, above a small copy of the drive's own translation layer on flash of its own.
 //!
 //! What leaves the candidate is written to the copy, and what the copy then erases is what the candidate is judged by. The copy has only so many logical blocks; those that
-//! were written last lie in it. A logical block that comes in takes the place of the one that was written longest ago, and finds that one's pages there where it has pages on the drive's
-//! flash itself; the others are trimmed.
+//! were written last lie in it. A logical block that comes in takes the place of the one that was written longest ago, in the state in which it would be after so long: its pages that are on the
+//! drive's flash lie in a data block of its own, none in a log block. To bring it there costs the candidate nothing.
 
 use crate::Error;
 use crate::buffer::lists::Lists;
@@ -15,12 +15,36 @@ use crate::nand::{Endurance, Nand};
 use crate::spec::Spec;
 
 /// Logical blocks in a copy of the translation layer, unless the drive has fewer.
-const BLOCKS: u32 = 512;
+const BLOCKS: u32 = 128;
+/// Where any log block may hold pages of any logical block, so many more: what one log block holds has to be pages of many blocks here as it is there.
+const SHARED_LOG: u32 = 4;
+
+/// How a layer's copy is to be treated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Each logical block has a data block, and log blocks for a while.
+    Blocks,
+    /// Several logical blocks share data blocks in which pages lie freely.
+    Groups,
+    /// Pages lie freely everywhere.
+    Pages,
+}
+
+impl Kind {
+    fn of(layer: &str) -> Self {
+        match layer {
+            "block" | "bast" | "fast" | "faster" | "last" => Self::Blocks,
+            "superblock" => Self::Groups,
+            _ => Self::Pages,
+        }
+    }
+}
 
 /// A small copy of the translation layer, with erased flash.
 struct Model {
     nand: Nand,
     ftl: Box<dyn Ftl>,
+    kind: Kind,
     /// Pages of an extent: what comes and goes together, a logical block or several that the layer maps together.
     extent: u32,
     /// Extents of the drive to those of the copy.
@@ -30,23 +54,33 @@ struct Model {
     /// The copy's extents, that which was written longest ago first.
     order: Lists,
     used: u32,
+    /// What it cost to bring extents in: nobody's cost.
+    moving: f64,
 }
 
 /// A candidate and its copy.
 pub(super) struct Ghost {
-    buffer: Box<dyn Buffer>,
+    pub buffer: Box<dyn Buffer>,
+    /// What left with the last write or flush.
+    pub out: Outgoing,
     model: Model,
-    out: Outgoing,
-    /// Cost up to the last judgement.
+    /// Cost up to the last judgement, and pages held then.
     cost: f64,
-    /// Cost over two pasts, a short and a long one: older costs weigh less.
-    pub scores: [f64; 2],
+    held: usize,
+    /// Pages that left, for the copy, since the last judgement.
+    left: u64,
 }
 
 impl Model {
     fn new(around: &Surroundings, scale: u32) -> Result<Self, Error> {
         let pages = around.pages_per_block;
-        let blocks = BLOCKS.min(around.logical_pages.div_ceil(pages)).max(1);
+        let name = around.ftl.name();
+        let most = if matches!(name, "fast" | "faster") {
+            BLOCKS * SHARED_LOG
+        } else {
+            BLOCKS
+        };
+        let blocks = most.min(around.logical_pages.div_ceil(pages)).max(1);
         let (nand, ftl) = Self::fit(&around.ftl, pages, blocks)?;
         // The specification with every option in it.
         let mut spec = ftl.spec();
@@ -56,7 +90,7 @@ impl Model {
             _ => 1,
         };
         let (nand, ftl) = match spec.take_optional::<u32>("log-blocks")? {
-            // A ghost of a share of the blocks has that share of the log blocks, or as many as the layer needs at least.
+            // A copy of a share of the blocks has that share of the log blocks, or as many as the layer needs at least.
             Some(log) if scale > 1 => (log / scale..log)
                 .filter(|log| *log >= 2)
                 .map(|log| around.ftl.clone().with("log-blocks", log))
@@ -68,11 +102,13 @@ impl Model {
         Ok(Self {
             nand,
             ftl,
+            kind: Kind::of(name),
             extent: pages * together,
             places: Table::new(extents),
             extents: vec![0; extents],
             order: Lists::new(extents, 1),
             used: 0,
+            moving: 0.0,
         })
     }
 
@@ -112,18 +148,37 @@ impl Model {
             let oldest = self.order.front(0).expect("every place is in the list");
             self.order.unlink(oldest);
             self.places.remove(self.extents[oldest as usize]);
-            for page in 0..self.extent {
-                let lpn = oldest * self.extent + page;
-                if self.ftl.locate(lpn).is_some() && !on_flash(extent * self.extent + page) {
-                    self.ftl.trim(&mut self.nand, lpn, 0);
-                }
-            }
+            self.replace(oldest, extent, on_flash);
             oldest
         };
         self.order.push_back(0, place);
         self.places.insert(extent, place);
         self.extents[place as usize] = extent;
         place
+    }
+
+    /// Brings an extent of the drive in where another was.
+    fn replace(&mut self, place: u32, extent: u32, on_flash: &impl Fn(Lpn) -> bool) {
+        let (to, from) = (place * self.extent, extent * self.extent);
+        if self.kind == Kind::Pages {
+            // Where it lies says nothing about a page: those of the old extent serve as the new one's, as far as it has them.
+            for page in 0..self.extent {
+                if self.ftl.locate(to + page).is_some() && !on_flash(from + page) {
+                    self.ftl.trim(&mut self.nand, to + page, 0);
+                }
+            }
+            return;
+        }
+        let before = self.cost();
+        for page in 0..self.extent {
+            self.ftl.trim(&mut self.nand, to + page, 0);
+        }
+        for page in 0..self.extent {
+            if on_flash(from + page) {
+                self.ftl.write(&mut self.nand, to + page, 0, 0);
+            }
+        }
+        self.moving += self.cost() - before;
     }
 
     fn write(&mut self, lpn: Lpn, how: Leave, on_flash: &impl Fn(Lpn) -> bool) {
@@ -141,12 +196,15 @@ impl Model {
         }
     }
 
-    /// Erases so far, and those that are owed: pages that lie programmed, in blocks.
+    /// Erases so far. Where pages lie freely, also those that are owed: pages that lie programmed, in blocks. A data block in its place owes nothing.
     fn cost(&self) -> f64 {
+        let erases = self.nand.counts().all_erases() as f64 - self.moving;
+        if self.kind == Kind::Blocks {
+            return erases;
+        }
         let blocks = 0..self.nand.blocks();
         let programmed: u64 = blocks.map(|b| u64::from(self.nand.next_page(b))).sum();
-        let owed = programmed as f64 / f64::from(self.nand.pages_per_block());
-        self.nand.counts().all_erases() as f64 + owed
+        erases + programmed as f64 / f64::from(self.nand.pages_per_block())
     }
 
     fn bytes(&self) -> u64 {
@@ -159,31 +217,36 @@ impl Model {
 }
 
 impl Ghost {
-    /// A ghost of `candidate` for one in `scale` of the drive's blocks.
+    /// A ghost of `candidate`, as large as the buffer; its copy is for one in `scale` of the drive's blocks.
     pub fn new(candidate: &Spec, around: &Surroundings, scale: u32) -> Result<Self, Error> {
-        let small = Surroundings {
-            capacity: (around.capacity / scale as usize).max(1),
-            ..around.clone()
-        };
         Ok(Self {
-            buffer: build(candidate, &small)?,
-            model: Model::new(around, scale)?,
+            buffer: build(candidate, around)?,
             out: Outgoing::default(),
+            model: Model::new(around, scale)?,
             cost: 0.0,
-            scores: [0.0; 2],
+            held: 0,
+            left: 0,
         })
     }
 
-    fn let_go(&mut self, on_flash: &impl Fn(Lpn) -> bool) {
-        for (lpn, how) in self.out.pages.drain(..) {
-            self.model.write(lpn, how, on_flash);
+    /// What left is written to the copy, as far as that sees it.
+    fn let_go(&mut self, seen: &impl Fn(Lpn) -> bool, on_flash: &impl Fn(Lpn) -> bool) {
+        for (lpn, how) in self.out.pages.iter().filter(|(lpn, _)| seen(*lpn)) {
+            self.left += u64::from(*how == Leave::Dirty);
+            self.model.write(*lpn, *how, on_flash);
         }
     }
 
     /// The host writes a page.
-    pub fn write(&mut self, lpn: Lpn, on_flash: &impl Fn(Lpn) -> bool) {
+    pub fn write(
+        &mut self,
+        lpn: Lpn,
+        seen: &impl Fn(Lpn) -> bool,
+        on_flash: &impl Fn(Lpn) -> bool,
+    ) {
+        self.out.pages.clear();
         self.buffer.write(lpn, &mut self.out);
-        self.let_go(on_flash);
+        self.let_go(seen, on_flash);
     }
 
     /// The host forgets a page.
@@ -193,18 +256,24 @@ impl Ghost {
     }
 
     /// The host flushes.
-    pub fn drain(&mut self, on_flash: &impl Fn(Lpn) -> bool) {
+    pub fn drain(&mut self, seen: &impl Fn(Lpn) -> bool, on_flash: &impl Fn(Lpn) -> bool) {
+        self.out.pages.clear();
         self.buffer.drain(&mut self.out);
-        self.let_go(on_flash);
+        self.let_go(seen, on_flash);
     }
 
-    /// Adds what it cost since the last judgement to the scores, of which `kept` remain.
-    pub fn judge(&mut self, kept: [f64; 2]) {
-        let cost = self.model.cost();
-        for (score, kept) in self.scores.iter_mut().zip(kept) {
-            *score = *score * kept + (cost - self.cost);
-        }
-        self.cost = cost;
+    /// What it cost since the last judgement, in erases. A page that is held now and was not then has yet to be paid for: `owed` each.
+    pub fn settle(&mut self, owed: f64) -> f64 {
+        let (cost, held) = (self.model.cost(), self.buffer.len());
+        let more = held as f64 - self.held as f64;
+        let since = cost - self.cost + more * owed;
+        (self.cost, self.held) = (cost, held);
+        since
+    }
+
+    /// Pages that left, of those that the copy sees, since it was last asked.
+    pub fn take_left(&mut self) -> u64 {
+        std::mem::take(&mut self.left)
     }
 
     /// Memory, in bytes.

@@ -1,99 +1,121 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The adaptive buffer: does what costs this drive the fewest erases under the present load, and needs no setting.
 //!
-//! Idea: each of a few policies ([`CANDIDATES`]) runs as a ghost, which holds page numbers alone, above a small copy of the very translation layer that lies below ([`ghost`]). All see the
-//! host's writes. Every so many writes the erases that each candidate brought its copy are added to its scores, in which older ones count less and less; the buffer follows the candidate whose score is
-//! lower by more than a change may cost. To change, the pages held go over into the new policy in the order in which the old one would have let them go; nothing is written for it.
+//! Idea: each of a few policies ([`candidates`]) runs as a ghost, which holds page numbers alone, above a small copy of the very translation layer that lies below ([`ghost`]). All see the
+//! host's writes. Every so many writes the erases that each brought its copy are compared ([`judge`]), and the buffer follows the one that needs the fewest: it lets go what that ghost
+//! lets go. When it has changed to another, what it holds and the new ghost does not leaves as room is needed; so after a while it holds what it would hold if it had done nothing else from the start,
+//! and no candidate begins without its history.
 //! What is compared is what is wanted, erases, and not hits: two candidates with the same hits can differ by a factor of twenty below a log-block layer.
-//! Source: the conclusion of Ogawa and Kise's endurance paper, section 3.3, asks for it. Ghosts judge policies as in Gramacy et al., "Adaptive Caching by Refetching", NIPS 2002; sampling of blocks
-//! for large buffers is that of Waldspurger et al., "Cache Modeling and Optimization using Miniature Simulations", USENIX ATC 2017.
+//! Source: the conclusion of Ogawa and Kise's endurance paper, section 3.3, asks for it. Ghosts judge policies, and the real cache turns into the best one's, as in Gramacy et al., "Adaptive Caching by
+//! Refetching", NIPS 2002 (without the refetching); sampling of blocks for large buffers is that of Waldspurger et al., "Cache Modeling and Optimization using Miniature Simulations", USENIX ATC 2017.
 //!
-//! Memory: a buffer of more than [`GHOST_PAGES`] pages has ghosts of that size, which see one in so many groups of eight logical blocks; the copies have a fixed number of logical blocks. So the ghosts
-//! take what they take, however large buffer and drive are, but for one bit for each logical page. `table_bytes` is all of it.
+//! Memory: a ghost takes some 60 bytes for each page of the buffer, its copy has a fixed number of logical blocks, which see one in so many groups of eight logical blocks if the buffer has more than
+//! [`MODELLED_PAGES`] pages. Beyond that there is one bit for each logical page of the drive. `table_bytes` is all of it.
 //!
-//! What always holds, beyond B1 to B3: the future is not looked at; the same requests give the same choices.
+//! What always holds, beyond B1 to B3: the future is not looked at; the same requests give the same choices; of what is here, only pages of the blocks in `behind` are not in the leader's ghost.
 
+// What a candidate would cost.
 mod ghost;
 
+// Which candidate to follow.
+mod judge;
+
 use crate::Error;
-use crate::buffer::{Buffer, Leave, Outgoing, Surroundings, build};
+use crate::buffer::groups::Groups;
+use crate::buffer::{Buffer, Leave, Outgoing, Surroundings};
 use crate::geometry::Lpn;
 use crate::spec::Spec;
 use ghost::Ghost;
+use judge::Judge;
 use senko_workload::rng::mix64;
 
-/// The policies that compete. The first is what the buffer begins with: over all layers and traces it is the best.
-const CANDIDATES: [&str; 7] = [
-    "rent:power=4",
-    "rent",
-    "rent:padding=true",
-    "lru",
-    "fab",
-    "pud-lru",
-    "seldom",
-];
+/// The policies that compete below a layer; the buffer begins with the first.
+///
+/// What a block's leaving costs follows from what the layer does with it. Log blocks are merged block by block, so that a block with many pages should leave: a high power of `rent`, and padding, which
+/// turns a merge into a switch. Where each page costs by itself, by age rather than by size; padding can but write more there. In between lie layers that collect within a block or a few.
+fn candidates(layer: &str) -> &'static [&'static str] {
+    match layer {
+        "bast" | "fast" | "faster" | "last" => {
+            &["rent:power=8", "rent", "rent:padding=true", "pud-lru"]
+        }
+        "superblock" => &[
+            "rent",
+            "rent:power=4",
+            "rent:padding=true",
+            "lru",
+            "fab",
+            "pud-lru",
+        ],
+        "block" => &["rent", "rent:power=8", "lru", "fab", "pud-lru"],
+        _ => &["rent:power=1", "lru", "fab", "pud-lru", "seldom"],
+    }
+}
 
-/// Pages in a ghost, about: larger buffers are sampled down to this.
-const GHOST_PAGES: usize = 512;
+/// Pages that leave for a copy, about: those of larger buffers are sampled down to what one of this size lets go.
+const MODELLED_PAGES: usize = 512;
 /// Logical blocks that are sampled together: neighbours matter to layers that map several blocks together.
 const SAMPLED_TOGETHER: u32 = 8;
 /// Page writes between judgements, in shares of the buffer.
 const JUDGEMENTS: usize = 4;
-/// Of the two pasts that candidates are judged by: what remains of a score from one judgement to the next, and by which share another candidate must be better to be followed.
-/// A long past tells small differences from chance; a short one finds that the load has changed.
-const KEPT: [f64; 2] = [0.97, 0.995];
-const BETTER: [f64; 2] = [0.1, 0.005];
-/// And by so many erases: about what a change may cost. Below a layer that merges log blocks it shows in whole merges,
-const MERGES: f64 = 4.0;
-/// and below others page by page: an erase, and what the writes of half a judgement cost.
-const ERASES: f64 = 1.0;
-const JUDGEMENTS_COST: f64 = 0.5;
-
-/// The layers that merge log blocks with data blocks.
-const MERGING: [&str; 4] = ["bast", "fast", "faster", "last"];
-/// The layers below which padding is tried: those to which a block that is written whole is worth more than its pages. Elsewhere it can but write more.
-const PADDED: [&str; 5] = ["bast", "fast", "faster", "last", "superblock"];
+/// What remains of the count of pages that left from one judgement to the next: as of the judge's short past.
+const KEPT: f64 = 0.97;
+/// What a change costs: of the pages that are here and not in the other ghost, this share would have been written again before they left.
+const WRITTEN_AGAIN: f64 = 0.3;
 
 struct Adaptive {
-    around: Surroundings,
-    candidates: Vec<Spec>,
+    capacity: usize,
     ghosts: Vec<Ghost>,
-    /// One in so many blocks is seen by the ghosts.
-    scale: u32,
-    /// Which candidate is followed.
+    judge: Judge,
+    seen: Seen,
+    /// Which ghost is followed.
     leader: usize,
-    real: Box<dyn Buffer>,
+    /// The pages that are here.
+    held: Groups,
+    /// Logical blocks of which pages were here and not in the leader's ghost when it became the leader. The last leaves first.
+    behind: Vec<u32>,
     /// Page writes until the next judgement.
     until: usize,
-    /// How many judgements are in the short past, older ones counted for less.
-    judged: f64,
+    /// Pages that left each ghost of late.
+    left: Vec<f64>,
     /// A bit for each logical page: whether it has left the buffer for the flash, and was not trimmed since.
     on_flash: Vec<u64>,
-    held: Outgoing,
+}
+
+/// Which pages the copies see.
+#[derive(Clone, Copy)]
+struct Seen {
+    pages_per_group: u32,
+    /// One in so many groups of blocks.
+    scale: u32,
+}
+
+impl Seen {
+    fn has(self, lpn: Lpn) -> bool {
+        let group = u64::from(lpn / self.pages_per_group);
+        self.scale == 1 || mix64(group).is_multiple_of(u64::from(self.scale))
+    }
 }
 
 pub(super) fn make(_: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer>, Error> {
-    let scale = (around.capacity / GHOST_PAGES).max(1) as u32;
-    let candidates = CANDIDATES
+    let scale = (around.capacity / MODELLED_PAGES).max(1) as u32;
+    let ghosts = candidates(around.ftl.name())
         .iter()
-        .filter(|text| !text.contains("padding") || PADDED.contains(&around.ftl.name()))
-        .map(|text| text.parse())
-        .collect::<Result<Vec<Spec>, Error>>()?;
-    let ghosts = candidates
-        .iter()
-        .map(|candidate| Ghost::new(candidate, around, scale))
+        .map(|text| Ghost::new(&text.parse()?, around, scale))
         .collect::<Result<Vec<_>, Error>>()?;
     Ok(Box::new(Adaptive {
-        real: build(&candidates[0], around)?,
-        candidates,
+        capacity: around.capacity,
+        judge: Judge::new(ghosts.len()),
+        left: vec![0.0; ghosts.len()],
         ghosts,
-        scale,
+        seen: Seen {
+            pages_per_group: around.pages_per_block * SAMPLED_TOGETHER,
+            scale,
+        },
         leader: 0,
+        held: Groups::new(around),
+        behind: Vec::with_capacity(around.capacity),
         until: interval(around.capacity),
-        judged: 0.0,
         on_flash: vec![0; around.logical_pages.div_ceil(64) as usize],
-        held: Outgoing::default(),
-        around: around.clone(),
     }))
 }
 
@@ -102,66 +124,83 @@ fn interval(capacity: usize) -> usize {
 }
 
 impl Adaptive {
-    /// Whether the ghosts see a page.
-    fn sampled(&self, lpn: Lpn) -> bool {
-        let group = lpn / self.around.pages_per_block / SAMPLED_TOGETHER;
-        self.scale == 1 || mix64(u64::from(group)).is_multiple_of(u64::from(self.scale))
-    }
-
-    /// Scores the candidates, and follows another if it is better.
+    /// Judges the candidates, and follows another if it is better.
     fn judge(&mut self) {
-        self.until = interval(self.around.capacity);
-        for ghost in &mut self.ghosts {
-            ghost.judge(KEPT);
+        self.until = interval(self.capacity);
+        // What a page that leaves costs the copy of the leader; the copy sees one in so many.
+        let left = self.left[self.leader].max(1.0) * f64::from(self.seen.scale);
+        let page_cost = self.judge.recent(self.leader) / left;
+        let costs: Vec<f64> = self
+            .ghosts
+            .iter_mut()
+            .map(|ghost| ghost.settle(page_cost))
+            .collect();
+        for (left, ghost) in self.left.iter_mut().zip(&mut self.ghosts) {
+            *left = *left * KEPT + ghost.take_left() as f64;
         }
-        let scores = |candidate: usize| self.ghosts[candidate].scores;
-        let now = scores(self.leader);
-        self.judged = self.judged * KEPT[0] + 1.0;
-        let change = if MERGING.contains(&self.around.ftl.name()) {
-            MERGES
-        } else {
-            ERASES + JUDGEMENTS_COST * now[0] / self.judged
+        self.judge.add(costs.iter().copied());
+        let change = |candidate: usize| {
+            let other = &self.ghosts[candidate].buffer;
+            let pages = self.held.held_pages().filter(|lpn| !other.contains(*lpn));
+            WRITTEN_AGAIN * page_cost * pages.count() as f64
         };
-        let better = |candidate: usize, past: usize| {
-            scores(candidate)[past] < now[past] * (1.0 - BETTER[past]) - change
-        };
-        let best = |past: usize| {
-            let all = 0..self.ghosts.len();
-            let best = all.min_by(|a, b| scores(*a)[past].total_cmp(&scores(*b)[past]));
-            best.expect("there are candidates")
-        };
-        // What the long past prefers must not be worse now.
-        let (short, long) = (best(0), best(1));
-        if better(short, 0) {
-            self.follow(short);
-        } else if better(long, 1) && scores(long)[0] <= now[0] {
-            self.follow(long);
+        if let Some(candidate) = self.judge.better(self.leader, change) {
+            self.follow(candidate);
         }
     }
 
+    /// Follows another ghost. What is here and not there leaves as room is needed, the largest pieces of blocks first.
     fn follow(&mut self, candidate: usize) {
-        let Ok(mut next) = build(&self.candidates[candidate], &self.around) else {
-            unreachable!("each candidate was built for its ghost")
-        };
-        self.real.drain(&mut self.held);
-        let mut none = Outgoing::default();
-        for (lpn, how) in self.held.pages.drain(..) {
-            // Pads are what the old policy would have added on the way to the flash.
-            if how == Leave::Dirty {
-                next.write(lpn, &mut none);
-            }
-        }
-        debug_assert!(none.pages.is_empty(), "what one holds, the other can");
-        self.real = next;
         self.leader = candidate;
+        self.behind.clear();
+        self.behind.extend(self.held.blocks());
+        let leader = &self.ghosts[candidate].buffer;
+        let held = &self.held;
+        let more = |block: &u32| {
+            held.pages_of(*block)
+                .filter(|lpn| !leader.contains(*lpn))
+                .count()
+        };
+        self.behind.retain(|block| more(block) > 0);
+        self.behind
+            .sort_by_cached_key(|block| (more(block), *block));
     }
 
-    fn note(&mut self, left: &[(Lpn, Leave)]) {
-        for (lpn, how) in left {
-            if *how == Leave::Dirty {
-                self.on_flash[*lpn as usize / 64] |= 1 << (lpn % 64);
+    /// Does what the leader's ghost did with the last write or flush.
+    fn imitate(&mut self, incoming: Option<Lpn>, out: &mut Outgoing) {
+        for (lpn, how) in &self.ghosts[self.leader].out.pages {
+            if incoming == Some(*lpn) && self.held.find(*lpn).is_some() {
+                // The ghost pads the page that is being written, since it does not hold it. Here an older version is held: the new one takes its place.
+                continue;
+            }
+            if self.held.remove(*lpn).is_some() {
+                note(&mut self.on_flash, *lpn);
+                out.dirty(*lpn);
+            } else if *how == Leave::Pad {
+                out.pad(*lpn);
             }
         }
+    }
+
+    /// Lets one block's pages go that the leader's ghost does not hold, if there are any.
+    fn catch_up(&mut self, out: &mut Outgoing) -> bool {
+        let Some(block) = self.behind.pop() else {
+            return false;
+        };
+        let leader = &self.ghosts[self.leader].buffer;
+        let first = out.pages.len();
+        let gone = self
+            .held
+            .pages_of(block)
+            .filter(|lpn| !leader.contains(*lpn));
+        for lpn in gone {
+            out.dirty(lpn);
+        }
+        for (lpn, _) in &out.pages[first..] {
+            self.held.remove(*lpn);
+            note(&mut self.on_flash, *lpn);
+        }
+        true
     }
 }
 
@@ -171,66 +210,69 @@ fn has(bits: &[u64], lpn: Lpn) -> bool {
     word.is_some_and(|word| word & 1 << (lpn % 64) != 0)
 }
 
+/// Sets a page's bit.
+fn note(bits: &mut [u64], lpn: Lpn) {
+    bits[lpn as usize / 64] |= 1 << (lpn % 64);
+}
+
 impl Buffer for Adaptive {
     fn spec(&self) -> Spec {
         Spec::plain("adaptive")
     }
 
     fn capacity(&self) -> usize {
-        self.real.capacity()
+        self.capacity
     }
 
     fn len(&self) -> usize {
-        self.real.len()
+        self.held.held()
     }
 
     fn contains(&self, lpn: Lpn) -> bool {
-        self.real.contains(lpn)
+        self.held.find(lpn).is_some()
     }
 
     fn write(&mut self, lpn: Lpn, out: &mut Outgoing) -> bool {
-        if self.sampled(lpn) {
-            let on_flash = |lpn| has(&self.on_flash, lpn);
-            for ghost in &mut self.ghosts {
-                ghost.write(lpn, &on_flash);
-            }
-        }
         self.until -= 1;
         if self.until == 0 {
             self.judge();
         }
-        let before = out.pages.len();
-        let hit = self.real.write(lpn, out);
-        self.note(&out.pages[before..]);
-        hit
+        let (seen, bits) = (self.seen, &self.on_flash);
+        for ghost in &mut self.ghosts {
+            ghost.write(lpn, &|lpn| seen.has(lpn), &|lpn| has(bits, lpn));
+        }
+        self.imitate(Some(lpn), out);
+        // The leader holds the new page. If that is not here and all is full, something is here that the leader does not hold.
+        while self.held.held() == self.capacity && !self.contains(lpn) {
+            assert!(self.catch_up(out), "what the leader does not hold is noted");
+        }
+        self.held.enter(lpn).hit
     }
 
     fn read(&mut self, lpn: Lpn) -> bool {
-        self.real.read(lpn)
+        self.contains(lpn)
     }
 
     fn trim(&mut self, lpn: Lpn) {
-        if self.sampled(lpn) {
-            for ghost in &mut self.ghosts {
-                ghost.trim(lpn);
-            }
+        for ghost in &mut self.ghosts {
+            ghost.trim(lpn);
         }
         self.on_flash[lpn as usize / 64] &= !(1 << (lpn % 64));
-        self.real.trim(lpn);
+        self.held.remove(lpn);
     }
 
     fn drain(&mut self, out: &mut Outgoing) {
-        let on_flash = |lpn| has(&self.on_flash, lpn);
+        let (seen, bits) = (self.seen, &self.on_flash);
         for ghost in &mut self.ghosts {
-            ghost.drain(&on_flash);
+            ghost.drain(&|lpn| seen.has(lpn), &|lpn| has(bits, lpn));
         }
-        let before = out.pages.len();
-        self.real.drain(out);
-        self.note(&out.pages[before..]);
+        self.imitate(None, out);
+        while self.catch_up(out) {}
     }
 
     fn table_bytes(&self) -> u64 {
         let ghosts: u64 = self.ghosts.iter().map(Ghost::bytes).sum();
-        self.real.table_bytes() + ghosts + 8 * self.on_flash.len() as u64
+        let lists = 4 * self.behind.capacity() + 8 * self.on_flash.len();
+        self.held.bytes() + ghosts + lists as u64
     }
 }
