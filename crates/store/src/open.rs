@@ -32,6 +32,12 @@ use crate::superblock::{Found, Manifest, SavedIndex, Shape, Superblock};
 use crate::version::{BlockHandle, Generation, LogHandle, Member, ShardGeneration, Version};
 use crate::{Hasher, Options, StoreError};
 
+/// Why a store that was opened to be read takes no writes: the latch keeps everything from the device that would change it.
+pub(crate) const READ_ONLY: &str = "it was opened to be read";
+
+/// Why a closed store takes no writes.
+const CLOSED: &str = "the store is closed";
+
 /// Bytes of the saved index that are read or written at a time.
 const PIECE_PAGES: usize = 256;
 
@@ -72,6 +78,9 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
     let options = superblock.shape.apply(options);
     let core = assemble(device, options, superblock, manifest, space);
     load(&core)?;
+    if core.options.read_only {
+        let _ = core.latch.set(READ_ONLY.to_owned());
+    }
     Ok(core)
 }
 
@@ -299,7 +308,10 @@ pub(crate) fn close(core: &Core) -> Result<(), StoreError> {
     let saved = match core.space.allocate(bytes.len() as u64) {
         Ok(held) => held,
         // They only save time.
-        Err(StoreError::NoSpace(_)) => return Ok(()),
+        Err(StoreError::NoSpace(_)) => {
+            let _ = core.latch.set(CLOSED.to_owned());
+            return Ok(());
+        }
         Err(error) => return Err(error),
     };
     let mut buffer = AlignedBuf::new(PIECE_PAGES);
@@ -320,11 +332,17 @@ pub(crate) fn close(core: &Core) -> Result<(), StoreError> {
         crc: crc32c::crc32c(&bytes),
     };
     let mut state = core.state.lock();
-    core.commit_with_index(&mut state, index)?;
-    state.saved_index = Some(saved);
-    state.retired.clear();
+    match core.commit_with_index(&mut state, index) {
+        Ok(()) => {
+            state.saved_index = Some(saved);
+            state.retired.clear();
+        }
+        // The state before names everything, but for the maps.
+        Err(StoreError::NoSpace(_)) => state.manifest.index = None,
+        Err(error) => return Err(error),
+    }
     // Nothing is written after the maps were saved.
-    let _ = core.latch.set("the store is closed".to_owned());
+    let _ = core.latch.set(CLOSED.to_owned());
     Ok(())
 }
 

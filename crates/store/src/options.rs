@@ -23,6 +23,9 @@ pub const MAX_KEY_BYTES: usize = 65_536;
 /// The longest value.
 pub const MAX_VALUE_BYTES: u64 = 1 << 30;
 
+/// The last second that an expiry can tell; later ones are taken for it.
+pub(crate) const LAST_EXPIRY: u64 = (1 << 40) - 1;
+
 /// Where the time of a write comes from: microseconds since 1970.
 #[derive(Clone, Default)]
 pub enum Clock {
@@ -79,12 +82,13 @@ pub struct Options {
     pub log_bytes: u64,
     /// Versions of a key that are kept; at least 1. Fixed when the store is made.
     pub keep_versions: u32,
-    /// Larger values lie outside of log and blocks, and never move. Fixed when the store is made.
+    /// Larger values lie outside of log and blocks, and never move. At least 1024; lowered to an eighth of the smaller of block and log, and to
+    /// about 950 KiB. Fixed when the store is made.
     pub inline_max: usize,
     /// The map from a hash to a block. Fixed when the store is made.
     pub index: IndexKind,
     /// Bits that a map spends on telling absent keys, in the oldest generation; an absent key costs a read with probability
-    /// 2^-bits. Younger and smaller generations have more.
+    /// 2^-bits. Younger and smaller generations have more. Fixed when the store is made.
     pub fingerprint_bits: u32,
     /// The most that the file may have; without, as much as the file system gives.
     pub max_bytes: Option<u64>,
@@ -159,7 +163,9 @@ impl Options {
             ));
         }
         let smaller = self.block_bytes.min(self.log_bytes);
-        self.inline_max = self.inline_max.min((smaller / 8) as usize);
+        // With the longest key and all that stands before it, the value must make an element that a log takes.
+        let most = crate::log::MAX_ELEMENT - MAX_KEY_BYTES - 64;
+        self.inline_max = self.inline_max.min((smaller / 8) as usize).min(most);
         if self.inline_max < 1024 {
             return invalid(format!(
                 "values of up to 1024 bytes always lie inline; inline_max is {}",
@@ -216,13 +222,13 @@ impl WriteOptions {
 
     /// The expiry of a value that is written at `now` (microseconds); 0 for never.
     pub(crate) fn expiry(&self, now: u64) -> u64 {
-        const LAST: u64 = (1 << 40) - 1;
         match self.ttl {
             Some(ttl) => {
                 let end = u128::from(now) + ttl.as_micros();
-                u64::try_from(end.div_ceil(1_000_000)).map_or(LAST, |end| end.clamp(1, LAST))
+                u64::try_from(end.div_ceil(1_000_000))
+                    .map_or(LAST_EXPIRY, |end| end.clamp(1, LAST_EXPIRY))
             }
-            None => self.expires_at.min(LAST),
+            None => self.expires_at.min(LAST_EXPIRY),
         }
     }
 }

@@ -266,6 +266,7 @@ impl Core {
 
     /// Seals the oldest frozen log; false if there is none. The caller holds `block_work`.
     pub fn seal_one(&self) -> Result<bool, StoreError> {
+        self.check_writable()?;
         let version = self.current();
         if version.logs.len() < 2 {
             return Ok(false);
@@ -274,12 +275,12 @@ impl Core {
             return Ok(false);
         };
         let paced = handle.log.bytes_used();
-        let result = self.seal(&version, handle);
+        self.seal(&version, handle)?;
         self.pace.sealed(paced);
         drop(version);
         // The log's place is free now, in one piece.
         self.refill_reserve();
-        result.map(|()| true)
+        Ok(true)
     }
 
     fn seal(&self, version: &Version, handle: &Arc<LogHandle>) -> Result<(), StoreError> {

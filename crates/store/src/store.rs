@@ -143,6 +143,8 @@ impl Store {
     /// the byte in the file, a setting that cannot be honoured.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store, StoreError> {
         let path = path.as_ref();
+        // Before a file is made that nobody wants.
+        options.clone().checked()?;
         let existing = std::fs::metadata(path).ok();
         if existing.is_none() && (!options.create || options.read_only) {
             let text = format!("there is no store at {}", path.display());
@@ -150,6 +152,10 @@ impl Store {
         }
         let bytes = match &existing {
             Some(meta) if meta.len() > 0 || !meta.is_file() => 0,
+            Some(_) if !options.create || options.read_only => {
+                let text = "it is empty".to_owned();
+                return Err(StoreError::Foreign(text));
+            }
             _ => crate::options::UNIT_BYTES,
         };
         let file = FileOptions {
@@ -261,7 +267,8 @@ impl Store {
     }
 
     /// The value that a key had at `time` (microseconds since 1970), as far as it is kept: nothing if more than
-    /// [`Options::keep_versions`] versions came since.
+    /// [`Options::keep_versions`] versions came since, and perhaps nothing if it has expired by now, since the space of what expired is
+    /// taken back.
     ///
     /// # Errors
     /// As [`Store::get`].

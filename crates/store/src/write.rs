@@ -18,7 +18,7 @@ use parking_lot::MutexGuard;
 use crate::core::{Core, Counters, MAX_FROZEN, Writer};
 use crate::element::{Element, LARGE, MORE, TOMBSTONE};
 use crate::log::AppendError;
-use crate::options::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use crate::options::{LAST_EXPIRY, MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use crate::space::Held;
 use crate::version::LogHandle;
 use crate::{Durability, KeyHash, StoreError, WriteOptions};
@@ -183,6 +183,25 @@ impl Core {
             }
             bytes += write.key.len() as u64 + value;
         }
+        let limit =
+            crate::log::Log::limit((self.options.log_bytes / senko_io::PAGE_SIZE as u64) as u32);
+        let least = writes.iter().map(|write| {
+            let value = write.value.map_or(0, <[u8]>::len);
+            let inline = if value > self.options.inline_max {
+                0
+            } else {
+                value
+            };
+            (write.key.len() + inline) as u64
+        });
+        let bytes_in_log: u64 = least.sum();
+        if bytes_in_log > limit {
+            // Before a log that has room is frozen for it, and large values are written.
+            return Err(StoreError::BatchTooLarge {
+                bytes: bytes_in_log,
+                limit,
+            });
+        }
         let (references, holders) = self.write_large_values(writes)?;
         self.keep_pace(bytes);
 
@@ -209,7 +228,9 @@ impl Core {
                     None => write.value.unwrap_or(&[]),
                 };
                 let expiry = match write.value {
-                    Some(_) => write.expires_at.unwrap_or(default_expiry),
+                    Some(_) => write
+                        .expires_at
+                        .map_or(default_expiry, |at| at.min(LAST_EXPIRY)),
                     None => 0,
                 };
                 let element = Element {
@@ -277,7 +298,7 @@ impl Core {
     ) -> Result<(Arc<LogHandle>, crate::log::Ticket), StoreError> {
         loop {
             let Some(active) = writer.active.clone() else {
-                return Err(StoreError::ReadOnly("it was opened to be read".to_owned()));
+                return Err(StoreError::ReadOnly(crate::open::READ_ONLY.to_owned()));
             };
             match active.log.append(elements) {
                 Ok(ticket) => return Ok((active, ticket)),
@@ -371,7 +392,10 @@ impl Core {
 
     /// Makes every write that returned before durable.
     pub fn sync(&self) -> Result<(), StoreError> {
-        // In this order: a log that is frozen between the two steps is among the frozen ones.
+        if self.options.read_only {
+            return Ok(());
+        }
+        // Taken first: a log that another thread freezes meanwhile is then among the frozen ones, or it is this one.
         let active = self.writer.lock().active.clone();
         self.sync_frozen_logs()?;
         if let Some(active) = active {
