@@ -249,13 +249,23 @@ impl Core {
         self.check_writable()?;
         if !self.options.background {
             let _working = self.block_work.lock();
-            return self.seal_one();
+            return match self.seal_one() {
+                Err(StoreError::NoSpace(why)) => match self.compact_emptiest()? {
+                    true => Ok(true),
+                    false => Err(StoreError::NoSpace(why)),
+                },
+                other => other,
+            };
         }
         if self.jobs.lock().stop {
             return Ok(false);
         }
         // It may have been sealed just before the wait began.
         if self.wait_for_work(false)? || self.current().logs.len() <= MAX_FROZEN {
+            return Ok(true);
+        }
+        // With haste, compaction may find the space that is wanting.
+        if self.wait_for_space()? {
             return Ok(true);
         }
         Err(StoreError::NoSpace(

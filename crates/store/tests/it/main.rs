@@ -6,6 +6,7 @@ mod basics; // each call once, against what it says
 mod crash; // a loss of power after every write and flush
 mod faults; // calls of the device that fail, bits that are wrong
 mod space; // the bound on the file
+mod review; // odd inputs and tight spots
 mod stress; // real threads
 mod support; // devices and models of the tests
 mod log; // the log alone: model, crashes, damage, threads

@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Odd inputs and tight spots: bounds, settings at their ends, stores that are only read, clones that outlive a close.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use senko_io::faulty::FaultyDevice;
+use senko_io::{Device, Op};
+use senko_store::{
+    Batch, Clock, Durability, MAX_KEY_BYTES, Options, Store, StoreError, WriteOptions,
+};
+
+const MIB: u64 = 1 << 20;
+
+fn small() -> Options {
+    Options {
+        block_bytes: MIB,
+        inline_max: 4096,
+        ..Options::default()
+    }
+}
+
+fn device(mib: u64) -> Arc<dyn Device> {
+    FaultyDevice::new(mib * 256, 1)
+}
+
+/// Fails if `work` has not returned after two minutes: it hangs.
+fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, wait) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let _ = done.send(work());
+    });
+    match wait.recv_timeout(Duration::from_secs(120)) {
+        Ok(result) => result,
+        Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => unreachable!("a result was sent"),
+        },
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it hangs"),
+    }
+}
+
+fn filler(nth: u64, bytes: usize) -> Vec<u8> {
+    let mut value = vec![(nth % 251) as u8; bytes];
+    value[..8].copy_from_slice(&nth.to_le_bytes());
+    value
+}
+
+/// At the bound the logs could not be sealed for want of space, and a put waited for that for ever, with the lock of all writers.
+#[test]
+fn a_full_store_says_so() {
+    for background in [true, false] {
+        for mib in [6, 7, 8, 9, 12] {
+            let (keys, found) = ends(move || {
+                let options = Options {
+                    max_bytes: Some(mib * MIB),
+                    background,
+                    ..small()
+                };
+                let store = Store::open_device(device(64), options).unwrap();
+                let mut keys = 0u64;
+                loop {
+                    match store.put(&keys.to_le_bytes(), &filler(keys, 1000)) {
+                        Ok(_) => keys += 1,
+                        Err(StoreError::NoSpace(_)) => break,
+                        Err(error) => panic!("{error}"),
+                    }
+                    assert!(keys < 64 << 10, "the bound does not hold");
+                }
+                let found = (0..keys)
+                    .filter(|key| store.get(&key.to_le_bytes()).unwrap().is_some())
+                    .count() as u64;
+                store.close().unwrap();
+                (keys, found)
+            });
+            println!("background {background}, {mib} MiB: {keys} keys");
+            assert_eq!(keys, found);
+        }
+    }
+}
+
+/// Live data far below the bound: overwriting must go on for ever.
+#[test]
+fn overwriting_below_the_bound_goes_on() {
+    for background in [true, false] {
+        for mib in [16u64, 24] {
+            ends(move || {
+                let options = Options {
+                    max_bytes: Some(mib * MIB),
+                    background,
+                    ..small()
+                };
+                let store = Store::open_device(device(64), options).unwrap();
+                // Four logs, a spare, and what compaction needs come on top of the live bytes.
+                let keys = (mib - 9) * MIB * 6 / 10 / 1000;
+                for nth in 0..60_000u64 {
+                    let key = nth.wrapping_mul(0x9e37_79b9_7f4a_7c15) % keys;
+                    let put = store.put(&key.to_le_bytes(), &filler(nth, 1000));
+                    put.unwrap_or_else(|error| {
+                        panic!(
+                            "background {background}, {mib} MiB, {keys} keys, put {nth}: {error}: {:?}",
+                            store.stats()
+                        )
+                    });
+                }
+                store.close().unwrap();
+            });
+        }
+    }
+}
+
+/// Large values that were overwritten lay among many small ones that live: their blocks never looked worth compacting.
+#[test]
+fn the_space_of_dead_large_values_comes_back() {
+    let device = device(512);
+    let store = Store::open_device(
+        Arc::clone(&device),
+        Options {
+            background: false,
+            max_bytes: Some(200 * MIB),
+            ..small()
+        },
+    )
+    .unwrap();
+    for round in 0..100u64 {
+        let large = vec![round as u8; 10 << 20];
+        store.put(b"large", &large).unwrap_or_else(|error| {
+            panic!("round {round}: {error}: {:?}", store.stats());
+        });
+        for nth in 0..600u64 {
+            let key = round * 600 + nth;
+            store.put(&key.to_le_bytes(), &filler(key, 1000)).unwrap();
+        }
+        store.seal().unwrap();
+        while store.maintain().unwrap() {}
+    }
+}
+
+/// A put of a large value took space and wrote, and sealing wrote, though the store was opened to be read.
+#[test]
+fn a_store_that_is_only_read_writes_nothing() {
+    let device = FaultyDevice::new(64 * 256, 1);
+    let store = Store::open_device(Arc::clone(&device) as Arc<dyn Device>, small()).unwrap();
+    for key in 0..3000u64 {
+        store.put(&key.to_le_bytes(), &filler(key, 1000)).unwrap();
+    }
+    drop(store);
+    let options = Options {
+        read_only: true,
+        ..small()
+    };
+    let before = device.stats();
+    let store = Store::open_device(Arc::clone(&device) as Arc<dyn Device>, options).unwrap();
+    let refused = |result: Result<(), StoreError>, what: &str| match result {
+        Err(StoreError::ReadOnly(_)) => {}
+        other => panic!("{what}: {other:?}"),
+    };
+    refused(store.put(b"key", b"small").map(|_| ()), "put");
+    refused(store.put(b"key", &[1; 100_000]).map(|_| ()), "large put");
+    refused(store.delete(b"key").map(|_| ()), "delete");
+    refused(store.seal(), "seal");
+    refused(store.compact(), "compact");
+    refused(store.maintain().map(|_| ()), "maintain");
+    store.sync().unwrap();
+    assert!(store.stats().read_only);
+    for key in 0..3000u64 {
+        assert_eq!(
+            store.get(&key.to_le_bytes()).unwrap().as_deref(),
+            Some(&filler(key, 1000)[..])
+        );
+    }
+    store.close().unwrap();
+    let after = device.stats();
+    for op in [Op::Write, Op::Flush] {
+        assert_eq!(before.total(op), after.total(op), "{op:?}");
+    }
+}
+
+/// Values between what a log takes and `inline_max` were refused.
+#[test]
+fn any_inline_max_works() {
+    let options = Options {
+        inline_max: usize::MAX,
+        block_bytes: 64 * MIB,
+        background: false,
+        ..Options::default()
+    };
+    let store = Store::open_device(device(400), options).unwrap();
+    let inline = store.options().inline_max;
+    let key = vec![7; MAX_KEY_BYTES];
+    for length in [0, 1, inline - 1, inline, inline + 1, 4 << 20, 9 << 20] {
+        let value = vec![length as u8; length];
+        store
+            .put(&key, &value)
+            .unwrap_or_else(|error| panic!("{length}: {error}"));
+        assert_eq!(store.get(&key).unwrap().as_deref(), Some(&value[..]));
+        store.seal().unwrap();
+        assert_eq!(store.get(&key).unwrap().as_deref(), Some(&value[..]));
+    }
+    assert!(matches!(
+        store.put(&vec![7; MAX_KEY_BYTES + 1], b""),
+        Err(StoreError::KeyLength(_))
+    ));
+    assert!(matches!(store.get(b""), Err(StoreError::KeyLength(0))));
+    assert!(matches!(store.contains(b""), Err(StoreError::KeyLength(0))));
+}
+
+/// Keys and values at the ends of their ranges, in blocks and pages of every size.
+#[test]
+fn long_keys_in_small_blocks() {
+    for page_bytes in [4096, 8192, 16_384, 32_768] {
+        let options = Options {
+            page_bytes,
+            inline_max: 128 << 10,
+            background: false,
+            ..small()
+        };
+        let store = Store::open_device(device(64), options).unwrap();
+        let inline = store.options().inline_max;
+        let pairs: Vec<(Vec<u8>, usize)> = (0..24u8)
+            .map(|nth| {
+                let length = MAX_KEY_BYTES - usize::from(nth % 3);
+                let value = [0, 1, inline - 1, inline, inline + 1][usize::from(nth) % 5];
+                (vec![nth; length], value)
+            })
+            .collect();
+        for (key, value) in &pairs {
+            store.put(key, &vec![key[0]; *value]).unwrap();
+        }
+        for round in 0..3 {
+            for (key, value) in &pairs {
+                let got = store.get(key).unwrap();
+                assert_eq!(got.as_deref(), Some(&vec![key[0]; *value][..]), "{round}");
+            }
+            assert_eq!(store.scan().unwrap().count(), pairs.len());
+            if round == 0 {
+                store.seal().unwrap();
+            } else {
+                store.compact().unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn expiries_beyond_the_end_mean_for_long() {
+    let clock = Arc::new(AtomicU64::new(1_700_000_000_500_000));
+    let time = Arc::clone(&clock);
+    let options = Options {
+        background: false,
+        clock: Clock::Own(Arc::new(move || time.load(Ordering::Relaxed))),
+        ..small()
+    };
+    let store = Store::open_device(device(64), options).unwrap();
+    let mut batch = Batch::new();
+    batch.put_expiring(b"batch", b"1", u64::MAX);
+    store.write(&batch, WriteOptions::default()).unwrap();
+    let with = |expires_at, ttl| WriteOptions {
+        expires_at,
+        ttl,
+        ..WriteOptions::default()
+    };
+    store.put_with(b"at", b"1", with(u64::MAX, None)).unwrap();
+    store
+        .put_with(b"ttl", b"1", with(0, Some(Duration::MAX)))
+        .unwrap();
+    store
+        .put_with(b"short", b"1", with(0, Some(Duration::from_millis(200))))
+        .unwrap();
+    store
+        .put_with(b"longer", b"1", with(0, Some(Duration::from_millis(600))))
+        .unwrap();
+    store.put_with(b"past", b"1", with(5, None)).unwrap();
+    let there = |key: &[u8]| store.get(key).unwrap().is_some();
+    assert!(there(b"batch") && there(b"at") && there(b"ttl") && there(b"short"));
+    assert!(!there(b"past"));
+    clock.store(1_700_000_001_000_000, Ordering::Relaxed);
+    assert!(!there(b"short") && there(b"longer"));
+    clock.store(1_700_000_002_000_000, Ordering::Relaxed);
+    assert!(!there(b"longer") && there(b"batch") && there(b"at") && there(b"ttl"));
+}
+
+#[test]
+fn a_thousand_versions() {
+    let clock = Arc::new(AtomicU64::new(1_700_000_000_000_000));
+    let time = Arc::clone(&clock);
+    let options = Options {
+        background: false,
+        keep_versions: 1000,
+        clock: Clock::Own(Arc::new(move || time.fetch_add(1, Ordering::Relaxed))),
+        ..small()
+    };
+    let store = Store::open_device(device(256), options).unwrap();
+    let mut times = Vec::new();
+    for nth in 0..1500u64 {
+        times.push(store.put(b"key", &filler(nth, 1500)).unwrap());
+        store.put(&nth.to_le_bytes(), &filler(nth, 1500)).unwrap();
+    }
+    for round in 0..3 {
+        let history = store.history(b"key").unwrap();
+        assert_eq!(history.len(), 1000, "round {round}");
+        assert!(
+            history
+                .iter()
+                .zip(times.iter().rev())
+                .all(|(v, t)| v.time == *t)
+        );
+        for nth in [500usize, 501, 750, 1499] {
+            let got = store.get_at(b"key", times[nth]).unwrap();
+            assert_eq!(
+                got.as_deref(),
+                Some(&filler(nth as u64, 1500)[..]),
+                "{round}"
+            );
+        }
+        assert_eq!(store.get_at(b"key", times[499]).unwrap(), None);
+        match round {
+            0 => store.seal().unwrap(),
+            _ => store.compact().unwrap(),
+        }
+    }
+}
+
+#[test]
+fn bad_settings_leave_no_file() {
+    let path = std::env::temp_dir().join(format!("senko-review-{}", std::process::id()));
+    let options = Options {
+        page_bytes: 5000,
+        ..Options::default()
+    };
+    assert!(Store::open(&path, options).is_err());
+    let left = path.exists();
+    let _ = std::fs::remove_file(&path);
+    assert!(!left, "a file was made");
+}
+
+/// Small puts and batches that fit into no log by turns froze a log for each.
+#[test]
+fn a_batch_that_is_too_large_costs_nothing() {
+    let options = Options {
+        background: false,
+        ..small()
+    };
+    let store = Store::open_device(device(64), options).unwrap();
+    let mut batch = Batch::new();
+    for nth in 0..600u64 {
+        batch.put(&nth.to_le_bytes(), &filler(nth, 2000));
+    }
+    for nth in 0..50u64 {
+        store.put(&nth.to_le_bytes(), b"small").unwrap();
+        let refused = store.write(&batch, WriteOptions::default());
+        assert!(matches!(refused, Err(StoreError::BatchTooLarge { .. })));
+    }
+    assert_eq!(store.stats().logs, 1);
+    assert_eq!(store.stats().seals, 0);
+    // One that just fits.
+    let mut fits = Batch::new();
+    for nth in 0..500u64 {
+        fits.put(&nth.to_le_bytes(), &filler(nth, 2000));
+    }
+    store.write(&fits, WriteOptions::synced()).unwrap();
+    assert_eq!(store.scan().unwrap().count(), 500);
+}
+
+/// Clones go on when the handle that was opened is dropped, and end without harm when another closes.
+#[test]
+fn clones_outlive_their_store() {
+    ends(|| {
+        let shared = device(256);
+        let store = Store::open_device(Arc::clone(&shared), small()).unwrap();
+        let threads: Vec<_> = (0..4u64)
+            .map(|thread| {
+                let store = store.clone();
+                std::thread::spawn(move || {
+                    let mut acknowledged = 0;
+                    for nth in 0..4000u64 {
+                        let key = (thread << 32 | nth).to_le_bytes();
+                        match store.put(&key, &filler(nth, 500)) {
+                            Ok(_) => acknowledged = nth + 1,
+                            Err(StoreError::ReadOnly(_)) => break,
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                    acknowledged
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(30));
+        store.close().unwrap();
+        let acknowledged: Vec<u64> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+        let store = Store::open_device(shared, small()).unwrap();
+        for (thread, &count) in acknowledged.iter().enumerate() {
+            for nth in 0..count {
+                let key = ((thread as u64) << 32 | nth).to_le_bytes();
+                assert!(
+                    store.get(&key).unwrap().is_some(),
+                    "{thread} {nth} of {count}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn a_scan_at_the_bound_ends_cleanly() {
+    ends(|| {
+        let options = Options {
+            max_bytes: Some(20 * MIB),
+            ..small()
+        };
+        let store = Store::open_device(device(64), options).unwrap();
+        let keys = 5000u64;
+        for key in 0..keys {
+            store.put(&key.to_le_bytes(), &filler(key, 1000)).unwrap();
+        }
+        let mut scan = store.scan().unwrap();
+        let snapshot = store.snapshot().unwrap();
+        let first = scan.next().unwrap().unwrap();
+        assert_eq!(&first.key[..8], &first.value[..8]);
+        for round in 1..8u64 {
+            for key in 0..keys {
+                let value = filler(key + round * keys, 1000);
+                store.put(&key.to_le_bytes(), &value).unwrap();
+            }
+        }
+        let mut expired = false;
+        for entry in scan {
+            match entry {
+                Ok(entry) => assert_eq!(&entry.key[..8], &entry.value[..8]),
+                Err(StoreError::SnapshotExpired) => expired = true,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(expired);
+        assert!(matches!(
+            snapshot.get(&1u64.to_le_bytes()),
+            Err(StoreError::SnapshotExpired)
+        ));
+        assert!(store.stats().snapshots_expired >= 1);
+        store.close().unwrap();
+    });
+}
+
+#[test]
+fn what_waits_for_nothing_is_there_after_a_sync() {
+    let shared = FaultyDevice::new(64 * 256, 3);
+    let options = Options {
+        background: false,
+        ..small()
+    };
+    let store =
+        Store::open_device(Arc::clone(&shared) as Arc<dyn Device>, options.clone()).unwrap();
+    let none = WriteOptions {
+        durability: Durability::None,
+        ..WriteOptions::default()
+    };
+    for key in 0..5000u64 {
+        store
+            .put_with(&key.to_le_bytes(), &filler(key, 1000), none)
+            .unwrap();
+    }
+    store.sync().unwrap();
+    let after = shared.crashed_copy(9);
+    let store = Store::open_device(after, options).unwrap();
+    for key in 0..5000u64 {
+        assert!(store.get(&key.to_le_bytes()).unwrap().is_some(), "{key}");
+    }
+}
