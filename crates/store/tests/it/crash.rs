@@ -38,7 +38,10 @@ struct Plan {
 /// A number of the environment.
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} is no number")),
+    )
 }
 
 impl Plan {
@@ -372,7 +375,11 @@ fn make_images(plan: &Plan, depth: u32, device: &Hooked, shared: &Arc<Mutex<Shar
             let mut shared = shared.lock();
             let seed = shared.rng.next_u64();
             shared.images += 1;
-            let one_in = if device.in_commit() { 10 } else { plan.one_lives_in };
+            let one_in = if device.in_commit() {
+                10
+            } else {
+                plan.one_lives_in
+            };
             let live = depth == 0 && shared.rng.below(one_in) == 0;
             shared.lives += u64::from(live);
             (shared.model.clone(), seed, live)
@@ -428,7 +435,7 @@ fn check_image(
         }
     }
     let mut model = life.shared.lock().model.clone();
-    match model.check(life.store(), kill, live || seed % 64 == 0) {
+    match model.check(life.store(), kill, live || seed.is_multiple_of(64)) {
         Ok(cut) => model.recovered(cut, !kill),
         Err(what) => {
             let outer = shared.lock().step;

@@ -41,7 +41,10 @@ fn value(key: u64, number: u64) -> Vec<u8> {
 /// The number of the write that a value is of; a wrong byte fails the test.
 fn number(key: u64, got: &[u8], context: &str) -> u64 {
     let number = u64::from_le_bytes(got[8..16].try_into().unwrap());
-    assert!(got == value(key, number), "{context}: key {key} has a wrong byte");
+    assert!(
+        got == value(key, number),
+        "{context}: key {key} has a wrong byte"
+    );
     number
 }
 
@@ -60,7 +63,11 @@ fn until_failure(seed: u64, op: Op, nth: u64, errno: i32, for_ever: bool) -> boo
     let store = Store::open_device(Arc::clone(&device) as Arc<dyn Device>, options()).unwrap();
     let mut rng = Rng::new(seed);
     let mut known: BTreeMap<u64, Known> = BTreeMap::new();
-    let plan = if for_ever { senko_io::faulty::FaultyDevice::fail_from } else { senko_io::faulty::FaultyDevice::fail_nth };
+    let plan = if for_ever {
+        senko_io::faulty::FaultyDevice::fail_from
+    } else {
+        senko_io::faulty::FaultyDevice::fail_nth
+    };
     plan(&device.inner, op, nth, errno);
     let (mut failed, mut refused) = (false, 0);
     for step in 1..900u64 {
@@ -115,11 +122,16 @@ fn until_failure(seed: u64, op: Op, nth: u64, errno: i32, for_ever: bool) -> boo
     }
     if failed && op != Op::Read {
         let refusal = store.put(b"more", b"");
-        assert!(matches!(refusal, Err(StoreError::ReadOnly(_))), "{context}: {refusal:?}");
+        assert!(
+            matches!(refusal, Err(StoreError::ReadOnly(_))),
+            "{context}: {refusal:?}"
+        );
     }
     if op != Op::Read || !for_ever {
         for key in 0..KEYS {
-            let got = store.get(&key.to_be_bytes()).unwrap_or_else(|error| panic!("{context}: {error}"));
+            let got = store
+                .get(&key.to_be_bytes())
+                .unwrap_or_else(|error| panic!("{context}: {error}"));
             check(&known, key, got.as_deref(), &context);
         }
     }
@@ -131,12 +143,19 @@ fn until_failure(seed: u64, op: Op, nth: u64, errno: i32, for_ever: bool) -> boo
     let store = Store::open_device(image as Arc<dyn Device>, options())
         .unwrap_or_else(|error| panic!("{context}: opening again: {error}"));
     for key in 0..KEYS {
-        let got = store.get(&key.to_be_bytes()).unwrap_or_else(|error| panic!("{context}: {error}"));
+        let got = store
+            .get(&key.to_be_bytes())
+            .unwrap_or_else(|error| panic!("{context}: {error}"));
         let found = got.map_or(0, |got| number(key, &got, &context));
         let durable = known.get(&key).map_or(0, |known| known.durable);
-        assert!(found >= durable, "{context}: key {key} has {found}, and {durable} was durable");
+        assert!(
+            found >= durable,
+            "{context}: key {key} has {found}, and {durable} was durable"
+        );
     }
-    store.put(b"more", b"").unwrap_or_else(|error| panic!("{context}: {error}"));
+    store
+        .put(b"more", b"")
+        .unwrap_or_else(|error| panic!("{context}: {error}"));
     failed
 }
 
@@ -219,7 +238,11 @@ fn flip(seed: u64, closed: bool, index: IndexKind, flips: u64) {
     let (mut unopened, mut damaged, mut harmless) = (0, 0, 0);
     for nth in 0..flips {
         let copy = device.killed(nth);
-        let page = if nth % 4 == 0 { rng.below(32) } else { rng.below(device.pages()) };
+        let page = if nth % 4 == 0 {
+            rng.below(32)
+        } else {
+            rng.below(device.pages())
+        };
         let bit = rng.below(4096 * 8) as usize;
         copy.inner.flip_bit(page, bit);
         let context = format!("seed {seed}, flip {nth}: bit {bit} of page {page}");
@@ -245,7 +268,10 @@ fn flip(seed: u64, closed: bool, index: IndexKind, flips: u64) {
                     assert!(found <= Some(1200), "{context}");
                 }
                 Err(StoreError::Damaged { offset, .. }) => {
-                    assert!(offset < device.pages() * 4096, "{context}: damage at {offset}");
+                    assert!(
+                        offset < device.pages() * 4096,
+                        "{context}: damage at {offset}"
+                    );
                     errors += 1;
                 }
                 Err(error) => panic!("{context}: {error}"),
@@ -267,7 +293,9 @@ fn flip(seed: u64, closed: bool, index: IndexKind, flips: u64) {
             harmless += 1;
         }
     }
-    println!("seed {seed}, closed: {closed}: {unopened} did not open, {damaged} showed, {harmless} did not matter");
+    println!(
+        "seed {seed}, closed: {closed}: {unopened} did not open, {damaged} showed, {harmless} did not matter"
+    );
 }
 
 #[test]

@@ -32,22 +32,33 @@ fn value(key: u64, number: u64, len: u64) -> Vec<u8> {
 
 fn overwrite(background: bool) {
     let device = Hooked::new(1);
-    let store = Store::open_device(Arc::clone(&device) as Arc<dyn Device>, options(background)).unwrap();
+    let store =
+        Store::open_device(Arc::clone(&device) as Arc<dyn Device>, options(background)).unwrap();
     let mut rng = Rng::new(5);
     let mut model = vec![None; 3000];
     for number in 0..60_000u64 {
         let key = rng.below(3000);
         // Most of the time about 1,000 bytes, now and then a large value: 3 to 5 MiB are live.
-        let len = if rng.below(200) == 0 { 9000 + rng.below(40_000) } else { rng.below(1500) };
+        let len = if rng.below(200) == 0 {
+            9000 + rng.below(40_000)
+        } else {
+            rng.below(1500)
+        };
         if let Err(error) = store.put(&key.to_be_bytes(), &value(key, number, len)) {
             panic!("put {number}: {error}; {:?}", store.stats());
         }
         model[key as usize] = Some((number, len));
         if !background && number % 16 == 0 {
-            store.maintain().unwrap_or_else(|error| panic!("maintain at {number}: {error}"));
+            store
+                .maintain()
+                .unwrap_or_else(|error| panic!("maintain at {number}: {error}"));
         }
     }
-    assert!(device.pages() * 4096 <= MAX, "{} bytes", device.pages() * 4096);
+    assert!(
+        device.pages() * 4096 <= MAX,
+        "{} bytes",
+        device.pages() * 4096
+    );
     store.compact().unwrap();
     for (key, written) in model.iter().enumerate() {
         let got = store.get(&(key as u64).to_be_bytes()).unwrap();
@@ -71,7 +82,8 @@ fn overwrites_do_not_fail_below_the_bound_with_threads() {
 
 fn fill_and_empty(background: bool) {
     let device = Hooked::new(1);
-    let store = Store::open_device(Arc::clone(&device) as Arc<dyn Device>, options(background)).unwrap();
+    let store =
+        Store::open_device(Arc::clone(&device) as Arc<dyn Device>, options(background)).unwrap();
     let (mut floor, mut waits) = (None, 0);
     for round in 0..4u64 {
         let mut stored = 0;
@@ -83,11 +95,21 @@ fn fill_and_empty(background: bool) {
             }
             assert!(stored < MAX / 1000, "more than there is room for");
         };
-        assert!(matches!(full, StoreError::NoSpace(_)), "round {round}, {stored} stored: {full}");
+        assert!(
+            matches!(full, StoreError::NoSpace(_)),
+            "round {round}, {stored} stored: {full}"
+        );
         // Logs, the spare one and what a compaction needs take a share of so small a bound.
-        assert!(stored * 1000 > MAX / 4, "round {round}: full at {stored} elements: {:?}", store.stats());
+        assert!(
+            stored * 1000 > MAX / 4,
+            "round {round}: full at {stored} elements: {:?}",
+            store.stats()
+        );
         let least: u64 = *floor.get_or_insert(stored * 3 / 4);
-        assert!(stored >= least, "round {round}: {stored} elements, {least} before: space got lost");
+        assert!(
+            stored >= least,
+            "round {round}: {stored} elements, {least} before: space got lost"
+        );
         for nth in 0..stored {
             let key = round << 32 | nth;
             let got = store.get(&key.to_be_bytes()).unwrap();
@@ -108,7 +130,9 @@ fn fill_and_empty(background: bool) {
                 );
             }
         }
-        store.compact().unwrap_or_else(|error| panic!("round {round}: {error}; {:?}", store.stats()));
+        store
+            .compact()
+            .unwrap_or_else(|error| panic!("round {round}: {error}; {:?}", store.stats()));
         assert_eq!(store.scan().unwrap().count(), 0);
     }
     println!("{waits} deletes had to wait for a compaction");

@@ -105,7 +105,8 @@ fn read(shared: &Shared, thread: u64) {
                 let last = snapshot.get(&keys[GROUP as usize - 1]);
                 let (first, last) = match (first, last) {
                     (Ok(first), Ok(last)) => (first, last),
-                    (Err(StoreError::SnapshotExpired), _) | (_, Err(StoreError::SnapshotExpired)) => {
+                    (Err(StoreError::SnapshotExpired), _)
+                    | (_, Err(StoreError::SnapshotExpired)) => {
                         shared.expired.fetch_add(1, Ordering::Relaxed);
                         continue;
                     }
@@ -125,7 +126,10 @@ fn read(shared: &Shared, thread: u64) {
                     .zip(&keys)
                     .map(|(got, key)| got.expect("a get").map_or(0, |got| number(key, &got)))
                     .collect();
-                assert!(numbers.iter().all(|&it| it == numbers[0]), "a torn batch: {numbers:?}");
+                assert!(
+                    numbers.iter().all(|&it| it == numbers[0]),
+                    "a torn batch: {numbers:?}"
+                );
                 assert!(numbers[0] >= least.max(*seen), "group {group} went back");
                 *seen = numbers[0];
             }
@@ -133,7 +137,10 @@ fn read(shared: &Shared, thread: u64) {
                 let key = &keys[rng.below(GROUP) as usize];
                 let got = shared.store.get(key).expect("a get");
                 let got = got.map_or(0, |got| number(key, &got));
-                assert!(got >= least.max(*seen), "group {group}: {got} after {seen} and {least}");
+                assert!(
+                    got >= least.max(*seen),
+                    "group {group}: {got} after {seen} and {least}"
+                );
                 *seen = got;
             }
         }
@@ -152,7 +159,10 @@ fn scan(shared: &Shared) -> Result<(), StoreError> {
         *count += 1;
     }
     for (group, (_, count)) in groups.iter().enumerate() {
-        assert!(*count == 0 || *count == GROUP, "group {group} has {count} keys in a scan");
+        assert!(
+            *count == 0 || *count == GROUP,
+            "group {group} has {count} keys in a scan"
+        );
     }
     Ok(())
 }
@@ -177,8 +187,9 @@ fn disturb(shared: &Shared, thread: u64) {
 }
 
 fn seconds() -> u64 {
-    std::env::var("SENKO_STRESS_SECONDS")
-        .map_or(3, |text| text.parse().expect("SENKO_STRESS_SECONDS is no number"))
+    std::env::var("SENKO_STRESS_SECONDS").map_or(3, |text| {
+        text.parse().expect("SENKO_STRESS_SECONDS is no number")
+    })
 }
 
 /// Ends the process with a report if a thread stands still for this long: a test that hangs says nothing.
@@ -205,7 +216,10 @@ fn run(options: &Options, device: &Arc<Hooked>) -> Arc<Shared> {
                     _ => read(&shared, thread),
                 });
                 let result = std::panic::catch_unwind(work);
-                shared.stop.store(result.is_err() || shared.stop.load(Ordering::Relaxed), Ordering::Relaxed);
+                shared.stop.store(
+                    result.is_err() || shared.stop.load(Ordering::Relaxed),
+                    Ordering::Relaxed,
+                );
                 result.is_ok()
             })
         })
@@ -227,9 +241,16 @@ fn run(options: &Options, device: &Arc<Hooked>) -> Arc<Shared> {
             }
         }
     }
-    let ok: Vec<bool> = threads.into_iter().map(|thread| thread.join().unwrap_or(false)).collect();
+    let ok: Vec<bool> = threads
+        .into_iter()
+        .map(|thread| thread.join().unwrap_or(false))
+        .collect();
     assert!(ok.iter().all(|&ok| ok), "threads failed: {ok:?}");
-    let steps: Vec<u64> = shared.steps.iter().map(|steps| steps.load(Ordering::Relaxed)).collect();
+    let steps: Vec<u64> = shared
+        .steps
+        .iter()
+        .map(|steps| steps.load(Ordering::Relaxed))
+        .collect();
     println!(
         "steps {steps:?}, {} snapshots expired, {} writes without space, {:?}",
         shared.expired.load(Ordering::Relaxed),
@@ -281,7 +302,10 @@ fn threads_at_the_bound_of_space() {
     };
     let shared = run(&options, &device);
     let no_space = shared.no_space.load(Ordering::Relaxed);
-    assert_eq!(no_space, 0, "half of the space is free, or can be made free");
+    assert_eq!(
+        no_space, 0,
+        "half of the space is free, or can be made free"
+    );
     let (used, _) = (shared.store.stats().file_bytes, 0);
     assert!(used <= 14 << 20, "the file has {used} bytes");
     check(&shared.store, &shared);
@@ -303,7 +327,14 @@ fn a_store_that_is_dropped_while_busy_has_all_that_was_synced() {
                 got.map_or(0, |got| number(&key, &got))
             })
             .collect();
-        assert!(numbers.iter().all(|&it| it == numbers[0]), "a torn batch: {numbers:?}");
-        assert!(numbers[0] >= synced, "group {group}: {} of {synced}", numbers[0]);
+        assert!(
+            numbers.iter().all(|&it| it == numbers[0]),
+            "a torn batch: {numbers:?}"
+        );
+        assert!(
+            numbers[0] >= synced,
+            "group {group}: {} of {synced}",
+            numbers[0]
+        );
     }
 }
