@@ -229,7 +229,7 @@ impl Life {
         let clock = shared.model.clock;
         let clock = match shared.rng.below(400) {
             0 => clock + SECOND * (1 + shared.rng.below(15)),
-            1 => clock - SECOND * shared.rng.below(10),
+            1 if shared.model.settled => clock - SECOND * shared.rng.below(10),
             _ => clock + shared.rng.below(20),
         };
         shared.model.set_clock(clock);
