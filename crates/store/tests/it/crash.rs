@@ -229,7 +229,7 @@ impl Life {
         let clock = shared.model.clock;
         let clock = match shared.rng.below(400) {
             0 => clock + SECOND * (1 + shared.rng.below(15)),
-            1 => clock - SECOND * shared.rng.below(10),
+            1 if shared.model.settled => clock - SECOND * shared.rng.below(10),
             _ => clock + shared.rng.below(20),
         };
         shared.model.set_clock(clock);
@@ -435,7 +435,7 @@ fn check_image(
         }
     }
     let mut model = life.shared.lock().model.clone();
-    match model.check(life.store(), kill, live || seed % 64 == 0) {
+    match model.check(life.store(), kill, live || seed.is_multiple_of(64)) {
         Ok(cut) => model.recovered(cut, !kill),
         Err(what) => {
             let outer = shared.lock().step;

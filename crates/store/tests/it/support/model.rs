@@ -40,6 +40,8 @@ pub struct Model {
     pub clock: u64,
     /// The latest that the clock ever was.
     pub high_clock: u64,
+    /// A write since the last recovery: only then is the store's last time known, and the clock may go back.
+    pub settled: bool,
 }
 
 /// The key of a number: short ones, some of several hundred bytes, one longer than a page.
@@ -84,6 +86,7 @@ impl Model {
             last_time: 0,
             clock: 1_700_000_000 * SECOND,
             high_clock: 1_700_000_000 * SECOND,
+            settled: true,
         }
     }
 
@@ -100,6 +103,7 @@ impl Model {
     pub fn begin(&mut self, writes: Vec<(u32, Option<(u32, u64)>)>) -> u64 {
         let time = self.clock.max(self.last_time + 1);
         self.window.push(Op { time, writes });
+        self.settled = true;
         self.last_time = time;
         time
     }
@@ -140,6 +144,7 @@ impl Model {
         }
         // Times of lost writes are not used again, so that a time stands for one write.
         self.set_clock(self.clock.max(self.last_time + 1));
+        self.settled = false;
     }
 
     /// Whether the store holds what was there after some number of calls, not fewer than survive for sure; gives the number within the window.
