@@ -268,7 +268,6 @@ pub fn main(args: &BenchArgs) -> Result<Answer> {
         seed: args.seed,
     };
     let done = steps(args, &plan, &device, !exists || args.load);
-    drop(plan);
     let closed = store.close();
     let faults = done.map_err(|error| anyhow!("{}: {error:#}", path.display()))?;
     closed.map_err(told(path))?;
