@@ -328,6 +328,10 @@ impl Store {
                 self.core.rotate(&mut writer, true)?;
             }
         }
+        self.seal_all()
+    }
+
+    fn seal_all(&self) -> Result<(), StoreError> {
         let _working = self.core.block_work.lock();
         while self.core.seal_one()? {}
         Ok(())
@@ -346,8 +350,15 @@ impl Store {
         // Merging tells which elements are dead and drops what deletes left behind; compaction then has something to drop.
         for _ in 0..2 {
             self.merge_all()?;
-            let _working = self.core.block_work.lock();
-            while self.core.compact_emptiest()? {}
+            // Under steady overwriting there is always something dead, so this ends after as many pieces as there are blocks now. Between two,
+            // logs are sealed: writers wait for that.
+            for _ in 0..self.core.current().blocks().count() {
+                self.seal_all()?;
+                let _working = self.core.block_work.lock();
+                if !self.core.compact_emptiest()? {
+                    break;
+                }
+            }
         }
         self.merge_all()?;
         if sealed { Ok(()) } else { self.seal() }
