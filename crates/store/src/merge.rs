@@ -117,6 +117,23 @@ impl Core {
             max_time: generations.iter().map(|g| g.max_time).max().unwrap_or(0),
             elements,
         });
+        // A merge that the end of the store cut short leaves shards with other generations than the first has, and a clean close saves them
+        // so: whatever this one covers goes, or it would be kept, and asked, for ever.
+        let covered: std::collections::HashSet<u64> =
+            members.iter().map(|(_, handle)| handle.id()).collect();
+        let mut ids = ids;
+        for entry in version.shards.iter().flat_map(|shard| &shard.generations) {
+            let old = &entry.generation;
+            let gone = |&member: &Member| version.block(member).is_none();
+            if !ids.contains(&old.id)
+                && old
+                    .members
+                    .iter()
+                    .all(|member| covered.contains(&member.id) || gone(member))
+            {
+                ids.push(old.id);
+            }
+        }
         let mut live = vec![0; members.len()];
         for shards in shard_groups(elements) {
             if self.jobs.lock().stop {
