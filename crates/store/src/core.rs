@@ -59,6 +59,8 @@ pub(crate) struct Jobs {
     pub done: u64,
     /// Counts up when the thread of the blocks found nothing to do, or no space to do it in.
     pub idle_looks: u64,
+    /// When the rate limit lets compaction go on.
+    pub compact_from: Option<std::time::Instant>,
     /// Someone waits for space: compaction goes without its rate limit.
     pub hurry: bool,
 }

@@ -35,7 +35,10 @@ impl Threads {
             let core = Arc::clone(core);
             let thread = std::thread::Builder::new()
                 .name(name.to_owned())
-                .spawn(move || work(&core))?;
+                .spawn(move || {
+                    let _latch = LatchOnPanic(&core);
+                    work(&core);
+                })?;
             threads.push(thread);
         }
         Ok(Threads { threads })
@@ -48,6 +51,21 @@ impl Threads {
         core.ask_to_write_chunks();
         for thread in self.threads {
             let _ = thread.join();
+        }
+    }
+}
+
+/// A thread that died would be waited for: writing ends instead.
+struct LatchOnPanic<'c>(&'c Core);
+
+impl Drop for LatchOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self
+                .0
+                .latch
+                .set("a thread of the store panicked".to_owned());
+            self.0.notify();
         }
     }
 }
@@ -162,10 +180,13 @@ impl Core {
         let excess = usage.excess(self.options.space_ratio, block_bytes) / usage.slack(block_bytes);
         self.pace.set_space(excess);
         let frozen = version.logs.len() > 1;
+        // Held to its rate by waiting its turn, not with the lock of this work: logs are sealed meanwhile, and do not cut the wait short.
+        let early = self.jobs.lock().compact_from;
+        let held_back = early.is_some_and(|from| Instant::now() < from) && excess <= 0.5 && !hurry;
         // Logs wait for a few compactions at most, unless there is no room for what they hold.
         let turns = self.turns.load(Ordering::Relaxed);
         let urgent = reason == Reason::Space && (turns < MOST_TURNS || excess > 1.0 || hurry);
-        if !victims.is_empty() && (urgent || !frozen) {
+        if !victims.is_empty() && !held_back && (urgent || !frozen) {
             self.turns.store(turns + 1, Ordering::Relaxed);
             let started = Instant::now();
             let written = self.compact(&version, &victims)?;
@@ -173,7 +194,8 @@ impl Core {
             if let Some(rate) = self.options.compaction_rate
                 && excess <= 0.5
             {
-                self.pause(written, rate, started);
+                let due = Duration::from_secs_f64(written as f64 / rate.max(1) as f64);
+                self.jobs.lock().compact_from = started.checked_add(due);
             }
             return Ok(Work::Done);
         }
@@ -190,21 +212,6 @@ impl Core {
                 Ok(Work::Done)
             }
             Err(error) => Err(error),
-        }
-    }
-
-    /// Holds compaction to its rate; a writer that waits, or the end, cuts it short.
-    fn pause(&self, written: u64, rate: u64, started: Instant) {
-        let due = Duration::from_secs_f64(written as f64 / rate.max(1) as f64);
-        let mut jobs = self.jobs.lock();
-        while !jobs.stop && !jobs.hurry {
-            let Some(left) = due.checked_sub(started.elapsed()) else {
-                return;
-            };
-            if self.current().logs.len() > 1 {
-                return;
-            }
-            self.changed.wait_for(&mut jobs, left.min(NAP));
         }
     }
 
