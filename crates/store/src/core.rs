@@ -13,7 +13,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
@@ -29,6 +29,9 @@ use crate::{Hasher, Options, StoreError};
 
 /// Logs that may wait to be sealed before writers wait.
 pub(crate) const MAX_FROZEN: usize = 3;
+
+/// Milliseconds that the reads of an ended snapshot are waited for, at most.
+const RELEASE_MS: u32 = 100;
 
 /// Who appends.
 pub(crate) struct Writer {
@@ -60,7 +63,7 @@ pub(crate) struct Jobs {
     /// Counts up when the thread of the blocks found nothing to do, or no space to do it in.
     pub idle_looks: u64,
     /// When the rate limit lets compaction go on.
-    pub compact_from: Option<std::time::Instant>,
+    pub compact_from: Option<Instant>,
     /// Someone waits for space: compaction goes without its rate limit.
     pub hurry: bool,
 }
@@ -274,33 +277,53 @@ impl Core {
     /// never be emptied. Where there is less, snapshots end and the background is given the chance to free some.
     pub fn leave_reserve(&self, bytes: u64) -> Result<(), StoreError> {
         let reserve = self.work_bytes();
+        let mut last_look = false;
         while self.space.left() < u64::MAX {
             self.refill_reserve();
             let enough = self.space.left() >= reserve.saturating_add(bytes);
             if enough && self.reserve.lock().is_some() {
                 return Ok(());
             }
-            if !self.expire_oldest_snapshot() && !self.wait_for_space()? {
+            if last_look {
                 return Err(StoreError::NoSpace(
                     "all but what deletes and compaction need is in use".to_owned(),
                 ));
             }
+            // While nothing could be done, a reader may have let go of what was wanting: one more look.
+            last_look = !self.expire_oldest_snapshot() && !self.wait_for_space()?;
         }
         Ok(())
     }
 
-    /// Ends the oldest snapshot; false if there is none.
+    /// Ends the oldest snapshot, and waits for the reads under way in it, since its space is not free before; false if there is none.
     pub fn expire_oldest_snapshot(&self) -> bool {
+        let Some(version) = self.end_oldest_pin() else {
+            return false;
+        };
+        Counters::add(&self.counters.snapshots_expired, 1);
+        if Arc::ptr_eq(&version, &self.current()) {
+            return true;
+        }
+        let held = Arc::downgrade(&version);
+        drop(version);
+        // A piece of work may hold it too, and is not waited for.
+        for _ in 0..RELEASE_MS {
+            if held.strong_count() == 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
+    fn end_oldest_pin(&self) -> Option<Arc<Version>> {
         let mut pins = self.pins.lock();
         while let Some(pin) = pins.pop_front() {
-            if let Some(pin) = pin.upgrade()
-                && pin.expire()
-            {
-                Counters::add(&self.counters.snapshots_expired, 1);
-                return true;
+            if let Some(version) = pin.upgrade().and_then(|pin| pin.expire()) {
+                return Some(version);
             }
         }
-        false
+        None
     }
 
     /// Swaps in a version without what `logs` and `slots` name, with `added` blocks as one generation, after the manifest with the same change is durable.

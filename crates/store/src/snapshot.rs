@@ -23,10 +23,9 @@ pub(crate) struct Pin {
 }
 
 impl Pin {
-    /// Ends the snapshot; false if it had ended.
-    pub fn expire(&self) -> bool {
-        let version = self.version.lock().take();
-        version.is_some()
+    /// Ends the snapshot and gives what it held; nothing if it had ended.
+    pub fn expire(&self) -> Option<Arc<Version>> {
+        self.version.lock().take()
     }
 
     /// The version, if the snapshot goes on.

@@ -358,9 +358,10 @@ impl Core {
         self.leave_reserve(bytes)?;
         loop {
             match self.allocate(bytes) {
-                Err(StoreError::NoSpace(why)) => {
+                Err(StoreError::NoSpace(_)) => {
                     if !self.wait_for_space()? {
-                        return Err(StoreError::NoSpace(why));
+                        // While nothing could be done, a reader may have let go of what was wanting.
+                        return self.allocate(bytes);
                     }
                 }
                 other => return other,
