@@ -121,7 +121,7 @@ impl Core {
                 if handle.live_share() > limit {
                     break;
                 }
-                live += handle.held.extent().bytes() as f64 * handle.live_share();
+                live += handle.held.extent().bytes() as f64 * handle.live_elements_share();
                 if !chosen.is_empty() && live > most {
                     break;
                 }

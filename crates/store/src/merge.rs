@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::block::HashEntry;
 use crate::core::{Core, Counters};
-use crate::element::TOMBSTONE;
+use crate::element::{LARGE, TOMBSTONE};
 use crate::hash::SHARDS;
 use crate::index::{MapEntry, MapOptions, ShardMap, build};
 use crate::version::{BlockHandle, Generation, Member, ShardGeneration, Version};
@@ -38,6 +38,8 @@ struct Merged {
     maps: Vec<ShardMap>,
     /// Live elements by member of the new generation.
     live: Vec<u64>,
+    /// And its dead elements with large values.
+    dead_large: Vec<u64>,
     elements: u64,
 }
 
@@ -135,6 +137,7 @@ impl Core {
             }
         }
         let mut live = vec![0; members.len()];
+        let mut dead_large = vec![0; members.len()];
         for shards in shard_groups(elements) {
             if self.jobs.lock().stop {
                 // Shards that are done stay merged; the others keep their old maps.
@@ -144,12 +147,16 @@ impl Core {
             for (sum, part) in live.iter_mut().zip(&merged.live) {
                 *sum += part;
             }
+            for (sum, part) in dead_large.iter_mut().zip(&merged.dead_large) {
+                *sum += part;
+            }
             Counters::add(&self.counters.merged_elements, merged.elements);
             self.publish_merge(&ids, &generation, shards, merged.maps);
         }
         if whole {
-            for ((_, handle), live) in members.iter().zip(live) {
+            for (((_, handle), live), dead) in members.iter().zip(live).zip(dead_large) {
                 handle.set_live(live);
+                handle.set_dead_large(dead);
             }
         }
         Counters::add(&self.counters.merges, 1);
@@ -179,6 +186,7 @@ impl Core {
         let mut merged = Merged {
             maps: Vec::with_capacity(shards.len()),
             live: vec![0; members.len()],
+            dead_large: vec![0; members.len()],
             elements: 0,
         };
         let options = MapOptions {
@@ -195,6 +203,9 @@ impl Core {
             let mut entries = Vec::with_capacity(located.len());
             for versions in keys {
                 self.enter_key(versions, whole, &mut entries, &mut merged.live);
+                for dead in versions.iter().skip(self.options.keep_versions as usize) {
+                    merged.dead_large[dead.member as usize] += u64::from(dead.flags & LARGE != 0);
+                }
             }
             merged.maps.push(build(&entries, &options));
         }
@@ -324,9 +335,13 @@ impl Core {
                     .collect()
             });
         let mut live = vec![0; members.len()];
+        let mut dead_large = vec![0; members.len()];
         for done in results {
             for (nth, merged) in done? {
                 for (sum, part) in live.iter_mut().zip(&merged.live) {
+                    *sum += part;
+                }
+                for (sum, part) in dead_large.iter_mut().zip(&merged.dead_large) {
                     *sum += part;
                 }
                 for (shard, map) in groups[nth].clone().zip(merged.maps) {
@@ -339,8 +354,9 @@ impl Core {
                 }
             }
         }
-        for ((_, handle), live) in members.iter().zip(live) {
+        for (((_, handle), live), dead) in members.iter().zip(live).zip(dead_large) {
             handle.set_live(live);
+            handle.set_dead_large(dead);
         }
         Ok(version)
     }

@@ -45,6 +45,8 @@ pub(crate) struct BlockHandle {
     pub large: Vec<Arc<Held>>,
     /// Elements that were live when last counted, less those that were overwritten since.
     live: AtomicU64,
+    /// Elements with large values that were dead when last counted.
+    dead_large: AtomicU64,
 }
 
 impl BlockHandle {
@@ -54,6 +56,7 @@ impl BlockHandle {
             held,
             large,
             live: AtomicU64::new(live),
+            dead_large: AtomicU64::new(0),
         }
     }
 
@@ -79,15 +82,34 @@ impl BlockHandle {
             });
     }
 
-    /// The live share, from 0 to 1.
+    /// Says how many elements with large values are dead.
+    pub fn set_dead_large(&self, dead: u64) {
+        self.dead_large.store(dead, Ordering::Relaxed);
+    }
+
+    /// The live share of the elements, from 0 to 1.
+    pub fn live_elements_share(&self) -> f64 {
+        (self.live() as f64 / (self.block.record().elements.max(1)) as f64).min(1.0)
+    }
+
+    /// The live share of the bytes, from 0 to 1. One dead large value can outweigh all elements beside it, so they are counted by themselves.
     pub fn live_share(&self) -> f64 {
-        self.live() as f64 / (self.block.record().elements.max(1)) as f64
+        let large = self.large_bytes();
+        if large == 0 {
+            return self.live_elements_share();
+        }
+        let dead = self.dead_large.load(Ordering::Relaxed) as f64 / self.large.len() as f64;
+        let own = self.held.extent().bytes() as f64 * self.live_elements_share();
+        (own + large as f64 * (1.0 - dead.min(1.0))) / self.bytes() as f64
+    }
+
+    fn large_bytes(&self) -> u64 {
+        self.large.iter().map(|held| held.extent().bytes()).sum()
     }
 
     /// Bytes that the block holds, with its large values.
     pub fn bytes(&self) -> u64 {
-        let large: u64 = self.large.iter().map(|held| held.extent().bytes()).sum();
-        self.held.extent().bytes() + large
+        self.held.extent().bytes() + self.large_bytes()
     }
 }
 

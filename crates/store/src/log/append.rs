@@ -14,7 +14,7 @@ use super::page::PAYLOAD;
 use super::tail::{CHUNK_BYTES, MOST_CHUNKS};
 use super::{AppendError, Durability, Log, Ticket};
 
-/// Most bytes of an element, encoded: wherever it begins, it touches at most [`MAX_PAGES`] pages.
+/// Most bytes of an element, encoded: wherever it begins, it touches at most 256 pages.
 pub const MAX_ELEMENT: usize = (MAX_PAGES as usize - 2) * PAYLOAD;
 
 /// What appends keep between them, so that they allocate nothing.
