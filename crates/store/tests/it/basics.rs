@@ -60,6 +60,14 @@ fn agree(store: &Store, model: &BTreeMap<Vec<u8>, Vec<u8>>, seed: u64) {
     }
 }
 
+/// Operations of a run; `SENKO_STORE_OPERATIONS` asks for more.
+fn operations() -> u64 {
+    std::env::var("SENKO_STORE_OPERATIONS")
+        .ok()
+        .and_then(|asked| asked.parse().ok())
+        .unwrap_or(60_000)
+}
+
 fn run(seed: u64, index: IndexKind) {
     let mut rng = Rng::new(seed);
     let clock = Arc::new(AtomicU64::new(1_700_000_000_000_000));
@@ -70,7 +78,7 @@ fn run(seed: u64, index: IndexKind) {
     };
     let mut store = Store::open_device(Arc::clone(&device), options.clone()).unwrap();
     let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
-    for step in 0..60_000 {
+    for step in 0..operations() {
         let key = rng.below(2500);
         let bytes = key.to_le_bytes().to_vec();
         match rng.below(1000) {
