@@ -2,7 +2,7 @@
 //! The work that an engine is given: filling, and threads that get and put, in a closed loop or at a fixed rate.
 //!
 //! Runs in the process with the engine, called by [`super::child`]. Always: keys and order follow from the seed; of the values read every
-//! [`CHECK_EVERY`]-th is checked byte by byte; the first wrong value or error ends the work.
+//! `CHECK_EVERY`-th is checked byte by byte; the first wrong value or error ends the work.
 //!
 //! At a fixed rate a put is due at its time whether or not the one before has returned, so [`Worked::put_due`], from due to done, has what a stall costs
 //! those that come meanwhile (no "coordinated omission"); [`Worked::put`] has the calls alone.

@@ -56,7 +56,7 @@ pub fn write(device: &dyn Device, keys: &Keys, geometry: &Geometry) -> Result<Bu
 }
 
 impl Unsorted {
-    /// Builds the page maps of what [`write`] wrote, at `bits` bits an element.
+    /// Builds the page maps of what [`write()`] wrote, at `bits` bits an element.
     pub fn new(name: &'static str, keys: &Keys, geometry: &Geometry, bits: u32) -> Unsorted {
         let positions = geometry.per_page() as u64 * u64::from(bits);
         let per_page = geometry.per_page() as u64;
