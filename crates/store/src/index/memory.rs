@@ -13,8 +13,12 @@ pub(crate) const LINE: usize = 64;
 /// From here on the first byte lies at the beginning of a cache line.
 const ALIGNED_FROM: usize = 4 << 10;
 
-/// From here on the memory is mapped from the system, which is asked for large pages.
-const MAPPED_FROM: usize = 1 << 20;
+/// From here on the memory is mapped from the system: an allocator rounds such sizes up, by a tenth as a rule, and this is most of what a
+/// store takes of DRAM.
+const MAPPED_FROM: usize = 64 << 10;
+
+/// From here on the system is asked for large pages.
+const LARGE_FROM: usize = 1 << 20;
 
 /// Zeroed bytes.
 pub(crate) enum Memory {
@@ -39,7 +43,9 @@ impl Memory {
             Memory::Lines { bytes, skip }
         } else {
             let mut pages = AlignedBuf::new(len.div_ceil(PAGE_SIZE));
-            pages.prefer_large();
+            if len >= LARGE_FROM {
+                pages.prefer_large();
+            }
             Memory::Mapped(Box::new((pages, len)))
         }
     }
