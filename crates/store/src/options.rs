@@ -88,7 +88,7 @@ pub struct Options {
     /// The map from a hash to a block. Fixed when the store is made.
     pub index: IndexKind,
     /// Bits that a map spends on telling absent keys, in the oldest generation; an absent key costs a read with probability
-    /// 2^-bits. Younger and smaller generations have more. Fixed when the store is made.
+    /// 2^-bits (7, the default: one in 128), and each bit is an eighth of a byte of DRAM a key. Younger and smaller generations have more. Fixed when the store is made.
     pub fingerprint_bits: u32,
     /// The most that the file may have; without, as much as the file system gives.
     pub max_bytes: Option<u64>,
@@ -117,7 +117,7 @@ impl Default for Options {
             keep_versions: 1,
             inline_max: 512 << 10,
             index: IndexKind::Static,
-            fingerprint_bits: 8,
+            fingerprint_bits: 7,
             max_bytes: None,
             space_ratio: 1.3,
             compaction_rate: None,
