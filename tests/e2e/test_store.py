@@ -291,7 +291,7 @@ def test_bench_runs_ycsb_and_checks_every_value(senko, tmp_path, mix):
     # Under "latest", a get may ask for a key whose put is still under way in another thread.
     assert ran["operations"] == 6000 and ran["gets"] > 0
     assert ran["gets"] * 0.98 <= ran["hits"] <= ran["gets"]
-    assert ran["verify"]["faults"] == 0 and ran["verify"]["checked"] == ran["gets"]
+    assert ran["verify"]["faults"] == 0 and ran["verify"]["checked"] in (ran["gets"], ran["hits"])
     assert (ran["put_us"] is not None) == (mix in ("ycsb-a", "ycsb-b", "ycsb-d"))
     assert (ran["read_modify_write_us"] is not None) == (mix == "ycsb-f")
     assert not path.exists()
