@@ -168,6 +168,15 @@ impl Core {
         }
     }
 
+    /// Refuses what callers write, after a failure and from the beginning of a close on.
+    pub fn check_takes_writes(&self) -> Result<(), StoreError> {
+        self.check_writable()?;
+        if self.closed.load(Ordering::Acquire) {
+            return Err(StoreError::ReadOnly(crate::open::CLOSED.to_owned()));
+        }
+        Ok(())
+    }
+
     /// Latches after an error that leaves unknown what reached the device (C2); gives the error back.
     pub fn failed(&self, error: StoreError) -> StoreError {
         if matches!(error, StoreError::Io { .. }) {

@@ -253,7 +253,7 @@ impl Core {
 
     /// Waits until a frozen log was sealed; false if that will not happen.
     pub fn wait_for_seal(&self) -> Result<bool, StoreError> {
-        self.check_writable()?;
+        self.check_takes_writes()?;
         if !self.options.background {
             let _working = self.block_work.lock();
             return match self.seal_one() {
@@ -263,9 +263,6 @@ impl Core {
                 },
                 other => other,
             };
-        }
-        if self.jobs.lock().stop {
-            return Ok(false);
         }
         // It may have been sealed just before the wait began.
         if self.wait_for_work(false)? || self.current().logs.len() <= MAX_FROZEN {
@@ -282,7 +279,7 @@ impl Core {
 
     /// Gives the background the chance to free space; false if it has nothing to do.
     pub fn wait_for_space(&self) -> Result<bool, StoreError> {
-        self.check_writable()?;
+        self.check_takes_writes()?;
         if !self.options.background {
             let _working = self.block_work.lock();
             return match self.seal_one() {
@@ -309,7 +306,9 @@ impl Core {
             self.changed.notify_all();
             self.changed.wait_for(&mut jobs, NAP);
         }
-        Ok(!jobs.stop)
+        drop(jobs);
+        // The background stops only for a close.
+        self.check_takes_writes().map(|()| true)
     }
 
     /// Compacts the emptiest blocks, whether there is need or not; false if all are full.

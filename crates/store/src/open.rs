@@ -36,7 +36,7 @@ use crate::{Hasher, Options, StoreError};
 pub(crate) const READ_ONLY: &str = "it was opened to be read";
 
 /// Why a closed store takes no writes.
-const CLOSED: &str = "the store is closed";
+pub(crate) const CLOSED: &str = "the store is closed";
 
 /// Bytes of the saved index that are read or written at a time.
 const PIECE_PAGES: usize = 256;

@@ -408,8 +408,10 @@ impl Store {
     /// # Errors
     /// A failing device.
     pub fn close(self) -> Result<(), StoreError> {
+        // Set first: writers that wait for the background are told so, and not that there is no space.
+        let closed = self.core.closed.swap(true, Ordering::AcqRel);
         self.guard.stop();
-        if self.core.closed.swap(true, Ordering::AcqRel) || self.core.options.read_only {
+        if closed || self.core.options.read_only {
             return Ok(());
         }
         crate::open::close(&self.core)

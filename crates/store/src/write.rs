@@ -170,7 +170,7 @@ impl Core {
         time: Option<u64>,
         options: WriteOptions,
     ) -> Result<u64, StoreError> {
-        self.check_writable()?;
+        self.check_takes_writes()?;
         if writes.is_empty() {
             return Ok(self.visible.load(Ordering::Acquire));
         }
@@ -206,7 +206,7 @@ impl Core {
         self.keep_pace(bytes);
 
         let mut writer = self.writer.lock();
-        self.check_writable()?;
+        self.check_takes_writes()?;
         let now = self.options.clock.now();
         let time = time.unwrap_or(now).max(writer.last_time + 1);
         let default_expiry = options.expiry(now);
