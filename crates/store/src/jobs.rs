@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn idle_threads_sleep() {
-        let device = senko_io::faulty::FaultyDevice::new(1 << 14, 1);
+        let device = senko_io::faulty::FaultyDevice::new(1 << 20, 1);
         let core = Arc::new(crate::open::open(device, Options::default()).unwrap());
         let threads = Threads::start(&core).unwrap();
         let looks = || core.jobs.lock().idle_looks;
