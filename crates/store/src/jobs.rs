@@ -17,7 +17,7 @@ use crate::core::{Core, MAX_FROZEN};
 const NAP: Duration = Duration::from_millis(200);
 
 /// Compactions that may go before a log that waits to be sealed.
-const MOST_TURNS: u32 = 2;
+const MOST_TURNS: u32 = 4;
 
 /// Threads of a store; they end when told, and are joined on close.
 pub(crate) struct Threads {
