@@ -36,7 +36,8 @@ class Server:
 
     def ask(self, request, end=b"END\r\n"):
         """Sends a request and returns the answer, which ends with `end`."""
-        with socket.create_connection(self.address, timeout=30) as s:
+        # Python's timeout is that of all of `sendall`, and some send tens of megabytes, which the server takes as fast as its flash does.
+        with socket.create_connection(self.address, timeout=300) as s:
             s.sendall(request)
             answer = b""
             while not answer.endswith(end):
@@ -67,7 +68,7 @@ class Server:
         filler has the sizes of those that are to go. On other servers: nothing."""
         if self.kind != "flash":
             return
-        end = time.monotonic() + 60
+        end = time.monotonic() + 180
         while True:
             sizes = self.resident_sizes()
             if not sizes:
@@ -87,11 +88,19 @@ class Server:
         parts.append(b"mn\r\n")
         self.ask(b"".join(parts), b"MN\r\n")
 
+    def answers(self):
+        """Whether somebody listens there."""
+        try:
+            socket.create_connection(self.address, timeout=5).close()
+            return True
+        except OSError:
+            return False
+
     def stop(self):
         if self.process:
             self.process.terminate()
             try:
-                self.process.wait(20)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -101,16 +110,13 @@ class Server:
 
 
 def wait_until_up(server):
-    end = time.monotonic() + 30
-    while True:
-        try:
-            socket.create_connection(server.address, timeout=5).close()
-            return server
-        except OSError:
-            if server.process.poll() is not None or time.monotonic() > end:
-                server.stop()
-                raise AssertionError("%s did not start" % server.process.args) from None
-            time.sleep(0.02)
+    end = time.monotonic() + 60
+    while not server.answers():
+        if server.process.poll() is not None or time.monotonic() > end:
+            server.stop()
+            raise AssertionError("%s did not start" % server.process.args)
+        time.sleep(0.02)
+    return server
 
 
 def start_senko(kind, *options, memory=None, flash=1 << 30):

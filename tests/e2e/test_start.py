@@ -148,13 +148,14 @@ def test_sigterm_drains(senko):
 
 def started_again(server):
     """Starts the same command once more. A killed process's ring may keep its sockets and files for a moment after its end."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while True:
         process = subprocess.Popen(server.process.args, cwd=server.folder, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         again = servers.Server(server.kind, server.address, process, server.folder)
-        time.sleep(0.5)
-        if process.poll() is None:
-            return servers.wait_until_up(again)
+        while process.poll() is None:
+            if again.answers():
+                return again
+            time.sleep(0.02)
         said = process.stderr.read()
         assert "in use" in said or "holds" in said or "lock" in said, said
         assert time.monotonic() < end, said

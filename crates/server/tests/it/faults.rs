@@ -57,6 +57,8 @@ fn on_both_with(devices: usize, transfer: Transfer, test: impl Fn(&mut Bench)) {
             settings.region = Some(1 << 20);
             settings.promote_after = 3;
             settings.transfer = transfer;
+            // Devices are to be given up here, and soon.
+            settings.patience = 1;
         });
         test(&mut Bench { place, switches });
     }
