@@ -89,10 +89,11 @@ class Server:
         self.ask(b"".join(parts), b"MN\r\n")
 
     def answers(self):
-        """Whether somebody listens there."""
+        """Whether it serves. To connect proves nothing: a killed process's ring may keep its port open for a moment after its end."""
         try:
-            socket.create_connection(self.address, timeout=5).close()
-            return True
+            with socket.create_connection(self.address, timeout=10) as s:
+                s.sendall(b"version\r\n")
+                return s.recv(100).startswith(b"VERSION ")
         except OSError:
             return False
 

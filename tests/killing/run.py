@@ -9,7 +9,7 @@ from .model import Flushes, Uniques
 
 
 # A load in whose middle a kill falls has had so many answers, however busy the machine is.
-LEAST = 400
+LEAST = 1000
 
 
 class Report:

@@ -117,9 +117,7 @@ pub struct Reader {
 
 impl Reader {
     pub fn new(stream: TcpStream) -> Reader {
-        stream
-            .set_read_timeout(Some(PATIENCE))
-            .unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Reader {
             stream,
             buf: Vec::new(),

@@ -173,9 +173,7 @@ impl Client {
     pub fn connect(port: u16) -> Client {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream
-            .set_read_timeout(Some(PATIENCE))
-            .unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Client {
             stream,
             ahead: Vec::new(),
