@@ -120,7 +120,7 @@ def test_the_default_start(senko, tmp_path):
     assert int(client.stats()[b"flash_capacity"]) > 0
     client.close()
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert "senko-data" in err and str(port) in err
     lines = [json.loads(line) for line in out.splitlines()]
@@ -141,7 +141,7 @@ def test_sigterm_drains(senko):
         while part := s.recv(1 << 20):
             answer += part
     assert answer.count(b"END\r\n") == 50
-    server.process.wait(20)
+    server.process.wait(60)
     assert server.process.returncode == 0
     server.stop()
 

@@ -67,7 +67,7 @@ class Senko:
     def end(self):
         """As `systemctl stop` does it."""
         self.process.terminate()
-        assert self.process.wait(30) == 0, self.said()
+        assert self.process.wait(60) == 0, self.said()
 
     def ask(self, request, end=b"END\r\n"):
         return servers.Server("flash", self.address).ask(request, end)
