@@ -120,8 +120,9 @@ def wait_until_up(server):
     return server
 
 
-def start_senko(kind, *options, memory=None, flash=1 << 30):
-    """A senko of the binary SENKO_BIN (None if that is not set), with flash if `kind` says so."""
+def start_senko(kind, *options, memory=None, flash=1 << 30, patience=20):
+    """A senko of the binary SENKO_BIN (None if that is not set), with flash if `kind` says so. With patience it drops no item because the
+    disk, busy with other things, takes long to write it."""
     binary = os.environ.get("SENKO_BIN")
     if not binary:
         return None
@@ -137,7 +138,8 @@ def start_senko(kind, *options, memory=None, flash=1 << 30):
         command += ["--flash", "%s:%dk" % (os.path.join(folder, "flash"), flash >> 10)]
     else:
         command.append("--no-flash")
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
+    surroundings = {**os.environ, "SENKO_TEST_PATIENCE": str(patience)}
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder, env=surroundings)
     return wait_until_up(Server(kind, ("127.0.0.1", port), process, folder))
 
 
