@@ -13,6 +13,10 @@ import time
 FILLER_OVERHEAD = 97
 
 
+# The surroundings of a senko that drops no item because the disk, busy with other things, takes long to write it.
+PATIENT = {**os.environ, "SENKO_TEST_PATIENCE": "20"}
+
+
 def free_port():
     """A port that was free a moment ago."""
     with socket.socket() as s:
@@ -120,9 +124,8 @@ def wait_until_up(server):
     return server
 
 
-def start_senko(kind, *options, memory=None, flash=1 << 30, patience=20):
-    """A senko of the binary SENKO_BIN (None if that is not set), with flash if `kind` says so. With patience it drops no item because the
-    disk, busy with other things, takes long to write it."""
+def start_senko(kind, *options, memory=None, flash=1 << 30, patient=True):
+    """A senko of the binary SENKO_BIN (None if that is not set), with flash if `kind` says so."""
     binary = os.environ.get("SENKO_BIN")
     if not binary:
         return None
@@ -138,8 +141,8 @@ def start_senko(kind, *options, memory=None, flash=1 << 30, patience=20):
         command += ["--flash", "%s:%dk" % (os.path.join(folder, "flash"), flash >> 10)]
     else:
         command.append("--no-flash")
-    surroundings = {**os.environ, "SENKO_TEST_PATIENCE": str(patience)}
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder, env=surroundings)
+    env = PATIENT if patient else None
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder, env=env)
     return wait_until_up(Server(kind, ("127.0.0.1", port), process, folder))
 
 

@@ -116,8 +116,9 @@ def foreground(memcached, user):
     def start(*options, cwd=None):
         port = servers.free_port()
         process = subprocess.Popen(
-            [memcached, *user, "-l", "127.0.0.1", "-p", str(port), *options], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=cwd
-        )
+            [memcached, *user, "-l", "127.0.0.1", "-p", str(port), *options],
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=cwd, env=servers.PATIENT,
+        )  # fmt: skip
         processes.append(process)
         wait_for(lambda: connects(port) or process.poll() is not None, "the start")
         assert process.poll() is None, process.stderr.read()
