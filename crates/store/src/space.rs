@@ -27,8 +27,9 @@ pub(crate) const PIECES: u64 = 25;
 /// Extents that are kept for logs, at most: as many logs as there are at a time.
 const MOST_LOGS: usize = crate::core::MAX_FROZEN + 2;
 
-/// A piece is at least one in so many of what was asked for.
+/// A piece is at least one in so many of what was asked for, and at least so many units: shorter ones are wasted on heads and roundings.
 const SHORTEST_PIECE: u64 = 4;
+const LEAST_PIECE: u64 = 32;
 
 /// A run of pages of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,13 +95,11 @@ impl Free {
         Some(first)
     }
 
-    /// Lets blocks have what was kept for logs; false if nothing was.
-    fn give_up_logs(&mut self) -> bool {
-        let logs = std::mem::take(&mut self.logs);
-        for &first in &logs {
+    /// Lets blocks have what was kept for logs.
+    fn give_up_logs(&mut self) {
+        for first in std::mem::take(&mut self.logs) {
             self.add(first, self.log_units);
         }
-        !logs.is_empty()
     }
 
     /// Instead of growth, where enough of the file is free: the longest run, if it is no less than `least` and not much shorter than `most`.
@@ -108,7 +107,8 @@ impl Free {
         if (self.units - self.used) * PIECES < self.units {
             return None;
         }
-        self.take_longest(least.max(most.div_ceil(SHORTEST_PIECE)))
+        let shortest = most.div_ceil(SHORTEST_PIECE).max(LEAST_PIECE);
+        self.take_longest(least.max(shortest))
     }
 
     /// The longest run, whole, if it has at least so many units.
@@ -301,7 +301,12 @@ impl Space {
                     (first, most)
                 }
                 Err(StoreError::NoSpace(why)) => {
-                    free.take_longest(least).ok_or(StoreError::NoSpace(why))?
+                    free.give_up_logs();
+                    let taken = match free.take(most) {
+                        Some(first) => Some((first, most)),
+                        None => free.take_longest(least),
+                    };
+                    taken.ok_or(StoreError::NoSpace(why))?
                 }
                 Err(error) => return Err(error),
             },
