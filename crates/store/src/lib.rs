@@ -47,6 +47,12 @@ mod superblock;
 mod error;
 mod hash;
 
+// What the fuzz target of whole files calls.
+#[doc(hidden)]
+pub mod fuzzing;
+#[cfg(test)]
+mod fuzzing_tests;
+
 // How one key, value and time lie on flash.
 pub mod element;
 // Sorted blocks: written once, one page a look-up.

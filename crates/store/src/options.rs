@@ -98,7 +98,8 @@ pub struct Options {
     pub compaction_rate: Option<u64>,
     /// Make the store if there is none.
     pub create: bool,
-    /// Take no writes and change nothing on the device.
+    /// Take no writes and change nothing on the device. The file is opened for reading only, so it may lie on read-only media, and several
+    /// processes may read it at once; one that writes excludes them, and they exclude it.
     pub read_only: bool,
     /// Seal, compact and merge in threads of the store; without, only in [`crate::Store::maintain`] and when a write must wait otherwise.
     pub background: bool,

@@ -160,6 +160,7 @@ impl Store {
         };
         let file = FileOptions {
             bytes,
+            read_only: options.read_only,
             recorder: options.recorder.clone().map(|recorder| (recorder, 0)),
             ..FileOptions::default()
         };

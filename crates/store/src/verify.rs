@@ -79,7 +79,7 @@ pub fn verify(
     verify_device(open_file(path.as_ref())?, progress)
 }
 
-/// Opens the file of a store that must exist.
+/// Opens the file of a store that must exist, to be read: it may lie on read-only media.
 pub(crate) fn open_file(path: &Path) -> Result<Arc<dyn Device>, StoreError> {
     let meta = std::fs::metadata(path).map_err(|_| {
         let text = format!("there is no store at {}", path.display());
@@ -89,8 +89,12 @@ pub(crate) fn open_file(path: &Path) -> Result<Arc<dyn Device>, StoreError> {
         let text = format!("it has {} bytes, a superblock takes 65536", meta.len());
         return Err(StoreError::Foreign(text));
     }
-    let file = FlashFile::open(path, &FileOptions::default())
-        .map_err(|error| StoreError::Open(Arc::new(error)))?;
+    let options = FileOptions {
+        read_only: true,
+        ..FileOptions::default()
+    };
+    let file =
+        FlashFile::open(path, &options).map_err(|error| StoreError::Open(Arc::new(error)))?;
     Ok(Arc::new(file))
 }
 

@@ -16,6 +16,7 @@ pub mod bloom_map; // the thesis's map
 pub mod static_map; // a better one, for entries that are all known
 
 #[doc(hidden)]
+#[doc(hidden)]
 pub mod fuzzing; // what the fuzz target calls
 
 #[cfg(test)]

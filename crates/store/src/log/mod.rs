@@ -30,6 +30,7 @@ mod replay; // opens a log
 mod sorted; // the whole log in the order of a block
 mod salvage; // what can be read of a damaged log
 #[doc(hidden)]
+#[doc(hidden)]
 pub mod fuzzing; // replay of arbitrary bytes, for the fuzz target
 
 use std::fmt;
