@@ -17,6 +17,7 @@
 // The store as its users see it, and its settings.
 mod options;
 mod store;
+mod value;
 mod snapshot;
 mod scan;
 mod stats;
@@ -47,6 +48,10 @@ mod superblock;
 mod error;
 mod hash;
 
+// What the examples of the documentation begin with.
+#[doc(hidden)]
+pub mod example;
+
 // What the fuzz target of whole files calls.
 #[doc(hidden)]
 pub mod fuzzing;
@@ -72,6 +77,7 @@ pub use scan::Scan;
 pub use snapshot::Snapshot;
 pub use space::Extent;
 pub use stats::Stats;
-pub use store::{Entry, KeyVersion, Store, Value};
+pub use store::Store;
+pub use value::{Entry, KeyVersion, Value};
 pub use verify::{Problem, VerifyReport, verify, verify_device};
 pub use write::Batch;

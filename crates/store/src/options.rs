@@ -27,6 +27,13 @@ pub const MAX_VALUE_BYTES: u64 = 1 << 30;
 pub(crate) const LAST_EXPIRY: u64 = (1 << 40) - 1;
 
 /// Where the time of a write comes from: microseconds since 1970.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use senko_store::{Clock, Options};
+/// let fixed = Options { clock: Clock::Own(Arc::new(|| 1_000_000)), ..Options::default() };
+/// assert_eq!(fixed.clock.now(), 1_000_000);
+/// ```
 #[derive(Clone, Default)]
 pub enum Clock {
     /// The system's clock.
@@ -38,6 +45,11 @@ pub enum Clock {
 
 impl Clock {
     /// Microseconds since 1970.
+    ///
+    /// ```
+    /// let clock = senko_store::Clock::System;
+    /// assert!(clock.now() > 1_600_000_000_000_000, "after September 2020");
+    /// ```
     pub fn now(&self) -> u64 {
         match self {
             Clock::System => SystemTime::now()
@@ -48,6 +60,12 @@ impl Clock {
     }
 
     /// Whole seconds since 1970, which expiry is counted in.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// let clock = senko_store::Clock::Own(Arc::new(|| 2_999_999));
+    /// assert_eq!(clock.seconds(), 2);
+    /// ```
     pub fn seconds(&self) -> u64 {
         self.now() / 1_000_000
     }
@@ -190,6 +208,14 @@ impl Options {
 }
 
 /// What a write waits for.
+///
+/// ```
+/// # let store = senko_store::example::store();
+/// use senko_store::{Durability, WriteOptions};
+/// let durability = Durability::Synced;
+/// store.put_with(b"colour", b"green", WriteOptions { durability, ..WriteOptions::default() })?;
+/// # Ok::<(), senko_store::StoreError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// Nothing: the write is in memory, and reaches the device when enough has gathered. A killed process may lose it.
@@ -202,6 +228,15 @@ pub enum Durability {
 }
 
 /// Settings of one write.
+///
+/// ```
+/// # let store = senko_store::example::store();
+/// # use senko_store::WriteOptions;
+/// let gone = WriteOptions { expires_at: 1, ..WriteOptions::default() }; // since 1970
+/// store.put_with(b"colour", b"green", gone)?;
+/// assert_eq!(store.get(b"colour")?, None);
+/// # Ok::<(), senko_store::StoreError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WriteOptions {
     /// What to wait for.
@@ -214,6 +249,12 @@ pub struct WriteOptions {
 
 impl WriteOptions {
     /// Waits until the write is on the device for good.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// store.put_with(b"colour", b"green", senko_store::WriteOptions::synced())?;
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     pub fn synced() -> WriteOptions {
         WriteOptions {
             durability: Durability::Synced,

@@ -19,6 +19,20 @@ use crate::superblock::{CopyState, Found, LogRecord, Manifest, SavedIndex, Super
 use crate::{Extent, Hasher, StoreError};
 
 /// What a check found.
+///
+/// ```
+/// # use senko_store::{Store, example};
+/// # let device = example::device();
+/// # let store = Store::open_device(device.clone(), example::options())?;
+/// # store.put(b"key", b"value")?;
+/// # store.close()?;
+/// let report = senko_store::verify_device(device, |_, _| ())?;
+/// for problem in &report.problems {
+///     println!("byte {}: {}", problem.offset, problem.what);
+/// }
+/// assert_eq!(report.elements, 1);
+/// # Ok::<(), senko_store::StoreError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifyReport {
@@ -99,6 +113,17 @@ pub(crate) fn open_file(path: &Path) -> Result<Arc<dyn Device>, StoreError> {
 }
 
 /// Checks the store on a device; see [`verify`].
+///
+/// ```
+/// # use senko_store::{Store, example};
+/// # let device = example::device();
+/// # let store = Store::open_device(device.clone(), example::options())?;
+/// # store.put(b"key", b"value")?;
+/// # store.close()?;
+/// let report = senko_store::verify_device(device, |read, of| println!("{read} of {of} bytes"))?;
+/// assert!(report.problems.is_empty());
+/// # Ok::<(), senko_store::StoreError>(())
+/// ```
 ///
 /// # Errors
 /// Not a store, a later version.
