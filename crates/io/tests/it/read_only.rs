@@ -41,9 +41,11 @@ fn nothing_is_changed() {
     let before = std::fs::metadata(&path).unwrap();
     let file = FlashFile::open(&path, &reading()).unwrap();
     assert!(file.read_only());
-    // SAFETY: takes no memory; the descriptor is open.
-    let flags = unsafe { libc::fcntl(file.raw_fd(), libc::F_GETFL) };
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.raw_fd())).unwrap();
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = i32::from_str_radix(flags.unwrap().trim(), 8).unwrap();
     assert_eq!(flags & libc::O_ACCMODE, libc::O_RDONLY);
+    assert_eq!(flags & libc::O_DIRECT != 0, file.direct());
     let direct = FlashFile::open(&folder.file("other"), &sized(1 << 20)).unwrap();
     assert_eq!(
         file.direct(),
