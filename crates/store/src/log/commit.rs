@@ -156,7 +156,9 @@ impl<M: Monitor> Group<M> {
     }
 
     fn write_now(&self, sink: &impl Sink, whole: bool) -> Result<(), StoreError> {
+        let died = Died(self, |p| p.writing = false);
         let result = sink.write(whole);
+        std::mem::forget(died);
         self.monitor.change(|p| {
             p.writing = false;
             match result {
@@ -190,6 +192,7 @@ impl<M: Monitor> Group<M> {
     }
 
     fn sync_now(&self, sink: &impl Sink, target: u32) -> Result<(), StoreError> {
+        let died = Died(self, |p| p.flushing = false);
         let mut upto = 0;
         let mut result = self.write(sink, target.max(sink.end()));
         if result.is_ok() {
@@ -206,6 +209,7 @@ impl<M: Monitor> Group<M> {
         if result.is_ok() {
             result = sink.flush(upto);
         }
+        std::mem::forget(died);
         self.monitor.change(|p| {
             p.flushing = false;
             match &result {
@@ -214,6 +218,20 @@ impl<M: Monitor> Group<M> {
             }
         });
         result
+    }
+}
+
+/// Dropped only where a thread panics while it writes or flushes for the others: they would wait for it for ever.
+struct Died<'g, M: Monitor>(&'g Group<M>, fn(&mut Progress));
+
+impl<M: Monitor> Drop for Died<'_, M> {
+    fn drop(&mut self) {
+        self.0.monitor.change(|p| {
+            (self.1)(p);
+            p.failed.get_or_insert_with(|| {
+                StoreError::Invalid("the thread that did it panicked".to_owned())
+            });
+        });
     }
 }
 
