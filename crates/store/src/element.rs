@@ -284,6 +284,15 @@ impl<'a> Element<'a> {
         self.expiry != 0 && now_seconds >= self.expiry
     }
 
+    /// What is left of it once it has expired: that there was a value, from its time until its expiry. A tombstone with an expiry is nothing else.
+    pub(crate) fn ended(&self) -> Element<'a> {
+        Element {
+            flags: TOMBSTONE,
+            value: &[],
+            ..*self
+        }
+    }
+
     /// The flags as they are written.
     pub(crate) fn stored_flags(&self) -> u8 {
         let expiry = if self.expiry == 0 { 0 } else { EXPIRY };

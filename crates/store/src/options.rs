@@ -98,7 +98,8 @@ pub struct Options {
     pub block_bytes: u64,
     /// Bytes of a log; 0 for as many as a block has. Fixed when the store is made.
     pub log_bytes: u64,
-    /// Versions of a key that are kept; at least 1. Fixed when the store is made.
+    /// Versions of a key that are kept; at least 1. Of one that has expired only its times are kept: see [`crate::Store::history`]. Fixed when the
+    /// store is made.
     pub keep_versions: u32,
     /// Larger values lie outside of log and blocks, and never move. At least 1024; lowered to an eighth of the smaller of block and log, and to
     /// about 950 KiB. Fixed when the store is made.

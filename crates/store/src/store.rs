@@ -328,6 +328,9 @@ impl Store {
 
     /// The versions of a key that are kept, newest first, deletions among them; at most [`Options::keep_versions`].
     ///
+    /// A version that has expired stays on the list as long as it would have otherwise, with its times, but expiry gives its space back: sooner or
+    /// later its value is gone ([`crate::KeyVersion::value`]). A key that has nothing but such a version goes as a deleted one does.
+    ///
     /// ```
     /// # let store = senko_store::example::store();
     /// store.put(b"colour", b"green")?; // in a store that keeps three versions
