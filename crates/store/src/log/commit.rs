@@ -12,6 +12,7 @@
 //! I3. A thread that wants to flush writes as the flusher only: those who come while a flush runs gather, unwritten, for the next one.
 //! I4. After a failure no thread gets a turn any more: no write follows a failed write, and no flush a failed flush (Linux drops what it could not
 //!     write, and a second flush would say that all is well). What was under way beside it ends; tickets that were reached stay reached.
+//! I5. A thread that panics while it has a turn gives it back, as after a failure: nobody waits for it for ever.
 //!
 //! The lock and the condition stand behind [`Monitor`], so that a test can run the same protocol under a scheduler that tries interleavings.
 
@@ -221,7 +222,7 @@ impl<M: Monitor> Group<M> {
     }
 }
 
-/// Dropped only where a thread panics while it writes or flushes for the others: they would wait for it for ever.
+/// Dropped only where a thread panics while it writes or flushes for the others (I5).
 struct Died<'g, M: Monitor>(&'g Group<M>, fn(&mut Progress));
 
 impl<M: Monitor> Drop for Died<'_, M> {
