@@ -218,10 +218,13 @@ def test_a_large_value_is_in_memory_once(senko, tmp_path):
     assert most_memory(senko, "put", path, "one", "--from", given, *SMALL) < most
     with open(given, "rb") as file:
         assert most_memory(senko, "put", path, "two", stdin=file) < most
+    pipe = subprocess.Popen(["cat", given], stdout=subprocess.PIPE)
+    assert most_memory(senko, "put", path, "three", stdin=pipe.stdout) < most
+    assert pipe.wait() == 0
     with open(got, "wb") as file:
-        assert most_memory(senko, "get", path, "two", stdout=file) < most
+        assert most_memory(senko, "get", path, "three", stdout=file) < most
     assert got.read_bytes() == given.read_bytes()
-    assert run(senko, "scan", path, "--count")[0] == b"2\n"
+    assert run(senko, "scan", path, "--count")[0] == b"3\n"
 
 
 def flip(path, offset, bytes=1):

@@ -100,13 +100,18 @@ impl PutArgs {
     }
 }
 
-/// Reads what a file has left, in a buffer of that length where the file tells it: values have up to a gigabyte, and a buffer that grows
-/// takes twice that. One byte more than there may be is read, so that a value that is too long is noticed.
+/// Reads what a file, or a pipe, has left. The buffer has room for all of it from the beginning on, since values have up to a gigabyte and one
+/// that grows is copied: as much as the file says, or as there may be, of which only what is filled becomes memory. One byte more than there
+/// may be is read, so that a value that is too long is noticed.
 fn read_value(file: std::fs::File) -> std::io::Result<Vec<u8>> {
     let most = MAX_VALUE_BYTES + 1;
-    let left = file.metadata().map_or(0, |meta| meta.len());
-    // One byte more, into which the end of the file is read.
-    let mut value = Vec::with_capacity(left.min(most) as usize + 1);
+    let left = match file.metadata() {
+        Ok(meta) if meta.is_file() => meta.len().min(most),
+        _ => most,
+    };
+    let mut value = Vec::new();
+    // One byte more, into which the end of the file is read. Where there is no such room, it grows after all.
+    let _ = value.try_reserve_exact(left as usize + 1);
     file.take(most).read_to_end(&mut value)?;
     Ok(value)
 }
