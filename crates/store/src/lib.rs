@@ -17,6 +17,7 @@
 // The store as its users see it, and its settings.
 mod options;
 mod store;
+mod upkeep;
 mod value;
 mod snapshot;
 mod scan;
