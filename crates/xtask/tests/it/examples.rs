@@ -138,6 +138,21 @@ impl Source {
         reached
     }
 
+    /// Whether a type that module `path` calls `name` is one that users can name: its own of that name, or else one from elsewhere.
+    fn is_reachable_type(
+        &self,
+        path: &str,
+        name: &str,
+        reachable: &BTreeSet<Name>,
+        types: &BTreeSet<&String>,
+    ) -> bool {
+        let mut own = self.modules[path].iter().filter_map(item_name);
+        if own.any(|its| its == name) {
+            return reachable.contains(&(path.to_owned(), name.to_owned()));
+        }
+        types.contains(&name.to_owned())
+    }
+
     /// How many items have an example, and the names of those that have none.
     fn examples(&self) -> (usize, Vec<String>) {
         let reachable = self.reachable();
@@ -154,7 +169,7 @@ impl Source {
                     && block.trait_.is_none()
                     && let syn::Type::Path(of) = &*block.self_ty
                     && let Some(of) = of.path.segments.last()
-                    && types.contains(&of.ident.to_string())
+                    && self.is_reachable_type(path, &of.ident.to_string(), &reachable, &types)
                 {
                     for inner in &block.items {
                         if let ImplItem::Fn(method) = inner
@@ -270,6 +285,12 @@ fn what_users_see_is_told_from_what_they_do_not() {
             }
         }
         pub use inner::Seen;
+        mod other {
+            pub struct Seen;
+            impl Seen {
+                pub fn another_of_that_name(&self) {}
+            }
+        }
         #[doc(hidden)]
         pub mod hidden {
             pub fn no_matter() {}
