@@ -18,7 +18,7 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, ReadRequest, Tag};
 
 use crate::block::{BlockScan, HashEntry};
 use crate::core::{Core, Counters};
-use crate::element::{Element, TOMBSTONE};
+use crate::element::Element;
 use crate::hash::SHARDS;
 use crate::index::{BlockMap, Candidates};
 use crate::seal::Output;
@@ -195,13 +195,7 @@ impl Core {
             let source = &mut sources[first];
             let element = source.element();
             if element.expired(now) {
-                let tombstone = Element {
-                    flags: TOMBSTONE,
-                    value: &[],
-                    expiry: 0,
-                    ..element
-                };
-                output.push(source.hash, &tombstone)?;
+                output.push(source.hash, &element.ended())?;
             } else {
                 output.push(source.hash, &element)?;
             }

@@ -10,7 +10,7 @@ use senko_io::{Purpose, Tag};
 
 use crate::block::{Block, BlockRecord, BlockWriter, bytes_expected, bytes_needed};
 use crate::core::{Change, Core, Counters};
-use crate::element::{Element, TOMBSTONE};
+use crate::element::Element;
 use crate::hash::SHARDS;
 use crate::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, ShardMap, build};
 use crate::options::UNIT_BYTES;
@@ -296,17 +296,11 @@ impl Core {
             if nth == 0 {
                 overwritten.count(version, hash);
             }
-            if element.expired(now) && nth == 0 {
-                let tombstone = Element {
-                    flags: TOMBSTONE,
-                    value: &[],
-                    expiry: 0,
-                    ..element
-                };
-                output.push(hash, &tombstone)?;
-                continue;
+            if element.expired(now) {
+                output.push(hash, &element.ended())?;
+            } else {
+                output.push(hash, &element)?;
             }
-            output.push(hash, &element)?;
         }
         drop(sorted);
         let elements = output.elements;

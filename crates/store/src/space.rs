@@ -32,6 +32,11 @@ const SHORTEST_PIECE: u64 = 4;
 const LEAST_PIECE: u64 = 32;
 
 /// A run of pages of the device.
+///
+/// ```
+/// let extent = senko_store::Extent { first: 16, pages: 4 };
+/// assert_eq!((extent.end(), extent.bytes()), (20, 16_384));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Extent {
     /// The first page.
@@ -42,11 +47,19 @@ pub struct Extent {
 
 impl Extent {
     /// The page behind the last.
+    ///
+    /// ```
+    /// assert_eq!(senko_store::Extent { first: 16, pages: 4 }.end(), 20);
+    /// ```
     pub fn end(self) -> u64 {
         self.first + u64::from(self.pages)
     }
 
     /// Its bytes.
+    ///
+    /// ```
+    /// assert_eq!(senko_store::Extent { first: 16, pages: 4 }.bytes(), 16_384);
+    /// ```
     pub fn bytes(self) -> u64 {
         u64::from(self.pages) * senko_io::PAGE_SIZE as u64
     }
