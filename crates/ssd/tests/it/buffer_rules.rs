@@ -10,7 +10,7 @@ use senko_ssd::profile::Profile;
 use senko_ssd::spec::Spec;
 use senko_workload::Rng;
 
-const SPECS: [&str; 10] = [
+const SPECS: [&str; 12] = [
     "lru:touch-reads=true",
     "cflru:window=0.1",
     "cflru:window=1",
@@ -20,6 +20,8 @@ const SPECS: [&str; 10] = [
     "pud-lru:memory=0,threshold=4,padding=true",
     "rent:power=0",
     "rent:power=16,padding=true",
+    "rent:power=16,gaps=true",
+    "rent:power=1,uses=1",
     "seldom",
 ];
 

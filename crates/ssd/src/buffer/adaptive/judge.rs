@@ -172,9 +172,7 @@ mod tests {
         assert_eq!(judgements, 22);
         assert_eq!(judge.better(0, |_| 100.0), None, "a change that costs more");
         assert_eq!(judge.better(1, |_| 0.0), None, "the other way");
-        assert!(
-            (judge.recent(0) - 10.0 * (0..22).map(|n| KEPT.powi(n)).sum::<f64>()).abs() < 1e-9
-        );
+        assert!((judge.recent(0) - 10.0 * (0..22).map(|n| KEPT.powi(n)).sum::<f64>()).abs() < 1e-9);
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //! Refetching", NIPS 2002 (without the refetching); sampling of blocks for large buffers is that of Waldspurger et al., "Cache Modeling and Optimization using Miniature Simulations", USENIX ATC 2017.
 //!
 //! Memory: a ghost takes some 60 bytes for each page of the buffer, its copy has a fixed number of logical blocks, which see one in so many groups of eight logical blocks if the buffer has more than
-//! [`MODELLED_PAGES`] pages. Beyond that there is one bit for each logical page of the drive. `table_bytes` is all of it.
+//! [`MODELLED_PAGES`] pages. Beyond that there is one bit for each logical page of the drive. `table_bytes` is all of it. What it holds of the drive's own state is guessed: a copy can't know what a log
+//! block still holds from before a change to another candidate.
 //!
 //! What always holds, beyond B1 to B3: the future is not looked at; the same requests give the same choices; of what is here, only pages of the blocks in `behind` are not in the leader's ghost.
 
@@ -49,17 +50,17 @@ fn candidates(layer: &str) -> &'static [Candidate] {
         }
     }
     const BAST: &[Candidate] = &[
-        by_block("rent:power=8"),
+        by_block("rent:power=16"),
         by_block("rent"),
         by_block("rent:padding=true"),
         by_block("pud-lru"),
     ];
-    const FAST: &[Candidate] = &[by_block("rent:power=8"), by_block("rent:power=4,uses=1")];
+    const FAST: &[Candidate] = &[by_block("rent:power=16"), by_block("rent:power=4,uses=1")];
     const LAST: &[Candidate] = &[
-        by_block("rent:power=8"),
+        by_block("rent:power=16"),
         by_block("rent:padding=true"),
-        by_block("rent:power=1"),
-        by_block("rent:power=1,uses=1"),
+        by_block("rent:power=1,uses=0.5"),
+        by_block("pud-lru"),
     ];
     const SUPERBLOCK: &[Candidate] = &[
         by_block("rent"),
