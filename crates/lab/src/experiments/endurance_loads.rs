@@ -27,7 +27,7 @@ pub struct Load {
 }
 
 /// Real traces: name, file, and whether the quick run has it.
-const TRACES: [(&str, &str, bool); 10] = [
+const TRACES: [(&str, &str, bool); 11] = [
     ("Financial1", "Financial1_first10k.spc", true),
     ("MSN-FS", "MSN-FS_150k.disksim_ms", false),
     ("TPC-C", "MS-TPCC_7k.disksim_ns", true),
@@ -37,6 +37,7 @@ const TRACES: [(&str, &str, bool); 10] = [
     ("cloudphysics", "cloudphysics_114k.vscsi", false),
     ("FIU", "FIU_cheetah_10k.fiu", true),
     ("YCSB-ext4", "YCSB_ext4.blkparse", false),
+    ("YCSB-A", "YCSB-A-RocksDB_writes_87k.disksim_ns", false),
     ("fio", "fio_v2.iolog", false),
 ];
 

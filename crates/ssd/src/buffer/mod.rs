@@ -178,7 +178,7 @@ pub static ALL: &[Entry] = &[
     Entry {
         name: "rent",
         about: "the logical block that has taken the most room for the longest leaves",
-        options: &["power=2", "padding=false"],
+        options: &["power=2", "uses=0", "gaps=false", "padding=false"],
         make: rent::make,
     },
     Entry {

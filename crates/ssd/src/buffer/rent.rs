@@ -4,8 +4,11 @@
 //! Idea: letting a block go costs a log-block layer about the same however many pages go, and holding it costs its pages for the time until it is written again, of which the time since
 //! it was last written is the best simple estimate. So the block leaves for which age * pages^power is largest. Power 0 is LRU by block; a very large one is FAB; between them large blocks
 //! leave early and old ones anyway, which neither does. A block that was written from its first page to its last, in order, leaves first, as in BPLRU.
+//! How often a block was written can be counted in: with `uses` above 0 the age is divided by that power of the number of runs of writes to the block since it came, so that what is written often stays
+//! longer (as in `seldom`); with `gaps` the mean time between those runs, or since it came if there was one, is added to the age, so that a newcomer leaves before what has stayed for long, and the buffer
+//! resists loops that are longer than itself.
 //! Source: our own, made for the adaptive buffer, which chooses the power; the size-aware weighing follows Cao and Irani, "Cost-Aware WWW Proxy Caching Algorithms" (GreedyDual-Size), USITS 1997.
-//! Options: `power`; `padding=true` makes blocks whole from the flash as BPLRU does.
+//! Options: `power`, `uses`, `gaps`; `padding=true` makes blocks whole from the flash as BPLRU does.
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};
@@ -16,6 +19,8 @@ use crate::geometry::{Lpn, NONE};
 use crate::spec::Spec;
 
 const DEFAULT_POWER: f64 = 2.0;
+/// Runs are counted up to this.
+const MOST_USES: u32 = 255;
 
 struct Rent {
     power: f64,
@@ -23,6 +28,15 @@ struct Rent {
     pages_per_block: u32,
     /// Each number of pages to the power.
     weight: Vec<f64>,
+    /// The exponent of a block's runs, and their inverse powers.
+    uses_power: f64,
+    share: Vec<f64>,
+    /// Whether the mean time between a block's runs counts.
+    gaps: bool,
+    /// Each block's runs of writes, and when it came.
+    uses: Vec<u32>,
+    came: Vec<u64>,
+    last_slot: u32,
     /// Page writes so far.
     now: u64,
     /// When each block was last written; 0 if it is to leave first.
@@ -40,9 +54,23 @@ pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buf
             "rent: power is a number from 0 to 16, and not {power}"
         )));
     }
+    let uses_power: f64 = spec.take("uses", 0.0)?;
+    if !(0.0..=4.0).contains(&uses_power) {
+        return Err(Error::spec(format!(
+            "rent: uses is a number from 0 to 4, and not {uses_power}"
+        )));
+    }
     let order = Rent {
         power,
         padding: spec.take("padding", false)?,
+        uses_power,
+        share: (0..=MOST_USES)
+            .map(|uses| f64::from(uses.max(1)).powf(-uses_power))
+            .collect(),
+        gaps: spec.take("gaps", false)?,
+        uses: vec![0; around.capacity],
+        came: vec![0; around.capacity],
+        last_slot: NONE,
         pages_per_block: around.pages_per_block,
         weight: (0..=around.pages_per_block)
             .map(|pages| f64::from(pages).powf(power))
@@ -55,10 +83,45 @@ pub(super) fn make(spec: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buf
     Ok(Box::new(Blockwise::new(around, order)))
 }
 
+impl Rent {
+    /// The block that owes the most if its runs count: every block is looked at.
+    fn largest_of_all(&self, groups: &Groups) -> u32 {
+        let mut victim = (0, f64::NEG_INFINITY);
+        for slot in 0..groups.places() as u32 {
+            let size = groups.count(slot);
+            if size == 0 {
+                continue;
+            }
+            let at = slot as usize;
+            if self.last[at] == 0 {
+                return slot;
+            }
+            let uses = self.uses[at];
+            let mut age = (self.now - self.last[at]) as f64 * self.share[uses as usize];
+            if self.gaps {
+                age += (self.now - self.came[at]) as f64 / f64::from(uses);
+            }
+            let rent = age * self.weight[size as usize];
+            if rent > victim.1 {
+                victim = (slot, rent);
+            }
+        }
+        victim.0
+    }
+}
+
 impl Order for Rent {
     fn written(&mut self, groups: &Groups, entered: Entered, lpn: Lpn) {
         self.now += 1;
         let slot = entered.slot;
+        if entered.new_group {
+            self.uses[slot as usize] = 1;
+            // The write that brings it is counted in: a mean gap is never 0.
+            self.came[slot as usize] = self.now - 1;
+        } else if self.last_slot != slot {
+            self.uses[slot as usize] = (self.uses[slot as usize] + 1).min(MOST_USES);
+        }
+        self.last_slot = slot;
         let page = lpn % self.pages_per_block;
         let next = &mut self.next[slot as usize];
         if entered.new_group {
@@ -83,9 +146,15 @@ impl Order for Rent {
 
     fn removed(&mut self, _: &Groups, slot: u32) {
         self.sizes.remove(slot);
+        if self.last_slot == slot {
+            self.last_slot = NONE;
+        }
     }
 
-    fn victim(&mut self, _: &Groups) -> u32 {
+    fn victim(&mut self, groups: &Groups) -> u32 {
+        if self.uses_power > 0.0 || self.gaps {
+            return self.largest_of_all(groups);
+        }
         let mut victim = (0, f64::NEG_INFINITY);
         for (size, slot) in self.sizes.oldest_of_each() {
             let age = (self.now - self.last[slot as usize]) as f64;
@@ -107,6 +176,12 @@ impl Order for Rent {
         if self.power != DEFAULT_POWER {
             spec = spec.with("power", self.power);
         }
+        if self.uses_power > 0.0 {
+            spec = spec.with("uses", self.uses_power);
+        }
+        if self.gaps {
+            spec = spec.with("gaps", true);
+        }
         if self.padding {
             spec = spec.with("padding", true);
         }
@@ -114,6 +189,7 @@ impl Order for Rent {
     }
 
     fn bytes(&self) -> u64 {
-        self.sizes.bytes() + 12 * self.last.len() as u64 + 8 * self.weight.len() as u64
+        let powers = self.weight.len() + self.share.len();
+        self.sizes.bytes() + 24 * self.last.len() as u64 + 8 * powers as u64
     }
 }

@@ -196,6 +196,23 @@ fn rent_weighs_room_with_time() {
 }
 
 #[test]
+fn rent_counts_uses_and_gaps() {
+    // As with `seldom` below: block 0 is used three times, blocks 1 and 2 once; at 5 their ages over uses are 0, 3 and 1, at 6 1/3, gone and 2.
+    let mut buffer = make("rent:power=0,uses=1", 3);
+    assert_eq!(write(&mut buffer, &[0, 4, 0, 8, 0, 12]), dirty(&[4]));
+    assert_eq!(write(&mut buffer, &[16]), dirty(&[8]));
+    // Blocks 0 and 1 are written in turn, four times each, then block 2 once, then block 1 only. At 15 block 0 has age 8 and a mean gap of 15/4; block 2 has age 6 and came 7 ago: it leaves, though
+    // block 0 was written longer ago.
+    let story = [0, 4, 0, 4, 0, 4, 0, 4, 8, 4, 4, 4, 4, 4, 4];
+    let mut buffer = make("rent:power=0,gaps=true", 3);
+    assert_eq!(write(&mut buffer, &story), []);
+    assert_eq!(write(&mut buffer, &[12]), dirty(&[8]));
+    let mut buffer = make("rent:power=0", 3);
+    write(&mut buffer, &story);
+    assert_eq!(write(&mut buffer, &[12]), dirty(&[0]));
+}
+
+#[test]
 fn seldom_divides_age_by_uses() {
     let mut buffer = make("seldom", 3);
     // Block 0 is used three times, at 1, 3 and 5; block 1 at 2, block 2 at 4.
@@ -235,6 +252,7 @@ fn specifications_round_trip_and_errors_are_sentences() {
         "lb-clock:padding=true,sequential=false",
         "pud-lru:memory=0.5,padding=true,runs=false,threshold=2",
         "rent:padding=true,power=4",
+        "rent:gaps=true,power=16,uses=0.5",
     ] {
         assert_eq!(make(spec, 4).spec().to_string(), spec);
     }

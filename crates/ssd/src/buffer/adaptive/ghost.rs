@@ -16,13 +16,15 @@ use crate::spec::Spec;
 
 /// Logical blocks in a copy of the translation layer, unless the drive has fewer.
 const BLOCKS: u32 = 128;
-/// Where any log block may hold pages of any logical block, so many more: what one log block holds has to be pages of many blocks here as it is there.
-const SHARED_LOG: u32 = 4;
+/// Where any log block may hold pages of any logical block, more: what one log block holds has to be pages of many blocks here as it is there. LAST judges a block by how its pages lie in the log, and so
+/// needs the most.
+const SHARED_LOG: u32 = 512;
+const PARTITIONED_LOG: u32 = 1024;
 
 /// How a layer's copy is to be treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Each logical block has a data block, and log blocks for a while.
+    /// Each logical block, or zone of several, has its place, and log blocks for a while if the layer has any.
     Blocks,
     /// Several logical blocks share data blocks in which pages lie freely.
     Groups,
@@ -33,7 +35,7 @@ enum Kind {
 impl Kind {
     fn of(layer: &str) -> Self {
         match layer {
-            "block" | "bast" | "fast" | "faster" | "last" => Self::Blocks,
+            "block" | "bast" | "fast" | "faster" | "last" | "zns" => Self::Blocks,
             "superblock" => Self::Groups,
             _ => Self::Pages,
         }
@@ -45,6 +47,8 @@ struct Model {
     nand: Nand,
     ftl: Box<dyn Ftl>,
     kind: Kind,
+    /// Blocks that are erased at once.
+    erased_at_once: u32,
     /// Pages of an extent: what comes and goes together, a logical block or several that the layer maps together.
     extent: u32,
     /// Extents of the drive to those of the copy.
@@ -75,10 +79,10 @@ impl Model {
     fn new(around: &Surroundings, scale: u32) -> Result<Self, Error> {
         let pages = around.pages_per_block;
         let name = around.ftl.name();
-        let most = if matches!(name, "fast" | "faster") {
-            BLOCKS * SHARED_LOG
-        } else {
-            BLOCKS
+        let most = match name {
+            "fast" | "faster" => SHARED_LOG,
+            "last" => PARTITIONED_LOG,
+            _ => BLOCKS,
         };
         let blocks = most.min(around.logical_pages.div_ceil(pages)).max(1);
         let (nand, ftl) = Self::fit(&around.ftl, pages, blocks)?;
@@ -103,6 +107,7 @@ impl Model {
             nand,
             ftl,
             kind: Kind::of(name),
+            erased_at_once: if name == "zns" { together } else { 1 },
             extent: pages * together,
             places: Table::new(extents),
             extents: vec![0; extents],
@@ -178,7 +183,7 @@ impl Model {
                 self.ftl.write(&mut self.nand, to + page, 0, 0);
             }
         }
-        self.moving += self.cost() - before;
+        self.moving += (self.cost() - before) * f64::from(self.erased_at_once);
     }
 
     fn write(&mut self, lpn: Lpn, how: Leave, on_flash: &impl Fn(Lpn) -> bool) {
@@ -196,11 +201,11 @@ impl Model {
         }
     }
 
-    /// Erases so far. Where pages lie freely, also those that are owed: pages that lie programmed, in blocks. A data block in its place owes nothing.
+    /// Erases so far, or times that blocks were erased at once. Where pages lie freely, also those that are owed: pages that lie programmed, in blocks. A data block in its place owes nothing.
     fn cost(&self) -> f64 {
         let erases = self.nand.counts().all_erases() as f64 - self.moving;
         if self.kind == Kind::Blocks {
-            return erases;
+            return erases / f64::from(self.erased_at_once);
         }
         let blocks = 0..self.nand.blocks();
         let programmed: u64 = blocks.map(|b| u64::from(self.nand.next_page(b))).sum();
@@ -217,12 +222,23 @@ impl Model {
 }
 
 impl Ghost {
-    /// A ghost of `candidate`, as large as the buffer; its copy is for one in `scale` of the drive's blocks.
-    pub fn new(candidate: &Spec, around: &Surroundings, scale: u32) -> Result<Self, Error> {
+    /// A ghost of `candidate`, as large as the buffer; its copy is for one in `scale` of the drive's blocks. With `by_extent` its blocks are what the layer maps together, unless that is more than the
+    /// buffer holds.
+    pub fn new(
+        candidate: &Spec,
+        by_extent: bool,
+        around: &Surroundings,
+        scale: u32,
+    ) -> Result<Self, Error> {
+        let model = Model::new(around, scale)?;
+        let mut around = around.clone();
+        if by_extent && model.extent as usize <= around.capacity {
+            around.pages_per_block = model.extent;
+        }
         Ok(Self {
-            buffer: build(candidate, around)?,
+            buffer: build(candidate, &around)?,
             out: Outgoing::default(),
-            model: Model::new(around, scale)?,
+            model,
             cost: 0.0,
             held: 0,
             left: 0,

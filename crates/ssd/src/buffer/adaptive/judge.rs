@@ -7,79 +7,145 @@
 //!
 //! What always holds: the same costs give the same choices; memory is a few words for each pair of candidates.
 
-/// What remains of a cost from one judgement to the next, in the short past and in the long one.
-const KEPT: [f64; PASTS] = [0.97, 0.995];
-const PASTS: usize = 2;
+/// A past.
+struct Past {
+    /// Judgements that are added as one.
+    batch: u32,
+    /// What remains of a cost from one batch to the next.
+    kept: f64,
+}
+
+const PASTS: [Past; 3] = [
+    Past {
+        batch: 1,
+        kept: KEPT,
+    },
+    Past {
+        batch: 1,
+        kept: 0.9987,
+    },
+    Past {
+        batch: 32,
+        kept: 0.992,
+    },
+];
+/// What remains of a cost from one judgement to the next in the short past.
+pub(super) const KEPT: f64 = 0.9925;
 const SHORT: usize = 0;
 
 /// A gain counts beyond so many standard deviations, average costs of a judgement, and erases.
 const DEVIATIONS: f64 = 1.0;
-const AVERAGES: f64 = 1.0;
+const AVERAGES: f64 = 4.0;
 const ERASES: f64 = 2.0;
 
-/// Sums over all candidates and pairs of them.
+/// What is remembered of one past.
+#[derive(Clone, Debug)]
+struct Sums {
+    /// Each candidate's costs.
+    scores: Vec<f64>,
+    /// Squares of the differences between the costs of each two, at `first * candidates + second`. Weights are squared too.
+    squares: Vec<f64>,
+    /// Sums of the weights of the batches so far, and of their squares.
+    weights: f64,
+    weights_squared: f64,
+    /// The batch that is being gathered: each candidate's costs, and judgements so far.
+    batch: Vec<f64>,
+    gathered: u32,
+}
+
+impl Sums {
+    fn new(candidates: usize) -> Self {
+        Self {
+            scores: vec![0.0; candidates],
+            squares: vec![0.0; candidates * candidates],
+            weights: 0.0,
+            weights_squared: 0.0,
+            batch: vec![0.0; candidates],
+            gathered: 0,
+        }
+    }
+
+    fn add(&mut self, past: &Past, costs: impl Iterator<Item = f64>) {
+        for (sum, cost) in self.batch.iter_mut().zip(costs) {
+            *sum += cost;
+        }
+        self.gathered += 1;
+        if self.gathered < past.batch {
+            return;
+        }
+        self.gathered = 0;
+        self.weights = self.weights * past.kept + 1.0;
+        self.weights_squared = self.weights_squared * past.kept * past.kept + 1.0;
+        let count = self.scores.len();
+        for (first, cost) in self.batch.iter().enumerate() {
+            self.scores[first] = self.scores[first] * past.kept + cost;
+            for (second, other) in self.batch.iter().enumerate() {
+                let square = &mut self.squares[first * count + second];
+                *square = *square * past.kept * past.kept + (cost - other) * (cost - other);
+            }
+        }
+        self.batch.fill(0.0);
+    }
+
+    fn gain(&self, leader: usize, candidate: usize) -> f64 {
+        self.scores[leader] - self.scores[candidate]
+    }
+
+    /// By how much a candidate was better than the leader beyond chance.
+    fn surely_gained(&self, past: &Past, leader: usize, candidate: usize) -> f64 {
+        // One batch says nothing of what differs from batch to batch.
+        if self.weights == 0.0 || (past.batch > 1 && self.weights == 1.0) {
+            return f64::NEG_INFINITY;
+        }
+        let gain = self.gain(leader, candidate);
+        let square = self.squares[leader * self.scores.len() + candidate] / self.weights_squared;
+        let variance = (square - (gain / self.weights).powi(2)).max(0.0);
+        let average = self.scores[leader] / self.weights / f64::from(past.batch);
+        let deviation = (variance * self.weights_squared).sqrt();
+        gain - DEVIATIONS * deviation - AVERAGES * average - ERASES
+    }
+}
+
+/// What each candidate cost, over all pasts.
 #[derive(Clone, Debug)]
 pub(super) struct Judge {
-    /// Each candidate's costs.
-    scores: Vec<[f64; PASTS]>,
-    /// Squares of the differences between the costs of each two, at `first * candidates + second`. Weights are squared too.
-    squares: Vec<[f64; PASTS]>,
-    /// Sums of the weights of the judgements so far, and of their squares.
-    weights: [f64; PASTS],
-    weights_squared: [f64; PASTS],
+    sums: [Sums; PASTS.len()],
 }
 
 impl Judge {
     /// Nothing was judged yet.
     pub fn new(candidates: usize) -> Self {
         Self {
-            scores: vec![[0.0; PASTS]; candidates],
-            squares: vec![[0.0; PASTS]; candidates * candidates],
-            weights: [0.0; PASTS],
-            weights_squared: [0.0; PASTS],
+            sums: std::array::from_fn(|_| Sums::new(candidates)),
         }
     }
 
     /// Adds what each candidate cost since the last judgement.
     pub fn add(&mut self, costs: impl Iterator<Item = f64> + Clone) {
-        let count = self.scores.len();
-        for (past, kept) in KEPT.into_iter().enumerate() {
-            self.weights[past] = self.weights[past] * kept + 1.0;
-            self.weights_squared[past] = self.weights_squared[past] * kept * kept + 1.0;
-            for (first, cost) in costs.clone().enumerate() {
-                let score = &mut self.scores[first][past];
-                *score = *score * kept + cost;
-                for (second, other) in costs.clone().enumerate() {
-                    let square = &mut self.squares[first * count + second][past];
-                    *square = *square * kept * kept + (cost - other) * (cost - other);
-                }
-            }
+        for (sums, past) in self.sums.iter_mut().zip(&PASTS) {
+            sums.add(past, costs.clone());
         }
     }
 
     /// What a candidate cost of late.
     pub fn recent(&self, candidate: usize) -> f64 {
-        self.scores[candidate][SHORT]
+        self.sums[SHORT].scores[candidate]
     }
 
-    /// By how much another candidate than the leader is better beyond doubt, if it is. What the long past prefers must not be worse now.
+    /// By how much another candidate than the leader is better beyond doubt, if it is. What a longer past prefers must not be worse now.
     fn surely_gained(&self, leader: usize, candidate: usize) -> Option<f64> {
-        let gain = |past: usize| self.scores[leader][past] - self.scores[candidate][past];
-        let sure = |past: usize| {
-            let (weight, squared) = (self.weights[past], self.weights_squared[past]);
-            let square = self.squares[leader * self.scores.len() + candidate][past] / squared;
-            let variance = (square - (gain(past) / weight).powi(2)).max(0.0);
-            let average = self.scores[leader][past] / weight;
-            gain(past) - DEVIATIONS * (variance * squared).sqrt() - AVERAGES * average - ERASES
-        };
-        let pasts = (0..PASTS).filter(|past| *past == SHORT || gain(SHORT) >= 0.0);
-        let most = pasts.map(sure).fold(f64::NEG_INFINITY, f64::max);
+        let worse_now = self.sums[SHORT].gain(leader, candidate) < 0.0;
+        let pasts = self.sums.iter().zip(&PASTS);
+        let pasts = pasts.take(if worse_now { SHORT + 1 } else { PASTS.len() });
+        let most = pasts
+            .map(|(sums, past)| sums.surely_gained(past, leader, candidate))
+            .fold(f64::NEG_INFINITY, f64::max);
         (most > 0.0).then_some(most)
     }
 
     /// The candidate to follow instead of the leader, if one is better by more than `change` says that the change to it may cost.
     pub fn better(&self, leader: usize, change: impl Fn(usize) -> f64) -> Option<usize> {
-        let others = (0..self.scores.len()).filter(|candidate| *candidate != leader);
+        let others = (0..self.sums[SHORT].scores.len()).filter(|candidate| *candidate != leader);
         let gains = others.filter_map(|candidate| {
             let gained = self.surely_gained(leader, candidate)? - change(candidate);
             (gained > 0.0).then_some((gained, candidate))
@@ -102,13 +168,29 @@ mod tests {
             judge.add([10.0, 8.0].into_iter());
             judgements += 1;
         }
-        // 2 each time, against 10 on average and 2 erases: the seventh makes it more, forgetting counted.
-        assert_eq!(judgements, 7);
+        // 2 each time, against four times 10 on average and 2 erases: the twenty-second makes it more, forgetting counted.
+        assert_eq!(judgements, 22);
         assert_eq!(judge.better(0, |_| 100.0), None, "a change that costs more");
         assert_eq!(judge.better(1, |_| 0.0), None, "the other way");
-        assert!(
-            (judge.recent(0) - 10.0 * (0..7).map(|n| 0.97f64.powi(n)).sum::<f64>()).abs() < 1e-9
-        );
+        assert!((judge.recent(0) - 10.0 * (0..22).map(|n| KEPT.powi(n)).sum::<f64>()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn finds_a_small_difference_between_costs_that_come_in_bursts() {
+        // Both pay in bursts, one a judgement after the other, and the second costs 3 % less: from judgement to judgement that is nothing beside the bursts, from batch to batch it is all there is.
+        let mut judge = Judge::new(2);
+        let mut judgements = 0;
+        while judge.better(0, |_| 0.0).is_none() {
+            let costs = match judgements % 4 {
+                0 => [100.0, 0.0],
+                1 => [0.0, 97.0],
+                _ => [0.0, 0.0],
+            };
+            judge.add(costs.into_iter());
+            judgements += 1;
+            assert!(judgements < 1000, "never found out");
+        }
+        assert!(judgements > 100, "found out by chance after {judgements}");
     }
 
     #[test]

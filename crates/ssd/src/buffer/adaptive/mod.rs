@@ -10,7 +10,8 @@
 //! Refetching", NIPS 2002 (without the refetching); sampling of blocks for large buffers is that of Waldspurger et al., "Cache Modeling and Optimization using Miniature Simulations", USENIX ATC 2017.
 //!
 //! Memory: a ghost takes some 60 bytes for each page of the buffer, its copy has a fixed number of logical blocks, which see one in so many groups of eight logical blocks if the buffer has more than
-//! [`MODELLED_PAGES`] pages. Beyond that there is one bit for each logical page of the drive. `table_bytes` is all of it.
+//! [`MODELLED_PAGES`] pages. Beyond that there is one bit for each logical page of the drive. `table_bytes` is all of it. What it holds of the drive's own state is guessed: a copy can't know what a log
+//! block still holds from before a change to another candidate.
 //!
 //! What always holds, beyond B1 to B3: the future is not looked at; the same requests give the same choices; of what is here, only pages of the blocks in `behind` are not in the leader's ghost.
 
@@ -32,23 +33,80 @@ use senko_workload::rng::mix64;
 /// The policies that compete below a layer; the buffer begins with the first.
 ///
 /// What a block's leaving costs follows from what the layer does with it. Log blocks are merged block by block, so that a block with many pages should leave: a high power of `rent`, and padding, which
-/// turns a merge into a switch. Where each page costs by itself, by age rather than by size; padding can but write more there. In between lie layers that collect within a block or a few.
-fn candidates(layer: &str) -> &'static [&'static str] {
-    match layer {
-        "bast" | "fast" | "faster" | "last" => {
-            &["rent:power=8", "rent", "rent:padding=true", "pud-lru"]
+/// turns a merge into a switch where there is a log block for each logical block. Where each page costs by itself, by age and uses rather than by size; padding can but write more there. Where pages
+/// have their places, each costs an erase unless its block is new, so that hits are all that counts, and a block or a zone should leave in order. In between lie layers that collect within a few
+/// blocks. A loop that is longer than the buffer is what does the most harm to a policy that goes by age, and short loads end before that is found out: hence what comes first where erases are dearest.
+fn candidates(layer: &str) -> &'static [Candidate] {
+    const fn by_block(spec: &'static str) -> Candidate {
+        Candidate {
+            spec,
+            by_extent: false,
         }
-        "superblock" => &[
-            "rent",
-            "rent:power=4",
-            "rent:padding=true",
-            "lru",
-            "fab",
-            "pud-lru",
-        ],
-        "block" => &["rent", "rent:power=8", "lru", "fab", "pud-lru"],
-        _ => &["rent:power=1", "lru", "fab", "pud-lru", "seldom"],
     }
+    const fn by_extent(spec: &'static str) -> Candidate {
+        Candidate {
+            spec,
+            by_extent: true,
+        }
+    }
+    const BAST: &[Candidate] = &[
+        by_block("rent:power=16"),
+        by_block("rent"),
+        by_block("rent:padding=true"),
+        by_block("pud-lru"),
+    ];
+    const FAST: &[Candidate] = &[by_block("rent:power=16"), by_block("rent:power=4,uses=1")];
+    const LAST: &[Candidate] = &[
+        by_block("rent:power=16"),
+        by_block("rent:padding=true"),
+        by_block("rent:power=1,uses=0.5"),
+        by_block("pud-lru"),
+    ];
+    const SUPERBLOCK: &[Candidate] = &[
+        by_block("rent"),
+        by_block("rent:power=4"),
+        by_block("rent:padding=true"),
+        by_block("lru"),
+        by_block("fab"),
+        by_block("pud-lru"),
+    ];
+    const BLOCK: &[Candidate] = &[
+        by_block("rent:power=16,gaps=true"),
+        by_block("lru"),
+        by_block("rent:power=1,uses=1"),
+        by_block("rent:uses=0.5"),
+    ];
+    const ZONES: &[Candidate] = &[
+        by_extent("rent:power=16,gaps=true"),
+        by_block("lru"),
+        by_block("pud-lru"),
+        by_extent("rent:uses=0.5"),
+    ];
+    const PAGES: &[Candidate] = &[
+        by_block("rent:power=1"),
+        by_block("lru"),
+        by_block("fab"),
+        by_block("rent:uses=0.5"),
+        by_block("rent:power=1,uses=1"),
+        by_block("seldom"),
+    ];
+    match layer {
+        "bast" => BAST,
+        "fast" | "faster" => FAST,
+        "last" => LAST,
+        "superblock" => SUPERBLOCK,
+        "block" => BLOCK,
+        "zns" => ZONES,
+        _ => PAGES,
+    }
+}
+
+/// A policy that competes.
+#[derive(Clone, Copy)]
+struct Candidate {
+    spec: &'static str,
+    /// Whether its blocks are what the layer writes in order as a whole: a zone.
+    by_extent: bool,
 }
 
 /// Pages that leave for a copy, about: those of larger buffers are sampled down to what one of this size lets go.
@@ -56,9 +114,7 @@ const MODELLED_PAGES: usize = 512;
 /// Logical blocks that are sampled together: neighbours matter to layers that map several blocks together.
 const SAMPLED_TOGETHER: u32 = 8;
 /// Page writes between judgements, in shares of the buffer.
-const JUDGEMENTS: usize = 4;
-/// What remains of the count of pages that left from one judgement to the next: as of the judge's short past.
-const KEPT: f64 = 0.97;
+const JUDGEMENTS: usize = 16;
 /// What a change costs: of the pages that are here and not in the other ghost, this share would have been written again before they left.
 const WRITTEN_AGAIN: f64 = 0.3;
 
@@ -100,7 +156,7 @@ pub(super) fn make(_: &mut Spec, around: &Surroundings) -> Result<Box<dyn Buffer
     let scale = (around.capacity / MODELLED_PAGES).max(1) as u32;
     let ghosts = candidates(around.ftl.name())
         .iter()
-        .map(|text| Ghost::new(&text.parse()?, around, scale))
+        .map(|candidate| Ghost::new(&candidate.spec.parse()?, candidate.by_extent, around, scale))
         .collect::<Result<Vec<_>, Error>>()?;
     Ok(Box::new(Adaptive {
         capacity: around.capacity,
@@ -136,7 +192,7 @@ impl Adaptive {
             .map(|ghost| ghost.settle(page_cost))
             .collect();
         for (left, ghost) in self.left.iter_mut().zip(&mut self.ghosts) {
-            *left = *left * KEPT + ghost.take_left() as f64;
+            *left = *left * judge::KEPT + ghost.take_left() as f64;
         }
         self.judge.add(costs.iter().copied());
         let change = |candidate: usize| {
