@@ -82,6 +82,8 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
     load(&core)?;
     if core.options.read_only {
         let _ = core.latch.set(READ_ONLY.to_owned());
+    } else {
+        core.state.lock().superblock.prepare(&core.space);
     }
     Ok(core)
 }

@@ -320,6 +320,8 @@ pub(crate) struct Superblock {
     /// Where the manifest of the durable state lies; not yet claimed after [`Superblock::find`].
     place: Extent,
     held: Option<Held>,
+    /// Where the next one will lie: mostly where the one before did. So a store without any space left can still say what it gives up.
+    next: Option<Held>,
     /// The manifest of a commit that failed.
     doubtful: Option<Held>,
 }
@@ -384,6 +386,7 @@ impl Superblock {
             sequence: slot.sequence,
             place: slot.extent,
             held: None,
+            next: None,
             doubtful: None,
         };
         Ok(Found::Store(superblock, Box::new(manifest)))
@@ -400,6 +403,7 @@ impl Superblock {
             sequence: 0,
             place: Extent { first: 0, pages: 0 },
             held: None,
+            next: None,
             doubtful: None,
         };
         let manifest = Manifest {
@@ -424,6 +428,13 @@ impl Superblock {
         Ok(())
     }
 
+    /// Takes the place of the next manifest, where there is any, once all is claimed that the manifest names.
+    pub fn prepare(&mut self, space: &Arc<Space>) {
+        if self.next.is_none() {
+            self.next = space.allocate(self.place.bytes()).ok();
+        }
+    }
+
     /// Makes `manifest` the store's state. When it returns well, what only the state before named may be reused.
     pub fn commit(
         &mut self,
@@ -433,7 +444,14 @@ impl Superblock {
     ) -> Result<(), StoreError> {
         let encoded = manifest.encode();
         let pages = encoded.len().div_ceil(PAGE_SIZE);
-        let held = space.allocate((pages * PAGE_SIZE) as u64)?;
+        let held = match self.next.take() {
+            Some(next) if next.extent().pages as usize >= pages => next,
+            // With room to grow, so that the one after it need not.
+            _ => {
+                let bytes = (pages * PAGE_SIZE) as u64;
+                space.allocate_between(bytes + bytes / 4, bytes)?
+            }
+        };
         let mut buf = AlignedBuf::new(pages);
         buf[..encoded.len()].copy_from_slice(&encoded);
         let slot = Slot {
@@ -450,7 +468,8 @@ impl Superblock {
         }
         self.sequence = slot.sequence;
         self.place = held.extent();
-        self.held = Some(held);
+        // The slot that named the one before is the next to be written.
+        self.next = self.held.replace(held);
         Ok(())
     }
 }

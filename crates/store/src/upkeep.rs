@@ -66,7 +66,11 @@ impl Store {
             // Under steady overwriting there is always something dead, so this ends after as many pieces as there are blocks now. Between two,
             // logs are sealed: writers wait for that.
             for _ in 0..self.core.current().blocks().count() {
-                self.seal_all()?;
+                match self.seal_all() {
+                    // Compaction may find the space that is wanting.
+                    Ok(()) | Err(StoreError::NoSpace(_)) => {}
+                    Err(error) => return Err(error),
+                }
                 let _working = self.core.block_work.lock();
                 if !self.core.compact_emptiest()? {
                     break;
