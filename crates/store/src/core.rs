@@ -21,6 +21,7 @@ use senko_io::Device;
 
 use crate::block::BlockRecord;
 use crate::pace::Pace;
+use crate::record_cache::RecordCache;
 use crate::snapshot::Pin;
 use crate::space::{Extent, Held, Space};
 use crate::superblock::{LogRecord, Manifest, Superblock};
@@ -127,6 +128,8 @@ pub(crate) struct Core {
     /// Snapshots, oldest first.
     pub pins: Mutex<VecDeque<Weak<Pin>>>,
     pub pace: Pace,
+    /// Records that look-ups had to read, where [`Options::cache_bytes`] allows any.
+    pub cache: Option<RecordCache>,
     pub counters: Counters,
     pub opened: Instant,
     pub closed: AtomicBool,

@@ -11,7 +11,7 @@ use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, ReadStream, Tag}
 
 use crate::element::ExtentRef;
 use crate::index::BlockMap;
-use crate::lookup::{Hit, Lookup, Pages, Step};
+use crate::lookup::{Hit, Lookup, Pages, Step, Terms};
 use crate::version::Version;
 use crate::{KeyHash, StoreError};
 
@@ -76,10 +76,9 @@ pub(crate) fn one(
     version: &Version,
     key: &[u8],
     hash: KeyHash,
-    at: u64,
-    keep_versions: u32,
+    terms: Terms<'_>,
 ) -> Result<Option<Hit>, StoreError> {
-    let mut lookup = Lookup::new(hash, at, keep_versions);
+    let mut lookup = Lookup::new(hash, terms);
     let mut step = lookup.advance(version, key)?;
     loop {
         step = match step {
@@ -101,28 +100,27 @@ struct Many<'k, 'a> {
     keys: &'a [&'k [u8]],
     hashes: Vec<KeyHash>,
     next: usize,
-    at: u64,
-    keep_versions: u32,
-    slots: Vec<Option<Pending>>,
+    terms: Terms<'a>,
+    slots: Vec<Option<Pending<'a>>>,
     answers: Vec<Result<Option<Hit>, StoreError>>,
 }
 
 /// A slot's look-up.
-struct Pending {
+struct Pending<'a> {
     index: usize,
-    lookup: Lookup,
+    lookup: Lookup<'a>,
     /// What it must see next; none while that is being read.
     pages: Option<Pages>,
 }
 
-impl Many<'_, '_> {
+impl<'a> Many<'_, 'a> {
     /// Enters what a step gave: an answer, or a read for the slot.
     fn settle(
         &mut self,
         slot: usize,
         step: Result<Step, StoreError>,
         index: usize,
-        lookup: Lookup,
+        lookup: Lookup<'a>,
     ) {
         match step {
             Ok(Step::Done(found)) => self.answers[index] = Ok(found),
@@ -152,7 +150,7 @@ impl ReadStream for Many<'_, '_> {
             if let Some(&ahead) = self.hashes.get(index + AHEAD) {
                 prefetch(self.version, ahead);
             }
-            let mut lookup = Lookup::new(hash, self.at, self.keep_versions);
+            let mut lookup = Lookup::new(hash, self.terms);
             let step = lookup.advance(self.version, self.keys[index]);
             self.settle(slot, step, index, lookup);
         }
@@ -183,8 +181,7 @@ pub(crate) fn many(
     version: &Version,
     keys: &[&[u8]],
     hash: impl Fn(&[u8]) -> KeyHash,
-    at: u64,
-    keep_versions: u32,
+    terms: Terms<'_>,
 ) -> Vec<Result<Option<Hit>, StoreError>> {
     let slots = keys.len().min(DEPTH);
     let mut many = Many {
@@ -192,8 +189,7 @@ pub(crate) fn many(
         keys,
         hashes: keys.iter().map(|key| hash(key)).collect(),
         next: 0,
-        at,
-        keep_versions,
+        terms,
         slots: Vec::with_capacity(slots),
         answers: Vec::with_capacity(keys.len()),
     };

@@ -12,7 +12,8 @@ use senko_io::{Device, FileOptions, FlashFile};
 use crate::core::{Core, Counters};
 use crate::element::{ExtentRef, LARGE, TOMBSTONE};
 use crate::jobs::Threads;
-use crate::lookup::Hit;
+use crate::lookup::{Hit, Terms};
+use crate::record_cache::RecordCache;
 use crate::scan::Scan;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
@@ -247,7 +248,8 @@ impl Store {
     /// # Errors
     /// As [`Store::get`].
     pub fn get_entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
-        self.core.get_in(&self.core.current(), key, u64::MAX, None)
+        let terms = self.core.newest();
+        self.core.get_in(&self.core.current(), key, terms, None)
     }
 
     /// Whether the key has a value. It costs what a [`Store::get`] costs, but for large values.
@@ -256,14 +258,17 @@ impl Store {
     /// As [`Store::get`].
     pub fn contains(&self, key: &[u8]) -> Result<bool, StoreError> {
         check_key(key)?;
-        let found = self.core.find(&self.core.current(), key, u64::MAX)?;
+        let terms = self.core.newest();
+        let found = self.core.find(&self.core.current(), key, terms)?;
         Ok(found.is_some_and(|found| self.core.has_value(&found, None)))
     }
 
     /// The values of many keys, as they are at one moment, with up to 64 reads under way at once.
     pub fn multi_get(&self, keys: &[&[u8]]) -> Vec<Result<Option<Value>, StoreError>> {
-        let (version, time) = self.core.moment();
-        self.core.multi_get_in(&version, keys, time, None)
+        let newest = self.core.newest();
+        let (version, at) = self.core.moment();
+        let terms = Terms { at, ..newest };
+        self.core.multi_get_in(&version, keys, terms, None)
     }
 
     /// The value that a key had at `time` (microseconds since 1970), as far as it is kept: nothing if more than
@@ -419,17 +424,32 @@ impl Store {
 }
 
 impl Core {
-    /// The newest version of a key that is not later than `at`, whatever it is.
-    pub fn find(&self, version: &Version, key: &[u8], at: u64) -> Result<Option<Hit>, StoreError> {
-        let hash = self.hasher.hash(key);
-        crate::read::one(
-            &*self.device,
-            version,
-            key,
-            hash,
+    /// The terms of a look-up that sees what there is now. To be made before the version is loaded (R4 of the cache).
+    pub fn newest(&self) -> Terms<'_> {
+        Terms {
+            ticket: self.cache.as_ref().map(RecordCache::ticket),
+            ..self.bounded(u64::MAX)
+        }
+    }
+
+    /// The terms of a look-up that sees what there was at a time.
+    pub fn bounded(&self, at: u64) -> Terms<'_> {
+        Terms {
             at,
-            self.options.keep_versions,
-        )
+            keep_versions: self.options.keep_versions,
+            cache: self.cache.as_ref(),
+            ticket: None,
+        }
+    }
+
+    /// The newest version of a key that the terms allow, whatever it is.
+    pub fn find(
+        &self,
+        version: &Version,
+        key: &[u8],
+        terms: Terms<'_>,
+    ) -> Result<Option<Hit>, StoreError> {
+        crate::read::one(&*self.device, version, key, self.hasher.hash(key), terms)
     }
 
     /// Whether a version is a value that has not expired, now or at a second.
@@ -454,13 +474,13 @@ impl Core {
         &self,
         version: &Version,
         key: &[u8],
-        at: u64,
+        terms: Terms<'_>,
         seconds: Option<u64>,
     ) -> Result<Option<Entry>, StoreError> {
         check_key(key)?;
         Counters::add(&self.counters.gets, 1);
         let Some(found) = self
-            .find(version, key, at)?
+            .find(version, key, terms)?
             .filter(|found| self.has_value(found, seconds))
         else {
             return Ok(None);
@@ -479,7 +499,7 @@ impl Core {
         &self,
         version: &Version,
         keys: &[&[u8]],
-        at: u64,
+        terms: Terms<'_>,
         seconds: Option<u64>,
     ) -> Vec<Result<Option<Value>, StoreError>> {
         Counters::add(&self.counters.gets, keys.len() as u64);
@@ -488,8 +508,7 @@ impl Core {
             version,
             keys,
             |key| self.hasher.hash(key),
-            at,
-            self.options.keep_versions,
+            terms,
         );
         let mut hits = 0;
         let values = keys
@@ -517,7 +536,12 @@ impl Core {
         check_key(key)?;
         let mut at = u64::MAX;
         for _ in 0..self.options.keep_versions {
-            let Some(found) = self.find(version, key, at)? else {
+            // A record may be later than all of this version, and then what came between the two would be left out.
+            let terms = Terms {
+                cache: None,
+                ..self.bounded(at)
+            };
+            let Some(found) = self.find(version, key, terms)? else {
                 break;
             };
             let time = found.time;

@@ -177,6 +177,11 @@ impl LogRead {
         self.page
     }
 
+    /// The time of the element that is expected there.
+    pub fn time(&self) -> u64 {
+        self.located.time
+    }
+
     /// How many.
     pub fn pages(&self) -> u32 {
         self.pages

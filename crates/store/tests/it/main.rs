@@ -8,6 +8,7 @@ mod faults; // calls of the device that fail, bits that are wrong
 mod space; // the bound on the file
 mod review; // odd inputs and tight spots
 mod stress; // real threads
+mod cache; // records in DRAM: never an old one
 mod support; // devices and models of the tests
 mod log; // the log alone: model, crashes, damage, threads
 mod repair; // damage everywhere: what verify finds, and what repair saves

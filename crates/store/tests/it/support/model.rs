@@ -301,6 +301,20 @@ impl Model {
         Ok(())
     }
 
+    /// Whether a get of an open store says what was written last.
+    pub fn check_get(&self, store: &Store, number: u32) -> Result<(), String> {
+        let mut state = vec![Vec::new(); self.base.len()];
+        state[number as usize].clone_from(&self.base[number as usize]);
+        for op in &self.window {
+            apply(&mut state, op);
+        }
+        let got = store
+            .get(&key(number))
+            .map_err(|error| format!("get of key {number}: {error}"))?;
+        self.check_value(number, &state[number as usize], got.as_deref())
+            .map_err(|what| format!("get: {what}"))
+    }
+
     fn check_value(&self, number: u32, versions: &[Ver], got: Option<&[u8]>) -> Result<(), String> {
         let made = |time| {
             let ver = versions.iter().find(|ver| ver.time == time)?;
