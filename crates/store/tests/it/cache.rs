@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use senko_io::faulty::FaultyDevice;
-use senko_io::{Device, IoError, PAGE_SIZE, Tag};
+use senko_io::{Device, IoError, PAGE_SIZE, Purpose, Tag};
 use senko_store::{Clock, Options, Store, WriteOptions};
 use senko_workload::Rng;
 
@@ -23,10 +23,10 @@ fn options() -> Options {
     }
 }
 
-/// What a read of one page waits for, after it was made.
+/// What a read of a look-up waits for, after it was made.
 type Delay = Box<dyn Fn() + Send + Sync>;
 
-/// A device whose reads are counted, and slow as a test wants them.
+/// A device whose reads are counted, and those of look-ups slow as a test wants them.
 struct Slow {
     inner: Arc<FaultyDevice>,
     delay: Delay,
@@ -59,7 +59,7 @@ impl Device for Slow {
     fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let done = self.inner.read(page, buf, tag);
-        if buf.len() == PAGE_SIZE {
+        if tag.purpose == Purpose::Lookup {
             (self.delay)();
         }
         done
