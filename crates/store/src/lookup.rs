@@ -171,7 +171,9 @@ impl<'c> Lookup<'c> {
                 continue;
             };
             let record = handle.block.record();
-            if record.min_time > self.terms.at || best_time.is_some_and(|time| time >= record.max_time) {
+            if record.min_time > self.terms.at
+                || best_time.is_some_and(|time| time >= record.max_time)
+            {
                 continue;
             }
             let run = handle.block.find(self.hash);
@@ -295,7 +297,9 @@ impl<'c> Lookup<'c> {
             });
         }
         let mut versions = block.versions(run, bytes, self.hash, key)?;
-        let nth = versions.iter().position(|found| found.time <= self.terms.at);
+        let nth = versions
+            .iter()
+            .position(|found| found.time <= self.terms.at);
         Ok(Searched {
             present: !versions.is_empty(),
             exact: nth == Some(0),

@@ -96,8 +96,8 @@ pub struct Options {
     pub space_ratio: f64,
     /// Bytes a second that compaction may write while nobody waits for it.
     pub compaction_rate: Option<u64>,
-    /// DRAM for records that are read again and again, in bytes with all that belongs to them; 0 for none, else at least 64 KiB. It is taken as
-    /// records come, holds values that lie inline, and drops out of no durability: it is empty after each opening.
+    /// DRAM for records that are read again and again, in bytes with all that belongs to them; 0 for none, else at least 64 KiB. It is taken when the
+    /// first records come, and holds values that lie inline. It is empty after each opening.
     pub cache_bytes: u64,
     /// Make the store if there is none.
     pub create: bool,

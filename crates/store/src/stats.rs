@@ -20,7 +20,7 @@ pub struct Stats {
     pub gets: u64,
     /// Of these, found.
     pub hits: u64,
-    /// Of these gets, answered by a record in the cache: no device read.
+    /// Look-ups that a record in the cache answered, without a device read.
     pub cache_hits: u64,
     /// Records that entered the cache.
     pub cache_fills: u64,

@@ -7,6 +7,7 @@
 //! The store grows through several sizes. At each it is left until nothing is to do in the background, and then a fresh process opens it and
 //! to read alone and serves gets: its resident memory, less that at the smallest size, over the keys between them, is the bar. What does not grow with keys (the
 //! log's index, buffers, the program) is the same at all sizes and drops out, and is shown.
+//! There is no cache of records: its bytes are a setting, and do not grow with keys.
 //! In that process the allocator gives memory back at once, so that it has what is in use.
 //! Beside it stand the slope of the most that the filling process ever had resident, which also has what sealing and merging take for a while
 //! and what the allocator keeps of it, and the store's own count of its memory.

@@ -123,7 +123,10 @@ fn what_is_found_is_the_newest_and_memory_stays_within_its_bound() {
         let counts = model.cache.counts();
         assert!(counts.bytes <= bytes, "{counts:?} of {bytes}");
         assert!(counts.bytes > bytes / 10 * 9, "{counts:?} of {bytes}");
-        assert!(hits > 2000 && counts.hits == hits, "{hits} hits, {counts:?}");
+        assert!(
+            hits > 2000 && counts.hits == hits,
+            "{hits} hits, {counts:?}"
+        );
         assert!(counts.records > 0 && counts.fills > counts.records);
     }
 }

@@ -171,7 +171,10 @@ fn snapshots_see_their_own_values_and_what_expires_is_gone() {
     assert_eq!(store.get(b"brief").unwrap(), None);
     store.compact().unwrap();
     assert_eq!(store.get(b"brief").unwrap(), None);
-    assert_eq!(snapshot.get(b"brief").unwrap().as_deref(), Some(&b"here"[..]));
+    assert_eq!(
+        snapshot.get(b"brief").unwrap().as_deref(),
+        Some(&b"here"[..])
+    );
 }
 
 /// Reads that stop, when they are asked to, with the page in their hands.
@@ -267,8 +270,9 @@ fn no_reader_goes_back_while_seals_overtake_reads() {
     });
     let counts: Arc<Vec<AtomicU64>> = Arc::new((0..KEYS).map(|_| AtomicU64::new(0)).collect());
     let stop = Arc::new(AtomicBool::new(false));
-    let seconds = std::env::var("SENKO_STRESS_SECONDS")
-        .map_or(2, |text| text.parse().expect("SENKO_STRESS_SECONDS is no number"));
+    let seconds = std::env::var("SENKO_STRESS_SECONDS").map_or(2, |text| {
+        text.parse().expect("SENKO_STRESS_SECONDS is no number")
+    });
     let end = Instant::now() + Duration::from_secs(seconds);
     let running = |stop: &AtomicBool| !stop.load(Ordering::Relaxed) && Instant::now() < end;
     std::thread::scope(|scope| {
@@ -300,7 +304,8 @@ fn no_reader_goes_back_while_seals_overtake_reads() {
                 let mut rng = Rng::for_stream(2, thread);
                 let mut seen = vec![0; KEYS as usize];
                 while running(stop) {
-                    let numbers: Vec<u64> = (0..1 + rng.below(6)).map(|_| rng.below(KEYS)).collect();
+                    let numbers: Vec<u64> =
+                        (0..1 + rng.below(6)).map(|_| rng.below(KEYS)).collect();
                     let least: Vec<u64> = numbers
                         .iter()
                         .map(|&number| counts[number as usize].load(Ordering::Acquire))

@@ -5,8 +5,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use senko_workload::popularity::{KeyChooser, Popularity};
 use senko_workload::Rng;
+use senko_workload::popularity::{KeyChooser, Popularity};
 
 use super::*;
 
