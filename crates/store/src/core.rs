@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Condvar, Mutex};
 use senko_io::Device;
 
@@ -147,12 +147,12 @@ impl Core {
         let mut version = self.current();
         loop {
             let time = self.visible.load(Ordering::Acquire);
-            let again = self.current();
+            let again = self.version.load();
             let first = |version: &Version| version.logs.first().map(|handle| handle.log.id());
             if first(&version) == first(&again) {
                 return (version, time);
             }
-            version = again;
+            version = Guard::into_inner(again);
         }
     }
 

@@ -248,8 +248,8 @@ impl Store {
     /// # Errors
     /// As [`Store::get`].
     pub fn get_entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
-        let terms = self.core.newest();
-        self.core.get_in(&self.core.current(), key, terms, None)
+        let (version, terms) = self.core.present();
+        self.core.get_in(&version, key, terms, None)
     }
 
     /// Whether the key has a value. It costs what a [`Store::get`] costs, but for large values.
@@ -258,16 +258,14 @@ impl Store {
     /// As [`Store::get`].
     pub fn contains(&self, key: &[u8]) -> Result<bool, StoreError> {
         check_key(key)?;
-        let terms = self.core.newest();
-        let found = self.core.find(&self.core.current(), key, terms)?;
+        let (version, terms) = self.core.present();
+        let found = self.core.find(&version, key, terms)?;
         Ok(found.is_some_and(|found| self.core.has_value(&found, None)))
     }
 
     /// The values of many keys, as they are at one moment, with up to 64 reads under way at once.
     pub fn multi_get(&self, keys: &[&[u8]]) -> Vec<Result<Option<Value>, StoreError>> {
-        let newest = self.core.newest();
-        let (version, at) = self.core.moment();
-        let terms = Terms { at, ..newest };
+        let (version, terms) = self.core.present();
         self.core.multi_get_in(&version, keys, terms, None)
     }
 
@@ -278,7 +276,9 @@ impl Store {
     /// # Errors
     /// As [`Store::get`].
     pub fn get_at(&self, key: &[u8], time: u64) -> Result<Option<Value>, StoreError> {
-        let found = self.core.version_at(&self.core.current(), key, time)?;
+        // Held to the end: it keeps the place of a large value.
+        let (version, terms) = self.core.present();
+        let found = self.core.version_at(&version, key, time, terms.at)?;
         let seconds = (time / 1_000_000).min(self.core.options.clock.seconds());
         let found = found.filter(|found| self.core.has_value(found, Some(seconds)));
         Counters::add(&self.core.counters.gets, 1);
@@ -291,7 +291,8 @@ impl Store {
     /// # Errors
     /// As [`Store::get`].
     pub fn history(&self, key: &[u8]) -> Result<Vec<KeyVersion>, StoreError> {
-        self.core.history(&self.core.current(), key)
+        let (version, terms) = self.core.present();
+        self.core.history(&version, key, terms.at)
     }
 
     /// Everything in the store at this moment, in no order that means anything to the caller; writes go on meanwhile.
@@ -424,12 +425,17 @@ impl Store {
 }
 
 impl Core {
-    /// The terms of a look-up that sees what there is now. To be made before the version is loaded (R4 of the cache).
-    pub fn newest(&self) -> Terms<'_> {
-        Terms {
-            ticket: self.cache.as_ref().map(RecordCache::ticket),
-            ..self.bounded(u64::MAX)
-        }
+    /// The version of this moment, and the terms of a look-up in it. Each get is bounded by the moment: one that saw a write before all others
+    /// do would be followed by a snapshot without it.
+    pub fn present(&self) -> (Arc<Version>, Terms<'_>) {
+        // Before the version (R4 of the cache).
+        let ticket = self.cache.as_ref().map(RecordCache::ticket);
+        let (version, at) = self.moment();
+        let terms = Terms {
+            ticket,
+            ..self.bounded(at)
+        };
+        (version, terms)
     }
 
     /// The terms of a look-up that sees what there was at a time.
@@ -525,23 +531,18 @@ impl Core {
         values
     }
 
-    /// Calls `take` for the versions of a key that are kept, newest first, until it says that it is enough. An older one may still lie
+    /// Calls `take` for the versions of a key that are kept, newest first from `at` on, until it says that it is enough. An older one may still lie
     /// somewhere, but not all that came between, so it would be no answer.
     fn walk_versions(
         &self,
         version: &Version,
         key: &[u8],
+        mut at: u64,
         mut take: impl FnMut(Hit) -> Result<bool, StoreError>,
     ) -> Result<(), StoreError> {
         check_key(key)?;
-        let mut at = u64::MAX;
         for _ in 0..self.options.keep_versions {
-            // A record may be later than all of this version, and then what came between the two would be left out.
-            let terms = Terms {
-                cache: None,
-                ..self.bounded(at)
-            };
-            let Some(found) = self.find(version, key, terms)? else {
+            let Some(found) = self.find(version, key, self.bounded(at))? else {
                 break;
             };
             let time = found.time;
@@ -553,15 +554,16 @@ impl Core {
         Ok(())
     }
 
-    /// The version of a key that was the newest at `time`, if it is kept.
+    /// The version of a key that was the newest at `time`, if it is kept, of those up to `at`.
     fn version_at(
         &self,
         version: &Version,
         key: &[u8],
         time: u64,
+        at: u64,
     ) -> Result<Option<Hit>, StoreError> {
         let mut answer = None;
-        self.walk_versions(version, key, |found| {
+        self.walk_versions(version, key, at, |found| {
             let early = found.time <= time;
             answer = early.then_some(found);
             Ok(early)
@@ -569,10 +571,15 @@ impl Core {
         Ok(answer)
     }
 
-    /// The versions of a key, newest first.
-    pub fn history(&self, version: &Version, key: &[u8]) -> Result<Vec<KeyVersion>, StoreError> {
+    /// The versions of a key up to `at`, newest first.
+    pub fn history(
+        &self,
+        version: &Version,
+        key: &[u8],
+        at: u64,
+    ) -> Result<Vec<KeyVersion>, StoreError> {
         let mut history = Vec::new();
-        self.walk_versions(version, key, |found| {
+        self.walk_versions(version, key, at, |found| {
             let (time, expires_at) = (found.time, found.expiry);
             let value = if found.flags & TOMBSTONE == 0 {
                 Some(self.value_of(found)?)

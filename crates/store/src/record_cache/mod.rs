@@ -2,8 +2,8 @@
 //! Records in DRAM that are asked for again and again: what a look-up had to read from the device, kept for the next one.
 //!
 //! [`crate::lookup`] asks it before each read, and offers what was read; [`crate::seal`] tells it what is sealed. A record is a key's
-//! element, whole, found by its hash and compared by its key. Only inline values are kept: a version of the store does not hold the extents of large values
-//! that a later one names, and a tombstone may stand for an element that a snapshot must still see.
+//! element, whole, found by its hash and compared by its key. Only inline values are kept: the reference to a large one would save one read of many, and
+//! a tombstone may stand for an expired element that a snapshot still sees.
 //!
 //! ```text
 //! a get: ticket -> version -> logs: index -> in DRAM: done
