@@ -12,8 +12,8 @@
 //! What always holds: a record lies in one piece (where none fits before the end of the bytes, a dead one fills them); positions only grow; what is
 //! between tail and head is records, dead ones among them.
 
+use super::Record;
 use crate::KeyHash;
-use crate::lookup::Hit;
 
 /// Places are multiples of this.
 pub(super) const UNIT: usize = 16;
@@ -209,13 +209,14 @@ impl Ring {
     }
 
     /// Writes a record at the head, where it fits; gives its place.
-    pub fn push(&mut self, hash: KeyHash, key: &[u8], found: &Hit, uses: u8) -> usize {
-        let own = HEADER + key.len() + found.value.len();
-        let len = record_len(key.len(), found.value.len());
+    pub fn push(&mut self, new: &Record<'_>, uses: u8) -> usize {
+        let (hash, key, value) = (new.hash, new.key, new.value);
+        let own = HEADER + key.len() + value.len();
+        let len = record_len(key.len(), value.len());
         let (at, gap) = self.advance(len);
         self.fill(gap);
-        let time = found.time & TIME | u64::from(uses) << 56;
-        let more = found.expiry & EXPIRY | (key.len() as u64) << 40;
+        let time = new.time & TIME | u64::from(uses) << 56;
+        let more = new.expiry & EXPIRY | (key.len() as u64) << 40;
         let record = &mut self.bytes[at..at + len];
         record[..4].copy_from_slice(&((len | (len - own)) as u32).to_le_bytes());
         record[4..8].copy_from_slice(&hash.check.to_le_bytes());
@@ -223,7 +224,7 @@ impl Ring {
         record[16..24].copy_from_slice(&time.to_le_bytes());
         record[24..32].copy_from_slice(&more.to_le_bytes());
         record[HEADER..HEADER + key.len()].copy_from_slice(key);
-        record[HEADER + key.len()..own].copy_from_slice(&found.value);
+        record[HEADER + key.len()..own].copy_from_slice(value);
         at
     }
 }

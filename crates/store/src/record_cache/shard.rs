@@ -8,7 +8,7 @@
 //! Deviations: there is no small queue in front. Its purpose is that what is asked for once leaves quickly; here that never enters, so a load without
 //! hot keys costs a word a get and no copy, and the small queue's share holds proven records. The price is one read more for each key that
 //! becomes hot, and that a record has to be read again, not hit, within the ghost's span. Until the first eviction everything
-//! enters, as in the server's (`docs/measurements/dram-policy.md`). A newer element of a key that is kept takes its place at once.
+//! enters, as in the server's (`docs/measurements/dram-policy.md`). A newer element of a key that is kept, read or written, takes its place at once, with its count.
 //!
 //! ```text
 //! index: lines of 16 words, a line a hash: place in the ring 22 bits, tag 10 bits ---> ring: record, record, record ...
@@ -18,7 +18,7 @@
 
 use super::ghost::Ghost;
 use super::ring::{HEADER, Head, MOST_USES, Ring, UNIT, record_len};
-use super::{CacheCounts, Want};
+use super::{CacheCounts, Record, Want};
 use crate::KeyHash;
 use crate::lookup::Hit;
 
@@ -170,25 +170,34 @@ impl Shard {
     }
 
     /// See [`super::RecordCache::offer`].
-    pub fn offer(&mut self, hash: KeyHash, key: &[u8], found: &Hit) {
+    pub fn offer(&mut self, new: &Record<'_>) {
         if self.index.is_empty() {
             self.begin();
         }
-        let mut uses = 0;
-        if let Some((at, head)) = self.find(hash, Some(key)) {
-            if head.time >= found.time {
-                return;
-            }
-            uses = head.uses;
-            self.take_out(self.line_of(hash), at);
-        } else if self.full && !self.ghost.take_or_put(hash, self.records) {
-            return;
+        let known = self.renew(new);
+        if !known && (!self.full || self.ghost.take_or_put(new.hash, self.records)) {
+            self.enter(new, 0);
         }
-        self.make_room(record_len(key.len(), found.value.len()));
-        let line = self.line_of(hash);
+    }
+
+    /// Puts a newer element of a key that is kept in the place of the older; gives whether the key is kept.
+    pub fn renew(&mut self, new: &Record<'_>) -> bool {
+        let Some((at, head)) = self.find(new.hash, Some(new.key)) else {
+            return false;
+        };
+        if head.time < new.time {
+            self.take_out(self.line_of(new.hash), at);
+            self.enter(new, head.uses);
+        }
+        true
+    }
+
+    fn enter(&mut self, new: &Record<'_>, uses: u8) {
+        self.make_room(record_len(new.key.len(), new.value.len()));
+        let line = self.line_of(new.hash);
         let at = self.free_word(line);
-        let place = self.ring.push(hash, key, found, uses);
-        self.index[line].0[at] = word_of(place, hash);
+        let place = self.ring.push(new, uses);
+        self.index[line].0[at] = word_of(place, new.hash);
         self.records += 1;
         self.fills += 1;
     }

@@ -118,6 +118,18 @@ fn what_is_read_again_is_not_read_from_the_device() {
             stats.cache_hits,
             if cache_bytes == 0 { 0 } else { 19 + 451 }
         );
+        // What is written takes the place of what is kept; a new key has to be read first.
+        let before = device.reads();
+        store.put(&3u64.to_le_bytes(), b"newer").unwrap();
+        store.put(&99u64.to_le_bytes(), b"newest").unwrap();
+        for _ in 0..5 {
+            for (key, value) in [(3u64, &b"newer"[..]), (99, b"newest")] {
+                let got = store.get(&key.to_le_bytes()).unwrap();
+                assert_eq!(got.as_deref(), Some(value));
+            }
+        }
+        let cost = device.reads() - before;
+        assert_eq!(cost, if cache_bytes == 0 { 10 } else { 1 });
         // Compaction moves elements, and what is kept stays right.
         store.put(&3u64.to_le_bytes(), b"new").unwrap();
         store.delete(&4u64.to_le_bytes()).unwrap();
