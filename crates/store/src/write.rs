@@ -243,16 +243,14 @@ impl Core {
                 (write.hash, element)
             })
             .collect();
-        // Before the append (R4 of the cache).
-        let cache = self.cache.as_ref().map(|cache| (cache, cache.ticket()));
         let (active, ticket) = self.append(&mut writer, &elements)?;
         active.large.lock().extend(holders);
         writer.last_time = time;
         self.visible.store(time, Ordering::Release);
         drop(writer);
-        if let Some((cache, before)) = cache {
+        if let Some(cache) = &self.cache {
             for (hash, element) in &elements {
-                cache.written(before, *hash, element);
+                cache.written(*hash, element);
             }
         }
         if options.durability == Durability::None && active.log.unwritten_chunks() > 0 {

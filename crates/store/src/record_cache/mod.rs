@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Records in DRAM that are asked for again and again: what a look-up had to read from the device, kept for the next one.
 //!
-//! [`crate::lookup`] asks it before each read, and offers what was read; [`crate::write`] tells it what is written, so that what it has of the key is the newest, and [`crate::seal`] what is sealed. A record is a key's
-//! element, whole, found by its hash and compared by its key. Only inline values are kept: the reference to a large one would save one read of many, and
-//! a tombstone may stand for an expired element that a snapshot still sees.
+//! [`crate::lookup`] asks it before each read, and offers what was read; [`crate::write`] tells it what is written, so that what it has of a key is
+//! the newest, and [`crate::seal`] what is sealed. A record is a key's element, whole, found by its hash and compared by its key. Only inline values are
+//! kept: the reference to a large one would save one read of many, and a tombstone may stand for an expired element that a snapshot still sees.
 //!
 //! ```text
 //! a get: ticket -> version -> logs: index -> in DRAM: done
@@ -22,8 +22,8 @@
 //! - R4: a record enters only with the ticket that was taken before the version was loaded in which it was found, and while that is
 //!   the present one. A sealing takes a new ticket out when its log is frozen, and then removes, part by part under the part's lock, all records
 //!   that are older than the log's. So what was found without the log's last writes is refused, or enters before that and is removed; and who holds
-//!   the new ticket sees the whole log, or its block. Nobody waits, and no insertion is held up. What a write itself puts in the place of an older record
-//!   comes with the ticket from before its append, and the same holds: its log is sealed later, or the ticket is an old one.
+//!   the new ticket sees the whole log, or its block. Nobody waits, and no insertion is held up. A put needs no ticket: it only takes the place of an
+//!   older record, and R2 is a lower bound.
 //! - R5: nothing else makes a record wrong. Compaction moves elements; what it, sealing or time turns into a tombstone has expired, which every get
 //!   tells by itself; a merge drops tombstones, of which there are no records.
 //! - R6: all memory is counted ([`CacheCounts::bytes`]) and never more than was asked for.
@@ -203,14 +203,20 @@ impl<M: Means> RecordCache<M> {
             expiry: found.expiry,
             value: &found.value,
         };
-        if self.takes(found.flags, &record) {
-            self.enter(ticket, hash, |part| part.offer(&record));
+        if !self.takes(found.flags, &record) {
+            return;
         }
+        self.part(hash).with(|part| {
+            // Under the lock: a sealing that begins now comes to this part later, and removes it if it must (R4).
+            if self.ticket() == ticket {
+                part.offer(&record);
+            }
+        });
     }
 
-    /// Takes note of an element that was appended to a log after the ticket was taken: it takes the place of what is kept of its key, if anything is, so
-    /// that it need not be read when the log has no copy in DRAM any more.
-    pub fn written(&self, ticket: Ticket, hash: KeyHash, element: &Element<'_>) {
+    /// Takes note of an element that was appended to a log: it takes the place of what is kept of its key, if anything is, so that it need not be
+    /// read when the log has no copy in DRAM any more.
+    pub fn written(&self, hash: KeyHash, element: &Element<'_>) {
         let record = Record {
             hash,
             key: element.key,
@@ -218,28 +224,19 @@ impl<M: Means> RecordCache<M> {
             expiry: element.expiry,
             value: element.value,
         };
-        if self.takes(element.flags, &record) {
-            self.enter(ticket, hash, |part| {
+        let takes = self.takes(element.flags, &record);
+        self.part(hash).with(|part| {
+            if takes {
                 part.renew(&record);
-            });
-        } else {
-            self.part(hash)
-                .with(|part| part.remove_older(hash, element.time));
-        }
+            } else {
+                part.remove_older(hash, element.time);
+            }
+        });
     }
 
     /// Whether such an element can be kept at all.
     fn takes(&self, flags: u8, record: &Record<'_>) -> bool {
         flags & (TOMBSTONE | LARGE) == 0 && record.key.len() + record.value.len() <= self.longest
-    }
-
-    fn enter(&self, ticket: Ticket, hash: KeyHash, enter: impl FnOnce(&mut Shard)) {
-        self.part(hash).with(|part| {
-            // Under the lock: a sealing that begins now comes to this part later, and removes it if it must (R4).
-            if self.ticket() == ticket {
-                enter(part);
-            }
-        });
     }
 
     /// A log is about to be sealed that takes no more writes. Each of its keys, with its newest time, goes to [`Sealing::key`]; when that is

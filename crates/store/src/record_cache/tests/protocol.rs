@@ -65,7 +65,7 @@ impl Mini {
         self.version.lock().expect("no panic").clone()
     }
 
-    fn keep(&self, ticket: Ticket, time: u64) {
+    fn keep(&self, time: u64) {
         let hit = found(time, 8);
         let element = Element {
             flags: 0,
@@ -74,19 +74,18 @@ impl Mini {
             time,
             expiry: hit.expiry,
         };
-        self.cache.written(ticket, self.hash, &element);
+        self.cache.written(self.hash, &element);
     }
 
     fn write(self: &Arc<Mini>) {
         let mut late = Vec::new();
         for time in 1..=WRITES {
-            let ticket = self.cache.ticket();
             let active = Arc::clone(&self.version().logs[0]);
             active.store(time, Ordering::Release);
             if time % 2 == 0 {
                 // As a writer that comes to it late, when its log may be frozen and sealed.
                 let mini = Arc::clone(self);
-                late.push(thread::spawn(move || mini.keep(ticket, time)));
+                late.push(thread::spawn(move || mini.keep(time)));
             }
             self.acknowledged.store(time, Ordering::Release);
             // The freeze: from now on there is no write into the old one.
