@@ -25,10 +25,10 @@ impl<'a> ReadRequest<'a> {
     }
 }
 
-/// Slots of a [`ReadStream`] that are served at most.
-pub const MOST_SLOTS: usize = 64;
+/// Reads of one [`Device::read_stream`] under way at a time, at most.
+pub const MOST_UNDER_WAY: usize = 64;
 
-/// Reads of which one follows on another, up to some under way at a time; see [`Device::read_stream`].
+/// Reads of which one follows on another; see [`Device::read_stream`].
 pub trait ReadStream {
     /// The next read of a slot: its first page and how many; `None` if the slot has nothing more to read.
     fn next(&mut self, slot: usize) -> Option<(u64, usize)>;
@@ -69,10 +69,12 @@ pub trait Device: Send + Sync {
         first
     }
 
-    /// Carries out the reads of `slots` slots, each of which has one under way at a time: what a look-up says next is asked for as
-    /// soon as its last read ended, while the others' go on. Returns when no slot has anything more to read. Slots beyond [`MOST_SLOTS`]
-    /// are not served. Where the device has no queue, the slots are served in turn.
-    fn read_stream(&self, slots: usize, stream: &mut dyn ReadStream, tag: Tag) {
+    /// Carries out the reads of `slots` slots, of which up to `depth` (and [`MOST_UNDER_WAY`]) are under way at a time. A slot has one read at a time,
+    /// and what it says next is asked for when that has ended. With more slots than `depth` the next reads are known before the device has
+    /// room for them, and go to it before what it gave is looked at. Returns when no slot has anything more to read. Where the device has no queue,
+    /// the slots are served in turn.
+    fn read_stream(&self, slots: usize, depth: usize, stream: &mut dyn ReadStream, tag: Tag) {
+        let _ = depth;
         read_in_turn(|page, buf| self.read(page, buf, tag), slots, stream);
     }
 }
@@ -84,7 +86,7 @@ pub(crate) fn read_in_turn(
     stream: &mut dyn ReadStream,
 ) {
     let mut buf = AlignedBuf::new(1);
-    for slot in 0..slots.min(MOST_SLOTS) {
+    for slot in 0..slots {
         while let Some((page, pages)) = stream.next(slot) {
             if buf.pages() < pages {
                 buf = AlignedBuf::new(pages);

@@ -9,6 +9,7 @@ mod batch; // many blocking reads at once
 mod direct; // does O_DIRECT work here, and with which alignment
 mod lock; // one user at a time, who is named to the next
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -393,82 +394,122 @@ impl Device for FlashFile {
             .unwrap_or(Ok(()))
     }
 
-    fn read_stream(&self, slots: usize, stream: &mut dyn ReadStream, tag: Tag) {
-        let Some(mut ring) = (if slots > 1 {
+    fn read_stream(&self, slots: usize, depth: usize, stream: &mut dyn ReadStream, tag: Tag) {
+        let depth = depth.min(slots).min(batch::DEPTH as usize);
+        let Some(ring) = (if depth > 1 {
             batch::Stream::new(slots)
         } else {
             None
         }) else {
             return read_in_turn(|page, buf| self.read(page, buf, tag), slots, stream);
         };
-        let served = slots.min(batch::DEPTH as usize);
-        let mut wanted = vec![
-            batch::Wanted {
-                pages: 0,
-                offset: 0
-            };
-            served
-        ];
-        let mut ends: Vec<(usize, i32)> = Vec::with_capacity(served);
-        for slot in 0..served {
-            self.next_read(slot, stream, &mut ring, &mut wanted, tag);
-        }
-        while ring.in_flight() > 0 {
-            if !ring.wait(&mut ends) {
-                ring.refuse();
-                for (slot, wanted) in wanted
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, wanted)| wanted.pages > 0)
-                {
-                    let mut buf = AlignedBuf::new(wanted.pages);
-                    let page = wanted.offset / PAGE_SIZE as u64;
-                    let result = self.read(page, &mut buf, tag);
-                    stream.done(slot, result.map(|()| &buf[..]));
-                }
-                return read_in_turn(|page, buf| self.read(page, buf, tag), slots, stream);
-            }
-            for (slot, result) in ends.drain(..) {
-                let batch::Wanted { pages, offset } = wanted[slot];
-                wanted[slot].pages = 0;
-                let buf = ring.buffer(slot, pages);
-                let read = batch::Read {
-                    index: slot,
-                    address: std::ptr::null_mut(),
-                    bytes: 0,
-                    offset,
-                    result,
-                };
-                let result = self.end_batched(buf, &read);
-                stream.done(slot, result.map(|()| &*buf));
-                self.next_read(slot, stream, &mut ring, &mut wanted, tag);
-            }
+        let mut reads = Reads {
+            file: self,
+            tag,
+            depth,
+            stream,
+            ring,
+            wanted: vec![batch::Wanted::default(); slots],
+            known: VecDeque::with_capacity(slots),
+        };
+        if !reads.run() {
+            read_in_turn(|page, buf| self.read(page, buf, tag), slots, stream);
         }
     }
 }
 
-impl FlashFile {
-    /// Queues a slot's next read, if it has one. A read beyond the end ends at once.
-    fn next_read(
-        &self,
-        slot: usize,
-        stream: &mut dyn ReadStream,
-        ring: &mut batch::Stream,
-        wanted: &mut [batch::Wanted],
-        tag: Tag,
-    ) {
-        while let Some((page, pages)) = stream.next(slot) {
+/// A [`Device::read_stream`] under way on a ring.
+struct Reads<'a> {
+    file: &'a FlashFile,
+    tag: Tag,
+    depth: usize,
+    stream: &'a mut dyn ReadStream,
+    ring: batch::Stream,
+    /// Each slot's read; of no pages where it has none.
+    wanted: Vec<batch::Wanted>,
+    /// Slots whose next read is known and not under way.
+    known: VecDeque<usize>,
+}
+
+impl Reads<'_> {
+    /// Carries all out; false if the kernel takes no reads, and the slots' next ones are still to come.
+    fn run(&mut self) -> bool {
+        for slot in 0..self.wanted.len() {
+            self.ask(slot);
+            self.push();
+        }
+        let mut ends: Vec<(usize, i32)> = Vec::with_capacity(self.depth);
+        while self.ring.in_flight() > 0 {
+            if !self.ring.wait(&mut ends) {
+                self.read_alone();
+                return false;
+            }
+            // The device goes on with what is known while the ends are looked at.
+            if self.push() {
+                self.ring.submit();
+            }
+            for (slot, result) in ends.drain(..) {
+                self.end(slot, result);
+                self.ask(slot);
+            }
+            self.push();
+        }
+        true
+    }
+
+    /// Asks a slot for its next read. A read beyond the end ends at once.
+    fn ask(&mut self, slot: usize) {
+        while let Some((page, pages)) = self.stream.next(slot) {
             let bytes = pages.saturating_mul(PAGE_SIZE);
-            match self.check(page, bytes) {
+            match self.file.check(page, bytes) {
                 Ok(offset) if bytes <= 1 << 30 && pages > 0 => {
-                    self.record(tag, Op::Read, page, pages as u64);
-                    wanted[slot] = batch::Wanted { pages, offset };
-                    ring.push(self.raw_fd(), slot, wanted[slot]);
+                    self.file.record(self.tag, Op::Read, page, pages as u64);
+                    self.wanted[slot] = batch::Wanted { pages, offset };
+                    self.known.push_back(slot);
                     return;
                 }
-                Ok(_) => stream.done(slot, Err(IoError::Os(libc::EINVAL))),
-                Err(error) => stream.done(slot, Err(error)),
+                Ok(_) => self.stream.done(slot, Err(IoError::Os(libc::EINVAL))),
+                Err(error) => self.stream.done(slot, Err(error)),
             }
+        }
+    }
+
+    /// Queues known reads as far as there is room; false if none.
+    fn push(&mut self) -> bool {
+        let room = self.depth - self.ring.in_flight() as usize;
+        let count = room.min(self.known.len());
+        for slot in self.known.drain(..count) {
+            self.ring.push(self.file.raw_fd(), slot, self.wanted[slot]);
+        }
+        count > 0
+    }
+
+    /// Gives a read that ended to its slot.
+    fn end(&mut self, slot: usize, result: i32) {
+        let batch::Wanted { pages, offset } = std::mem::take(&mut self.wanted[slot]);
+        let buf = self.ring.buffer(slot, pages);
+        let read = batch::Read {
+            index: slot,
+            address: std::ptr::null_mut(),
+            bytes: 0,
+            offset,
+            result,
+        };
+        let result = self.file.end_batched(buf, &read);
+        self.stream.done(slot, result.map(|()| &*buf));
+    }
+
+    /// After a refusal: what was asked for is read without the ring.
+    fn read_alone(&mut self) {
+        self.ring.refuse();
+        for (slot, wanted) in self.wanted.iter().enumerate() {
+            if wanted.pages == 0 {
+                continue;
+            }
+            let mut buf = AlignedBuf::new(wanted.pages);
+            let page = wanted.offset / PAGE_SIZE as u64;
+            let result = self.file.read(page, &mut buf, self.tag);
+            self.stream.done(slot, result.map(|()| &buf[..]));
         }
     }
 }

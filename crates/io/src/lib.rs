@@ -29,7 +29,7 @@ pub mod transfer; // from a file through the page cache to a socket, in threads
 mod uring;
 mod wake; // waking a loop from another thread // backend: io_uring
 
-pub use device::{Device, MOST_SLOTS, ReadRequest, ReadStream};
+pub use device::{Device, MOST_UNDER_WAY, ReadRequest, ReadStream};
 pub use event_loop::{Backend, BackendChoice, ConnId, Event, EventLoop, ListenerId, LoopConfig};
 pub use file::{FileOptions, FlashFile};
 pub use net::{Listener, connect_tcp, connect_unix};

@@ -126,8 +126,14 @@ impl Core {
         loop {
             {
                 let mut jobs = self.jobs.lock();
-                if jobs.asked == seen && !idle {
-                    let timed_out = self.changed.wait_for(&mut jobs, NAP).timed_out();
+                // Whoever waits for work done shares the signal, so being woken alone says nothing.
+                while jobs.asked == seen && !idle && !jobs.stop {
+                    let held_back = jobs
+                        .compact_from
+                        .map(|from| from.saturating_duration_since(Instant::now()))
+                        .filter(|wait| counts && !wait.is_zero());
+                    let nap = held_back.map_or(NAP, |wait| wait.min(NAP));
+                    let timed_out = self.changed.wait_for(&mut jobs, nap).timed_out();
                     idle = timed_out && jobs.asked == seen;
                 }
                 if jobs.stop {
@@ -320,5 +326,34 @@ impl Core {
         }
         self.compact(&version, &victims)?;
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::Options;
+
+    #[test]
+    fn idle_threads_sleep() {
+        let device = senko_io::faulty::FaultyDevice::new(1 << 20, 1);
+        let core = Arc::new(crate::open::open(device, Options::default()).unwrap());
+        let threads = Threads::start(&core).unwrap();
+        let looks = || core.jobs.lock().idle_looks;
+        let start = Instant::now();
+        while looks() == 0 {
+            std::thread::sleep(NAP / 20);
+        }
+        let before = looks();
+        // What others signal to each other is nothing to do.
+        for _ in 0..100 {
+            core.changed.notify_all();
+            std::thread::sleep(NAP / 100);
+        }
+        let most = 3 + (start.elapsed().as_millis() / NAP.as_millis()) as u64;
+        let counted = looks() - before;
+        assert!(counted <= most, "{counted} looks, not {most}");
+        threads.join(&core);
     }
 }

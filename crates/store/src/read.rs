@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The driver that waits: look-ups one by one, or many with their reads under way together.
 //!
-//! All look-ups of one call see the same version. [`many`] has up to 64 of them under way: a look-up that got its pages goes on, and when it is
-//! done the next key takes its place, while the device reads for the others.
+//! [`many`] has up to 64 reads under way, and as many look-ups again that know what they will read next: a look-up that got its pages goes on, and
+//! when it is done the next key takes its place, while the device reads for the others.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, ReadStream, Tag};
@@ -18,8 +19,11 @@ use crate::{KeyHash, StoreError};
 const LOOKUP: Tag = Tag::store(Purpose::Lookup);
 const REST: Tag = Tag::store(Purpose::LookupRest);
 
-/// Look-ups under way at a time.
-const DEPTH: usize = senko_io::MOST_SLOTS;
+/// Reads under way at a time, at most.
+pub(crate) const MOST_DEPTH: usize = senko_io::MOST_UNDER_WAY;
+
+/// Look-ups for each read under way: the device does not wait for one that is looking at what it was given.
+const LOOKUPS_A_READ: usize = 2;
 
 /// Keys whose memory is asked for ahead of the one at hand.
 const AHEAD: usize = 8;
@@ -95,111 +99,133 @@ pub(crate) fn one(
 }
 
 /// Look-ups that share the device: each slot has one, and goes on to the next key when it is done.
-struct Many<'k, 'a> {
-    version: &'a Version,
-    keys: &'a [&'k [u8]],
-    hashes: Vec<KeyHash>,
-    next: usize,
-    terms: Terms<'a>,
-    slots: Vec<Option<Pending<'a>>>,
-    answers: Vec<Result<Option<Hit>, StoreError>>,
+struct Many<'c, K, Keys, See, Hash, Each> {
+    keys: Keys,
+    /// Keys whose memory was asked for.
+    ahead: VecDeque<(K, KeyHash)>,
+    /// The version that the next look-up sees, and its terms.
+    see: See,
+    hash: Hash,
+    each: Each,
+    slots: Vec<Option<Pending<'c, K>>>,
 }
 
 /// A slot's look-up.
-struct Pending<'a> {
-    index: usize,
-    lookup: Lookup<'a>,
+struct Pending<'c, K> {
+    key: K,
+    version: Arc<Version>,
+    lookup: Lookup<'c>,
     /// What it must see next; none while that is being read.
     pages: Option<Pages>,
 }
 
-impl<'a> Many<'_, 'a> {
+impl<'c, K, Keys, See, Hash, Each> Many<'c, K, Keys, See, Hash, Each>
+where
+    K: AsRef<[u8]>,
+    Keys: Iterator<Item = K>,
+    See: FnMut() -> (Arc<Version>, Terms<'c>),
+    Hash: Fn(&[u8]) -> KeyHash,
+    Each: FnMut(K, Result<Option<Hit>, StoreError>),
+{
+    /// The next key. The waits for memory of those that follow overlap with its look-up's.
+    fn next_key(&mut self, version: &Version) -> Option<(K, KeyHash)> {
+        while self.ahead.len() <= AHEAD {
+            let Some(key) = self.keys.next() else {
+                break;
+            };
+            let hash = (self.hash)(key.as_ref());
+            prefetch(version, hash);
+            self.ahead.push_back((key, hash));
+        }
+        self.ahead.pop_front()
+    }
+
     /// Enters what a step gave: an answer, or a read for the slot.
-    fn settle(
-        &mut self,
-        slot: usize,
-        step: Result<Step, StoreError>,
-        index: usize,
-        lookup: Lookup<'a>,
-    ) {
+    fn settle(&mut self, slot: usize, step: Result<Step, StoreError>, mut pending: Pending<'c, K>) {
         match step {
-            Ok(Step::Done(found)) => self.answers[index] = Ok(found),
-            Err(error) => self.answers[index] = Err(error),
+            Ok(Step::Done(found)) => (self.each)(pending.key, Ok(found)),
+            Err(error) => (self.each)(pending.key, Err(error)),
             Ok(Step::Read(pages)) => {
-                self.slots[slot] = Some(Pending {
-                    index,
-                    lookup,
-                    pages: Some(pages),
-                });
+                pending.pages = Some(pages);
+                self.slots[slot] = Some(pending);
             }
         }
     }
 }
 
-impl ReadStream for Many<'_, '_> {
+impl<'c, K, Keys, See, Hash, Each> ReadStream for Many<'c, K, Keys, See, Hash, Each>
+where
+    K: AsRef<[u8]>,
+    Keys: Iterator<Item = K>,
+    See: FnMut() -> (Arc<Version>, Terms<'c>),
+    Hash: Fn(&[u8]) -> KeyHash,
+    Each: FnMut(K, Result<Option<Hit>, StoreError>),
+{
     fn next(&mut self, slot: usize) -> Option<(u64, usize)> {
         loop {
             if let Some(pending) = &mut self.slots[slot] {
                 let pages = pending.pages.take()?;
                 return Some((pages.page, pages.pages as usize));
             }
-            let index = self.next;
-            let hash = *self.hashes.get(index)?;
-            self.next += 1;
-            // The waits for memory of the look-ups that follow overlap with this one's.
-            if let Some(&ahead) = self.hashes.get(index + AHEAD) {
-                prefetch(self.version, ahead);
-            }
-            let mut lookup = Lookup::new(hash, self.terms);
-            let step = lookup.advance(self.version, self.keys[index]);
-            self.settle(slot, step, index, lookup);
+            let (version, terms) = (self.see)();
+            let (key, hash) = self.next_key(&version)?;
+            let mut lookup = Lookup::new(hash, terms);
+            let step = lookup.advance(&version, key.as_ref());
+            let pending = Pending {
+                key,
+                version,
+                lookup,
+                pages: None,
+            };
+            self.settle(slot, step, pending);
         }
     }
 
     fn done(&mut self, slot: usize, result: Result<&[u8], IoError>) {
-        let Some(Pending {
-            index, mut lookup, ..
-        }) = self.slots[slot].take()
-        else {
+        let Some(mut pending) = self.slots[slot].take() else {
             return;
         };
-        let key = self.keys[index];
+        let key = pending.key.as_ref();
         let step = result
             .map_err(StoreError::io("reading a page"))
-            .and_then(|bytes| lookup.supply(key, bytes))
+            .and_then(|bytes| pending.lookup.supply(key, bytes))
             .and_then(|next| match next {
                 Some(step) => Ok(step),
-                None => lookup.advance(self.version, key),
+                None => pending.lookup.advance(&pending.version, key),
             });
-        self.settle(slot, step, index, lookup);
+        self.settle(slot, step, pending);
     }
 }
 
-/// Looks many keys up; the answers stand in the order of the keys.
-pub(crate) fn many(
+/// What [`many`] looks up, and where.
+pub(crate) struct Gets<See, Hash> {
+    /// The version that the next look-up sees, and its terms.
+    pub see: See,
+    pub hash: Hash,
+    /// Reads under way, at most.
+    pub depth: usize,
+}
+
+/// Looks many keys up, and calls `each` with each as it is done, in whatever order that comes.
+pub(crate) fn many<'c, K: AsRef<[u8]>>(
     device: &dyn Device,
-    version: &Version,
-    keys: &[&[u8]],
-    hash: impl Fn(&[u8]) -> KeyHash,
-    terms: Terms<'_>,
-) -> Vec<Result<Option<Hit>, StoreError>> {
-    let slots = keys.len().min(DEPTH);
+    keys: impl Iterator<Item = K>,
+    gets: Gets<impl FnMut() -> (Arc<Version>, Terms<'c>), impl Fn(&[u8]) -> KeyHash>,
+    each: impl FnMut(K, Result<Option<Hit>, StoreError>),
+) {
+    let depth = gets.depth.clamp(1, MOST_DEPTH);
+    let most = keys.size_hint().1.unwrap_or(usize::MAX);
+    let slots = most.min(depth * LOOKUPS_A_READ);
     let mut many = Many {
-        version,
         keys,
-        hashes: keys.iter().map(|key| hash(key)).collect(),
-        next: 0,
-        terms,
+        ahead: VecDeque::with_capacity(AHEAD + 1),
+        see: gets.see,
+        hash: gets.hash,
+        each,
         slots: Vec::with_capacity(slots),
-        answers: Vec::with_capacity(keys.len()),
     };
     many.slots.resize_with(slots, || None);
-    many.answers.resize_with(keys.len(), || Ok(None));
-    for &hash in many.hashes.iter().take(AHEAD) {
-        prefetch(version, hash);
-    }
-    device.read_stream(slots, &mut many, LOOKUP);
-    many.answers
+    device.read_stream(slots, depth, &mut many, LOOKUP);
 }
 
 fn prefetch(version: &Version, hash: KeyHash) {

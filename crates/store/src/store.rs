@@ -269,6 +269,41 @@ impl Store {
         self.core.multi_get_in(&version, keys, terms, None)
     }
 
+    /// Gets keys as they come, with up to `depth` reads (1 to 64) under way at once all the while, and calls `each` with every one as soon as its value is
+    /// known, in whatever order that is. Each key is seen as at some time between the call and its answer. Unlike with [`Store::multi_get`] the device is not
+    /// left waiting between one group of keys and the next.
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("senko-doc-each-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder).unwrap();
+    /// # let path = folder.join("kv");
+    /// # let store = senko_store::Store::open(&path, senko_store::Options::default())?;
+    /// for number in 0..1000u32 {
+    ///     store.put(&number.to_le_bytes(), b"here")?;
+    /// }
+    /// let mut found = 0;
+    /// store.get_each((0..2000u32).map(u32::to_le_bytes), 32, |_number, value| {
+    ///     found += u32::from(value.is_ok_and(|value| value.is_some()));
+    /// });
+    /// assert_eq!(found, 1000);
+    /// # store.close()?;
+    /// # std::fs::remove_dir_all(&folder).unwrap();
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    pub fn get_each<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+        depth: usize,
+        each: impl FnMut(K, Result<Option<Value>, StoreError>),
+    ) {
+        let many = Many {
+            depth,
+            seconds: None,
+        };
+        let keys = keys.into_iter();
+        self.core.get_many(keys, || self.core.present(), many, each);
+    }
+
     /// The value that a key had at `time` (microseconds since 1970), as far as it is kept: nothing if more than
     /// [`Options::keep_versions`] versions came since, and perhaps nothing if it has expired by now, since the space of what expired is
     /// taken back.
@@ -424,6 +459,26 @@ impl Store {
     }
 }
 
+/// How many keys are looked up.
+pub(crate) struct Many {
+    /// Reads under way, at most.
+    pub depth: usize,
+    /// Tells what has expired; without it, the clock does.
+    pub seconds: Option<u64>,
+}
+
+/// A key and its place among those asked for.
+struct Placed<'k> {
+    place: usize,
+    key: &'k [u8],
+}
+
+impl AsRef<[u8]> for Placed<'_> {
+    fn as_ref(&self) -> &[u8] {
+        self.key
+    }
+}
+
 impl Core {
     /// The version of this moment, and the terms of a look-up in it. Each get is bounded by the moment: one that saw a write before all others
     /// do would be followed by a snapshot without it.
@@ -503,32 +558,54 @@ impl Core {
     /// The values of many keys in a version.
     pub fn multi_get_in(
         &self,
-        version: &Version,
+        version: &Arc<Version>,
         keys: &[&[u8]],
         terms: Terms<'_>,
         seconds: Option<u64>,
     ) -> Vec<Result<Option<Value>, StoreError>> {
-        Counters::add(&self.counters.gets, keys.len() as u64);
-        let found = crate::read::many(
-            &*self.device,
-            version,
-            keys,
-            |key| self.hasher.hash(key),
-            terms,
-        );
-        let mut hits = 0;
-        let values = keys
+        let mut values: Vec<_> = keys.iter().map(|_| Ok(None)).collect();
+        let keys = keys
             .iter()
-            .zip(found)
-            .map(|(key, found)| {
-                check_key(key)?;
-                let found = found?.filter(|found| self.has_value(found, seconds));
+            .enumerate()
+            .map(|(place, &key)| Placed { place, key });
+        let gets = Many {
+            depth: crate::read::MOST_DEPTH,
+            seconds,
+        };
+        self.get_many(
+            keys,
+            || (Arc::clone(version), terms),
+            gets,
+            |placed, value| values[placed.place] = value,
+        );
+        values
+    }
+
+    /// Looks many keys up, each in the version and on the terms that `see` gives when its turn comes.
+    pub fn get_many<'c, K: AsRef<[u8]>>(
+        &self,
+        keys: impl Iterator<Item = K>,
+        see: impl FnMut() -> (Arc<Version>, Terms<'c>),
+        many: Many,
+        mut each: impl FnMut(K, Result<Option<Value>, StoreError>),
+    ) {
+        let (mut asked, mut hits) = (0, 0);
+        let gets = crate::read::Gets {
+            see,
+            hash: |key: &[u8]| self.hasher.hash(key),
+            depth: many.depth,
+        };
+        crate::read::many(&*self.device, keys, gets, |key, found| {
+            asked += 1;
+            let value = check_key(key.as_ref()).and_then(|()| {
+                let found = found?.filter(|found| self.has_value(found, many.seconds));
                 hits += u64::from(found.is_some());
                 found.map(|found| self.value_of(found)).transpose()
-            })
-            .collect();
+            });
+            each(key, value);
+        });
+        Counters::add(&self.counters.gets, asked);
         Counters::add(&self.counters.hits, hits);
-        values
     }
 
     /// Calls `take` for the versions of a key that are kept, newest first from `at` on, until it says that it is enough. An older one may still lie

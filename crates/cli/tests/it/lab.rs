@@ -114,7 +114,7 @@ fn a_worker_is_driven_and_killed() {
     plan.tuning.block_bytes = 1 << 20;
     let home = Home::new(&bench, "store");
     let (mut session, opened) = plan::start(&bench, OURS, &home, &plan, None).unwrap();
-    assert!(opened.file.is_some() && opened.multi_get);
+    assert!(opened.file.is_some() && opened.deep_from_one_thread);
     let mut fill = plan.fill(0, plan.keys(), 1);
     fill.batch = 50;
     let filled = session.fill_and_settle(&fill).unwrap();

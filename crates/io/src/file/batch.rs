@@ -82,7 +82,7 @@ pub(super) unsafe fn read_all(fd: RawFd, reads: &mut [Read]) -> bool {
 }
 
 /// One read of a stream: what is asked for, and where it goes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Wanted {
     pub(super) pages: usize,
     pub(super) offset: u64,
@@ -103,7 +103,6 @@ thread_local! {
 impl Stream {
     /// With this thread's ring; `None` where io_uring is refused.
     pub(super) fn new(slots: usize) -> Option<Stream> {
-        let slots = slots.min(DEPTH as usize);
         let ring = RING.with_borrow_mut(|slot| match slot.take() {
             Some(Some(ring)) => Some(ring),
             Some(None) => {
@@ -130,7 +129,8 @@ impl Stream {
             .expect("it is there until the stream ends")
     }
 
-    /// Queues a slot's read; the kernel sees it at the next [`Stream::wait`]. The slot has none in flight.
+    /// Queues a slot's read; the kernel sees it at the next [`Stream::submit`] or [`Stream::wait`]. The slot has none in flight, and there are less
+    /// than [`DEPTH`].
     pub(super) fn push(&mut self, fd: RawFd, slot: usize, wanted: Wanted) {
         if self.buffers[slot].pages() < wanted.pages {
             self.buffers[slot] = AlignedBuf::new(wanted.pages);
@@ -143,8 +143,13 @@ impl Stream {
             .user_data(slot as u64);
         // SAFETY: the buffer has that many bytes, belongs to this value and to no other read in flight, and `drop` waits for the kernel.
         unsafe { self.ring().submission().push(&entry) }
-            .expect("a slot has one read, and there are no more slots than entries");
+            .expect("no more reads are under way than the queue has entries");
         self.in_flight += 1;
+    }
+
+    /// Hands what was queued to the kernel. What it does not take now it is given by the next [`Stream::wait`].
+    pub(super) fn submit(&mut self) {
+        let _ = self.ring().submit();
     }
 
     /// Hands what was queued to the kernel, waits for at least one end, and appends (slot, result) for each; false if the kernel takes nothing at all.
@@ -177,7 +182,7 @@ impl Stream {
     }
 
     /// After a refusal: nothing that was queued will be read, by this thread's ring or any other.
-    pub(super) fn refuse(mut self) {
+    pub(super) fn refuse(&mut self) {
         self.ring = None;
         self.in_flight = 0;
         RING.set(Some(None));

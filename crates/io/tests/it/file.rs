@@ -439,16 +439,23 @@ fn streams_of_reads() {
         page[..8].copy_from_slice(&number.to_le_bytes());
         file.write(number, &page, TAG).unwrap();
     }
-    for slots in [1, 3, 64, 200] {
+    for (slots, depth) in [
+        (1, 1),
+        (3, 3),
+        (64, 64),
+        (200, 64),
+        (200, 7),
+        (40, 100),
+        (9, 1),
+    ] {
         let mut chains = Chains {
             at: (0..slots).map(|slot| (slot as u64 * 10, 1)).collect(),
             left: vec![50; slots],
             seen: 0,
             refused: 0,
         };
-        // More slots than can be served at once are left alone.
-        file.read_stream(slots, &mut chains, TAG);
-        assert_eq!(chains.seen + chains.refused, 50 * slots.min(64) as u64);
+        file.read_stream(slots, depth, &mut chains, TAG);
+        assert_eq!(chains.seen + chains.refused, 50 * slots as u64);
         assert!(chains.refused < chains.seen);
     }
 }
@@ -470,7 +477,7 @@ fn a_stream_survives_a_panic() {
     let file = FlashFile::open(&folder.file("flash"), &sized(8 << 20)).unwrap();
     for _ in 0..3 {
         let file = &file;
-        let run = || file.read_stream(64, &mut Panics(0), TAG);
+        let run = || file.read_stream(100, 64, &mut Panics(0), TAG);
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err());
     }
     let mut page = AlignedBuf::new(1);

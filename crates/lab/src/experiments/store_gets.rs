@@ -60,7 +60,6 @@ impl Experiment for StoreGets {
         );
         let rounds = bench.scaled(4, 9);
         outcome.setting("rounds", rounds);
-        outcome.setting("batch_keys", plan::BATCH);
         outcome.setting("rival_threads", DEPTH);
         let mut steps = Steps::new(progress, 3 + rounds as u64);
         let mut table = Table::new(

@@ -155,7 +155,7 @@ fn open_engine(
         seconds,
         first_get_seconds,
         description: maker.describe(tuning),
-        multi_get: maker.depth() == Depth::MultiGet,
+        deep_from_one_thread: maker.depth() == Depth::OneThread,
         file: maker.file_name().map(|name| folder.join(name)),
         fill_ascending: maker.fill_order() == FillOrder::Ascending,
     };

@@ -18,8 +18,8 @@ use senko_workload::popularity::KeyChooser;
 use senko_workload::{Histogram, Popularity, Rng};
 use serde::{Deserialize, Serialize};
 
-use super::Engine;
 use super::items::{self, ItemShape, KEY_BYTES};
+use super::{Asked, Engine};
 
 /// Of so many values read, one is checked byte by byte.
 const CHECK_EVERY: u64 = 16;
@@ -70,8 +70,8 @@ pub struct Work {
     pub gets: f64,
     /// The share of gets for keys that are not there.
     pub missing: f64,
-    /// Gets a call: 1 for single gets.
-    pub batch: usize,
+    /// Gets that each thread has under way: 1 for single gets.
+    pub depth: usize,
     /// Threads.
     pub threads: usize,
     /// When it ends.
@@ -93,7 +93,7 @@ impl Work {
             popularity: "uniform".to_owned(),
             gets: 1.0,
             missing: 0.0,
-            batch: 1,
+            depth: 1,
             threads: 1,
             amount,
             rate: None,
@@ -155,7 +155,7 @@ pub struct Worked {
     pub puts: u64,
     /// Seconds it took.
     pub seconds: f64,
-    /// Calls that get, single or of a batch.
+    /// Gets, each from when it is under way.
     pub get: Times,
     /// Calls that put, single or of a batch.
     pub put: Times,
@@ -343,7 +343,11 @@ pub fn work(engine: &dyn Engine, work: &Work) -> Result<Worked> {
         .parse()
         .map_err(|error| anyhow!("{error}"))?;
     let chooser = KeyChooser::new(&popularity, work.keys).map_err(|error| anyhow!("{error}"))?;
-    ensure!(work.batch > 0, "a call of no gets is none");
+    ensure!(work.depth > 0, "no get under way is none");
+    ensure!(
+        work.depth == 1 || (work.gets >= 1.0 && work.rate.is_none()),
+        "many under way are gets alone, in a closed loop"
+    );
     let start = Instant::now();
     let left = AtomicU64::new(match work.amount {
         Amount::Ops(ops) => ops,
@@ -361,7 +365,6 @@ pub fn work(engine: &dyn Engine, work: &Work) -> Result<Worked> {
             rng: Rng::for_stream(work.seed, number as u64),
             tally: Tally::default(),
             value: Vec::new(),
-            numbers: Vec::with_capacity(work.batch),
         };
         let mut due = work.rate.map(|rate| {
             wake_promptly();
@@ -372,13 +375,16 @@ pub fn work(engine: &dyn Engine, work: &Work) -> Result<Worked> {
                 next: between * number as f64 / work.threads as f64,
             }
         });
-        while !failed.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end) {
-            let share = worker.share(&left);
-            if share == 0 {
-                break;
-            }
+        let more = |now: Instant| {
+            !failed.load(Ordering::Relaxed) && end.is_none_or(|end| now < end) && take_one(&left)
+        };
+        if work.depth > 1 {
+            worker.get_each(more)?;
+            return Ok(worker.tally);
+        }
+        while more(Instant::now()) {
             let due = due.as_mut().map(Due::wait);
-            worker.turn(share, due)?;
+            worker.turn(due)?;
         }
         Ok(worker.tally)
     })
@@ -392,29 +398,12 @@ struct Worker<'a> {
     rng: Rng,
     tally: Tally,
     value: Vec<u8>,
-    numbers: Vec<(u64, bool)>,
 }
 
 impl Worker<'_> {
-    /// Takes operations for one call from what is left for all.
-    fn share(&self, left: &AtomicU64) -> u64 {
-        let wanted = self.work.batch as u64;
-        left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-            Some(left.saturating_sub(wanted))
-        })
-        .unwrap_or(0)
-        .min(wanted)
-    }
-
-    fn turn(&mut self, share: u64, due: Option<Instant>) -> Result<()> {
+    fn turn(&mut self, due: Option<Instant>) -> Result<()> {
         let get = self.work.gets >= 1.0 || self.rng.next_f64() < self.work.gets;
-        if !get {
-            return self.put(due);
-        }
-        if self.work.batch == 1 {
-            return self.get();
-        }
-        self.get_many(share)
+        if get { self.get() } else { self.put(due) }
     }
 
     /// A key to ask for: its number, and whether it is there.
@@ -462,32 +451,42 @@ impl Worker<'_> {
         )
     }
 
-    fn get_many(&mut self, share: u64) -> Result<()> {
-        self.numbers.clear();
-        for _ in 0..share {
-            let chosen = self.choose();
-            self.numbers.push(chosen);
-        }
-        let names: Vec<[u8; KEY_BYTES]> = self
-            .numbers
-            .iter()
-            .map(|&(number, there)| Self::name(number, there))
-            .collect();
-        let keys: Vec<&[u8]> = names.iter().map(|name| &name[..]).collect();
-        let (shape, numbers) = (self.work.shape, &self.numbers);
+    /// Gets with many under way, as long as there are more.
+    fn get_each(&mut self, more: impl Fn(Instant) -> bool) -> Result<()> {
+        let (engine, work) = (self.engine, self.work);
         let mut tally = std::mem::take(&mut self.tally);
         let mut first = Ok(());
-        let start = Instant::now();
-        let ended = self.engine.multi_get(&keys, &mut |at, value| {
-            let checked = check(&mut tally, shape, numbers[at], value);
+        let mut keys = std::iter::from_fn(|| {
+            let since = Instant::now();
+            if !more(since) {
+                return None;
+            }
+            let (number, there) = self.choose();
+            Some(Asked {
+                number,
+                there,
+                name: Self::name(number, there),
+                since,
+            })
+        });
+        let ended = engine.get_each(&mut keys, work.depth, &mut |asked, value| {
+            tally.get.record(since(asked.since));
+            let checked = check(&mut tally, work.shape, (asked.number, asked.there), value);
             if first.is_ok() {
                 first = checked;
             }
         });
-        tally.get.record(since(start));
         self.tally = tally;
         ended.and(first)
     }
+}
+
+/// Takes one operation from what is left for all; false if nothing is.
+fn take_one(left: &AtomicU64) -> bool {
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+        left.checked_sub(1)
+    })
+    .is_ok()
 }
 
 /// Counts and checks what was read.

@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
-use senko_io::{AlignedBuf, Device, Engine, PAGE_SIZE, Purpose, ReadRequest, Tag};
+use senko_io::{AlignedBuf, Device, Engine, IoError, PAGE_SIZE, Purpose, ReadStream, Tag};
 use senko_workload::{Histogram, Rng};
 use serde::{Deserialize, Serialize};
 
@@ -21,9 +21,6 @@ const TAG: Tag = Tag {
     engine: Engine::Lab,
     purpose: Purpose::Lookup,
 };
-
-/// Pages of one batch: as many as [`super::plan::BATCH`] has keys.
-const BATCH: usize = super::plan::BATCH;
 
 /// Bytes at the start of a page that are not all zero if it was written.
 const HEAD: usize = 16;
@@ -48,33 +45,33 @@ pub struct DeviceReads {
 pub fn reads(device: &dyn Device, reads: &DeviceReads) -> Result<Worked> {
     let pages = device.pages().min(reads.span / PAGE_SIZE as u64);
     ensure!(pages > 0, "there is nothing to read");
+    if reads.many {
+        many(device, reads, pages)
+    } else {
+        one(device, reads, pages)
+    }
+}
+
+fn written(page: &[u8]) -> bool {
+    page[..HEAD].iter().any(|byte| *byte != 0)
+}
+
+fn one(device: &dyn Device, reads: &DeviceReads, pages: u64) -> Result<Worked> {
     let time = Duration::from_secs_f64(reads.seconds);
     let mut rng = Rng::new(reads.seed);
-    let mut buffer = AlignedBuf::new(if reads.many { BATCH } else { 1 });
+    let mut buffer = AlignedBuf::new(1);
     let mut times = Histogram::new();
     let (start, mut count, mut found) = (Instant::now(), 0, 0);
     let mut between = Duration::ZERO;
     while start.elapsed() < time {
         let before = Instant::now();
-        let ended = if reads.many {
-            let mut requests: Vec<ReadRequest<'_>> = buffer
-                .chunks_exact_mut(PAGE_SIZE)
-                .map(|page| ReadRequest::new(rng.below(pages), page))
-                .collect();
-            count += requests.len() as u64;
-            device.read_batch(&mut requests, TAG)
-        } else {
-            count += 1;
-            device.read(rng.below(pages), &mut buffer, TAG)
-        };
+        device
+            .read(rng.below(pages), &mut buffer, TAG)
+            .map_err(|error| anyhow!("a read of the device failed: {error}"))?;
         let took = before.elapsed();
-        ended.map_err(|error| anyhow!("a read of the device failed: {error}"))?;
-        let written = buffer
-            .chunks_exact(PAGE_SIZE)
-            .filter(|page| page[..HEAD].iter().any(|byte| *byte != 0))
-            .count() as u64;
-        found += written;
-        if written > 0 {
+        count += 1;
+        if written(&buffer) {
+            found += 1;
             times.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         } else {
             between += took;
@@ -87,6 +84,56 @@ pub fn reads(device: &dyn Device, reads: &DeviceReads) -> Result<Worked> {
         get: Times::of(&times),
         ..Worked::default()
     })
+}
+
+/// Random pages, as many at a time as there are slots.
+struct Random {
+    rng: Rng,
+    pages: u64,
+    end: Instant,
+    count: u64,
+    found: u64,
+    failed: Option<IoError>,
+}
+
+impl ReadStream for Random {
+    fn next(&mut self, _: usize) -> Option<(u64, usize)> {
+        let more = self.failed.is_none() && Instant::now() < self.end;
+        more.then(|| (self.rng.below(self.pages), 1))
+    }
+
+    fn done(&mut self, _: usize, result: Result<&[u8], IoError>) {
+        match result {
+            Ok(page) => {
+                self.count += 1;
+                self.found += u64::from(written(page));
+            }
+            Err(error) => self.failed = Some(error),
+        }
+    }
+}
+
+fn many(device: &dyn Device, reads: &DeviceReads, pages: u64) -> Result<Worked> {
+    let start = Instant::now();
+    let mut random = Random {
+        rng: Rng::new(reads.seed),
+        pages,
+        end: start + Duration::from_secs_f64(reads.seconds),
+        count: 0,
+        found: 0,
+        failed: None,
+    };
+    let depth = super::plan::DEPTH as usize;
+    device.read_stream(2 * depth, depth, &mut random, TAG);
+    match random.failed {
+        Some(error) => Err(anyhow!("a read of the device failed: {error}")),
+        None => Ok(Worked {
+            gets: random.count,
+            found: random.found,
+            seconds: start.elapsed().as_secs_f64(),
+            ..Worked::default()
+        }),
+    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::Result;
 use senko_io::Device;
@@ -93,14 +94,33 @@ pub enum FillOrder {
 /// How an engine has many reads under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// It reads many keys at once from one thread.
-    MultiGet,
+    /// It has many gets under way from one thread.
+    OneThread,
     /// One read a thread.
     Threads,
 }
 
-/// Takes what [`Engine::multi_get`] finds: the place among the keys asked for, and the value if there is one.
-pub type Found<'a> = dyn FnMut(usize, Option<&[u8]>) + 'a;
+/// A key that is asked for among others.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// Its number.
+    pub number: u64,
+    /// Whether it was put.
+    pub there: bool,
+    /// What it is called.
+    pub name: [u8; KEY_BYTES],
+    /// Since when it is under way.
+    pub since: Instant,
+}
+
+impl AsRef<[u8]> for Asked {
+    fn as_ref(&self) -> &[u8] {
+        &self.name
+    }
+}
+
+/// Takes what [`Engine::get_each`] finds: the key, and its value if there is one.
+pub type Found<'a> = dyn FnMut(Asked, Option<&[u8]>) + 'a;
 
 /// An open key-value engine. Used from many threads.
 pub trait Engine: Send + Sync {
@@ -122,15 +142,21 @@ pub trait Engine: Send + Sync {
     /// As the engine's.
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
-    /// Reads many keys.
+    /// Reads keys as they come, up to `depth` at a time, each answered as it is found.
     ///
     /// # Errors
     /// As the engine's.
-    fn multi_get(&self, keys: &[&[u8]], found: &mut Found<'_>) -> Result<()> {
+    fn get_each(
+        &self,
+        keys: &mut dyn Iterator<Item = Asked>,
+        depth: usize,
+        found: &mut Found<'_>,
+    ) -> Result<()> {
+        let _ = depth;
         let mut value = Vec::new();
-        for (at, key) in keys.iter().enumerate() {
-            let there = self.get(key, &mut value)?;
-            found(at, there.then_some(&value[..]));
+        for asked in keys {
+            let there = self.get(&asked.name, &mut value)?;
+            found(asked, there.then_some(&value[..]));
         }
         Ok(())
     }

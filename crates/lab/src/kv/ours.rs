@@ -14,7 +14,7 @@ use senko_io::{Device, FileOptions, FlashFile};
 use senko_store::{Batch, Options, Store, WriteOptions};
 use serde_json::{Map, Value};
 
-use super::{Depth, Durability, Engine, Found, Maker, OURS, Tuning};
+use super::{Asked, Depth, Durability, Engine, Found, Maker, OURS, Tuning};
 
 /// The store.
 pub struct Ours;
@@ -56,7 +56,7 @@ impl Maker for Ours {
     }
 
     fn depth(&self) -> Depth {
-        Depth::MultiGet
+        Depth::OneThread
     }
 
     fn file_name(&self) -> Option<&'static str> {
@@ -120,11 +120,20 @@ impl Engine for Open {
         Ok(there)
     }
 
-    fn multi_get(&self, keys: &[&[u8]], found: &mut Found<'_>) -> Result<()> {
-        for (at, value) in self.store.multi_get(keys).into_iter().enumerate() {
-            found(at, value?.as_deref());
-        }
-        Ok(())
+    fn get_each(
+        &self,
+        keys: &mut dyn Iterator<Item = Asked>,
+        depth: usize,
+        found: &mut Found<'_>,
+    ) -> Result<()> {
+        let mut first = Ok(());
+        self.store
+            .get_each(keys, depth, |asked, value| match value {
+                Ok(value) => found(asked, value.as_deref()),
+                Err(error) if first.is_ok() => first = Err(error),
+                Err(_) => {}
+            });
+        Ok(first?)
     }
 
     fn settle(&self) -> Result<()> {

@@ -20,8 +20,6 @@ use crate::rig::{Bench, sys};
 
 /// Bytes of the disk that stay free for others.
 const LEAVE_FREE: u64 = 3 << 30;
-/// Keys that one call of a batch asks for: many times as many as are read at once, so that its end does not count.
-pub const BATCH: usize = 1024;
 /// Reads that are under way at depth.
 pub const DEPTH: u32 = 64;
 
@@ -147,15 +145,15 @@ impl Plan {
 
 /// The same gets with many under way, as the engine does that best.
 pub fn at_depth(opened: &Opened, work: Work) -> Work {
-    if opened.multi_get {
+    if opened.deep_from_one_thread {
         Work {
-            batch: BATCH,
+            depth: DEPTH as usize,
             threads: 1,
             ..work
         }
     } else {
         Work {
-            batch: 1,
+            depth: 1,
             threads: DEPTH as usize,
             ..work
         }

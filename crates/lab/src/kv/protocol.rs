@@ -90,8 +90,8 @@ pub struct Opened {
     pub first_get_seconds: Option<f64>,
     /// Its version and settings.
     pub description: String,
-    /// Whether it reads many keys at once from one thread.
-    pub multi_get: bool,
+    /// Whether it has many gets under way from one thread.
+    pub deep_from_one_thread: bool,
     /// The file that reads go to.
     pub file: Option<PathBuf>,
     /// Whether it is filled in ascending order.

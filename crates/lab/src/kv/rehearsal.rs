@@ -69,11 +69,11 @@ fn worked(answer: &Answer) -> Result<&Worked> {
     }
 }
 
-fn work(gets: f64, missing: f64, batch: usize, threads: usize) -> Request {
+fn work(gets: f64, missing: f64, depth: usize, threads: usize) -> Request {
     Request::Work(Work {
         gets,
         missing,
-        batch,
+        depth,
         threads,
         ..Work::gets(KEYS, SHAPE, Amount::Ops(OPS), 9)
     })

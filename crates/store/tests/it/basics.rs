@@ -58,6 +58,19 @@ fn agree(store: &Store, model: &BTreeMap<Vec<u8>, Vec<u8>>, seed: u64) {
             "seed {seed}: key {key:?}"
         );
     }
+    let mut answered = 0;
+    for depth in [1, 5, 64] {
+        store.get_each(keys.iter(), depth, |key, got| {
+            let got = got.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            assert_eq!(
+                got.as_deref(),
+                model.get(key).map(Vec::as_slice),
+                "seed {seed}: key {key:?}"
+            );
+            answered += 1;
+        });
+    }
+    assert_eq!(answered, 3 * keys.len(), "seed {seed}");
 }
 
 /// Operations of a run; `SENKO_STORE_OPERATIONS` asks for more.

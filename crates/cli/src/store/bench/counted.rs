@@ -121,12 +121,12 @@ impl<D: Device> Device for Counted<D> {
         self.inner.read_batch(requests, tag)
     }
 
-    fn read_stream(&self, slots: usize, stream: &mut dyn ReadStream, tag: Tag) {
+    fn read_stream(&self, slots: usize, depth: usize, stream: &mut dyn ReadStream, tag: Tag) {
         let mut counting = CountingStream {
             count: |bytes| self.count_read(bytes, tag),
             stream,
         };
-        self.inner.read_stream(slots, &mut counting, tag);
+        self.inner.read_stream(slots, depth, &mut counting, tag);
     }
 }
 
