@@ -13,6 +13,10 @@ import time
 FILLER_OVERHEAD = 97
 
 
+# The surroundings of a senko that drops no item because the disk, busy with other things, takes long to write it.
+PATIENT = {**os.environ, "SENKO_TEST_PATIENCE": "20"}
+
+
 def free_port():
     """A port that was free a moment ago."""
     with socket.socket() as s:
@@ -36,7 +40,8 @@ class Server:
 
     def ask(self, request, end=b"END\r\n"):
         """Sends a request and returns the answer, which ends with `end`."""
-        with socket.create_connection(self.address, timeout=30) as s:
+        # Python's timeout is that of all of `sendall`, and some send tens of megabytes, which the server takes as fast as its flash does.
+        with socket.create_connection(self.address, timeout=300) as s:
             s.sendall(request)
             answer = b""
             while not answer.endswith(end):
@@ -67,7 +72,7 @@ class Server:
         filler has the sizes of those that are to go. On other servers: nothing."""
         if self.kind != "flash":
             return
-        end = time.monotonic() + 60
+        end = time.monotonic() + 180
         while True:
             sizes = self.resident_sizes()
             if not sizes:
@@ -87,11 +92,20 @@ class Server:
         parts.append(b"mn\r\n")
         self.ask(b"".join(parts), b"MN\r\n")
 
+    def answers(self):
+        """Whether it serves. To connect proves nothing: a killed process's ring may keep its port open for a moment after its end."""
+        try:
+            with socket.create_connection(self.address, timeout=10) as s:
+                s.sendall(b"version\r\n")
+                return s.recv(100).startswith(b"VERSION ")
+        except OSError:
+            return False
+
     def stop(self):
         if self.process:
             self.process.terminate()
             try:
-                self.process.wait(20)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -101,19 +115,16 @@ class Server:
 
 
 def wait_until_up(server):
-    end = time.monotonic() + 30
-    while True:
-        try:
-            socket.create_connection(server.address, timeout=5).close()
-            return server
-        except OSError:
-            if server.process.poll() is not None or time.monotonic() > end:
-                server.stop()
-                raise AssertionError("%s did not start" % server.process.args) from None
-            time.sleep(0.02)
+    end = time.monotonic() + 60
+    while not server.answers():
+        if server.process.poll() is not None or time.monotonic() > end:
+            server.stop()
+            raise AssertionError("%s did not start" % server.process.args)
+        time.sleep(0.02)
+    return server
 
 
-def start_senko(kind, *options, memory=None, flash=1 << 30):
+def start_senko(kind, *options, memory=None, flash=1 << 30, patient=True):
     """A senko of the binary SENKO_BIN (None if that is not set), with flash if `kind` says so."""
     binary = os.environ.get("SENKO_BIN")
     if not binary:
@@ -130,7 +141,8 @@ def start_senko(kind, *options, memory=None, flash=1 << 30):
         command += ["--flash", "%s:%dk" % (os.path.join(folder, "flash"), flash >> 10)]
     else:
         command.append("--no-flash")
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
+    env = PATIENT if patient else None
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder, env=env)
     return wait_until_up(Server(kind, ("127.0.0.1", port), process, folder))
 
 

@@ -42,7 +42,7 @@ def cluster(senko, program, tmp_path):
         stdin=subprocess.DEVNULL,
     )
     try:
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while True:
             try:
                 socket.create_connection(("127.0.0.1", port), timeout=5).close()
@@ -54,7 +54,7 @@ def cluster(senko, program, tmp_path):
         assert proxy.poll() is None, "nutcracker died"
     finally:
         proxy.terminate()
-        proxy.wait(20)
+        proxy.wait(60)
         for node in nodes:
             node.stop()
 

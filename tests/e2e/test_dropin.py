@@ -29,7 +29,7 @@ def user():
     return ["-u", "nobody"] if os.getuid() == 0 else []
 
 
-def wait_for(condition, what, seconds=20):
+def wait_for(condition, what, seconds=120):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "%s did not happen" % what
@@ -42,6 +42,12 @@ def connects(port):
         return True
     except OSError:
         return False
+
+
+def listens(path):
+    """A socket has its name before it listens."""
+    with socket.socket(socket.AF_UNIX) as s:
+        return s.connect_ex(str(path)) == 0
 
 
 def run(command, **more):
@@ -110,8 +116,9 @@ def foreground(memcached, user):
     def start(*options, cwd=None):
         port = servers.free_port()
         process = subprocess.Popen(
-            [memcached, *user, "-l", "127.0.0.1", "-p", str(port), *options], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=cwd
-        )
+            [memcached, *user, "-l", "127.0.0.1", "-p", str(port), *options],
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=cwd, env=servers.PATIENT,
+        )  # fmt: skip
         processes.append(process)
         wait_for(lambda: connects(port) or process.poll() is not None, "the start")
         assert process.poll() is None, process.stderr.read()
@@ -120,7 +127,7 @@ def foreground(memcached, user):
     yield start
     for process in processes:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def test_tuning_options_are_accepted(foreground):
@@ -173,7 +180,7 @@ def test_a_unix_socket(memcached, user, tmp_path):
     path = tmp_path / "socket"
     process = subprocess.Popen([memcached, *user, "-s", str(path), "-a", "0777"], stdin=subprocess.DEVNULL)
     try:
-        wait_for(path.exists, "the socket")
+        wait_for(lambda: listens(path), "the socket")
         client = Client(str(path), timeout=20)
         assert client.set("k", "v", noreply=False)
         assert client.get("k") == b"v"
@@ -181,7 +188,7 @@ def test_a_unix_socket(memcached, user, tmp_path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o777
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 @pytest.mark.parametrize(
@@ -216,4 +223,4 @@ def test_port_file(memcached, user, tmp_path):
         wait_for(lambda: connects(port), "the start")
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)

@@ -50,6 +50,17 @@ class Box:
         self.undo.append(("losetup", "-d", device))
         return device
 
+    def resize(self, device, path, size):
+        """Gives the file under a loop device another size, and the device too. A write that was under way makes the file longer again."""
+        name = "/sys/class/block/%s/size" % os.path.basename(device)
+        for _ in range(1000):
+            os.truncate(path, size)
+            self.must("losetup", "-c", device)
+            with open(name) as file:
+                if int(file.read()) * 512 == size:
+                    return
+        raise AssertionError("%s does not get %d bytes" % (device, size))
+
     def ext4(self, device):
         place = self.folder / "ext4"
         place.mkdir()
@@ -210,8 +221,7 @@ def test_a_device_goes_away(box, serve):
     device = box.loop(path)
     served = serve(device, 256 << 20)
     served.store(20_000)
-    os.truncate(path, 0)
-    run("losetup", "-c", device)
+    box.resize(device, path, 0)
     # Other keys each time: one whose read failed is forgotten, and asks the device for nothing any more.
     first = itertools.count()
     served.until("flash_devices_out", 1, lambda: (served.read(range(next(first) % 40 + 10, 20_000, 50)), served.store(200)))
@@ -221,8 +231,7 @@ def test_a_device_goes_away(box, serve):
     served.read(range(1, 10_000, 50))
     assert served.stat("flash_read_errors") == errors, "it is not asked any more"
     assert len(served.lines("out of use")) == 1, served.said.read_text()
-    os.truncate(path, 256 << 20)
-    run("losetup", "-c", device)
+    box.resize(device, path, 256 << 20)
     served.until("flash_devices_out", 0)
     # What it held is gone, and seen to be: no wrong byte.
     served.read(range(2, 10_000, 50))

@@ -37,7 +37,7 @@ def peak_rss(pid):
 class Job:
     def __init__(self, senko):
         self.senko = senko
-        self.server = servers.start_senko("flash", memory=MEMORY, flash=FLASH)
+        self.server = servers.start_senko("flash", memory=MEMORY, flash=FLASH, patient=False)
 
     def load(self, *arguments):
         """Runs `senko load`, which fails on a wrong byte; returns its lines."""

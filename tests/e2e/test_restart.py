@@ -24,7 +24,7 @@ def start(senko, folder, *options):
     port = servers.free_port()
     command = [senko, "serve", "-p", str(port), "-m", "64", "-c", "100", "--data-dir", os.path.join(folder, "data")]
     command += ["--flash", os.path.join(folder, "flash") + ":256m", *options]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=servers.PATIENT)
     STARTED.append(process)
     return servers.wait_until_up(servers.Server("dram", ("127.0.0.1", port), process))
 
@@ -48,7 +48,7 @@ def present(server, keys, version):
 
 def end(server, how):
     server.process.send_signal(how)
-    code = server.process.wait(60)
+    code = server.process.wait(180)
     assert code == (0 if how == signal.SIGTERM else -signal.SIGKILL)
 
 

@@ -114,6 +114,17 @@ def test_what_expires_is_gone(senko, tmp_path):
     assert now + 3590 <= found["long"]["expires_at"] and now + 2990 <= found["soon"]["expires_at"]
 
 
+def test_an_expired_version_is_told_from_a_deletion(senko, tmp_path):
+    path = tmp_path / "versions.kv"
+    run(senko, "load", path, "--keep-versions", "3", *SMALL, data=b'{"key":"k","value":"short","expires_at":1000}\n')
+    run(senko, "put", path, "k", "long")
+    run(senko, "compact", path)
+    newest, expired = lines(senko, "history", path, "k")
+    assert newest["value"] == "long" and "expires_at" not in newest
+    assert expired["value"] is None and expired["expires_at"] == 1000
+    assert b"(expired)" in run(senko, "history", path, "k")[0]
+
+
 def test_stats_compact_and_backup(senko, store, tmp_path):
     (stats,) = lines(senko, "stats", store)
     assert stats["block_elements"] == 6000 and stats["log_elements"] == 2 and stats["page_bytes"] == PAGE
@@ -168,6 +179,52 @@ def test_the_lock_names_its_holder(senko, store):
         holder.stdin.close()
         assert holder.wait(timeout=120) == 0
     assert run(senko, "get", store, "a")[0] == b"held while this is there"
+
+
+def test_a_file_that_is_only_read_is_shared_and_stays_as_it_is(senko, store):
+    store.chmod(0o444)
+    before, modified = store.read_bytes(), store.stat().st_mtime_ns
+    # It has more to say than a pipe takes, so it holds the file until it is heard.
+    reader = subprocess.Popen([senko, "store", "dump", str(store)], stdout=subprocess.PIPE)
+    try:
+        assert reader.stdout.read(1)
+        assert run(senko, "get", store, "fresh")[0] == b"from the log"
+        assert run(senko, "scan", store, "--count")[0] == b"6002\n"
+        assert lines(senko, "stats", store)
+        assert lines(senko, "verify", store)[-1]["problems"] == 0
+        assert str(reader.pid) in run(senko, "put", store, "k", "v", code=2)[1]
+    finally:
+        reader.stdout.read()
+        assert reader.wait(timeout=120) == 0
+    assert store.read_bytes() == before and store.stat().st_mtime_ns == modified
+
+
+def most_memory(senko, *options, **files):
+    """The most memory that a command had, in bytes."""
+    child = subprocess.Popen([senko, "store", *map(str, options)], **files)
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    assert child.returncode == 0
+    return used.ru_maxrss * 1024
+
+
+def test_a_large_value_is_in_memory_once(senko, tmp_path):
+    path, given, got = tmp_path / "large.kv", tmp_path / "given", tmp_path / "got"
+    size = 192 << 20
+    with open(given, "wb") as file:
+        for piece in range(size >> 20):
+            file.write(bytes([piece % 251]) * (1 << 20))
+    most = size + size // 2
+    assert most_memory(senko, "put", path, "one", "--from", given, *SMALL) < most
+    with open(given, "rb") as file:
+        assert most_memory(senko, "put", path, "two", stdin=file) < most
+    pipe = subprocess.Popen(["cat", given], stdout=subprocess.PIPE)
+    assert most_memory(senko, "put", path, "three", stdin=pipe.stdout) < most
+    assert pipe.wait() == 0
+    with open(got, "wb") as file:
+        assert most_memory(senko, "get", path, "three", stdout=file) < most
+    assert got.read_bytes() == given.read_bytes()
+    assert run(senko, "scan", path, "--count")[0] == b"3\n"
 
 
 def flip(path, offset, bytes=1):
@@ -288,9 +345,9 @@ def test_bench_runs_ycsb_and_checks_every_value(senko, tmp_path, mix):
     path = tmp_path / "bench.kv"
     load, ran = lines(senko, "bench", path, "--keys", "4000", "--mix", mix, "-n", "6000", "--threads", "3", "--value-size", "100-900", "--verify", *SMALL)
     assert load["step"] == "load" and load["puts"] == 4000
-    # Under "latest", a get may ask for a key whose put is still under way in another thread.
     assert ran["operations"] == 6000 and ran["gets"] > 0
-    assert ran["gets"] * 0.98 <= ran["hits"] <= ran["gets"]
+    # Under "latest" (D), gets ask most for the key whose put is under way in another thread, which may be kept waiting in it.
+    assert 0 < ran["hits"] <= ran["gets"] if mix == "ycsb-d" else ran["hits"] == ran["gets"]
     assert ran["verify"]["faults"] == 0 and ran["verify"]["checked"] in (ran["gets"], ran["hits"])
     assert (ran["put_us"] is not None) == (mix in ("ycsb-a", "ycsb-b", "ycsb-d"))
     assert (ran["read_modify_write_us"] is not None) == (mix == "ycsb-f")

@@ -238,6 +238,8 @@ class Crowd:
     def __init__(self, address, clients, flusher):
         self.stop = threading.Event()
         self.errors = []
+        self.clients = clients
+        self.before = sum(client.commands for client in clients)
         self.threads = [threading.Thread(target=self.guard, args=(who, address)) for who in [*clients, flusher]]
         for thread in self.threads:
             thread.start()
@@ -247,6 +249,14 @@ class Crowd:
             who.run(address, self.stop)
         except BaseException as error:  # told by `end`, whatever it is
             self.errors.append(error)
+
+    def wait_for(self, least):
+        """Waits for so many answers, as long as there is hope of them."""
+        end = time.monotonic() + 60
+        while sum(client.commands for client in self.clients) - self.before < least:
+            if self.errors or time.monotonic() > end:
+                return
+            time.sleep(0.01)
 
     def end(self):
         self.stop.set()

@@ -8,6 +8,10 @@ from .load import Client, Crowd, Flusher
 from .model import Flushes, Uniques
 
 
+# A load in whose middle a kill falls has had so many answers, however busy the machine is.
+LEAST = 1000
+
+
 class Report:
     """What a run came to."""
 
@@ -48,7 +52,11 @@ def run(victim, cycles, seed, keys=3000, clients=4, longest=1.2, pause=2.5, prog
             check(crowd_of, victim, report)
         crowd = Crowd(victim.address, crowd_of, flusher)
         # Mostly in the middle of the load, now and then in the middle of the start.
-        time.sleep(draw.uniform(0, 0.05) if draw.random() < 0.15 else draw.uniform(0.1, longest))
+        if draw.random() < 0.15:
+            time.sleep(draw.uniform(0, 0.05))
+        else:
+            time.sleep(draw.uniform(0.1, longest))
+            crowd.wait_for(LEAST)
         if draw.random() < 0.2:
             # The load ends first: then nothing is uncertain, and everything answered has to hold.
             crowd.end()

@@ -33,7 +33,7 @@ class Senko:
         self.command += ["--flash", "%s:%dk" % (os.path.join(self.folder, "flash"), flash >> 10), *options]
 
     def launch(self):
-        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, cwd=self.folder)
+        self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, cwd=self.folder, env=servers.PATIENT)
 
     def false_start(self, seconds):
         """Starts it and kills it before anybody spoke to it, perhaps before it could."""
@@ -67,7 +67,7 @@ class Senko:
     def end(self):
         """As `systemctl stop` does it."""
         self.process.terminate()
-        assert self.process.wait(30) == 0, self.said()
+        assert self.process.wait(180) == 0, self.said()
 
     def ask(self, request, end=b"END\r\n"):
         return servers.Server("flash", self.address).ask(request, end)

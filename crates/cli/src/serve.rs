@@ -99,6 +99,13 @@ pub fn main(args: ServeArgs) -> Result<()> {
 
 /// Starts a server and waits for its end.
 pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
+    // For tests, which also run where the disk is busy with other things, and are not about that.
+    if let Some(patience) = std::env::var("SENKO_TEST_PATIENCE")
+        .ok()
+        .and_then(|text| text.parse().ok())
+    {
+        settings.patience = patience;
+    }
     process::raise_open_files(settings.max_connections, settings.threads)?;
     if settings.item_memory.unwrap_or(settings.memory) < 1 << 30 {
         process::use_small_pages();

@@ -192,7 +192,7 @@ struct MakeArgs {
     /// The map in memory from a key to its block
     #[arg(long, value_name = "NAME", help_heading = "A new store")]
     index: Option<IndexName>,
-    /// Bits of memory a key that tell absent keys: an absent key costs a read with probability 2^-bits (8)
+    /// Bits of memory a key that tell absent keys: an absent key costs a read with probability 2^-bits (7)
     #[arg(long, value_name = "BITS", help_heading = "A new store")]
     fingerprint_bits: Option<u32>,
     #[command(flatten)]

@@ -2,12 +2,13 @@
 //! A flash file or a block device: open, lock, preallocate, probe O_DIRECT, record.
 //!
 //! Both faces stand on a [`FlashFile`]: it is itself the blocking [`Device`], and an event loop submits operations on its
-//! descriptor. Always holds: the exclusive lock was taken before anything was changed, every page below `pages()` has its
-//! blocks allocated (regular files), and an O_DIRECT file takes page-aligned transfers.
+//! descriptor. Always holds: the lock was taken before anything was read or changed, exclusive but for a file that is opened to be
+//! read, which changes nothing; every page below `pages()` of a file that may be written has its blocks allocated (regular files); and
+//! an O_DIRECT file takes page-aligned transfers.
 
 mod batch; // many blocking reads at once
 mod direct; // does O_DIRECT work here, and with which alignment
-mod lock; // one user at a time, who is named to the next
+mod lock; // one writer or some readers at a time, who are named to the next
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -30,6 +31,9 @@ use crate::{AlignedBuf, Device, IoError, Op, PAGE_SIZE, ReadRequest, ReadStream,
 pub struct FileOptions {
     /// Bytes that the file must have (it is made and preallocated to this); 0: as it is (block device, existing file).
     pub bytes: u64,
+    /// Open for reading only, with a lock that others who only read share: nothing is made or allocated, and writes fail with
+    /// EROFS. It needs no right to write, so a file on read-only media can be opened.
+    pub read_only: bool,
     /// Pass discards on to the device.
     pub discard: bool,
     /// Writes down what reaches this device, under this device number.
@@ -48,13 +52,14 @@ pub struct FlashFile {
     pages: AtomicU64,
     direct: bool,
     block_device: bool,
+    read_only: bool,
     discard: bool,
     recorder: Option<(Arc<Recorder>, u16)>,
     faults: Option<Arc<FaultSwitch>>,
 }
 
 impl FlashFile {
-    /// Opens or makes `path`, takes the exclusive lock, probes O_DIRECT, preallocates.
+    /// Opens or makes `path`, takes the lock, probes O_DIRECT, preallocates. The name of a file that is made is durable when this returns.
     ///
     /// An existing file that is larger than `options.bytes` keeps its size; the pages beyond are not used. A size that
     /// is no multiple of the page is rounded down.
@@ -84,14 +89,14 @@ impl FlashFile {
             )
         };
         if let Some(meta) = &existing {
-            lock::check_own(meta).map_err(locked)?;
+            lock::check_own(meta, options.read_only).map_err(locked)?;
         }
         let mut how = OpenOptions::new();
-        how.read(true)
-            .write(true)
-            .mode(0o600)
-            .create(options.bytes > 0 && !block_device);
-        if block_device {
+        how.read(true).mode(0o600);
+        if !options.read_only {
+            how.write(true).create(options.bytes > 0 && !block_device);
+        }
+        if block_device && !options.read_only {
             // The kernel refuses an exclusive open of a device that is mounted or part of another.
             how.custom_flags(libc::O_EXCL);
         }
@@ -110,7 +115,7 @@ impl FlashFile {
                 opened => break opened.map_err(|error| open_error(path, block_device, &error))?,
             }
         };
-        let held = lock::take(&file).map_err(locked)?;
+        let held = lock::take(&file, options.read_only).map_err(locked)?;
         let size = match if block_device {
             device_size(&file)
         } else {
@@ -125,7 +130,7 @@ impl FlashFile {
             options.bytes
         };
         let pages = asked / PAGE_SIZE as u64;
-        let too_small = block_device && asked > size;
+        let too_small = (block_device || options.read_only) && asked > size;
         if too_small || pages == 0 {
             let text = format!(
                 "{} has {size} bytes, {} are needed",
@@ -134,8 +139,11 @@ impl FlashFile {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        if !block_device && options.bytes > 0 {
+        if !block_device && !options.read_only && options.bytes > 0 {
             preallocate(&file, path, size, asked, existing.is_none())?;
+        }
+        if existing.is_none() {
+            sync_name(path)?;
         }
         let direct = direct::enable(&file);
         Ok(FlashFile {
@@ -145,6 +153,7 @@ impl FlashFile {
             pages: AtomicU64::new(pages),
             direct,
             block_device,
+            read_only: options.read_only,
             discard: options.discard,
             recorder: options.recorder.clone(),
             faults: options.faults.clone(),
@@ -169,6 +178,11 @@ impl FlashFile {
     /// Whether this is a block device and not a file.
     pub fn block_device(&self) -> bool {
         self.block_device
+    }
+
+    /// Whether it was opened to be read only.
+    pub fn read_only(&self) -> bool {
+        self.read_only
     }
 
     /// The descriptor, for a transfer by `sendfile`. Use no other call on it: the lock and the flags are this value's.
@@ -200,6 +214,13 @@ impl FlashFile {
             return Err(IoError::Os(libc::EINVAL));
         }
         Ok(page * PAGE_SIZE as u64)
+    }
+
+    fn check_writable(&self) -> Result<(), IoError> {
+        if self.read_only {
+            return Err(IoError::Os(libc::EROFS));
+        }
+        Ok(())
     }
 
     fn raw(&self) -> RawOp {
@@ -283,6 +304,7 @@ impl Device for FlashFile {
         if pages <= old {
             return Ok(());
         }
+        self.check_writable()?;
         let bytes = pages.checked_mul(PAGE_SIZE as u64);
         let (Some(bytes), false) = (bytes.filter(|&b| b <= i64::MAX as u64), self.block_device)
         else {
@@ -318,6 +340,7 @@ impl Device for FlashFile {
     }
 
     fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
+        self.check_writable()?;
         let offset = self.check(page, buf.len())?;
         self.record(tag, Op::Write, page, (buf.len() / PAGE_SIZE) as u64);
         let (address, bytes) = (buf.as_ptr().cast_mut(), buf.len() as u64);
@@ -336,6 +359,7 @@ impl Device for FlashFile {
     }
 
     fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
+        self.check_writable()?;
         let bytes = usize::try_from(pages)
             .ok()
             .and_then(|pages| pages.checked_mul(PAGE_SIZE));
@@ -634,10 +658,7 @@ fn failed(path: &Path, what: &str, error: &io::Error) -> io::Error {
 }
 
 fn open_error(path: &Path, block_device: bool, error: &io::Error) -> io::Error {
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let parent = folder_of(path);
     let text = if error.kind() == io::ErrorKind::NotFound && !parent.exists() {
         format!(
             "cannot open {}: the directory {} does not exist",
@@ -695,6 +716,27 @@ fn preallocate(file: &File, path: &Path, size: u64, asked: u64, made: bool) -> i
     Err(io::Error::new(error.kind(), text))
 }
 
+/// Makes the name of a new file survive a power cut. On failure there is no file.
+fn sync_name(path: &Path) -> io::Result<()> {
+    let synced = File::open(folder_of(path)).and_then(|folder| folder.sync_all());
+    let Err(error) = synced else { return Ok(()) };
+    match error.raw_os_error() {
+        // Such a file system has no way to do it, and none in which it is needed.
+        Some(libc::EINVAL | libc::ENOTSUP) => Ok(()),
+        _ => {
+            let _ = std::fs::remove_file(path);
+            Err(failed(path, "cannot make durable the name", &error))
+        }
+    }
+}
+
+/// The directory that a file lies in.
+fn folder_of(path: &Path) -> &Path {
+    path.parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+}
+
 /// Allocates on a file system that cannot preallocate: by writing what the file lacks.
 fn write_zeros(file: &File, size: u64, asked: u64) -> io::Result<()> {
     use std::os::unix::fs::FileExt;
@@ -711,11 +753,7 @@ fn write_zeros(file: &File, size: u64, asked: u64) -> io::Result<()> {
 /// `": N are left"`, if the system tells.
 fn space_left(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
-    let parent = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    let Ok(name) = std::ffi::CString::new(parent.as_os_str().as_bytes()) else {
+    let Ok(name) = std::ffi::CString::new(folder_of(path).as_os_str().as_bytes()) else {
         return String::new();
     };
     // SAFETY: zeros are a valid value, and the kernel writes only this structure, which lives on this stack.

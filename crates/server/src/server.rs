@@ -600,6 +600,7 @@ fn open_flash(
     let open = |(number, spec): (usize, &crate::settings::FlashSpec)| {
         let options = FileOptions {
             bytes: spec.bytes,
+            read_only: false,
             discard: settings.discard,
             recorder: recorder.map(|r| (Arc::clone(r), number as u16)),
             faults: settings.faults.get(number).cloned(),

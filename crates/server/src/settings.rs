@@ -104,6 +104,9 @@ pub struct Settings {
     pub clock: Option<std::sync::Arc<std::sync::atomic::AtomicU64>>,
     /// Makes the flash files fail, for tests: a switch for each, in their order; empty: none.
     pub faults: Vec<std::sync::Arc<senko_io::fault::FaultSwitch>>,
+    /// So many times longer than usual a device may take before it is called stalled, and a stop may: for tests, which also run where the
+    /// disk and the cores are busy with other things.
+    pub patience: u32,
     /// Called by the name `memcached`: `stats settings`, `version` and defaults as that program's.
     pub drop_in: bool,
     /// Seed of every random choice.
@@ -162,6 +165,7 @@ impl Default for Settings {
             discard: false,
             clock: None,
             faults: Vec::new(),
+            patience: 1,
             drop_in: false,
             seed: 0,
         }

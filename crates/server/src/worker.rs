@@ -278,10 +278,12 @@ impl Worker {
     /// devices' fault (the machine slept, the process was stopped), and what they have ended meanwhile is still to be seen.
     fn pass_time(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.last_round);
+        // With more patience this time passes more slowly.
+        let patience = u64::from(self.core.shared.settings.patience.max(1));
         // The rest of a millisecond is left to the next round.
-        let ms = passed.as_millis() as u64;
-        self.last_round += Duration::from_millis(ms);
-        self.steady_ms += ms.min(LONGEST_ROUND_MS);
+        let ms = passed.as_millis() as u64 / patience;
+        self.last_round += Duration::from_millis(ms * patience);
+        self.steady_ms += ms.min(LONGEST_ROUND_MS.div_ceil(patience));
         self.core.shard.set_steady(self.steady_ms);
     }
 

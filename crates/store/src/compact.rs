@@ -18,7 +18,7 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, ReadRequest, Tag};
 
 use crate::block::{BlockScan, HashEntry};
 use crate::core::{Core, Counters};
-use crate::element::{Element, TOMBSTONE};
+use crate::element::Element;
 use crate::hash::SHARDS;
 use crate::index::{BlockMap, Candidates};
 use crate::seal::Output;
@@ -45,6 +45,9 @@ const SHARDS_AT_A_TIME: usize = 16;
 /// Pages of other blocks that are read at a time to compare keys.
 const CHECKS_AT_A_TIME: usize = 256;
 
+/// The share of the file that may be free, in pieces too short for a block.
+const IN_PIECES: f64 = 1.0 / crate::space::PIECES as f64;
+
 /// Why blocks are compacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
@@ -65,16 +68,18 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// How far the blocks are above what `ratio` allows; negative below.
+    /// How far the blocks are above what `ratio` allows the file, less the logs, a block that is being written, and what lies in pieces between; negative
+    /// below. In a small store these alone may be more than is allowed: then a third of it is the blocks' all the same.
     pub fn excess(&self, ratio: f64, block_bytes: u64) -> f64 {
-        let whole = self.live * ratio - self.logs as f64;
-        let least = self.live * (1.0 + (ratio - 1.0) / 2.0);
-        self.blocks as f64 - whole.max(least) - block_bytes as f64 / 2.0
+        let beside = self.logs as f64 + 1.25 * block_bytes as f64;
+        let whole = self.live * ratio * (1.0 - IN_PIECES) - beside;
+        let least = self.live * (1.0 + (ratio - 1.0) / 3.0);
+        self.blocks as f64 - whole.max(least)
     }
 
     /// How far beyond may be gone while writers are slowed down; then they stop.
     pub fn slack(&self, block_bytes: u64) -> f64 {
-        (self.live * 0.1).max(4.0 * block_bytes as f64)
+        (self.live * 0.03).max(3.0 * block_bytes as f64)
     }
 }
 
@@ -190,13 +195,7 @@ impl Core {
             let source = &mut sources[first];
             let element = source.element();
             if element.expired(now) {
-                let tombstone = Element {
-                    flags: TOMBSTONE,
-                    value: &[],
-                    expiry: 0,
-                    ..element
-                };
-                output.push(source.hash, &tombstone)?;
+                output.push(source.hash, &element.ended())?;
             } else {
                 output.push(source.hash, &element)?;
             }

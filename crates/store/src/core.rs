@@ -247,8 +247,20 @@ impl Core {
 
     /// Takes space; where there is none, the oldest snapshot ends, and another try is made.
     pub fn allocate(&self, bytes: u64) -> Result<Held, StoreError> {
+        self.allocate_between(bytes, bytes)
+    }
+
+    /// Takes up to `most` bytes in one piece, and at least `least`; see [`Space::allocate_between`].
+    pub fn allocate_between(&self, most: u64, least: u64) -> Result<Held, StoreError> {
+        self.with_expiry(|space| space.allocate_between(most, least))
+    }
+
+    fn with_expiry(
+        &self,
+        take: impl Fn(&Arc<Space>) -> Result<Held, StoreError>,
+    ) -> Result<Held, StoreError> {
         loop {
-            match self.space.allocate(bytes) {
+            match take(&self.space) {
                 Err(StoreError::NoSpace(why)) => {
                     if !self.expire_oldest_snapshot() {
                         return Err(StoreError::NoSpace(why));
@@ -280,7 +292,7 @@ impl Core {
         if self.space.left() < u64::MAX {
             let mut log = self.reserve.lock();
             if log.is_none() {
-                *log = self.space.allocate(self.options.log_bytes).ok();
+                *log = self.space.allocate_log(self.options.log_bytes).ok();
             }
         }
     }
@@ -436,7 +448,8 @@ impl Core {
 
     /// Makes an empty log and enters it into the manifest, which is still to be committed.
     fn enter_log(&self, state: &mut State) -> Result<Arc<LogHandle>, StoreError> {
-        let held = self.allocate(self.options.log_bytes)?;
+        let bytes = self.options.log_bytes;
+        let held = self.with_expiry(|space| space.allocate_log(bytes))?;
         let id = state.manifest.next_id;
         let log = crate::log::Log::create(
             Arc::clone(&self.device),

@@ -6,6 +6,14 @@ use std::sync::Arc;
 use senko_io::IoError;
 
 /// Why a call failed.
+///
+/// ```
+/// # let store = senko_store::example::store();
+/// use senko_store::StoreError;
+/// let error = store.put(b"", b"value").unwrap_err();
+/// assert!(matches!(error, StoreError::KeyLength(0)));
+/// assert_eq!(error.to_string(), "the key has 0 bytes; keys have 1 to 65536");
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {

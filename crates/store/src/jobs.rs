@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use crate::StoreError;
 use crate::compact::Reason;
 use crate::core::{Core, MAX_FROZEN};
+use crate::version::{BlockHandle, Version};
 
 /// How long the background waits before it looks again though nobody asked.
 const NAP: Duration = Duration::from_millis(200);
 
 /// Compactions that may go before a log that waits to be sealed.
-const MOST_TURNS: u32 = 2;
+const MOST_TURNS: u32 = 4;
 
 /// Threads of a store; they end when told, and are joined on close.
 pub(crate) struct Threads {
@@ -195,7 +196,7 @@ impl Core {
         if !victims.is_empty() && !held_back && (urgent || !frozen) {
             self.turns.store(turns + 1, Ordering::Relaxed);
             let started = Instant::now();
-            let written = self.compact(&version, &victims)?;
+            let written = self.compact_what_fits(&version, &victims)?;
             self.jobs.lock().hurry = false;
             if let Some(rate) = self.options.compaction_rate
                 && excess <= 0.5
@@ -214,7 +215,7 @@ impl Core {
             Ok(true) => Ok(Work::Done),
             Ok(false) => Ok(Work::Nothing),
             Err(StoreError::NoSpace(_)) if hurry && !victims.is_empty() => {
-                self.compact(&self.current(), &victims)?;
+                self.compact_what_fits(&self.current(), &victims)?;
                 Ok(Work::Done)
             }
             Err(error) => Err(error),
@@ -324,8 +325,22 @@ impl Core {
         if victims.is_empty() || reason == Reason::Small {
             return Ok(false);
         }
-        self.compact(&version, &victims)?;
+        self.compact_what_fits(&version, &victims)?;
         Ok(true)
+    }
+
+    /// Compacts these; where there is no space for what lives in them, the emptiest alone: if nothing of it lives, it takes none.
+    fn compact_what_fits(
+        &self,
+        version: &Version,
+        victims: &[(u32, Arc<BlockHandle>)],
+    ) -> Result<u64, StoreError> {
+        match self.compact(version, victims) {
+            Err(StoreError::NoSpace(_)) if victims.len() > 1 => {
+                self.compact(version, &victims[..1])
+            }
+            other => other,
+        }
     }
 }
 

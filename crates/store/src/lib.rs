@@ -17,6 +17,8 @@
 // The store as its users see it, and its settings.
 mod options;
 mod store;
+mod upkeep;
+mod value;
 mod snapshot;
 mod scan;
 mod stats;
@@ -48,6 +50,16 @@ mod superblock;
 mod error;
 mod hash;
 
+// What the examples of the documentation begin with.
+#[doc(hidden)]
+pub mod example;
+
+// What the fuzz target of whole files calls.
+#[doc(hidden)]
+pub mod fuzzing;
+#[cfg(test)]
+mod fuzzing_tests;
+
 // How one key, value and time lie on flash.
 pub mod element;
 // Sorted blocks: written once, one page a look-up.
@@ -67,6 +79,7 @@ pub use scan::Scan;
 pub use snapshot::Snapshot;
 pub use space::Extent;
 pub use stats::Stats;
-pub use store::{Entry, KeyVersion, Store, Value};
+pub use store::Store;
+pub use value::{Entry, KeyVersion, Value};
 pub use verify::{Problem, VerifyReport, verify, verify_device};
 pub use write::Batch;

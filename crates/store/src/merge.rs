@@ -8,6 +8,10 @@
 //!
 //! Of each key the newest `keep_versions` blocks are entered, told by time (V3). A merge of all generations also drops the tombstone
 //! of a key of which no block has anything else: from then on the key is simply not there.
+//!
+//! A merge lasts for seconds, and blocks are compacted away meanwhile. It holds them for a few shards only, or their space would be
+//! wanting for as long; for the shards that come later they are simply gone (V2). What they had is in younger generations then, and could need a
+//! tombstone, so in these shards none is dropped; and where the shards begin changes from merge to merge, so that each has its turn.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -92,10 +96,10 @@ impl Core {
         let version = self.current();
         let ids: Vec<u64> = generations.iter().map(|generation| generation.id).collect();
         let whole = version.shards[0].generations.len() == ids.len();
-        let mut members: Vec<(Member, Arc<BlockHandle>)> = generations
+        let mut members: Vec<(Member, &Arc<BlockHandle>)> = generations
             .iter()
             .flat_map(|generation| &generation.members)
-            .filter_map(|&member| Some((member, Arc::clone(version.block(member)?))))
+            .filter_map(|&member| Some((member, version.block(member)?)))
             .collect();
         if members.is_empty() {
             // Everything in them was compacted away; there is no map of no block.
@@ -136,14 +140,28 @@ impl Core {
                 ids.push(old.id);
             }
         }
+        let before: Vec<u64> = members.iter().map(|(_, handle)| handle.live()).collect();
+        drop(version);
+        let members = &generation.members;
         let mut live = vec![0; members.len()];
         let mut dead_large = vec![0; members.len()];
-        for shards in shard_groups(elements) {
+        let mut groups = shard_groups(elements);
+        let first = id as usize % groups.len();
+        groups.rotate_left(first);
+        let mut all_there = true;
+        for shards in groups {
             if self.jobs.lock().stop {
                 // Shards that are done stay merged; the others keep their old maps.
                 return Ok(false);
             }
-            let merged = self.merge_shards(&members, shards.clone(), whole)?;
+            let version = self.current();
+            let handles: Vec<Option<Arc<BlockHandle>>> = members
+                .iter()
+                .map(|&member| version.block(member).cloned())
+                .collect();
+            drop(version);
+            all_there &= handles.iter().all(Option::is_some);
+            let merged = self.merge_shards(&handles, shards.clone(), whole && all_there)?;
             for (sum, part) in live.iter_mut().zip(&merged.live) {
                 *sum += part;
             }
@@ -154,25 +172,34 @@ impl Core {
             self.publish_merge(&ids, &generation, shards, merged.maps);
         }
         if whole {
-            for (((_, handle), live), dead) in members.iter().zip(live).zip(dead_large) {
-                handle.set_live(live);
-                handle.set_dead_large(dead);
+            let version = self.current();
+            for (nth, &member) in members.iter().enumerate() {
+                let Some(handle) = version.block(member) else {
+                    continue;
+                };
+                // Of what lost to a block that went away meanwhile, only the count before knows.
+                let most = if all_there { u64::MAX } else { before[nth] };
+                handle.recount(live[nth].min(most), before[nth]);
+                handle.set_dead_large(dead_large[nth]);
             }
         }
         Counters::add(&self.counters.merges, 1);
         Ok(true)
     }
 
-    /// Builds the maps of some shards over `members`.
+    /// Builds the maps of some shards over `members`, as far as they are there.
     fn merge_shards(
         &self,
-        members: &[(Member, Arc<BlockHandle>)],
+        members: &[Option<Arc<BlockHandle>>],
         shards: Range<usize>,
         whole: bool,
     ) -> Result<Merged, StoreError> {
         let mut by_shard: Vec<Vec<Located>> = Vec::new();
         by_shard.resize_with(shards.len(), Vec::new);
-        for (nth, (_, handle)) in members.iter().enumerate() {
+        for (nth, handle) in members.iter().enumerate() {
+            let Some(handle) = handle else {
+                continue;
+            };
             let entries = handle.block.hashes(&*self.device, shards.clone())?;
             for HashEntry { key, time, flags } in entries {
                 by_shard[key.shard() - shards.start].push(Located {
@@ -311,6 +338,10 @@ impl Core {
         if members.is_empty() {
             return Ok(version);
         }
+        let there: Vec<_> = members
+            .iter()
+            .map(|(_, handle)| Some(Arc::clone(handle)))
+            .collect();
         let groups = shard_groups(elements);
         let threads = std::thread::available_parallelism()
             .map_or(1, usize::from)
@@ -325,7 +356,7 @@ impl Core {
                         let Some(shards) = groups.get(nth) else {
                             return Ok(done);
                         };
-                        done.insert(nth, self.merge_shards(&members, shards.clone(), true)?);
+                        done.insert(nth, self.merge_shards(&there, shards.clone(), true)?);
                     }
                 };
                 let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();

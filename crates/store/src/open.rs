@@ -75,7 +75,9 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
             ));
         }
     };
-    let options = superblock.shape.apply(options);
+    let options = superblock.shape.apply(options).checked().map_err(|error| {
+        StoreError::damaged(0, format!("the superblock cannot be right: {error}"))
+    })?;
     let core = assemble(device, options, superblock, manifest, space);
     load(&core)?;
     if core.options.read_only {

@@ -27,6 +27,13 @@ pub const MAX_VALUE_BYTES: u64 = 1 << 30;
 pub(crate) const LAST_EXPIRY: u64 = (1 << 40) - 1;
 
 /// Where the time of a write comes from: microseconds since 1970.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use senko_store::{Clock, Options};
+/// let fixed = Options { clock: Clock::Own(Arc::new(|| 1_000_000)), ..Options::default() };
+/// assert_eq!(fixed.clock.now(), 1_000_000);
+/// ```
 #[derive(Clone, Default)]
 pub enum Clock {
     /// The system's clock.
@@ -38,6 +45,11 @@ pub enum Clock {
 
 impl Clock {
     /// Microseconds since 1970.
+    ///
+    /// ```
+    /// let clock = senko_store::Clock::System;
+    /// assert!(clock.now() > 1_600_000_000_000_000, "after September 2020");
+    /// ```
     pub fn now(&self) -> u64 {
         match self {
             Clock::System => SystemTime::now()
@@ -48,6 +60,12 @@ impl Clock {
     }
 
     /// Whole seconds since 1970, which expiry is counted in.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// let clock = senko_store::Clock::Own(Arc::new(|| 2_999_999));
+    /// assert_eq!(clock.seconds(), 2);
+    /// ```
     pub fn seconds(&self) -> u64 {
         self.now() / 1_000_000
     }
@@ -80,7 +98,8 @@ pub struct Options {
     pub block_bytes: u64,
     /// Bytes of a log; 0 for as many as a block has. Fixed when the store is made.
     pub log_bytes: u64,
-    /// Versions of a key that are kept; at least 1. Fixed when the store is made.
+    /// Versions of a key that are kept; at least 1. Of one that has expired only its times are kept: see [`crate::Store::history`]. Fixed when the
+    /// store is made.
     pub keep_versions: u32,
     /// Larger values lie outside of log and blocks, and never move. At least 1024; lowered to an eighth of the smaller of block and log, and to
     /// about 950 KiB. Fixed when the store is made.
@@ -101,7 +120,8 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Make the store if there is none.
     pub create: bool,
-    /// Take no writes and change nothing on the device.
+    /// Take no writes and change nothing on the device. The file is opened for reading only, so it may lie on read-only media, and several
+    /// processes may read it at once; one that writes excludes them, and they exclude it.
     pub read_only: bool,
     /// Seal, compact and merge in threads of the store; without, only in [`crate::Store::maintain`] and when a write must wait otherwise.
     pub background: bool,
@@ -200,6 +220,14 @@ impl Options {
 }
 
 /// What a write waits for.
+///
+/// ```
+/// # let store = senko_store::example::store();
+/// use senko_store::{Durability, WriteOptions};
+/// let durability = Durability::Synced;
+/// store.put_with(b"colour", b"green", WriteOptions { durability, ..WriteOptions::default() })?;
+/// # Ok::<(), senko_store::StoreError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// Nothing: the write is in memory, and reaches the device when enough has gathered. A killed process may lose it.
@@ -212,6 +240,15 @@ pub enum Durability {
 }
 
 /// Settings of one write.
+///
+/// ```
+/// # let store = senko_store::example::store();
+/// # use senko_store::WriteOptions;
+/// let gone = WriteOptions { expires_at: 1, ..WriteOptions::default() }; // since 1970
+/// store.put_with(b"colour", b"green", gone)?;
+/// assert_eq!(store.get(b"colour")?, None);
+/// # Ok::<(), senko_store::StoreError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WriteOptions {
     /// What to wait for.
@@ -224,6 +261,12 @@ pub struct WriteOptions {
 
 impl WriteOptions {
     /// Waits until the write is on the device for good.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// store.put_with(b"colour", b"green", senko_store::WriteOptions::synced())?;
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     pub fn synced() -> WriteOptions {
         WriteOptions {
             durability: Durability::Synced,

@@ -18,7 +18,7 @@ use crate::element::{Element, TOMBSTONE};
 use crate::log::SortedLog;
 use crate::lookup::Hit;
 use crate::snapshot::Pin;
-use crate::store::Entry;
+use crate::value::Entry;
 use crate::version::Version;
 use crate::{KeyHash, StoreError};
 

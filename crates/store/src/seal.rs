@@ -10,7 +10,7 @@ use senko_io::{Purpose, Tag};
 
 use crate::block::{Block, BlockRecord, BlockWriter, bytes_expected, bytes_needed};
 use crate::core::{Change, Core, Counters};
-use crate::element::{Element, TOMBSTONE};
+use crate::element::Element;
 use crate::hash::SHARDS;
 use crate::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, ShardMap, build};
 use crate::options::UNIT_BYTES;
@@ -120,7 +120,9 @@ impl<'c> Output<'c> {
         // A log's elements take a little more than the log: a quarter more than a block is still one block.
         let most = options.block_bytes + options.block_bytes / 4;
         let least = bytes_needed(1, least, options.page_bytes);
-        let held = self.allocate_block(expected.min(most).max(least), least)?;
+        let held = self
+            .core
+            .allocate_between(expected.min(most).max(least), least)?;
         let writer = BlockWriter::new(
             &*self.core.device,
             held.extent(),
@@ -131,16 +133,6 @@ impl<'c> Output<'c> {
         );
         self.open = Some((writer, held));
         Ok(())
-    }
-
-    /// Where the free space lies in pieces, the block is smaller: this is what puts the pieces together again.
-    fn allocate_block(&self, mut bytes: u64, least: u64) -> Result<Held, StoreError> {
-        loop {
-            match self.core.allocate(bytes) {
-                Err(StoreError::NoSpace(_)) if bytes / 2 >= least => bytes /= 2,
-                other => return other,
-            }
-        }
     }
 
     fn finish_block(&mut self) -> Result<(), StoreError> {
@@ -309,17 +301,11 @@ impl Core {
                     kept.key(hash, element.time);
                 }
             }
-            if element.expired(now) && nth == 0 {
-                let tombstone = Element {
-                    flags: TOMBSTONE,
-                    value: &[],
-                    expiry: 0,
-                    ..element
-                };
-                output.push(hash, &tombstone)?;
-                continue;
+            if element.expired(now) {
+                output.push(hash, &element.ended())?;
+            } else {
+                output.push(hash, &element)?;
             }
-            output.push(hash, &element)?;
         }
         drop(sorted);
         if let Some(kept) = kept {

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::StoreError;
 use crate::core::Core;
 use crate::scan::Scan;
-use crate::store::{Entry, Value};
+use crate::value::{Entry, Value};
 use crate::version::Version;
 
 /// What a snapshot holds, and what the store may take from it.
@@ -90,11 +90,27 @@ impl Snapshot {
     }
 
     /// Its moment: the time of the last write that it shows.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// let time = store.put(b"colour", b"green")?;
+    /// assert_eq!(store.snapshot()?.time(), time);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     pub fn time(&self) -> u64 {
         self.pin.time
     }
 
     /// The value of a key at that moment.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// store.put(b"colour", b"green")?;
+    /// let snapshot = store.snapshot()?;
+    /// store.delete(b"colour")?;
+    /// assert_eq!(snapshot.get(b"colour")?.as_deref(), Some(&b"green"[..]));
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     ///
     /// # Errors
     /// [`StoreError::SnapshotExpired`] once it ended; else as [`crate::Store::get`].
@@ -103,6 +119,13 @@ impl Snapshot {
     }
 
     /// The value of a key, with its times.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// let time = store.put(b"colour", b"green")?;
+    /// assert_eq!(store.snapshot()?.get_entry(b"colour")?.unwrap().time, time);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Snapshot::get`].
@@ -114,6 +137,14 @@ impl Snapshot {
     }
 
     /// The values of many keys, with their reads under way together.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// store.put(b"colour", b"green")?;
+    /// let values = store.snapshot()?.multi_get(&[b"colour", b"shape"]);
+    /// assert!(matches!(values[..], [Ok(Some(_)), Ok(None)]));
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     pub fn multi_get(&self, keys: &[&[u8]]) -> Vec<Result<Option<Value>, StoreError>> {
         match self.pin.version() {
             Ok(version) => {
@@ -126,6 +157,14 @@ impl Snapshot {
     }
 
     /// Everything in it, in no order that means anything to the caller.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// let snapshot = store.snapshot()?;
+    /// store.put(b"colour", b"green")?;
+    /// assert_eq!(snapshot.scan()?.count(), 0);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     ///
     /// # Errors
     /// [`StoreError::SnapshotExpired`], or a failing device.

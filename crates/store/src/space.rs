@@ -21,7 +21,22 @@ pub const UNIT_PAGES: u64 = 16;
 /// Units by which the file grows at least: 4 MiB.
 const GROWTH: u64 = 64;
 
+/// The share of the file that is free in pieces before pieces are taken rather than the file made longer: one in so many.
+pub(crate) const PIECES: u64 = 25;
+
+/// Extents that are kept for logs, at most: as many logs as there are at a time.
+const MOST_LOGS: usize = crate::core::MAX_FROZEN + 2;
+
+/// A piece is at least one in so many of what was asked for, and at least so many units: shorter ones are wasted on heads and roundings.
+const SHORTEST_PIECE: u64 = 4;
+const LEAST_PIECE: u64 = 32;
+
 /// A run of pages of the device.
+///
+/// ```
+/// let extent = senko_store::Extent { first: 16, pages: 4 };
+/// assert_eq!((extent.end(), extent.bytes()), (20, 16_384));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Extent {
     /// The first page.
@@ -32,11 +47,19 @@ pub struct Extent {
 
 impl Extent {
     /// The page behind the last.
+    ///
+    /// ```
+    /// assert_eq!(senko_store::Extent { first: 16, pages: 4 }.end(), 20);
+    /// ```
     pub fn end(self) -> u64 {
         self.first + u64::from(self.pages)
     }
 
     /// Its bytes.
+    ///
+    /// ```
+    /// assert_eq!(senko_store::Extent { first: 16, pages: 4 }.bytes(), 16_384);
+    /// ```
     pub fn bytes(self) -> u64 {
         u64::from(self.pages) * senko_io::PAGE_SIZE as u64
     }
@@ -51,6 +74,10 @@ struct Free {
     units: u64,
     /// Units in use.
     used: u64,
+    /// First units of free extents of logs, and the units of each. The next log takes one of them: blocks come in all lengths, and would not
+    /// leave it a place.
+    logs: Vec<u64>,
+    log_units: u64,
 }
 
 impl Free {
@@ -79,6 +106,33 @@ impl Free {
         }
         self.used += units;
         Some(first)
+    }
+
+    /// Lets blocks have what was kept for logs.
+    fn give_up_logs(&mut self) {
+        for first in std::mem::take(&mut self.logs) {
+            self.add(first, self.log_units);
+        }
+    }
+
+    /// Instead of growth, where enough of the file is free: the longest run, if it is no less than `least` and not much shorter than `most`.
+    fn take_piece(&mut self, most: u64, least: u64) -> Option<(u64, u64)> {
+        if (self.units - self.used) * PIECES < self.units {
+            return None;
+        }
+        let shortest = most.div_ceil(SHORTEST_PIECE).max(LEAST_PIECE);
+        self.take_longest(least.max(shortest))
+    }
+
+    /// The longest run, whole, if it has at least so many units.
+    fn take_longest(&mut self, least: u64) -> Option<(u64, u64)> {
+        let (&first, &length) = self.runs.iter().max_by_key(|&(_, &length)| length)?;
+        if length < least {
+            return None;
+        }
+        self.runs.remove(&first);
+        self.used += length;
+        Some((first, length))
     }
 
     /// Takes a given run, at the opening.
@@ -123,6 +177,8 @@ impl std::fmt::Debug for Space {
 pub struct Held {
     extent: Extent,
     space: Arc<Space>,
+    /// Whether the next log may have it.
+    log: bool,
 }
 
 impl Held {
@@ -137,7 +193,12 @@ impl Drop for Held {
         let units = u64::from(self.extent.pages) / UNIT_PAGES;
         let mut free = self.space.free.lock();
         free.used -= units;
-        free.add(self.extent.first / UNIT_PAGES, units);
+        let first = self.extent.first / UNIT_PAGES;
+        if self.log && units == free.log_units && free.logs.len() < MOST_LOGS {
+            free.logs.push(first);
+        } else {
+            free.add(first, units);
+        }
     }
 }
 
@@ -186,7 +247,37 @@ impl Space {
         Ok(Held {
             extent,
             space: Arc::clone(self),
+            log: false,
         })
+    }
+
+    /// Takes `bytes` for a log, which are kept for the next one when it lets go of them.
+    ///
+    /// # Errors
+    /// As [`Space::allocate`].
+    pub fn allocate_log(self: &Arc<Space>, bytes: u64) -> Result<Held, StoreError> {
+        let units = bytes.div_ceil(crate::options::UNIT_BYTES).max(1);
+        let mut free = self.free.lock();
+        if free.log_units == units
+            && free.used + units <= self.limit
+            && let Some(first) = free.logs.pop()
+        {
+            free.used += units;
+            return Ok(Held {
+                extent: Extent {
+                    first: first * UNIT_PAGES,
+                    pages: (units * UNIT_PAGES) as u32,
+                },
+                space: Arc::clone(self),
+                log: true,
+            });
+        }
+        free.give_up_logs();
+        free.log_units = units;
+        drop(free);
+        let mut held = self.allocate(bytes)?;
+        held.log = true;
+        Ok(held)
     }
 
     /// Takes `bytes`, rounded up to units; the file grows where it must.
@@ -194,28 +285,54 @@ impl Space {
     /// # Errors
     /// [`StoreError::NoSpace`] at the bound or when the device is full.
     pub fn allocate(self: &Arc<Space>, bytes: u64) -> Result<Held, StoreError> {
-        let units = bytes.div_ceil(crate::options::UNIT_BYTES).max(1);
+        self.allocate_between(bytes, bytes)
+    }
+
+    /// Takes `most` bytes in one piece, or a shorter piece of no less than `least`: where much of the file is free in pieces, one of these that is not much
+    /// too short comes before growth, and where the file cannot grow, any that is long enough. This is what keeps the file from growing though
+    /// it has room, and puts the pieces together again.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSpace`] at the bound or when the device is full.
+    pub fn allocate_between(self: &Arc<Space>, most: u64, least: u64) -> Result<Held, StoreError> {
+        let units = |bytes: u64| bytes.div_ceil(crate::options::UNIT_BYTES).max(1);
+        let (mut most, least) = (units(most.max(least)), units(least));
         let mut free = self.free.lock();
-        if free.used + units > self.limit {
+        let room = self.limit.saturating_sub(free.used);
+        if room < least {
             return Err(self.at_limit(&free));
         }
-        let first = match free.take(units) {
-            Some(first) => first,
-            None => {
-                self.grow(&mut free, units)?;
-                free.take(units).ok_or_else(|| {
-                    StoreError::NoSpace("the file grew, and is still too small".to_owned())
-                })?
-            }
+        most = most.min(room);
+        let (first, units) = match free.take(most) {
+            Some(first) => (first, most),
+            None if let Some(taken) = free.take_piece(most, least) => taken,
+            None => match self.grow(&mut free, most) {
+                Ok(()) => {
+                    let first = free.take(most).ok_or_else(|| {
+                        StoreError::NoSpace("the file grew, and is still too small".to_owned())
+                    })?;
+                    (first, most)
+                }
+                Err(StoreError::NoSpace(why)) => {
+                    free.give_up_logs();
+                    let taken = match free.take(most) {
+                        Some(first) => Some((first, most)),
+                        None => free.take_longest(least),
+                    };
+                    taken.ok_or(StoreError::NoSpace(why))?
+                }
+                Err(error) => return Err(error),
+            },
         };
         Ok(Held {
             extent: Extent {
                 first: first * UNIT_PAGES,
                 pages: u32::try_from(units * UNIT_PAGES).map_err(|_| {
-                    StoreError::Invalid(format!("an extent of {bytes} bytes is too large"))
+                    StoreError::Invalid(format!("an extent of {units} units is too large"))
                 })?,
             },
             space: Arc::clone(self),
+            log: false,
         })
     }
 
@@ -229,7 +346,7 @@ impl Space {
         if least > self.limit {
             return Err(self.at_limit(free));
         }
-        let wanted = (least + (free.units / 16).max(GROWTH))
+        let wanted = (least + (free.units / 64).max(GROWTH))
             .min(self.limit)
             .max(least);
         let grown = match self.device.grow(wanted * UNIT_PAGES) {

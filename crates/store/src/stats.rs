@@ -7,6 +7,15 @@ use crate::core::Core;
 use crate::record_cache::RecordCache;
 
 /// Counts since the opening, and sizes now.
+///
+/// ```
+/// # let store = senko_store::example::store();
+/// store.put(b"colour", b"green")?;
+/// store.get(b"colour")?;
+/// let stats = store.stats();
+/// assert_eq!((stats.puts, stats.gets, stats.hits), (1, 1, 1));
+/// # Ok::<(), senko_store::StoreError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -132,6 +141,13 @@ impl Stats {
     }
 
     /// Every field with its name, in the order of this struct.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// for (name, number) in store.stats().named() {
+    ///     println!("{name} {number}");
+    /// }
+    /// ```
     pub fn named(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("puts", self.puts),

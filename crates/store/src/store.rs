@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The store as its users see it.
 
-use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,69 +16,10 @@ use crate::record_cache::RecordCache;
 use crate::scan::Scan;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
+use crate::value::{Entry, KeyVersion, Value};
 use crate::version::Version;
 use crate::write::check_key;
 use crate::{Batch, Options, StoreError, WriteOptions};
-
-/// A value that was read. It derefs to its bytes.
-#[derive(Clone, PartialEq, Eq, Default)]
-pub struct Value(Vec<u8>);
-
-impl Value {
-    /// Its bytes, without a copy.
-    pub fn into_vec(self) -> Vec<u8> {
-        self.0
-    }
-}
-
-impl Deref for Value {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl AsRef<[u8]> for Value {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl From<Value> for Vec<u8> {
-    fn from(value: Value) -> Vec<u8> {
-        value.0
-    }
-}
-
-impl std::fmt::Debug for Value {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Value({} bytes)", self.0.len())
-    }
-}
-
-/// A key with its value and times.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The key.
-    pub key: Vec<u8>,
-    /// The value.
-    pub value: Value,
-    /// When it was written: microseconds since 1970.
-    pub time: u64,
-    /// From when on it is gone: seconds since 1970; 0 for never.
-    pub expires_at: u64,
-}
-
-/// One version of a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyVersion {
-    /// When it was written: microseconds since 1970.
-    pub time: u64,
-    /// The value; none if the key was deleted then.
-    pub value: Option<Value>,
-    /// From when on the value is gone: seconds since 1970; 0 for never.
-    pub expires_at: u64,
-}
 
 /// An open store: cheap to clone, used from any thread.
 ///
@@ -100,7 +40,7 @@ pub struct KeyVersion {
 /// ```
 #[derive(Clone)]
 pub struct Store {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     /// Ends the background when the last clone is gone.
     guard: Arc<Guard>,
 }
@@ -139,6 +79,19 @@ impl std::fmt::Debug for Store {
 impl Store {
     /// Opens the store in a file or on a block device, or makes it.
     ///
+    /// ```
+    /// use senko_store::{Options, Store};
+    /// # let folder = std::env::temp_dir().join(format!("senko-doc-open-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder).unwrap();
+    /// # let path = folder.join("kv");
+    /// let small = Options { block_bytes: 1 << 20, ..Options::default() };
+    /// Store::open(&path, small)?.close()?;
+    /// let reader = Store::open(&path, Options { read_only: true, ..Options::default() })?;
+    /// assert_eq!(reader.options().block_bytes, 1 << 20);
+    /// # std::fs::remove_dir_all(&folder).unwrap();
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
     /// # Errors
     /// One sentence for each: no such file, held by another process (with its number), not a store, a newer version, damage with
     /// the byte in the file, a setting that cannot be honoured.
@@ -161,6 +114,7 @@ impl Store {
         };
         let file = FileOptions {
             bytes,
+            read_only: options.read_only,
             recorder: options.recorder.clone().map(|recorder| (recorder, 0)),
             ..FileOptions::default()
         };
@@ -170,6 +124,14 @@ impl Store {
     }
 
     /// Opens the store on a device, or makes it.
+    ///
+    /// ```
+    /// let device = senko_io::faulty::FaultyDevice::new(16_384, 1); // 64 MiB in memory, for tests
+    /// let small = senko_store::Options { block_bytes: 1 << 20, ..senko_store::Options::default() };
+    /// let store = senko_store::Store::open_device(device, small)?;
+    /// store.put(b"key", b"value")?;
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -192,6 +154,13 @@ impl Store {
 
     /// Puts a value; returns its time. The write was handed to the device when this returns ([`crate::Durability::Buffered`]).
     ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// let time = store.put(b"colour", b"green")?;
+    /// assert!(store.put(b"colour", b"blue")? > time);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
     /// # Errors
     /// A key or value that is too long, no space, a store that takes no writes.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<u64, StoreError> {
@@ -199,6 +168,18 @@ impl Store {
     }
 
     /// Puts a value that expires, or as durable as asked.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// use std::time::Duration;
+    /// let hour = senko_store::WriteOptions {
+    ///     ttl: Some(Duration::from_secs(3600)),
+    ///     ..senko_store::WriteOptions::synced()
+    /// };
+    /// store.put_with(b"session", b"of an hour", hour)?;
+    /// assert!(store.get_entry(b"session")?.unwrap().expires_at > 0);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Store::put`].
@@ -213,6 +194,14 @@ impl Store {
 
     /// Deletes a key, whether there is one or not; returns the time.
     ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// store.put(b"colour", b"green")?;
+    /// store.delete(b"colour")?;
+    /// assert!(!store.contains(b"colour")?);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Store::put`].
     pub fn delete(&self, key: &[u8]) -> Result<u64, StoreError> {
@@ -220,6 +209,12 @@ impl Store {
     }
 
     /// Deletes a key, as durable as asked.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// store.delete_with(b"colour", senko_store::WriteOptions::synced())?; // gone after a power cut as well
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Store::put`].
@@ -229,6 +224,15 @@ impl Store {
 
     /// Carries out a batch: all of it or, after a crash, none. Its writes share one time, which is returned.
     ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// let mut batch = senko_store::Batch::new();
+    /// batch.put(b"from", b"90").put(b"to", b"110");
+    /// let time = store.write(&batch, senko_store::WriteOptions::synced())?;
+    /// assert_eq!(store.get_entry(b"to")?.unwrap().time, time);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Store::put`]; [`StoreError::BatchTooLarge`] if it does not fit into a log.
     pub fn write(&self, batch: &Batch, options: WriteOptions) -> Result<u64, StoreError> {
@@ -236,6 +240,14 @@ impl Store {
     }
 
     /// The value of a key.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// store.put(b"colour", b"green")?;
+    /// assert_eq!(store.get(b"colour")?.as_deref(), Some(&b"green"[..]));
+    /// assert_eq!(store.get(b"shape")?, None);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     ///
     /// # Errors
     /// A failing device, or damage where the value lies.
@@ -245,6 +257,14 @@ impl Store {
 
     /// The value of a key, with its times.
     ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// let time = store.put(b"colour", b"green")?;
+    /// let entry = store.get_entry(b"colour")?.unwrap();
+    /// assert_eq!((entry.time, entry.expires_at), (time, 0));
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Store::get`].
     pub fn get_entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
@@ -253,6 +273,13 @@ impl Store {
     }
 
     /// Whether the key has a value. It costs what a [`Store::get`] costs, but for large values.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// store.put(b"colour", b"green")?;
+    /// assert!(store.contains(b"colour")?);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Store::get`].
@@ -264,6 +291,15 @@ impl Store {
     }
 
     /// The values of many keys, as they are at one moment, with up to 64 reads under way at once.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// store.put(b"colour", b"green")?;
+    /// let values = store.multi_get(&[b"colour", b"shape"]);
+    /// assert_eq!(values[0].as_ref().unwrap().as_deref(), Some(&b"green"[..]));
+    /// assert!(matches!(values[1], Ok(None)));
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     pub fn multi_get(&self, keys: &[&[u8]]) -> Vec<Result<Option<Value>, StoreError>> {
         let (version, terms) = self.core.present();
         self.core.multi_get_in(&version, keys, terms, None)
@@ -274,10 +310,7 @@ impl Store {
     /// left waiting between one group of keys and the next.
     ///
     /// ```
-    /// # let folder = std::env::temp_dir().join(format!("senko-doc-each-{}", std::process::id()));
-    /// # std::fs::create_dir_all(&folder).unwrap();
-    /// # let path = folder.join("kv");
-    /// # let store = senko_store::Store::open(&path, senko_store::Options::default())?;
+    /// # let store = senko_store::example::store();
     /// for number in 0..1000u32 {
     ///     store.put(&number.to_le_bytes(), b"here")?;
     /// }
@@ -286,8 +319,6 @@ impl Store {
     ///     found += u32::from(value.is_ok_and(|value| value.is_some()));
     /// });
     /// assert_eq!(found, 1000);
-    /// # store.close()?;
-    /// # std::fs::remove_dir_all(&folder).unwrap();
     /// # Ok::<(), senko_store::StoreError>(())
     /// ```
     pub fn get_each<K: AsRef<[u8]>>(
@@ -308,6 +339,15 @@ impl Store {
     /// [`Options::keep_versions`] versions came since, and perhaps nothing if it has expired by now, since the space of what expired is
     /// taken back.
     ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// let time = store.put(b"colour", b"green")?; // in a store that keeps three versions
+    /// store.put(b"colour", b"blue")?;
+    /// assert_eq!(store.get_at(b"colour", time)?.as_deref(), Some(&b"green"[..]));
+    /// assert_eq!(store.get_at(b"colour", time - 1)?, None);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Store::get`].
     pub fn get_at(&self, key: &[u8], time: u64) -> Result<Option<Value>, StoreError> {
@@ -323,6 +363,19 @@ impl Store {
 
     /// The versions of a key that are kept, newest first, deletions among them; at most [`Options::keep_versions`].
     ///
+    /// A version that has expired stays on the list as long as it would have otherwise, with its times, but expiry gives its space back: sooner or
+    /// later its value is gone ([`crate::KeyVersion::value`]). A key that has nothing but such a version goes as a deleted one does.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// store.put(b"colour", b"green")?; // in a store that keeps three versions
+    /// store.delete(b"colour")?;
+    /// let history = store.history(b"colour")?;
+    /// assert_eq!(history[0].value, None);
+    /// assert_eq!(history[1].value.as_deref(), Some(&b"green"[..]));
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Store::get`].
     pub fn history(&self, key: &[u8]) -> Result<Vec<KeyVersion>, StoreError> {
@@ -332,6 +385,16 @@ impl Store {
 
     /// Everything in the store at this moment, in no order that means anything to the caller; writes go on meanwhile.
     ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// store.put(b"colour", b"green")?;
+    /// for entry in store.scan()? {
+    ///     let entry = entry?;
+    ///     println!("{:?}: {} bytes", entry.key, entry.value.len());
+    /// }
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
     /// # Errors
     /// A failing device.
     pub fn scan(&self) -> Result<Scan, StoreError> {
@@ -339,6 +402,14 @@ impl Store {
     }
 
     /// The store as it is now, to be read while writes go on.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// let before = store.snapshot()?;
+    /// store.put(b"colour", b"green")?;
+    /// assert_eq!(before.get(b"colour")?, None);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     ///
     /// # Errors
     /// None at present.
@@ -348,103 +419,57 @@ impl Store {
 
     /// Makes every write that returned before durable.
     ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// # use senko_store::{Durability, WriteOptions};
+    /// let fast = WriteOptions { durability: Durability::None, ..WriteOptions::default() };
+    /// for number in 0u32..100 {
+    ///     store.put_with(&number.to_le_bytes(), b"value", fast)?;
+    /// }
+    /// store.sync()?; // one flush for all of them
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
     /// # Errors
     /// A failing device; the store takes no writes from then on.
     pub fn sync(&self) -> Result<(), StoreError> {
         self.core.sync()
     }
 
-    /// Seals what is in the logs: everything lies in sorted blocks afterwards.
-    ///
-    /// # Errors
-    /// As [`Store::put`].
-    pub fn seal(&self) -> Result<(), StoreError> {
-        {
-            let mut writer = self.core.writer.lock();
-            if writer
-                .active
-                .as_ref()
-                .is_some_and(|active| !active.log.is_empty())
-            {
-                self.core.rotate(&mut writer, true)?;
-            }
-        }
-        self.seal_all()
-    }
-
-    fn seal_all(&self) -> Result<(), StoreError> {
-        let _working = self.core.block_work.lock();
-        while self.core.seal_one()? {}
-        Ok(())
-    }
-
-    /// Seals, merges all maps into one, and compacts until nothing dead is left, as far as the store knows.
-    ///
-    /// # Errors
-    /// As [`Store::put`].
-    pub fn compact(&self) -> Result<(), StoreError> {
-        // Without space for another log, compaction comes first.
-        let sealed = match self.seal() {
-            Err(StoreError::NoSpace(_)) => false,
-            other => other.map(|()| true)?,
-        };
-        // Merging tells which elements are dead and drops what deletes left behind; compaction then has something to drop.
-        for _ in 0..2 {
-            self.merge_all()?;
-            // Under steady overwriting there is always something dead, so this ends after as many pieces as there are blocks now. Between two,
-            // logs are sealed: writers wait for that.
-            for _ in 0..self.core.current().blocks().count() {
-                self.seal_all()?;
-                let _working = self.core.block_work.lock();
-                if !self.core.compact_emptiest()? {
-                    break;
-                }
-            }
-        }
-        self.merge_all()?;
-        if sealed { Ok(()) } else { self.seal() }
-    }
-
-    /// One map for all blocks.
-    fn merge_all(&self) -> Result<(), StoreError> {
-        let _working = self.core.map_work.lock();
-        let generations = self.core.generations();
-        self.core.merge(&generations).map(|_| ())
-    }
-
-    /// Does one piece of the work that is otherwise done in the background; false if there is none.
-    ///
-    /// # Errors
-    /// As [`Store::put`].
-    pub fn maintain(&self) -> Result<bool, StoreError> {
-        self.core.maintain()
-    }
-
-    /// Copies the store as it is now into a new one at `to`, which must not exist; writes go on meanwhile. `progress` is told how many
-    /// elements are written.
-    ///
-    /// # Errors
-    /// A failing device, or a file that exists.
-    pub fn backup(
-        &self,
-        to: impl AsRef<Path>,
-        progress: impl FnMut(u64),
-    ) -> Result<crate::backup::BackupReport, StoreError> {
-        crate::backup::backup(&self.core, &self.snapshot()?, to.as_ref(), progress)
-    }
-
     /// Settings in force: what was asked for, and what the store was made with.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// assert_eq!(store.options().keep_versions, 3);
+    /// ```
     pub fn options(&self) -> &Options {
         &self.core.options
     }
 
     /// Counts and sizes.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// store.put(b"colour", b"green")?;
+    /// assert_eq!(store.stats().puts, 1);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     pub fn stats(&self) -> Stats {
         Stats::of(&self.core)
     }
 
     /// Ends the background, makes every write durable, and saves the maps, so that the next opening need not build them. A store that
     /// was dropped instead has its writes too, and opens more slowly. Clones and snapshots can still read.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// let reader = store.clone();
+    /// store.put(b"colour", b"green")?;
+    /// store.close()?;
+    /// assert!(reader.contains(b"colour")?);
+    /// assert!(reader.put(b"colour", b"blue").is_err(), "it takes no writes any more");
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     ///
     /// # Errors
     /// A failing device.

@@ -19,6 +19,20 @@ use crate::superblock::{CopyState, Found, LogRecord, Manifest, SavedIndex, Super
 use crate::{Extent, Hasher, StoreError};
 
 /// What a check found.
+///
+/// ```
+/// # use senko_store::{Store, example};
+/// # let device = example::device();
+/// # let store = Store::open_device(device.clone(), example::options())?;
+/// # store.put(b"key", b"value")?;
+/// # store.close()?;
+/// let report = senko_store::verify_device(device, |_, _| ())?;
+/// for problem in &report.problems {
+///     println!("byte {}: {}", problem.offset, problem.what);
+/// }
+/// assert_eq!(report.elements, 1);
+/// # Ok::<(), senko_store::StoreError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifyReport {
@@ -79,7 +93,7 @@ pub fn verify(
     verify_device(open_file(path.as_ref())?, progress)
 }
 
-/// Opens the file of a store that must exist.
+/// Opens the file of a store that must exist, to be read: it may lie on read-only media.
 pub(crate) fn open_file(path: &Path) -> Result<Arc<dyn Device>, StoreError> {
     let meta = std::fs::metadata(path).map_err(|_| {
         let text = format!("there is no store at {}", path.display());
@@ -89,12 +103,27 @@ pub(crate) fn open_file(path: &Path) -> Result<Arc<dyn Device>, StoreError> {
         let text = format!("it has {} bytes, a superblock takes 65536", meta.len());
         return Err(StoreError::Foreign(text));
     }
-    let file = FlashFile::open(path, &FileOptions::default())
-        .map_err(|error| StoreError::Open(Arc::new(error)))?;
+    let options = FileOptions {
+        read_only: true,
+        ..FileOptions::default()
+    };
+    let file =
+        FlashFile::open(path, &options).map_err(|error| StoreError::Open(Arc::new(error)))?;
     Ok(Arc::new(file))
 }
 
 /// Checks the store on a device; see [`verify`].
+///
+/// ```
+/// # use senko_store::{Store, example};
+/// # let device = example::device();
+/// # let store = Store::open_device(device.clone(), example::options())?;
+/// # store.put(b"key", b"value")?;
+/// # store.close()?;
+/// let report = senko_store::verify_device(device, |read, of| println!("{read} of {of} bytes"))?;
+/// assert!(report.problems.is_empty());
+/// # Ok::<(), senko_store::StoreError>(())
+/// ```
 ///
 /// # Errors
 /// Not a store, a later version.

@@ -73,6 +73,15 @@ impl BlockHandle {
         self.live.store(live, Ordering::Relaxed);
     }
 
+    /// Says how many elements were live when a count began that found `before` here. What was overwritten since is still taken off.
+    pub fn recount(&self, live: u64, before: u64) {
+        let _ = self
+            .live
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+                Some(live.saturating_sub(before.saturating_sub(now)))
+            });
+    }
+
     /// One element less.
     pub fn one_dead(&self) {
         let _ = self

@@ -50,21 +50,49 @@ pub struct Batch {
 
 impl Batch {
     /// Nothing yet.
+    ///
+    /// ```
+    /// let mut batch = senko_store::Batch::new();
+    /// assert!(batch.is_empty());
+    /// batch.put(b"colour", b"green");
+    /// ```
     pub fn new() -> Batch {
         Batch::default()
     }
 
     /// Adds a put. A later operation on the same key takes its place.
+    ///
+    /// ```
+    /// let mut batch = senko_store::Batch::new();
+    /// batch.put(b"colour", b"green").put(b"shape", b"round");
+    /// assert_eq!(batch.len(), 2);
+    /// ```
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> &mut Batch {
         self.add(key, Some(value), None)
     }
 
     /// Adds a put of a value that is gone from `expires_at` on (seconds since 1970; 0 for never).
+    ///
+    /// ```
+    /// let mut batch = senko_store::Batch::new();
+    /// batch.put_expiring(b"colour", b"green", 1_893_456_000); // gone in 2030
+    /// assert_eq!(batch.len(), 1);
+    /// ```
     pub fn put_expiring(&mut self, key: &[u8], value: &[u8], expires_at: u64) -> &mut Batch {
         self.add(key, Some(value), Some(expires_at))
     }
 
     /// Adds a delete.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// store.put(b"old", b"value")?;
+    /// let mut batch = senko_store::Batch::new();
+    /// batch.delete(b"old").put(b"new", b"value");
+    /// store.write(&batch, senko_store::WriteOptions::default())?;
+    /// assert!(!store.contains(b"old")?);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     pub fn delete(&mut self, key: &[u8]) -> &mut Batch {
         self.add(key, None, None)
     }
@@ -80,21 +108,43 @@ impl Batch {
     }
 
     /// Operations.
+    ///
+    /// ```
+    /// let mut batch = senko_store::Batch::new();
+    /// batch.put(b"colour", b"green").delete(b"colour");
+    /// assert_eq!(batch.len(), 2);
+    /// ```
     pub fn len(&self) -> usize {
         self.operations.len()
     }
 
     /// Whether there is none.
+    ///
+    /// ```
+    /// assert!(senko_store::Batch::new().is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
 
     /// Bytes of keys and values.
+    ///
+    /// ```
+    /// let mut batch = senko_store::Batch::new();
+    /// batch.put(b"colour", b"green");
+    /// assert_eq!(batch.bytes(), 11);
+    /// ```
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Forgets all operations.
+    ///
+    /// ```
+    /// let mut batch = senko_store::Batch::new();
+    /// batch.put(b"colour", b"green").clear();
+    /// assert!(batch.is_empty());
+    /// ```
     pub fn clear(&mut self) {
         self.operations.clear();
         self.bytes = 0;

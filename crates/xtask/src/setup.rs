@@ -117,8 +117,8 @@ if [ ! -e "$policy" ]; then
     trap 'rm -f "$policy"' EXIT
 fi
 export DEBIAN_FRONTEND=noninteractive
-apt-get update
-apt-get install -y --no-install-recommends "$@"
+apt-get -o Acquire::Retries=3 update
+apt-get -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "$@"
 "#;
 
 fn install(names: &[&str]) -> Result<()> {

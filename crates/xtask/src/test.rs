@@ -296,6 +296,8 @@ fn clippy(workspace: &Workspace, _: &Setup) -> Result<Done> {
 }
 
 fn unit(workspace: &Workspace, _: &Setup) -> Result<Done> {
+    // Built by a command of its own: the time that one may take could be too little for both on a slow machine.
+    build_tests(workspace)?;
     ran(&mut workspace.cargo(&["test", "--workspace", "--no-fail-fast"]))
 }
 
@@ -378,13 +380,18 @@ struct TestProgram {
     folder: PathBuf,
 }
 
-/// Builds the server's tests and those of the layer below it, and finds their programs.
-fn server_tests(workspace: &Workspace) -> Result<Vec<TestProgram>> {
-    // All of the workspace, as the unit step does: another selection would unify features in another way and build everything again.
+/// Builds the tests of all of the workspace: another selection would unify features in another way and build everything again.
+fn build_tests(workspace: &Workspace) -> Result<()> {
     let built = run::show(&mut workspace.cargo(&["test", "--workspace", "--no-run"]))?;
     if !built.ok {
         bail!("the tests do not build");
     }
+    Ok(())
+}
+
+/// Builds the server's tests and those of the layer below it, and finds their programs.
+fn server_tests(workspace: &Workspace) -> Result<Vec<TestProgram>> {
+    build_tests(workspace)?;
     let args = [
         "test",
         "--workspace",

@@ -2,6 +2,7 @@
 //! `senko store put`, `get`, `delete` and `history`: single keys.
 
 use std::io::{IsTerminal, Read, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -78,28 +79,41 @@ impl PutArgs {
             let decoded = self.bytes.encoding().decode(value.as_bytes());
             return decoded.map_err(|error| anyhow!("the value {error}"));
         }
-        let mut value = Vec::new();
-        // One byte more than there may be, so that the store can say that it is too long.
-        let most = MAX_VALUE_BYTES + 1;
-        match self.from.as_deref().filter(|path| *path != Path::new("-")) {
+        let value = match self.from.as_deref().filter(|path| *path != Path::new("-")) {
             Some(path) => {
                 let name = path.display();
                 let file = std::fs::File::open(path);
                 let file = file.with_context(|| format!("cannot open {name}"))?;
-                let read = file.take(most).read_to_end(&mut value);
-                read.with_context(|| format!("cannot read {name}"))?;
+                read_value(file).with_context(|| format!("cannot read {name}"))?
             }
             None => {
-                let stdin = std::io::stdin();
-                let read = stdin.lock().take(most).read_to_end(&mut value);
-                read.context("cannot read the value from stdin")?;
+                // Its own descriptor, so that a file that was redirected tells its length, and nothing is buffered in between.
+                let stdin = std::io::stdin().as_fd().try_clone_to_owned();
+                let read = stdin.and_then(|stdin| read_value(std::fs::File::from(stdin)));
+                read.context("cannot read the value from stdin")?
             }
-        }
+        };
         if value.len() as u64 > MAX_VALUE_BYTES {
             bail!("the value has more than {MAX_VALUE_BYTES} bytes");
         }
         Ok(value)
     }
+}
+
+/// Reads what a file, or a pipe, has left. The buffer has room for all of it from the beginning on, since values have up to a gigabyte and one
+/// that grows is copied: as much as the file says, or as there may be, of which only what is filled becomes memory. One byte more than there
+/// may be is read, so that a value that is too long is noticed.
+fn read_value(file: std::fs::File) -> std::io::Result<Vec<u8>> {
+    let most = MAX_VALUE_BYTES + 1;
+    let left = match file.metadata() {
+        Ok(meta) if meta.is_file() => meta.len().min(most),
+        _ => most,
+    };
+    let mut value = Vec::new();
+    // One byte more, into which the end of the file is read. Where there is no such room, it grows after all.
+    let _ = value.try_reserve_exact(left as usize + 1);
+    file.take(most).read_to_end(&mut value)?;
+    Ok(value)
 }
 
 fn write_options(synced: bool) -> WriteOptions {
@@ -219,19 +233,33 @@ pub fn get(args: &GetArgs) -> Result<Answer> {
             writeln!(out, "{}", Value::Object(rows::entry_json(&entry)))?;
             continue;
         }
-        let mut shown = Vec::new();
         if keys.len() == 1 {
-            args.bytes.encoding().encode(&entry.value, &mut shown);
+            write_value(&args.bytes, &entry.value, &mut out)?;
             if args.bytes.hex || out.is_terminal() {
-                shown.push(b'\n');
+                out.write_all(b"\n")?;
             }
         } else {
+            let mut shown = Vec::new();
             show_pair(&args.bytes, &entry.key, &entry.value, &mut shown);
+            out.write_all(&shown)?;
         }
-        out.write_all(&shown)?;
     }
     out.flush()?;
     Ok(answer)
+}
+
+/// Writes a value as it is asked for, without another copy of all of it.
+fn write_value(bytes: &BytesArgs, value: &[u8], out: &mut impl Write) -> std::io::Result<()> {
+    if !bytes.hex {
+        return out.write_all(value);
+    }
+    let mut shown = Vec::new();
+    for piece in value.chunks(1 << 20) {
+        shown.clear();
+        Encoding::Hex.encode(piece, &mut shown);
+        out.write_all(&shown)?;
+    }
+    Ok(())
 }
 
 fn show_pair(bytes: &BytesArgs, key: &[u8], value: &[u8], out: &mut Vec<u8>) {
@@ -308,7 +336,7 @@ pub struct HistoryArgs {
     key: std::ffi::OsString,
     #[command(flatten)]
     bytes: BytesArgs,
-    /// One JSON object a version: time, value (null: deleted), expiry
+    /// One JSON object a version: time, value (null: deleted, or expired where it has an expiry), expiry
     #[arg(long)]
     json: bool,
 }
@@ -338,6 +366,8 @@ pub fn history(args: &HistoryArgs) -> Result<Answer> {
             continue;
         }
         let value = match &version.value {
+            // An expired value whose space was taken back.
+            None if version.expires_at != 0 => "(expired)".to_owned(),
             None => "(deleted)".to_owned(),
             Some(value) if args.bytes.hex => {
                 let mut shown = Vec::new();

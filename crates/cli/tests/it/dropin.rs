@@ -196,6 +196,7 @@ fn flash_from_a_file() {
             "-vv",
         ],
     );
-    assert!(folder.join("flash").exists());
+    // The ports are known before the flash file is opened.
     assert_eq!(ask(&mut server.connect(), "mn\r\n", "\n"), "MN\r\n");
+    assert!(folder.join("flash").exists());
 }

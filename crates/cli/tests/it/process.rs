@@ -185,7 +185,7 @@ pub fn port_in(text: &str) -> u16 {
 pub fn connect(port: u16) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
+        .set_read_timeout(Some(Duration::from_secs(120)))
         .unwrap();
     stream
 }
@@ -214,12 +214,12 @@ pub fn signal(pid: u32, name: &str) {
 
 /// Polls until there is an answer; generous, since nothing here asserts timing.
 pub fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(180);
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < deadline, "waited for a minute");
+        assert!(Instant::now() < deadline, "waited for three minutes");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

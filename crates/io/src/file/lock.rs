@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One user at a time, who is named to the next.
+//! One writer or some readers at a time, who are named to the next.
 //!
 //! Two locks on different bytes of the file. The one that excludes belongs to the open file (an OFD lock): nothing but the
 //! file's last close, or the process's death, lets it go. But the kernel does not tell who holds such a lock; so the
 //! process also takes a classic record lock on the next byte, which excludes nobody here and answers with its
 //! holder's pid. Should that one get lost (any close of the file in the holding process drops it), only the name is lost.
 //!
+//! Who opens a file to be read takes both locks as read locks, which need no right to write and exclude only writers.
+//!
 //! A ring in which the file is registered keeps it open, and the first lock held, until the kernel has taken the
 //! ring apart, which goes on in the background after the process has died. So a lock without a living holder is waited for:
 //! a server that is started again at once gets its file, and gets it only when no write of its predecessor can still land.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -25,8 +27,17 @@ const NAME: libc::off_t = 1;
 /// How long to wait for a lock whose holder is dead.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How a process holds a file.
+#[derive(Clone, Copy, Debug)]
+enum Use {
+    /// To write.
+    Alone,
+    /// To read, that many times.
+    Shared(u32),
+}
+
 /// Files that this process holds, by device and inode: a record lock does not tell a process of its own.
-static HELD: Mutex<Option<HashSet<(u64, u64)>>> = Mutex::new(None);
+static HELD: Mutex<Option<HashMap<(u64, u64), Use>>> = Mutex::new(None);
 
 /// The lock, until it is dropped together with the file.
 #[derive(Debug)]
@@ -36,20 +47,37 @@ pub(super) struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        with_held(|held| held.remove(&self.file));
+        with_held(|held| match held.get_mut(&self.file) {
+            Some(Use::Shared(times)) if *times > 1 => *times -= 1,
+            _ => drop(held.remove(&self.file)),
+        });
     }
 }
 
-fn with_held<T>(work: impl FnOnce(&mut HashSet<(u64, u64)>) -> T) -> T {
-    // The set is whole even if a thread panicked with the lock in hand.
+fn with_held<T>(work: impl FnOnce(&mut HashMap<(u64, u64), Use>) -> T) -> T {
+    // The map is whole even if a thread panicked with the lock in hand.
     let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
     work(held.get_or_insert_default())
 }
 
-fn one_byte(at: libc::off_t) -> libc::flock {
+/// Enters one more use of a file, if it goes together with those that there are.
+fn enter(held: &mut HashMap<(u64, u64), Use>, file: (u64, u64), shared: bool) -> bool {
+    match held.get_mut(&file) {
+        Some(Use::Shared(times)) if shared => *times += 1,
+        Some(_) => return false,
+        None => {
+            let first = if shared { Use::Shared(1) } else { Use::Alone };
+            held.insert(file, first);
+        }
+    }
+    true
+}
+
+fn one_byte(at: libc::off_t, shared: bool) -> libc::flock {
     // SAFETY: zeros are a valid value of this structure.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = libc::F_WRLCK as libc::c_short;
+    let kind = if shared { libc::F_RDLCK } else { libc::F_WRLCK };
+    lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
     lock.l_start = at;
     lock.l_len = 1;
@@ -72,13 +100,14 @@ fn in_use_here() -> io::Error {
     in_use(&format!("this process ({}) already", std::process::id()))
 }
 
-/// Refuses a file that this process holds. Asked before the file is opened, because closing it again would drop the
+/// Refuses a file that this process holds, unless it is only read here and there. Asked before the file is opened, because closing it again would drop the
 /// record lock that names this process. The error's text continues "flash file PATH ...".
-pub(super) fn check_own(meta: &Metadata) -> io::Result<()> {
-    if with_held(|held| held.contains(&(meta.dev(), meta.ino()))) {
-        return Err(in_use_here());
+pub(super) fn check_own(meta: &Metadata, shared: bool) -> io::Result<()> {
+    match with_held(|held| held.get(&(meta.dev(), meta.ino())).copied()) {
+        None => Ok(()),
+        Some(Use::Shared(_)) if shared => Ok(()),
+        Some(_) => Err(in_use_here()),
     }
-    Ok(())
 }
 
 /// Whether a file is locked and no living process says that it is the one.
@@ -87,36 +116,36 @@ pub(super) fn is_left_behind(path: &Path) -> bool {
         return false;
     };
     let locked = |command, at| {
-        let mut lock = one_byte(at);
+        let mut lock = one_byte(at, false);
         let asked = control(&file, command, &mut lock).is_ok();
         asked.then_some(lock.l_type != libc::F_UNLCK as libc::c_short)
     };
     locked(libc::F_OFD_GETLK, EXCLUDE) == Some(true) && locked(libc::F_GETLK, NAME) == Some(false)
 }
 
-/// Takes the exclusive lock; the error's text continues "flash file PATH ...".
-pub(super) fn take(file: &File) -> io::Result<Held> {
+/// Takes the lock, the exclusive one or one that readers share; the error's text continues "flash file PATH ...".
+pub(super) fn take(file: &File, shared: bool) -> io::Result<Held> {
     let unlockable =
         |error: io::Error| io::Error::new(error.kind(), format!("cannot be locked: {error}"));
     let meta = file.metadata().map_err(unlockable)?;
     let this = (meta.dev(), meta.ino());
-    if !with_held(|held| held.insert(this)) {
+    if !with_held(|held| enter(held, this, shared)) {
         return Err(in_use_here());
     }
     // From here on a failure takes the file off the list again, by dropping this.
     let held = Held { file: this };
     let started = Instant::now();
     loop {
-        match control(file, libc::F_OFD_SETLK, &mut one_byte(EXCLUDE)) {
+        match control(file, libc::F_OFD_SETLK, &mut one_byte(EXCLUDE, shared)) {
             Ok(()) => {
                 // Without the name lock the exclusion still holds.
-                let _ = control(file, libc::F_SETLK, &mut one_byte(NAME));
+                let _ = control(file, libc::F_SETLK, &mut one_byte(NAME, shared));
                 return Ok(held);
             }
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {}
             Err(error) => return Err(unlockable(error)),
         }
-        let mut name = one_byte(NAME);
+        let mut name = one_byte(NAME, shared);
         let known = control(file, libc::F_GETLK, &mut name).is_ok()
             && name.l_type != libc::F_UNLCK as libc::c_short
             && name.l_pid > 0;

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use senko_io::{Event, EventLoop, SendBatch, SendMode};
 
-use crate::support::{Rng, address, child, child_task, config, local, on_both, poll_until, seed};
+use crate::support::{
+    PATIENCE, Rng, address, child, child_task, config, local, on_both, poll_until, seed,
+};
 
 /// Runs in a process of its own, since it counts the process's descriptors.
 #[test]
@@ -39,7 +41,7 @@ fn ten_thousand_connections() {
             let (mut accepted, mut gone) = (0, 0);
             let mut batches = 0;
             while accepted < 100 || gone < accepted || batches > 0 {
-                io.poll(Some(Duration::from_secs(5)), &mut events).unwrap();
+                io.poll(Some(PATIENCE), &mut events).unwrap();
                 assert!(
                     !events.is_empty(),
                     "{accepted} accepted, {gone} gone, {batches} batches"

@@ -3,14 +3,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use senko_io::{
     AlignedBuf, Backend, Event, EventLoop, FileOptions, FlashFile, IoError, Op, PAGE_SIZE, Purpose,
     Queue, Tag,
 };
 
-use crate::support::{Folder, Rng, config, on_both, poll_until, seed};
+use crate::support::{Folder, PATIENCE, Rng, config, on_both, poll_until, seed};
 
 const TAG: Tag = Tag::cache(Purpose::Lookup);
 const PAGES: u64 = 2048;
@@ -79,7 +78,7 @@ fn random_operations_against_a_model() {
                 busy.insert(stripe, (page, pages));
             }
             assert_eq!(io.disk_in_flight(), busy.len());
-            io.poll(Some(Duration::from_secs(20)), &mut events).unwrap();
+            io.poll(Some(PATIENCE), &mut events).unwrap();
             assert!(!events.is_empty());
             for event in events.drain(..) {
                 let Event::Disk(done) = event else {

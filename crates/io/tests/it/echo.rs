@@ -13,7 +13,7 @@ use senko_io::{
     Backend, ConnId, Event, EventLoop, Listener, LoopConfig, Piece, SendBatch, SendMode,
 };
 
-use crate::support::{Folder, Rng, address, config, local, on_both, seed};
+use crate::support::{Folder, PATIENCE, Rng, address, config, local, on_both, seed};
 
 /// Echoes what comes; stops receiving while more than this is unsent.
 const MOST_UNSENT: usize = 128 << 10;
@@ -145,7 +145,7 @@ fn client(stream: impl Read + Write + Stream, bytes: usize, slow: bool, seed: u6
     let mut rng = Rng(seed);
     let sent = rng.bytes(bytes);
     // A server that died must not leave its clients hanging.
-    stream.limit(Duration::from_secs(60));
+    stream.limit(PATIENCE);
     let mut reader = stream.reader();
     let expected = sent.clone();
     let reading = std::thread::spawn(move || {

@@ -48,6 +48,34 @@ fn made_and_preallocated() {
     );
 }
 
+/// A store that was made and synced was gone after a power cut when the directory had not yet been written: the file was durable, its
+/// name was not.
+#[test]
+fn the_name_of_a_new_file_is_made_durable() {
+    let Some(path) = child_task() else {
+        let folder = Folder::new();
+        let path = folder.file("flash");
+        let task = path.display().to_string();
+        let output = child("file::the_name_of_a_new_file_is_made_durable", &task)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{text}");
+        return;
+    };
+    let path = PathBuf::from(path);
+    let old = path.with_extension("old");
+    drop(FlashFile::open(&old, &sized(1 << 20)).unwrap());
+    // From here on a directory cannot be made durable.
+    crate::refusal::forbid(libc::SYS_fsync, libc::EIO);
+    let error = refused(&path, &sized(1 << 20));
+    let start = format!("cannot make durable the name {}: ", path.display());
+    assert!(error.starts_with(&start), "{error}");
+    assert!(!path.exists(), "a file that could not be made is removed");
+    // A name that was there is not made durable again.
+    FlashFile::open(&old, &sized(1 << 20)).unwrap();
+}
+
 #[test]
 fn refusals_in_words() {
     let folder = Folder::new();

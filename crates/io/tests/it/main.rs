@@ -12,6 +12,7 @@ mod faulty;
 mod file;
 mod net;
 mod page;
+mod read_only;
 mod refusal;
 mod sends;
 mod trace;

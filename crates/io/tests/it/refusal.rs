@@ -6,7 +6,7 @@ use senko_io::{Backend, BackendChoice, EventLoop, LoopConfig};
 use crate::support::{child, child_task, config, poll_until};
 
 /// Lets the system call `number` fail with `errno` in this process from now on.
-fn forbid(number: libc::c_long, errno: i32) {
+pub fn forbid(number: libc::c_long, errno: i32) {
     let step = |code: u32, k: u32, jt, jf| libc::sock_filter {
         code: code as u16,
         jt,

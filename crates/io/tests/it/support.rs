@@ -89,7 +89,10 @@ pub fn address(listener: &Listener) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], listener.local_port().unwrap()))
 }
 
-/// Polls until `enough` says so of all events so far; a test that hangs fails after half a minute.
+/// How long a test waits for what must come; far longer than a busy machine or a slow disk takes.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Polls until `enough` says so of all events so far; a test that hangs fails in the end.
 pub fn poll_until(
     events_loop: &mut EventLoop,
     mut enough: impl FnMut(&[Event]) -> bool,
@@ -98,7 +101,7 @@ pub fn poll_until(
     let started = std::time::Instant::now();
     while !enough(&events) {
         assert!(
-            started.elapsed() < Duration::from_secs(30),
+            started.elapsed() < PATIENCE,
             "nothing more comes after {events:?}"
         );
         events_loop

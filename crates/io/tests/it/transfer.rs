@@ -6,14 +6,14 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use senko_io::transfer::{Answer, CachedFile, Job, Moved, Transferred, Transfers};
 use senko_io::{
     AlignedBuf, Backend, Device, EventLoop, FileOptions, FlashFile, PAGE_SIZE, Purpose, Tag,
 };
 
-use crate::support::{Folder, Rng, config, poll_until, seed};
+use crate::support::{Folder, PATIENCE, Rng, config, poll_until, seed};
 
 const TAG: Tag = Tag::cache(Purpose::Lookup);
 const PAGES: u64 = 64;
@@ -85,7 +85,7 @@ impl Bench {
         let mut done = Vec::new();
         let started = Instant::now();
         while done.is_empty() {
-            assert!(started.elapsed() < Duration::from_secs(30), "no job ends");
+            assert!(started.elapsed() < PATIENCE, "no job ends");
             poll_until(&mut self.ev, |events| !events.is_empty());
             self.pool.take_done(&mut done);
         }

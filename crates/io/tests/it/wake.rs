@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use senko_io::{Event, EventLoop};
 
-use crate::support::{config, on_both};
+use crate::support::{PATIENCE, config, on_both};
 
 #[test]
 fn messages_from_threads_all_arrive() {
@@ -33,12 +33,8 @@ fn messages_from_threads_all_arrive() {
         let mut count = 0;
         let mut events = Vec::new();
         while count < THREADS * EACH {
-            let started = Instant::now();
-            io.poll(Some(Duration::from_secs(20)), &mut events).unwrap();
-            assert!(
-                started.elapsed() < Duration::from_secs(19),
-                "a wake-up got lost at {count}"
-            );
+            io.poll(Some(PATIENCE), &mut events).unwrap();
+            assert!(!events.is_empty(), "a wake-up got lost at {count}");
             for event in events.drain(..) {
                 assert!(matches!(event, Event::Woken), "{event:?}");
                 // Only when woken: a message without a wake-up must not exist.

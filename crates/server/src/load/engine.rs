@@ -323,9 +323,11 @@ impl<'a> Engine<'a> {
                 }
             }
         }
+        // All may be lost in one look after a long pause of this thread: none is given up before it was tried again.
+        let tried = || self.conns.iter().all(|conn| conn.retry.1 > 1);
         if self.down < self.conns.len() {
             self.alive_at = now;
-        } else if now - self.alive_at > timeout {
+        } else if now - self.alive_at > timeout && tried() {
             let target = &self.shared.plan.settings.target;
             return Err(format!(
                 "the server at {target} is gone: no connection for {} s",

@@ -44,7 +44,7 @@ impl Worker {
                 self.conns.open_sockets()
             );
             self.drain = Some(Drain {
-                until: Instant::now() + PATIENCE,
+                until: Instant::now() + PATIENCE * self.core.shared.settings.patience,
                 quiet: 0,
             });
             self.core.ev.set_accepting(false);
@@ -92,7 +92,7 @@ impl Worker {
 
     /// Lets device operations end, so that what was written is whole.
     pub(super) fn finish_disk(&mut self) -> Result<(), String> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + PATIENCE * self.core.shared.settings.patience;
         let mut events = Vec::new();
         while self.core.ev.disk_in_flight() > 0 && Instant::now() < until {
             self.core

@@ -57,6 +57,8 @@ fn on_both_with(devices: usize, transfer: Transfer, test: impl Fn(&mut Bench)) {
             settings.region = Some(1 << 20);
             settings.promote_after = 3;
             settings.transfer = transfer;
+            // Devices are to be given up here, and soon.
+            settings.patience = 1;
         });
         test(&mut Bench { place, switches });
     }
@@ -88,13 +90,20 @@ fn until(bench: &Bench, name: &str, wanted: impl Fn(u64) -> bool, mut each: impl
     }
 }
 
-/// Stores the keys, and after them as much as pushes them out of DRAM.
+/// Stores the keys, and after them as much as pushes them out of DRAM; again where the disk, busy with other things, did not take all in time.
 fn fill(bench: &Bench) {
     let mut client = bench.place.connect();
-    for n in 0..KEYS {
-        client.store(&format!("f{n}"), &value(n, 0));
+    for _ in 0..5 {
+        let before = stats(&mut client)("flash_drops_busy");
+        until(bench, "flash_devices_out", |n| n == 0, || {});
+        for n in 0..KEYS {
+            client.store(&format!("f{n}"), &value(n, 0));
+        }
+        pad(&mut client, 80 << 20);
+        if stats(&mut client)("flash_drops_busy") == before {
+            break;
+        }
     }
-    pad(&mut client, 80 << 20);
 }
 
 /// Stores so much under keys that were never there: it has to go to flash, or away.
@@ -107,6 +116,16 @@ fn pad(client: &mut Client, bytes: usize) {
         client.store(&format!("pad{n}"), &text[..len_of(n)]);
         stored += len_of(n);
     }
+}
+
+/// Stores until some hundred items more went to flash.
+fn until_items_go_to_flash(bench: &Bench) {
+    let mut client = bench.place.connect();
+    let before = stats(&mut client)("flash_demotions");
+    let enough = |n| n > before + 100;
+    until(bench, "flash_demotions", enough, || {
+        pad(&mut client, 8 << 20)
+    });
 }
 
 /// Reads one key, which holds nothing or its value of this version; whether it was there.
@@ -143,6 +162,7 @@ fn serves_from_dram(bench: &Bench) {
 fn reads_that_fail_are_misses_until_the_device_is_well() {
     on_both(1, |bench| {
         fill(bench);
+        let before = stats(&mut bench.place.connect())("flash_device_outages");
         bench.switches[0].inject(Some(Op::Read), EVERYWHERE, EIO);
         let found = read_all(bench, 0..400);
         assert!(
@@ -152,7 +172,7 @@ fn reads_that_fail_are_misses_until_the_device_is_well() {
         until(bench, "flash_devices_out", |n| n == 1, || {});
         let mut client = bench.place.connect();
         let stat = stats(&mut client);
-        assert_eq!(stat("flash_device_outages"), 1);
+        assert_eq!(stat("flash_device_outages"), before + 1);
         let (errors, out) = (stat("flash_read_errors"), stat("flash_misses_out"));
         assert!(errors >= 16 && out > 0, "{errors} {out} {found}");
         // It is asked no more: all but the first reads were misses without one.
@@ -254,9 +274,8 @@ fn writes_that_fail_leave_reads_alone() {
             bench.switches[0].clear();
             until(bench, "flash_devices_read_only", |n| n == 0, || {});
             let before = stats(&mut client);
-            pad(&mut client, 16 << 20);
+            until_items_go_to_flash(bench);
             let stat = stats(&mut client);
-            assert!(stat("flash_demotions") > before("flash_demotions") + 100);
             assert_eq!(stat("flash_write_errors"), before("flash_write_errors"));
             // No slot of a failed write is followed, but for a record that begins before one and reaches into it: each of the few writes that failed has at most
             // one.
@@ -279,11 +298,12 @@ fn some_bad_pages_cost_what_lies_in_them() {
             let first = n * 1000;
             bench.switches[0].inject(Some(Op::Read), first..first + 3, EIO);
         }
-        let found = read_all(bench, 0..KEYS);
         let mut client = bench.place.connect();
+        let before = stats(&mut client)("flash_device_outages");
+        let found = read_all(bench, 0..KEYS);
         let stat = stats(&mut client);
         assert!(stat("flash_read_errors") > 0, "none was met");
-        assert_eq!(stat("flash_devices_out"), 0);
+        assert_eq!(stat("flash_device_outages"), before);
         assert!(found > KEYS * 8 / 10, "{found} of {KEYS}");
         // What could not be read is forgotten, and not tried again.
         let before = stats(&mut client)("flash_read_errors");
@@ -381,19 +401,23 @@ fn large_items_are_written_to_a_device_that_stalls() {
         until(bench, "flash_devices_out", |n| n == 1, || {});
         bench.switches[0].clear();
         until(bench, "flash_devices_out", |n| n == 0, || {});
-        for n in 0..200 {
-            client.store(&format!("large{n}"), &large);
-        }
-        let found = (0..200).filter(|n| {
-            client.send(format!("get large{n}\r\n").as_bytes());
-            if client.until(b"\r\n") == b"END\r\n" {
-                return false;
+        // Again where the disk, busy with other things, did not take them in time.
+        let found = (0..5).any(|_| {
+            for n in 0..200 {
+                client.store(&format!("large{n}"), &large);
             }
-            client.expect(&large);
-            client.expect(b"\r\nEND\r\n");
-            true
+            let found = (0..200).filter(|n| {
+                client.send(format!("get large{n}\r\n").as_bytes());
+                if client.until(b"\r\n") == b"END\r\n" {
+                    return false;
+                }
+                client.expect(&large);
+                client.expect(b"\r\nEND\r\n");
+                true
+            });
+            found.count() > 50
         });
-        assert!(found.count() > 50);
+        assert!(found, "fewer than 50 of 200 are kept");
     });
 }
 
@@ -416,11 +440,8 @@ fn one_device_of_two_may_go() {
             let found = read_all(bench, 100..300);
             // A stalled device keeps frames that the other would need for large items.
             assert!(found > 40, "{found} of 200 on the device that is left");
-            let mut client = bench.place.connect();
-            let before = stats(&mut client);
-            pad(&mut client, 24 << 20);
-            let stat = stats(&mut client);
-            assert!(stat("flash_demotions") > before("flash_demotions") + 100);
+            until_items_go_to_flash(bench);
+            let stat = stats(&mut bench.place.connect());
             assert_eq!((stat("flash_devices"), stat("flash_devices_out")), (2, 1));
             bench.switches[1].clear();
             until(bench, "flash_devices_out", |n| n == 0, || {});

@@ -201,13 +201,18 @@ fn mixes_with_every_option_meet_no_fault() {
                 };
                 let report = run(&settings);
                 assert_eq!(report.verdict(None), Ok(()), "{settings:?}\n{report}");
-                let counts = report.steps[1].counts;
+                let (counts, errors) = (report.steps[1].counts, &report.steps[1].errors);
                 assert!(
-                    counts.refills > 0 && counts.hits > 0 && counts.failed == 0,
+                    counts.refills > 0 && counts.hits > 0,
+                    "{settings:?}\n{report}"
+                );
+                // A thread of memcached's frees memory, and may not get to run in time.
+                assert!(
+                    errors.keys().all(|text| text.contains("ut of memory")),
                     "{settings:?}\n{report}"
                 );
                 assert_eq!(
-                    counts.requests,
+                    counts.requests + counts.failed,
                     20_000 + counts.refills + modifications(name, &counts),
                     "{settings:?}\n{report}"
                 );

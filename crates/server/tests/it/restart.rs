@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use crate::serve::client::{Client, Place};
+use crate::serve::client::{Client, DEVICE_PATIENCE, Place};
 use senko_server::server::{RunningServer, Server};
 use senko_server::settings::{BackendChoice, FlashSpec, Settings};
 
@@ -174,6 +174,7 @@ fn start_copy(place: &Place, number: usize, memory: bool) -> RunningServer {
         shared_memory: to.clone(),
         keep_dram: place.settings().keep_dram,
         clock: Some(std::sync::Arc::clone(&place.clock)),
+        patience: DEVICE_PATIENCE,
         ..Settings::default()
     })
     .unwrap()

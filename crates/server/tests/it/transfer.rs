@@ -8,7 +8,7 @@ use senko_io::transfer::CachedFile;
 use senko_io::{FileOptions, FlashFile};
 use senko_server::settings::Transfer;
 
-use crate::serve::client::{Client, Place, Scratch, on_both};
+use crate::serve::client::{Client, PATIENCE, Place, Scratch, on_both};
 
 /// Keys whose items lie on flash once [`fill`] has run.
 const KEYS: usize = 1200;
@@ -150,7 +150,7 @@ fn answers_come_in_order_whatever_stands_between() {
         assert!(transfers > found as u64 / 16, "{transfers} of {found}");
         assert_eq!(stat(&mut client, "flash_checksum_errors"), 0);
         // Device counts are shown about ten times a second.
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + PATIENCE;
         while stat(&mut client, "flash_device_reads") < transfers {
             assert!(Instant::now() < deadline, "reads are not counted");
             std::thread::sleep(Duration::from_millis(20));

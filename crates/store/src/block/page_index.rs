@@ -42,6 +42,14 @@ pub(crate) struct PageNote {
 }
 
 /// The separators of a block's pages.
+///
+/// ```
+/// # let device = senko_store::example::device();
+/// # let block = senko_store::example::block(&device);
+/// # let hash = senko_store::example::hasher().hash(b"colour");
+/// let index = block.page_index();
+/// println!("{} bytes for {} pages", index.heap_bytes(), index.pages());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageIndex {
     pages: u32,
@@ -137,11 +145,25 @@ impl PageIndex {
     }
 
     /// Pages of the block.
+    ///
+    /// ```
+    /// # let device = senko_store::example::device();
+    /// # let block = senko_store::example::block(&device);
+    /// # let hash = senko_store::example::hasher().hash(b"colour");
+    /// assert_eq!(block.page_index().pages(), 1);
+    /// ```
     pub fn pages(&self) -> u32 {
         self.pages
     }
 
     /// Bytes of DRAM besides the value itself.
+    ///
+    /// ```
+    /// # let device = senko_store::example::device();
+    /// # let block = senko_store::example::block(&device);
+    /// # let hash = senko_store::example::hasher().hash(b"colour");
+    /// assert!(block.page_index().heap_bytes() < block.bytes_in_dram());
+    /// ```
     pub fn heap_bytes(&self) -> usize {
         8 * (self.high.len() + self.low.len() + self.tails.len() + self.split_orders.len())
             + 4 * (self.zeros.len() + self.split_pages.len())

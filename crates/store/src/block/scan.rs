@@ -18,6 +18,20 @@ use crate::element::{Element, ElementHeader};
 use crate::{Hasher, KeyHash, StoreError};
 
 /// A walk over a block. `D` is a borrowed device or an `Arc` of one.
+///
+/// ```
+/// # let device = senko_store::example::device();
+/// # let block = senko_store::example::block(&device);
+/// # let hash = senko_store::example::hasher().hash(b"colour");
+/// use senko_io::{Purpose, Tag};
+/// use senko_store::block::BlockScan;
+/// let (hasher, tag) = (senko_store::example::hasher(), Tag::store(Purpose::Reclaim));
+/// let mut scan = BlockScan::new(&*device, &block, hasher, 1 << 20, tag);
+/// while let Some((hash, element)) = scan.next_element()? {
+///     println!("{hash:?}: {} bytes", element.value.len());
+/// }
+/// # Ok::<(), senko_store::StoreError>(())
+/// ```
 pub struct BlockScan<D> {
     device: D,
     record: BlockRecord,
@@ -62,6 +76,18 @@ where
     D: Deref<Target: Device>,
 {
     /// From the block's first element on, with a buffer of about `read_ahead` bytes (at least two pages of the block).
+    ///
+    /// ```
+    /// # let device = senko_store::example::device();
+    /// # let block = senko_store::example::block(&device);
+    /// # let hash = senko_store::example::hasher().hash(b"colour");
+    /// use senko_io::{Purpose, Tag};
+    /// use senko_store::block::BlockScan;
+    /// let (hasher, tag) = (senko_store::example::hasher(), Tag::store(Purpose::Reclaim));
+    /// let mut scan = BlockScan::new(&*device, &block, hasher, 1 << 20, tag);
+    /// assert!(scan.next_element()?.is_some());
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     pub fn new(
         device: D,
         block: &Block,
@@ -73,6 +99,19 @@ where
     }
 
     /// From the first element on whose `order` is not smaller than `from`.
+    ///
+    /// ```
+    /// # let device = senko_store::example::device();
+    /// # let block = senko_store::example::block(&device);
+    /// # let hash = senko_store::example::hasher().hash(b"colour");
+    /// use senko_io::{Purpose, Tag};
+    /// use senko_store::block::BlockScan;
+    /// let (hasher, tag) = (senko_store::example::hasher(), Tag::store(Purpose::Reclaim));
+    /// let mut scan = BlockScan::starting_at(&*device, &block, hash.order, hasher, 1 << 20, tag);
+    /// let (found, element) = scan.next_element()?.unwrap();
+    /// assert_eq!((found, element.key), (hash, &b"colour"[..]));
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     pub fn starting_at(
         device: D,
         block: &Block,
@@ -92,6 +131,18 @@ where
     }
 
     /// Of a block whose head cannot be read; from the first element on.
+    ///
+    /// ```
+    /// # let device = senko_store::example::device();
+    /// # let block = senko_store::example::block(&device);
+    /// # let hash = senko_store::example::hasher().hash(b"colour");
+    /// use senko_io::{Purpose, Tag};
+    /// use senko_store::block::BlockScan;
+    /// let (hasher, tag) = (senko_store::example::hasher(), Tag::store(Purpose::Reclaim));
+    /// let mut scan = BlockScan::of_record(&*device, block.record(), hasher, 1 << 20, tag);
+    /// assert!(scan.next_element()?.is_some());
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     pub fn of_record(
         device: D,
         record: &BlockRecord,
@@ -133,6 +184,22 @@ where
 
     /// The next element and its key's hash; `None` at the end. After an error the same error again, until
     /// [`BlockScan::skip_damage`].
+    ///
+    /// ```
+    /// # let device = senko_store::example::device();
+    /// # let block = senko_store::example::block(&device);
+    /// # let hash = senko_store::example::hasher().hash(b"colour");
+    /// use senko_io::{Purpose, Tag};
+    /// use senko_store::block::BlockScan;
+    /// let (hasher, tag) = (senko_store::example::hasher(), Tag::store(Purpose::Reclaim));
+    /// let mut scan = BlockScan::new(&*device, &block, hasher, 1 << 20, tag);
+    /// let mut elements = 0;
+    /// while scan.next_element()?.is_some() {
+    ///     elements += 1;
+    /// }
+    /// assert_eq!(elements, 2);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     pub fn next_element(&mut self) -> Result<Option<(KeyHash, Element<'_>)>, StoreError> {
         self.advance()?;
         Ok(self.current())
@@ -140,6 +207,19 @@ where
 
     /// Goes to the next element, as [`BlockScan::next_element`] does, and says its hash only: of several scans that are merged, the one that comes
     /// first is asked for its [`BlockScan::current`] element.
+    ///
+    /// ```
+    /// # let device = senko_store::example::device();
+    /// # let block = senko_store::example::block(&device);
+    /// # let hash = senko_store::example::hasher().hash(b"colour");
+    /// use senko_io::{Purpose, Tag};
+    /// use senko_store::block::BlockScan;
+    /// let (hasher, tag) = (senko_store::example::hasher(), Tag::store(Purpose::Reclaim));
+    /// let mut scan = BlockScan::new(&*device, &block, hasher, 1 << 20, tag);
+    /// let hash = scan.advance()?.unwrap();
+    /// assert_eq!(scan.current().unwrap().0, hash);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     pub fn advance(&mut self) -> Result<Option<KeyHash>, StoreError> {
         self.current = None;
         if let Some(error) = &self.stopped {
@@ -161,6 +241,20 @@ where
     }
 
     /// The element that the scan is at; `None` before the first, at the end and at damage.
+    ///
+    /// ```
+    /// # let device = senko_store::example::device();
+    /// # let block = senko_store::example::block(&device);
+    /// # let hash = senko_store::example::hasher().hash(b"colour");
+    /// use senko_io::{Purpose, Tag};
+    /// use senko_store::block::BlockScan;
+    /// let (hasher, tag) = (senko_store::example::hasher(), Tag::store(Purpose::Reclaim));
+    /// let mut scan = BlockScan::new(&*device, &block, hasher, 1 << 20, tag);
+    /// assert!(scan.current().is_none(), "before the first");
+    /// scan.advance()?;
+    /// assert!(scan.current().is_some());
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     pub fn current(&self) -> Option<(KeyHash, Element<'_>)> {
         let (hash, header, place) = self.current.as_ref()?;
         let bytes = match *place {
@@ -173,6 +267,26 @@ where
 
     /// Goes on behind damage: with the next page in which an element begins. What the page with the damage held is lost, as is an element that
     /// goes on into it. False if the scan had not met damage.
+    ///
+    /// ```
+    /// # let device = senko_store::example::device();
+    /// # let block = senko_store::example::block(&device);
+    /// # let hash = senko_store::example::hasher().hash(b"colour");
+    /// use senko_io::{Purpose, Tag};
+    /// use senko_store::block::BlockScan;
+    /// let (hasher, tag) = (senko_store::example::hasher(), Tag::store(Purpose::Reclaim));
+    /// let mut scan = BlockScan::new(&*device, &block, hasher, 1 << 20, tag);
+    /// loop {
+    ///     match scan.next_element() {
+    ///         Ok(Some((_, element))) => println!("saved {} bytes", element.value.len()),
+    ///         Ok(None) => break,
+    ///         Err(error) => {
+    ///             println!("lost: {error}");
+    ///             assert!(scan.skip_damage());
+    ///         }
+    ///     }
+    /// }
+    /// ```
     pub fn skip_damage(&mut self) -> bool {
         if !matches!(
             self.stopped,

@@ -32,6 +32,18 @@ const PIECE_BYTES: usize = 512 << 10;
 const TRUSTED_PAGES: u64 = 64;
 
 /// A sorted block while it is written.
+///
+/// ```
+/// use senko_io::{Purpose, Tag};
+/// use senko_store::{block::BlockWriter, example};
+/// let (device, tag) = (example::device(), Tag::store(Purpose::Admit));
+/// let mut writer = BlockWriter::new(&*device, example::extent(), 2, 4096, tag, 1 << 20);
+/// let hash = example::hasher().hash(b"colour");
+/// assert!(writer.push(hash, &example::element(b"colour", b"green", 5))?);
+/// let (record, block) = writer.finish()?;
+/// assert_eq!(record.elements, 1);
+/// # Ok::<(), senko_store::StoreError>(())
+/// ```
 pub struct BlockWriter<'d> {
     device: &'d dyn Device,
     tag: Tag,
@@ -73,6 +85,14 @@ struct Start {
 
 impl<'d> BlockWriter<'d> {
     /// A block `id` in `extent`, of pages of `page_bytes`; at most the first `block_bytes` of the extent are used.
+    ///
+    /// ```
+    /// use senko_io::{Purpose, Tag};
+    /// use senko_store::{block::BlockWriter, example};
+    /// let (device, tag) = (example::device(), Tag::store(Purpose::Admit));
+    /// let writer = BlockWriter::new(&*device, example::extent(), 2, 4096, tag, 1 << 20);
+    /// assert_eq!(writer.elements(), 0);
+    /// ```
     ///
     /// # Panics
     /// When `page_bytes` is not a power of two from 4,096 to 32,768, or the extent has no room for an empty block.
@@ -135,6 +155,17 @@ impl<'d> BlockWriter<'d> {
     }
 
     /// Elements taken so far.
+    ///
+    /// ```
+    /// use senko_io::{Purpose, Tag};
+    /// use senko_store::{block::BlockWriter, example};
+    /// let (device, tag) = (example::device(), Tag::store(Purpose::Admit));
+    /// let mut writer = BlockWriter::new(&*device, example::extent(), 2, 4096, tag, 1 << 20);
+    /// let hash = example::hasher().hash(b"colour");
+    /// assert!(writer.push(hash, &example::element(b"colour", b"green", 5))?);
+    /// assert_eq!(writer.elements(), 1);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     pub fn elements(&self) -> u64 {
         self.record.elements
     }
@@ -143,6 +174,17 @@ impl<'d> BlockWriter<'d> {
     ///
     /// Elements come by hash, then key, then from the newest time to the oldest; anything else is refused with an error, as is an
     /// element that could not be read again. After an error of the device the writer gives that error only.
+    ///
+    /// ```
+    /// use senko_io::{Purpose, Tag};
+    /// use senko_store::{block::BlockWriter, example};
+    /// let (device, tag) = (example::device(), Tag::store(Purpose::Admit));
+    /// let mut writer = BlockWriter::new(&*device, example::extent(), 2, 4096, tag, 1 << 20);
+    /// let hash = example::hasher().hash(b"colour");
+    /// assert!(writer.push(hash, &example::element(b"colour", b"green", 5))?);
+    /// assert!(writer.push(hash, &example::element(b"colour", b"blue", 6)).is_err(), "newest first");
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     pub fn push(&mut self, hash: KeyHash, element: &Element<'_>) -> Result<bool, StoreError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -399,6 +441,18 @@ impl<'d> BlockWriter<'d> {
 
     /// Writes what is left and the head. The record's extent is shortened to what is in use. Nothing is flushed: until the
     /// caller has done that, and the record is in the manifest, there is no block.
+    ///
+    /// ```
+    /// use senko_io::{Purpose, Tag};
+    /// use senko_store::{block::BlockWriter, example};
+    /// let (device, tag) = (example::device(), Tag::store(Purpose::Admit));
+    /// let mut writer = BlockWriter::new(&*device, example::extent(), 2, 4096, tag, 1 << 20);
+    /// let hash = example::hasher().hash(b"colour");
+    /// assert!(writer.push(hash, &example::element(b"colour", b"green", 5))?);
+    /// let (record, block) = writer.finish()?;
+    /// assert_eq!(block.record(), &record);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     pub fn finish(mut self) -> Result<(BlockRecord, Block), StoreError> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -457,6 +511,11 @@ impl<'d> BlockWriter<'d> {
 /// An extent of this many bytes has room for every block of as many elements whose encodings add up to `encoded_bytes`, however their lengths are mixed: a
 /// little over twice the bytes, since each element may need a bit more than half a page. [`bytes_expected`] says what it takes as
 /// a rule. What is not used is given back when the block is finished.
+///
+/// ```
+/// use senko_store::block::{bytes_expected, bytes_needed};
+/// assert!(bytes_needed(1000, 100_000, 4096) >= bytes_expected(1000, 100_000, 4096));
+/// ```
 pub fn bytes_needed(elements: u64, encoded_bytes: u64, page_bytes: usize) -> u64 {
     let data_pages = data_pages_bound(encoded_bytes, page_bytes);
     // An element that names an extent takes its reference, and at least 11 bytes and a key.
@@ -466,6 +525,11 @@ pub fn bytes_needed(elements: u64, encoded_bytes: u64, page_bytes: usize) -> u64
 
 /// What a block of elements of about the same length takes, and some percent more: for those who have another block to go on in when
 /// [`BlockWriter::push`] says that this one is full.
+///
+/// ```
+/// let bytes = senko_store::block::bytes_expected(40_000, 40_000 * 1019, 4096);
+/// assert!((40_000 * 1019..48 << 20).contains(&bytes));
+/// ```
 pub fn bytes_expected(elements: u64, encoded_bytes: u64, page_bytes: usize) -> u64 {
     let payload = (page_bytes - PAGE_HEADER) as u64;
     let mean = encoded_bytes.div_ceil(elements.max(1));

@@ -37,12 +37,23 @@ const AHEAD: usize = 4;
 const HEAD: usize = 16;
 
 /// Equation 1: the best number of hash functions for so many bits an element.
+///
+/// ```
+/// use senko_store::index::bloom_map::best_hashes;
+/// assert_eq!(best_hashes(16), 11);
+/// ```
 pub fn best_hashes(bits_per_element: u32) -> u32 {
     let best = (f64::from(bits_per_element) * std::f64::consts::LN_2).round() as u32;
     best.clamp(1, MAX_HASHES as u32)
 }
 
 /// Which positions of a filter a key has.
+///
+/// ```
+/// use senko_store::index::bloom_map::Filter;
+/// let filter = Filter::for_elements(4096);
+/// assert_eq!((filter.positions, filter.hashes), (65_536, 11));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filter {
     /// Positions of a block's filter, at least 1.
@@ -53,6 +64,11 @@ pub struct Filter {
 
 impl Filter {
     /// For blocks of so many elements, with [`BITS_PER_ELEMENT`].
+    ///
+    /// ```
+    /// use senko_store::index::bloom_map::Filter;
+    /// assert_eq!(Filter::for_elements(1).positions, 16);
+    /// ```
     pub fn for_elements(elements: u32) -> Filter {
         Filter {
             positions: elements.saturating_mul(BITS_PER_ELEMENT).max(1),
@@ -61,6 +77,13 @@ impl Filter {
     }
 
     /// The positions of a key.
+    ///
+    /// ```
+    /// # let key = senko_store::example::hasher().hash(b"colour");
+    /// # use senko_store::index::bloom_map::Filter;
+    /// let filter = Filter::for_elements(100);
+    /// assert!(filter.positions_of(key).all().iter().all(|&position| position < 1600));
+    /// ```
     #[inline]
     pub fn positions_of(self, key: KeyHash) -> Positions {
         let mut positions = Positions {
@@ -80,6 +103,12 @@ impl Filter {
 }
 
 /// The positions of a key.
+///
+/// ```
+/// # let key = senko_store::example::hasher().hash(b"colour");
+/// # use senko_store::index::bloom_map::Filter;
+/// assert_eq!(Filter::for_elements(100).positions_of(key).all().len(), 11);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Positions {
     of: [u32; MAX_HASHES],
@@ -88,6 +117,13 @@ pub struct Positions {
 
 impl Positions {
     /// All of them, in the order of the hash functions.
+    ///
+    /// ```
+    /// # let key = senko_store::example::hasher().hash(b"colour");
+    /// # use senko_store::index::bloom_map::Filter;
+    /// let filter = Filter { positions: 1000, hashes: 3 };
+    /// assert_eq!(filter.positions_of(key).all().len(), 3);
+    /// ```
     #[inline]
     pub fn all(&self) -> &[u32] {
         &self.of[..self.count]
@@ -95,6 +131,16 @@ impl Positions {
 }
 
 /// The filter of one block, as it is filled, before it becomes a column.
+///
+/// ```
+/// # let key = senko_store::example::hasher().hash(b"colour");
+/// use senko_store::index::bloom_map::{BloomMap, Column, Filter};
+/// let filter = Filter::for_elements(100);
+/// let mut column = Column::new(filter);
+/// column.insert(key);
+/// let mut map = BloomMap::new(filter, 0);
+/// assert_eq!(map.push_blocks(&[column]), 0);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Column {
     filter: Filter,
@@ -103,6 +149,12 @@ pub struct Column {
 
 impl Column {
     /// Of a block without elements.
+    ///
+    /// ```
+    /// use senko_store::index::bloom_map::{Column, Filter};
+    /// let column = Column::new(Filter::for_elements(100));
+    /// assert!(column.words().iter().all(|&word| word == 0));
+    /// ```
     pub fn new(filter: Filter) -> Column {
         Column {
             filter,
@@ -111,6 +163,15 @@ impl Column {
     }
 
     /// Adds an element.
+    ///
+    /// ```
+    /// # let key = senko_store::example::hasher().hash(b"colour");
+    /// use senko_store::index::bloom_map::{Column, Filter};
+    /// let filter = Filter::for_elements(100);
+    /// let mut column = Column::new(filter);
+    /// column.insert(key);
+    /// assert!(column.words().iter().any(|&word| word != 0));
+    /// ```
     #[inline]
     pub fn insert(&mut self, key: KeyHash) {
         for position in self.filter.positions_of(key).all() {
@@ -119,17 +180,45 @@ impl Column {
     }
 
     /// Position p is bit p % 64 of word p / 64.
+    ///
+    /// ```
+    /// # let key = senko_store::example::hasher().hash(b"colour");
+    /// use senko_store::index::bloom_map::{Column, Filter};
+    /// let filter = Filter::for_elements(100);
+    /// let mut column = Column::new(filter);
+    /// column.insert(key);
+    /// let bits: u32 = column.words().iter().map(|word| word.count_ones()).sum();
+    /// assert!((1..=11).contains(&bits));
+    /// ```
     pub fn words(&self) -> &[u64] {
         &self.words
     }
 
     /// Forgets all elements.
+    ///
+    /// ```
+    /// # let key = senko_store::example::hasher().hash(b"colour");
+    /// use senko_store::index::bloom_map::{Column, Filter};
+    /// let filter = Filter::for_elements(100);
+    /// let mut column = Column::new(filter);
+    /// column.insert(key);
+    /// column.clear();
+    /// assert!(column.words().iter().all(|&word| word == 0));
+    /// ```
     pub fn clear(&mut self) {
         self.words.fill(0);
     }
 }
 
 /// A Bloom Filter Map.
+///
+/// ```
+/// # let key = senko_store::example::hasher().hash(b"colour");
+/// use senko_store::index::bloom_map::{BloomMap, Filter};
+/// let mut map = BloomMap::new(Filter::for_elements(100), 4);
+/// map.insert(key, 3);
+/// assert_eq!(map.newest_first(key).next(), Some(3));
+/// ```
 #[derive(Debug)]
 pub struct BloomMap {
     filter: Filter,
@@ -162,6 +251,12 @@ fn stride_for(blocks: u32) -> usize {
 impl BloomMap {
     /// A map of `blocks` blocks without elements, with room for no more.
     ///
+    /// ```
+    /// use senko_store::index::bloom_map::{BloomMap, Filter};
+    /// let map = BloomMap::new(Filter::for_elements(100), 4);
+    /// assert_eq!(map.blocks(), 4);
+    /// ```
+    ///
     /// # Panics
     /// If there are more than [`MAX_BLOCKS`], or the filter is none.
     pub fn new(filter: Filter, blocks: u32) -> BloomMap {
@@ -184,6 +279,13 @@ impl BloomMap {
 
     /// The map of `entries`, in any order. All blocks have filters of the size that the fullest needs.
     ///
+    /// ```
+    /// # let key = senko_store::example::hasher().hash(b"colour");
+    /// use senko_store::index::{BloomMap, MapEntry};
+    /// let map = BloomMap::build(&[MapEntry { key, block: 1 }], 2);
+    /// assert_eq!(map.newest_first(key).next(), Some(1));
+    /// ```
+    ///
     /// # Panics
     /// If there are more than [`MAX_BLOCKS`] blocks, or an entry names one that there is not.
     pub fn build(entries: &[MapEntry], blocks: u32) -> BloomMap {
@@ -201,6 +303,15 @@ impl BloomMap {
 
     /// Adds an element to a block.
     ///
+    /// ```
+    /// # let key = senko_store::example::hasher().hash(b"colour");
+    /// use senko_store::index::bloom_map::{BloomMap, Filter};
+    /// let mut map = BloomMap::new(Filter::for_elements(100), 4);
+    /// map.insert(key, 1);
+    /// map.insert(key, 2);
+    /// assert!(map.newest_first(key).eq([2, 1]));
+    /// ```
+    ///
     /// # Panics
     /// If there is no such block.
     pub fn insert(&mut self, key: KeyHash, block: u32) {
@@ -213,6 +324,17 @@ impl BloomMap {
 
     /// Adds blocks, each as a column, behind those that there are; gives the ordinal of the first. Eight at a time, beginning at a multiple of eight, are
     /// cheapest. The rows grow with room to spare, so that adding blocks one by one copies each bit a few times in all.
+    ///
+    /// ```
+    /// # let key = senko_store::example::hasher().hash(b"colour");
+    /// use senko_store::index::bloom_map::{BloomMap, Column, Filter};
+    /// let filter = Filter::for_elements(100);
+    /// let mut column = Column::new(filter);
+    /// column.insert(key);
+    /// let mut map = BloomMap::new(filter, 4);
+    /// assert_eq!(map.push_blocks(&[column]), 4);
+    /// assert_eq!(map.newest_first(key).next(), Some(4));
+    /// ```
     ///
     /// # Panics
     /// If a column is of another filter, or there are more than [`MAX_BLOCKS`].
@@ -238,6 +360,13 @@ impl BloomMap {
     }
 
     /// Makes rows wide enough for so many blocks in all, and no wider.
+    ///
+    /// ```
+    /// use senko_store::index::bloom_map::{BloomMap, Filter};
+    /// let mut map = BloomMap::new(Filter::for_elements(100), 4);
+    /// map.reserve(64);
+    /// assert_eq!(map.blocks(), 4, "none was added");
+    /// ```
     ///
     /// # Panics
     /// If there are more than [`MAX_BLOCKS`].
@@ -290,16 +419,34 @@ impl BloomMap {
     }
 
     /// Which positions keys have.
+    ///
+    /// ```
+    /// use senko_store::index::bloom_map::{BloomMap, Filter};
+    /// let map = BloomMap::new(Filter::for_elements(100), 4);
+    /// assert_eq!(map.filter(), Filter::for_elements(100));
+    /// ```
     pub fn filter(&self) -> Filter {
         self.filter
     }
 
     /// How many blocks there are.
+    ///
+    /// ```
+    /// use senko_store::index::bloom_map::{BloomMap, Filter};
+    /// let map = BloomMap::new(Filter::for_elements(100), 4);
+    /// assert_eq!(map.blocks(), 4);
+    /// ```
     pub fn blocks(&self) -> u32 {
         self.blocks
     }
 
     /// Bytes that a look-up of all candidates reads.
+    ///
+    /// ```
+    /// use senko_store::index::bloom_map::{BloomMap, Filter};
+    /// let map = BloomMap::new(Filter::for_elements(100), 4);
+    /// assert_eq!(map.bytes_of_rows(), 11, "eleven rows of a byte");
+    /// ```
     pub fn bytes_of_rows(&self) -> usize {
         self.filter.hashes as usize * self.stride
     }
@@ -329,6 +476,14 @@ impl BloomMap {
     }
 
     /// The candidates of a key, newest first, found as they are asked for.
+    ///
+    /// ```
+    /// # let key = senko_store::example::hasher().hash(b"colour");
+    /// use senko_store::index::bloom_map::{BloomMap, Filter};
+    /// let mut map = BloomMap::new(Filter::for_elements(100), 4);
+    /// map.insert(key, 2);
+    /// assert!(map.newest_first(key).eq([2]));
+    /// ```
     #[inline]
     pub fn newest_first(&self, key: KeyHash) -> NewestFirst<'_> {
         let rows = self.rows_of(key);
@@ -337,12 +492,31 @@ impl BloomMap {
     }
 
     /// The same for a key whose memory was asked for with [`BlockMap::prefetch`] not long ago.
+    ///
+    /// ```
+    /// # let key = senko_store::example::hasher().hash(b"colour");
+    /// use senko_store::index::bloom_map::{BloomMap, Filter};
+    /// use senko_store::index::BlockMap;
+    /// let mut map = BloomMap::new(Filter::for_elements(100), 4);
+    /// map.insert(key, 2);
+    /// map.prefetch(key);
+    /// assert!(map.newest_first_prefetched(key).eq([2]));
+    /// ```
     #[inline]
     pub fn newest_first_prefetched(&self, key: KeyHash) -> NewestFirst<'_> {
         NewestFirst::new(self, self.rows_of(key), None, WINDOW)
     }
 
     /// Reads what [`BlockMap::encode`] wrote.
+    ///
+    /// ```
+    /// use senko_store::index::bloom_map::{BloomMap, Filter};
+    /// use senko_store::index::BlockMap;
+    /// let map = BloomMap::new(Filter::for_elements(100), 4);
+    /// let mut bytes = Vec::new();
+    /// map.encode(&mut bytes);
+    /// assert_eq!(BloomMap::decode(&bytes).unwrap().blocks(), 4);
+    /// ```
     ///
     /// # Errors
     /// If the bytes are not those of a map.
@@ -393,6 +567,16 @@ const WINDOW: usize = 2 * PIECE_BYTES;
 const WIDE_WINDOW: usize = 4 * PIECE_BYTES;
 
 /// The candidates of one key, the newest block first. Reads a piece of each row at a time.
+///
+/// ```
+/// # let key = senko_store::example::hasher().hash(b"colour");
+/// use senko_store::index::bloom_map::{BloomMap, Filter};
+/// let mut map = BloomMap::new(Filter::for_elements(100), 4);
+/// map.insert(key, 0);
+/// map.insert(key, 3);
+/// let blocks: Vec<u32> = map.newest_first(key).collect();
+/// assert_eq!(blocks, [3, 0]);
+/// ```
 #[derive(Debug)]
 pub struct NewestFirst<'a> {
     map: &'a BloomMap,

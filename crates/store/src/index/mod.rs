@@ -16,6 +16,7 @@ pub mod bloom_map; // the thesis's map
 pub mod static_map; // a better one, for entries that are all known
 
 #[doc(hidden)]
+#[doc(hidden)]
 pub mod fuzzing; // what the fuzz target calls
 
 #[cfg(test)]
@@ -30,6 +31,12 @@ pub use static_map::StaticMap;
 use crate::KeyHash;
 
 /// Which map a store uses.
+///
+/// ```
+/// use senko_store::{IndexKind, Options};
+/// let thesis = Options { index: IndexKind::BloomMap, ..Options::default() };
+/// assert_ne!(thesis.index, Options::default().index);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum IndexKind {
     /// [`StaticMap`]: exact for its members, and few false candidates of others.
@@ -57,6 +64,12 @@ impl IndexKind {
 }
 
 /// One key, and the ordinal of its block.
+///
+/// ```
+/// # let key = senko_store::example::hasher().hash(b"colour");
+/// let entry = senko_store::index::MapEntry { key, block: 3 };
+/// assert_eq!(entry.block, 3);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapEntry {
     /// The key.
@@ -66,6 +79,12 @@ pub struct MapEntry {
 }
 
 /// What kind of map to build.
+///
+/// ```
+/// use senko_store::index::{IndexKind, MapOptions};
+/// let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
+/// let empty = senko_store::index::build(&[], &options);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct MapOptions {
     /// The kind.
@@ -81,19 +100,63 @@ pub struct MapOptions {
 pub const MAX_BLOCKS: u32 = 1 << 20;
 
 /// What was decoded is no map.
+///
+/// ```
+/// let damage = senko_store::index::decode(b"").unwrap_err();
+/// assert_eq!(damage.to_string(), "not a map of blocks: it is empty");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a map of blocks: {0}")]
 pub struct Damage(pub(crate) &'static str);
 
 /// Answers which blocks may hold a key.
+///
+/// ```
+/// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
+/// # let key = senko_store::example::hasher().hash(b"colour");
+/// # let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
+/// let map = build(&[MapEntry { key, block: 3 }], &options);
+/// let mut candidates = Candidates::new();
+/// map.candidates(key, &mut candidates);
+/// assert_eq!(*candidates, [3]);
+/// ```
 pub trait BlockMap: Send + Sync {
     /// Appends the ordinals of the blocks that may hold the key, newest first, to `out`, which the caller has cleared.
+    ///
+    /// ```
+    /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
+    /// # let key = senko_store::example::hasher().hash(b"colour");
+    /// # let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
+    /// let map = build(&[MapEntry { key, block: 3 }], &options);
+    /// let mut candidates = Candidates::new();
+    /// map.candidates(key, &mut candidates);
+    /// assert!(candidates.contains(&3));
+    /// ```
     fn candidates(&self, key: KeyHash, out: &mut Candidates);
 
     /// Asks for the memory that [`candidates`](BlockMap::candidates) of this key will read.
+    ///
+    /// ```
+    /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
+    /// # let key = senko_store::example::hasher().hash(b"colour");
+    /// # let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
+    /// let map = build(&[MapEntry { key, block: 3 }], &options);
+    /// map.prefetch(key); // then something else, and then
+    /// map.candidates(key, &mut Candidates::new());
+    /// ```
     fn prefetch(&self, key: KeyHash);
 
     /// The candidates of many keys, `out[i]` (cleared here) those of `keys[i]`, with the memory of later ones on its way meanwhile.
+    ///
+    /// ```
+    /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
+    /// # let key = senko_store::example::hasher().hash(b"colour");
+    /// # let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
+    /// let map = build(&[MapEntry { key, block: 3 }], &options);
+    /// let mut candidates = vec![Candidates::new(); 2];
+    /// map.candidates_of(&[key, key.nth(1)], &mut candidates);
+    /// assert_eq!(*candidates[0], [3]);
+    /// ```
     ///
     /// # Panics
     /// If there are fewer `out` than `keys`.
@@ -111,12 +174,38 @@ pub trait BlockMap: Send + Sync {
     }
 
     /// Whether a member's only candidate is its block, so that no other block need be read for it.
+    ///
+    /// ```
+    /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
+    /// # let key = senko_store::example::hasher().hash(b"colour");
+    /// # let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
+    /// let map = build(&[MapEntry { key, block: 3 }], &options);
+    /// assert!(map.exact_for_members(), "a static map is");
+    /// ```
     fn exact_for_members(&self) -> bool;
 
     /// Bytes of memory, all told.
+    ///
+    /// ```
+    /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
+    /// # let key = senko_store::example::hasher().hash(b"colour");
+    /// # let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
+    /// let map = build(&[MapEntry { key, block: 3 }], &options);
+    /// println!("{} bytes of DRAM", map.bytes());
+    /// ```
     fn bytes(&self) -> usize;
 
     /// Appends what [`decode`] reads.
+    ///
+    /// ```
+    /// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
+    /// # let key = senko_store::example::hasher().hash(b"colour");
+    /// # let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
+    /// let map = build(&[MapEntry { key, block: 3 }], &options);
+    /// let mut bytes = Vec::new();
+    /// map.encode(&mut bytes);
+    /// assert!(decode(&bytes).is_ok());
+    /// ```
     fn encode(&self, out: &mut Vec<u8>);
 }
 
@@ -124,6 +213,13 @@ pub trait BlockMap: Send + Sync {
 const AHEAD: usize = 8;
 
 /// Ordinals of candidate blocks, newest first. Up to [`Candidates::INLINE`] of them need no allocation.
+///
+/// ```
+/// let mut candidates = senko_store::index::Candidates::new();
+/// candidates.push(7);
+/// candidates.push(2);
+/// assert_eq!(*candidates, [7, 2]);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Candidates {
     few: [u32; Candidates::INLINE],
@@ -136,17 +232,34 @@ impl Candidates {
     pub const INLINE: usize = 8;
 
     /// None yet.
+    ///
+    /// ```
+    /// assert!(senko_store::index::Candidates::new().is_empty());
+    /// ```
     pub fn new() -> Candidates {
         Candidates::default()
     }
 
     /// Forgets all; memory that was allocated is kept.
+    ///
+    /// ```
+    /// let mut candidates = senko_store::index::Candidates::new();
+    /// candidates.push(7);
+    /// candidates.clear();
+    /// assert!(candidates.is_empty());
+    /// ```
     pub fn clear(&mut self) {
         self.len = 0;
         self.many.clear();
     }
 
     /// Adds one.
+    ///
+    /// ```
+    /// let mut candidates = senko_store::index::Candidates::new();
+    /// candidates.push(7);
+    /// assert_eq!(candidates.first(), Some(&7));
+    /// ```
     pub fn push(&mut self, block: u32) {
         if self.len < Self::INLINE {
             self.few[self.len] = block;
@@ -172,6 +285,14 @@ impl Deref for Candidates {
 }
 
 /// A map of either kind.
+///
+/// ```
+/// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
+/// # let key = senko_store::example::hasher().hash(b"colour");
+/// # let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
+/// let map = build(&[MapEntry { key, block: 3 }], &options);
+/// assert!(matches!(map, senko_store::index::ShardMap::Static(_)));
+/// ```
 #[derive(Debug)]
 pub enum ShardMap {
     /// The better map.
@@ -187,6 +308,14 @@ const KIND_BLOOM: u8 = 2;
 /// Builds a map. For [`IndexKind::Static`] each key stands among the entries once; they may come in any order, and in that of
 /// [`KeyHash::order`] it is fastest.
 ///
+/// ```
+/// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
+/// # let key = senko_store::example::hasher().hash(b"colour");
+/// # let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
+/// let map = build(&[MapEntry { key, block: 3 }], &options);
+/// assert!(map.bytes() > 0);
+/// ```
+///
 /// # Panics
 /// If there are no blocks or more than [`MAX_BLOCKS`], or an entry names a block that there is not.
 pub fn build(entries: &[MapEntry], options: &MapOptions) -> ShardMap {
@@ -201,6 +330,18 @@ pub fn build(entries: &[MapEntry], options: &MapOptions) -> ShardMap {
 }
 
 /// Reads what [`BlockMap::encode`] wrote: all of `bytes` is the map.
+///
+/// ```
+/// # use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, build, decode};
+/// # let key = senko_store::example::hasher().hash(b"colour");
+/// # let options = MapOptions { kind: IndexKind::Static, blocks: 4, fingerprint_bits: 8.0 };
+/// let map = build(&[MapEntry { key, block: 3 }], &options);
+/// let mut bytes = Vec::new();
+/// map.encode(&mut bytes);
+/// let again = decode(&bytes).unwrap();
+/// assert_eq!(again.bytes(), map.bytes());
+/// assert!(decode(b"no map").is_err());
+/// ```
 ///
 /// # Errors
 /// If the bytes are not those of a map.

@@ -42,6 +42,13 @@ const GROUP: usize = 64;
 const READ: usize = 16;
 
 /// A map from hashes to block ordinals.
+///
+/// ```
+/// # let key = senko_store::example::hasher().hash(b"colour");
+/// use senko_store::index::{MapEntry, StaticMap};
+/// let map = StaticMap::build(&[MapEntry { key, block: 3 }], 4, 8.0);
+/// assert_eq!(map.find(key), Some(3));
+/// ```
 #[derive(Debug)]
 pub struct StaticMap {
     memory: Memory,
@@ -49,6 +56,13 @@ pub struct StaticMap {
 
 impl StaticMap {
     /// Builds the map of `entries`, whose keys are unique, for `blocks` blocks.
+    ///
+    /// ```
+    /// # let key = senko_store::example::hasher().hash(b"colour");
+    /// use senko_store::index::{BlockMap, MapEntry, StaticMap};
+    /// let map = StaticMap::build(&[MapEntry { key, block: 3 }], 4, 8.0);
+    /// println!("{} bytes", map.bytes());
+    /// ```
     ///
     /// # Panics
     /// If there are no blocks or more than [`super::MAX_BLOCKS`], or an entry names a block that there is not.
@@ -60,6 +74,15 @@ impl StaticMap {
 
     /// Reads what [`BlockMap::encode`] wrote.
     ///
+    /// ```
+    /// # let key = senko_store::example::hasher().hash(b"colour");
+    /// use senko_store::index::{BlockMap, MapEntry, StaticMap};
+    /// let map = StaticMap::build(&[MapEntry { key, block: 3 }], 4, 8.0);
+    /// let mut bytes = Vec::new();
+    /// map.encode(&mut bytes);
+    /// assert_eq!(StaticMap::decode(&bytes).unwrap().find(key), Some(3));
+    /// ```
+    ///
     /// # Errors
     /// If the bytes are not those of a map.
     pub fn decode(bytes: &[u8]) -> Result<StaticMap, Damage> {
@@ -70,6 +93,13 @@ impl StaticMap {
     }
 
     /// The block of a member; of an absent key none, or now and then any.
+    ///
+    /// ```
+    /// # let key = senko_store::example::hasher().hash(b"colour");
+    /// use senko_store::index::{MapEntry, StaticMap};
+    /// let map = StaticMap::build(&[MapEntry { key, block: 3 }], 4, 8.0);
+    /// assert_eq!(map.find(key), Some(3));
+    /// ```
     #[inline]
     pub fn find(&self, key: KeyHash) -> Option<u32> {
         let bytes: &[u8] = &self.memory;

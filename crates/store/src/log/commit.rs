@@ -12,6 +12,7 @@
 //! I3. A thread that wants to flush writes as the flusher only: those who come while a flush runs gather, unwritten, for the next one.
 //! I4. After a failure no thread gets a turn any more: no write follows a failed write, and no flush a failed flush (Linux drops what it could not
 //!     write, and a second flush would say that all is well). What was under way beside it ends; tickets that were reached stay reached.
+//! I5. A thread that panics while it has a turn gives it back, as after a failure: nobody waits for it for ever.
 //!
 //! The lock and the condition stand behind [`Monitor`], so that a test can run the same protocol under a scheduler that tries interleavings.
 
@@ -156,7 +157,9 @@ impl<M: Monitor> Group<M> {
     }
 
     fn write_now(&self, sink: &impl Sink, whole: bool) -> Result<(), StoreError> {
+        let died = Died(self, |p| p.writing = false);
         let result = sink.write(whole);
+        std::mem::forget(died);
         self.monitor.change(|p| {
             p.writing = false;
             match result {
@@ -190,6 +193,7 @@ impl<M: Monitor> Group<M> {
     }
 
     fn sync_now(&self, sink: &impl Sink, target: u32) -> Result<(), StoreError> {
+        let died = Died(self, |p| p.flushing = false);
         let mut upto = 0;
         let mut result = self.write(sink, target.max(sink.end()));
         if result.is_ok() {
@@ -206,6 +210,7 @@ impl<M: Monitor> Group<M> {
         if result.is_ok() {
             result = sink.flush(upto);
         }
+        std::mem::forget(died);
         self.monitor.change(|p| {
             p.flushing = false;
             match &result {
@@ -214,6 +219,20 @@ impl<M: Monitor> Group<M> {
             }
         });
         result
+    }
+}
+
+/// Dropped only where a thread panics while it writes or flushes for the others (I5).
+struct Died<'g, M: Monitor>(&'g Group<M>, fn(&mut Progress));
+
+impl<M: Monitor> Drop for Died<'_, M> {
+    fn drop(&mut self) {
+        self.0.monitor.change(|p| {
+            (self.1)(p);
+            p.failed.get_or_insert_with(|| {
+                StoreError::Invalid("the thread that did it panicked".to_owned())
+            });
+        });
     }
 }
 

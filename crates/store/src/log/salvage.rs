@@ -16,6 +16,19 @@ use super::page::{PageHeader, UNKNOWN};
 use super::stream::{Assembler, Spot, Visitor};
 
 /// What [`salvage`] met.
+///
+/// ```
+/// # let device = senko_store::example::device();
+/// # let log = senko_store::example::log(&device);
+/// # let hash = senko_store::example::hasher().hash(b"colour");
+/// let mut values = Vec::new();
+/// let met = senko_store::log::salvage(&*device, log.id(), log.extent(), &mut |element| {
+///     values.push(element.value.to_vec());
+///     Ok(())
+/// })?;
+/// assert_eq!((met.elements, met.lost.len()), (1, 0));
+/// # Ok::<(), senko_store::StoreError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Salvaged {
     /// Elements that were given.
@@ -26,6 +39,19 @@ pub struct Salvaged {
 
 impl Salvaged {
     /// The bytes of the file that are lost, of a log in `extent`.
+    ///
+    /// ```
+    /// # let device = senko_store::example::device();
+    /// # let log = senko_store::example::log(&device);
+    /// # let hash = senko_store::example::hasher().hash(b"colour");
+    /// let mut values = Vec::new();
+    /// let met = senko_store::log::salvage(&*device, log.id(), log.extent(), &mut |element| {
+    ///     values.push(element.value.to_vec());
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(met.lost_bytes(log.extent()).count(), 0);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
     pub fn lost_bytes(&self, extent: Extent) -> impl Iterator<Item = Range<u64>> {
         let offset = move |page| (extent.first + u64::from(page)) * PAGE_SIZE as u64;
         self.lost
@@ -100,6 +126,19 @@ fn read(
 
 /// Gives every intact element of the log to `each`, in the order of appending; of batches that damage cut, what is left of them.
 /// Fails only where `each` does, or where the device has no such extent.
+///
+/// ```
+/// # let device = senko_store::example::device();
+/// # let log = senko_store::example::log(&device);
+/// # let hash = senko_store::example::hasher().hash(b"colour");
+/// let mut values = Vec::new();
+/// let met = senko_store::log::salvage(&*device, log.id(), log.extent(), &mut |element| {
+///     values.push(element.value.to_vec());
+///     Ok(())
+/// })?;
+/// assert_eq!(values, [b"green"]);
+/// # Ok::<(), senko_store::StoreError>(())
+/// ```
 pub fn salvage(
     device: &dyn Device,
     id: u64,
@@ -110,6 +149,16 @@ pub fn salvage(
 }
 
 /// As [`salvage`], of a log that is known to have had so many pages.
+///
+/// ```
+/// # let device = senko_store::example::device();
+/// # let log = senko_store::example::log(&device);
+/// # let hash = senko_store::example::hasher().hash(b"colour");
+/// let pages = 3; // as a manifest says
+/// let met = senko_store::log::salvage_known(&*device, log.id(), log.extent(), pages, &mut |_| Ok(()))?;
+/// assert_eq!(met.lost, [1..3], "it has one page");
+/// # Ok::<(), senko_store::StoreError>(())
+/// ```
 pub fn salvage_known(
     device: &dyn Device,
     id: u64,

@@ -9,6 +9,8 @@ mod space; // the bound on the file
 mod review; // odd inputs and tight spots
 mod stress; // real threads
 mod cache; // records in DRAM: never an old one
+mod threads; // the background's rate and its death, and a sync while logs change
+mod media; // files that are only read
 mod support; // devices and models of the tests
 mod log; // the log alone: model, crashes, damage, threads
 mod repair; // damage everywhere: what verify finds, and what repair saves

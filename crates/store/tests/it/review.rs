@@ -468,3 +468,78 @@ fn what_waits_for_nothing_is_there_after_a_sync() {
         assert!(store.get(&key.to_le_bytes()).unwrap().is_some(), "{key}");
     }
 }
+
+/// With several versions kept, a value that had expired when its log was sealed was on the list of versions as a deletion at the time of its
+/// writing, which never was.
+#[test]
+fn what_expired_is_told_from_what_was_deleted() {
+    const START: u64 = 1_000_000;
+    let now = Arc::new(AtomicU64::new(START * 1_000_000));
+    let clock = Arc::clone(&now);
+    let options = Options {
+        keep_versions: 3,
+        background: false,
+        clock: Clock::Own(Arc::new(move || clock.load(Ordering::Relaxed))),
+        ..small()
+    };
+    let device = device(64);
+    let store = Store::open_device(Arc::clone(&device), options.clone()).unwrap();
+    let short = WriteOptions {
+        expires_at: START + 10,
+        ..WriteOptions::default()
+    };
+    let first = store.put_with(b"only", b"short", short).unwrap();
+    let older = store.put_with(b"both", &[7; 100_000], short).unwrap();
+    let newer = store.put(b"both", b"for ever").unwrap();
+    let gone = store.put_with(b"deleted", b"short", short).unwrap();
+    let deleted = store.delete(b"deleted").unwrap();
+    let seen = |store: &Store, key: &[u8]| -> Vec<(u64, Option<usize>, u64)> {
+        let history = store.history(key).unwrap();
+        history
+            .into_iter()
+            .map(|it| (it.time, it.value.map(|value| value.len()), it.expires_at))
+            .collect()
+    };
+    let end = START + 10;
+    assert_eq!(seen(&store, b"only"), [(first, Some(5), end)]);
+    now.store((START + 20) * 1_000_000, Ordering::Relaxed);
+    store.seal().unwrap();
+    let check = |store: &Store| {
+        assert_eq!(seen(store, b"only"), [(first, None, end)]);
+        assert_eq!(
+            seen(store, b"both"),
+            [(newer, Some(8), 0), (older, None, end)]
+        );
+        assert_eq!(
+            seen(store, b"deleted"),
+            [(deleted, None, 0), (gone, None, end)]
+        );
+        assert_eq!(store.get(b"only").unwrap(), None);
+        assert_eq!(store.get_at(b"only", first).unwrap(), None);
+        assert_eq!(store.scan().unwrap().count(), 1);
+    };
+    check(&store);
+    store.close().unwrap();
+    let report = senko_store::verify_device(Arc::clone(&device), |_, _| ()).unwrap();
+    assert_eq!(report.problems, []);
+    let store = Store::open_device(Arc::clone(&device), options).unwrap();
+    check(&store);
+
+    // Sealed before it expired, it loses its value when its block is compacted. What is nothing but expired goes, as what is deleted does.
+    let later = WriteOptions {
+        expires_at: START + 30,
+        ..WriteOptions::default()
+    };
+    let time = store.put_with(b"both", b"until later", later).unwrap();
+    let last = store.put(b"both", b"for ever").unwrap();
+    store.seal().unwrap();
+    assert_eq!(seen(&store, b"both")[1], (time, Some(11), START + 30));
+    now.store((START + 40) * 1_000_000, Ordering::Relaxed);
+    store.compact().unwrap();
+    store.compact().unwrap();
+    let both = seen(&store, b"both");
+    assert_eq!(both[0], (last, Some(8), 0));
+    assert_eq!(both[1].0, time);
+    assert_eq!(both[1].2, START + 30);
+    assert_eq!(seen(&store, b"only"), []);
+}

@@ -3,6 +3,7 @@
 
 mod dependencies; // docs/dependencies.md against the manifests
 mod edges; // which crate may use which
+mod examples; // what a library shows has an example
 mod names; // paths and symbols that the documents name
 mod sources; // how source files open, how long they are, where `unsafe` stands
 mod tree; // the files

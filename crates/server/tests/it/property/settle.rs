@@ -10,7 +10,7 @@ use super::own::OwnKey;
 use super::peer::Peer;
 use super::shared::{Register, settle_counter, settle_ledger};
 use super::wire;
-use crate::serve::client::{Client, Place};
+use crate::serve::client::{Client, PATIENCE, Place};
 
 /// The server's numbers.
 pub struct Stats(String);
@@ -198,7 +198,7 @@ pub fn advance(world: &World, place: &Place, client: &mut Client, rng: &mut Rng,
         // answered from what it showed. What has ended is always shown as it is.
         std::thread::sleep(Duration::from_millis(101));
         Stats::ask(client);
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let stats = Stats::ask(client);
             if stats.get("flash_written_bytes") >= stats.get("flash_device_writes_bytes") {

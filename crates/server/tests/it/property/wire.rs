@@ -5,7 +5,8 @@ use std::io::Read;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+
+use crate::serve::client::PATIENCE;
 
 pub type Bytes = Arc<Vec<u8>>;
 
@@ -116,9 +117,7 @@ pub struct Reader {
 
 impl Reader {
     pub fn new(stream: TcpStream) -> Reader {
-        stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
-            .unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Reader {
             stream,
             buf: Vec::new(),

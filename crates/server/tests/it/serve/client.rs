@@ -41,6 +41,11 @@ impl Drop for Scratch {
     }
 }
 
+/// How long a client waits for bytes: a test must not fail where the machine or its disk is busy, and a hang is seen soon enough.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+/// As `Settings::patience`, for tests in which no device is to be given up.
+pub const DEVICE_PATIENCE: u32 = 20;
+
 /// A server with 64 MiB of memory, 256 MiB of flash and a clock that stands still unless driven.
 pub struct Place {
     pub folder: Scratch,
@@ -74,6 +79,7 @@ impl Place {
                 bytes: 256 << 20,
             }],
             clock: Some(Arc::clone(&clock)),
+            patience: DEVICE_PATIENCE,
             ..Settings::default()
         };
         let server = Some(Server::start(settings.clone()).unwrap());
@@ -111,7 +117,7 @@ impl Place {
 
     /// Waits until so many connections are open, one more being used for asking.
     pub fn wait_for_connections(&self, count: usize) {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + PATIENCE;
         let wanted = format!("STAT curr_connections {}\r\n", count + 1);
         loop {
             let mut client = self.connect();
@@ -167,9 +173,7 @@ impl Client {
     pub fn connect(port: u16) -> Client {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(30)))
-            .unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Client {
             stream,
             ahead: Vec::new(),

@@ -10,7 +10,7 @@ use super::script::{Case, Exchange, Expected, Packet, Sent, Step, Text, Token};
 use super::target::Target;
 
 /// How long an answer may take before it counts as missing. Only a failing case waits this long.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// One connection and the bytes that came over it and were not yet asked for.
 struct Line {

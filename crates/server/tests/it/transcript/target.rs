@@ -14,6 +14,8 @@ use senko_server::settings::{
     Admission, AdmissionRule, BackendChoice, FlashSpec, PolicyKind, Settings,
 };
 
+use crate::serve::client::{DEVICE_PATIENCE, PATIENCE};
+
 /// Memory and flash of a senko that keeps items on flash: small enough that a few megabytes of other items push them out of DRAM.
 const FLASH_MEMORY: u64 = 24 << 20;
 const FLASH_BYTES: u64 = 128 << 20;
@@ -104,7 +106,7 @@ impl Target {
             return Ok(());
         };
         let mut stream = self.connect().map_err(|e| e.to_string())?;
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + PATIENCE;
         loop {
             let lines = resident(&mut stream)?;
             if lines.is_empty() {
@@ -193,7 +195,7 @@ fn resident(stream: &mut TcpStream) -> Result<Vec<String>, String> {
 /// Sends, and reads until the answer ends with `end`.
 fn ask(stream: &mut TcpStream, request: &[u8], end: &[u8]) -> Result<Vec<u8>, String> {
     stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
+        .set_read_timeout(Some(PATIENCE))
         .map_err(|e| e.to_string())?;
     stream
         .write_all(request)
@@ -238,7 +240,7 @@ fn start_memcached(options: &[String]) -> Result<Target, NoTarget> {
         .spawn()
         .map_err(|e| NoTarget::Missing(format!("memcached cannot be run: {e}")))?;
     let mut target = Target::Memcached { child, port };
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + PATIENCE;
     while target.connect().is_err() {
         if !target.alive() || Instant::now() > until {
             return Err(NoTarget::Failed(format!(
@@ -273,6 +275,7 @@ fn start_senko(io: BackendChoice, flash: bool, options: &[String]) -> Result<Tar
                 bytes: FLASH_BYTES,
             })
             .collect(),
+        patience: DEVICE_PATIENCE,
         admission: Admission {
             rule: AdmissionRule::All,
             budget: None,

@@ -217,3 +217,40 @@ fn a_failure_reaches_everyone_and_nothing_is_tried_again() {
         );
     }
 }
+
+/// A sink whose write, or flush, panics.
+struct Panics {
+    in_flush: bool,
+}
+
+impl Sink for Panics {
+    fn end(&self) -> u32 {
+        2
+    }
+    fn write(&self, _: bool) -> Result<u32, StoreError> {
+        assert!(self.in_flush, "a write panics, as the test wants");
+        Ok(2)
+    }
+    fn flush(&self, _: u32) -> Result<(), StoreError> {
+        panic!("a flush panics, as the test wants");
+    }
+}
+
+/// Those who came after the one who died waited for it for ever.
+#[test]
+fn a_turn_is_given_back_by_who_panics() {
+    for in_flush in [false, true] {
+        let (group, sink) = (Group::<Threads>::new(0), Panics { in_flush });
+        let died = std::panic::AssertUnwindSafe(|| group.sync(&sink, 1));
+        assert!(std::panic::catch_unwind(died).is_err());
+        for answer in [group.sync(&sink, 2), group.check()] {
+            let error = answer.expect_err("it takes no writes").to_string();
+            assert!(
+                error.ends_with("the thread that did it panicked"),
+                "{error}"
+            );
+        }
+        let written = group.write(&sink, 2);
+        assert_eq!(written.is_ok(), in_flush, "what was reached stays reached");
+    }
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The seeds of the fuzz target `store_open`, each run once, and with bytes changed.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use senko_io::faulty::FaultyDevice;
+use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
+
+use crate::fuzzing::{INDEX_AT, PAGES, SLOT, store};
+use crate::{Clock, IndexKind, Options, Store, WriteOptions};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/store_open")
+}
+
+fn put_number(out: &mut Vec<u8>, number: usize) {
+    out.extend_from_slice(&u16::try_from(number).unwrap().to_le_bytes());
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+/// The input that stands for the store on a device.
+fn input(device: &FaultyDevice) -> Vec<u8> {
+    let tag = Tag::store(Purpose::Meta);
+    let mut pages = AlignedBuf::new(PAGES as usize);
+    device.read(0, &mut pages, tag).unwrap();
+    // The slot of the last commit: the one with the larger number.
+    let slot = [0, 4 * PAGE_SIZE]
+        .into_iter()
+        .map(|at| &pages[at..at + PAGE_SIZE])
+        .max_by_key(|page| word(page, 16))
+        .unwrap();
+    let place = word(slot, 72) as usize * PAGE_SIZE;
+    let length = word(slot, 84) as u32 as usize;
+    let manifest = &pages[place..place + length];
+    let index = word(manifest, INDEX_AT) as usize * PAGE_SIZE;
+    let maps = &pages[index..index + word(manifest, INDEX_AT + 8) as usize];
+    let mut out = slot[SLOT].to_vec();
+    for part in [manifest, maps] {
+        put_number(&mut out, part.len());
+        out.extend_from_slice(part);
+    }
+    let taken = [(0, 16), (place / PAGE_SIZE, 1), (index / PAGE_SIZE, 16)];
+    for (number, page) in pages.chunks(PAGE_SIZE).enumerate() {
+        let own = taken
+            .iter()
+            .any(|&(first, pages)| (first..first + pages).contains(&number));
+        let Some(last) = page.iter().rposition(|&byte| byte != 0) else {
+            continue;
+        };
+        if !own {
+            put_number(&mut out, number);
+            put_number(&mut out, last + 1);
+            out.extend_from_slice(&page[..=last]);
+        }
+    }
+    out
+}
+
+/// A small store with a block or two and something in its log.
+fn made(options: Options, blocks: u64, large: bool) -> Arc<FaultyDevice> {
+    let device = FaultyDevice::new(PAGES, 1);
+    let options = Options {
+        block_bytes: 1 << 20,
+        inline_max: 1024,
+        background: false,
+        clock: Clock::Own(Arc::new(|| 1 << 40)),
+        ..options
+    };
+    let shared = Arc::clone(&device) as Arc<dyn Device>;
+    let store = Store::open_device(shared, options).unwrap();
+    for block in 0..=blocks {
+        for key in 0..4 {
+            let key = format!("key {}", key + block);
+            store.put(key.as_bytes(), &[7; 20]).unwrap();
+        }
+        let expiring = WriteOptions {
+            expires_at: 1 << 30,
+            ..WriteOptions::default()
+        };
+        store.put_with(b"short", b"lived", expiring).unwrap();
+        store.delete(b"key 1").unwrap();
+        if large {
+            store.put(b"large", &[9; 2000]).unwrap();
+        }
+        if block < blocks {
+            store.seal().unwrap();
+        }
+    }
+    store.close().unwrap();
+    device
+}
+
+/// Each seed as it is, cut, and with bytes changed. With `SENKO_WRITE_CORPUS` set they are written first.
+#[test]
+fn fuzz_seeds() {
+    if std::env::var_os("SENKO_WRITE_CORPUS").is_some() {
+        std::fs::create_dir_all(folder()).unwrap();
+        let plain = Options::default;
+        let versions = Options {
+            keep_versions: 3,
+            ..plain()
+        };
+        let bloom = Options {
+            index: IndexKind::BloomMap,
+            page_bytes: 8192,
+            ..plain()
+        };
+        for (name, options, blocks, large) in [
+            ("empty", plain(), 0, false),
+            ("one_block", plain(), 1, false),
+            ("two_blocks", plain(), 2, false),
+            ("large", plain(), 1, true),
+            ("versions", versions, 2, false),
+            ("bloom", bloom, 1, false),
+        ] {
+            let device = made(options, blocks, large);
+            std::fs::write(folder().join(name), input(&device)).unwrap();
+        }
+    }
+    let mut seeds = 0;
+    for file in std::fs::read_dir(folder()).expect("the corpus is in the tree") {
+        let path = file.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        assert!(store(&bytes), "{} is a store", path.display());
+        let step = (bytes.len() / 40).max(1);
+        for at in (0..240).step_by(2).chain((240..bytes.len()).step_by(step)) {
+            if at < bytes.len() {
+                bytes[at] ^= 0xff;
+                store(&bytes);
+                bytes[at] ^= 0xff;
+                store(&bytes[..at]);
+            }
+        }
+        seeds += 1;
+    }
+    assert!(seeds >= 5, "{} has seeds", folder().display());
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a store's user may ask for besides reading and writing: sealing, compaction, the work of the background, a backup. What it does
+//! stands in `seal.rs`, `compact.rs`, `merge.rs`, `jobs.rs` and `backup.rs`.
+
+use std::path::Path;
+
+use crate::backup::BackupReport;
+use crate::{Store, StoreError};
+
+impl Store {
+    /// Seals what is in the logs: everything lies in sorted blocks afterwards.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// store.put(b"colour", b"green")?;
+    /// store.seal()?;
+    /// assert_eq!((store.stats().block_elements, store.stats().log_elements), (1, 0));
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Store::put`].
+    pub fn seal(&self) -> Result<(), StoreError> {
+        {
+            let mut writer = self.core.writer.lock();
+            if writer
+                .active
+                .as_ref()
+                .is_some_and(|active| !active.log.is_empty())
+            {
+                self.core.rotate(&mut writer, true)?;
+            }
+        }
+        self.seal_all()
+    }
+
+    fn seal_all(&self) -> Result<(), StoreError> {
+        let _working = self.core.block_work.lock();
+        while self.core.seal_one()? {}
+        Ok(())
+    }
+
+    /// Seals, merges all maps into one, and compacts until nothing dead is left, as far as the store knows.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// for _ in 0..10 {
+    ///     store.put(b"colour", b"green")?;
+    /// }
+    /// store.compact()?;
+    /// assert!(store.stats().block_elements <= 3, "no more versions than are kept");
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Store::put`].
+    pub fn compact(&self) -> Result<(), StoreError> {
+        // Without space for another log, compaction comes first.
+        let sealed = match self.seal() {
+            Err(StoreError::NoSpace(_)) => false,
+            other => other.map(|()| true)?,
+        };
+        // Merging tells which elements are dead and drops what deletes left behind; compaction then has something to drop.
+        for _ in 0..2 {
+            self.merge_all()?;
+            // Under steady overwriting there is always something dead, so this ends after as many pieces as there are blocks now. Between two,
+            // logs are sealed: writers wait for that.
+            for _ in 0..self.core.current().blocks().count() {
+                self.seal_all()?;
+                let _working = self.core.block_work.lock();
+                if !self.core.compact_emptiest()? {
+                    break;
+                }
+            }
+        }
+        self.merge_all()?;
+        if sealed { Ok(()) } else { self.seal() }
+    }
+
+    /// One map for all blocks.
+    fn merge_all(&self) -> Result<(), StoreError> {
+        let _working = self.core.map_work.lock();
+        let generations = self.core.generations();
+        self.core.merge(&generations).map(|_| ())
+    }
+
+    /// Does one piece of the work that is otherwise done in the background; false if there is none.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// store.put(b"colour", b"green")?; // with `Options::background` off
+    /// while store.maintain()? {}
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Store::put`].
+    pub fn maintain(&self) -> Result<bool, StoreError> {
+        self.core.maintain()
+    }
+
+    /// Copies the store as it is now into a new one at `to`, which must not exist; writes go on meanwhile. `progress` is told how many
+    /// elements are written.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// # let copy = std::env::temp_dir().join(format!("senko-doc-backup-{}", std::process::id()));
+    /// # let _ = std::fs::remove_file(&copy);
+    /// store.put(b"colour", b"green")?;
+    /// let report = store.backup(&copy, |elements| println!("{elements} elements"))?;
+    /// assert_eq!(report.elements, 1);
+    /// # std::fs::remove_file(&copy).unwrap();
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A failing device, or a file that exists.
+    pub fn backup(
+        &self,
+        to: impl AsRef<Path>,
+        progress: impl FnMut(u64),
+    ) -> Result<BackupReport, StoreError> {
+        crate::backup::backup(&self.core, &self.snapshot()?, to.as_ref(), progress)
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A store in a file that may only be read.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use senko_store::{Options, Store, StoreError, WriteOptions, repair, verify};
+
+/// A folder of the test, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let name = format!("senko-media-{name}-{}", std::process::id());
+        let folder = Folder(std::env::temp_dir().join(name));
+        let _ = std::fs::remove_dir_all(&folder.0);
+        std::fs::create_dir_all(&folder.0).unwrap();
+        folder
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn writing() -> Options {
+    Options {
+        block_bytes: 1 << 20,
+        background: false,
+        ..Options::default()
+    }
+}
+
+fn reading() -> Options {
+    Options {
+        read_only: true,
+        ..Options::default()
+    }
+}
+
+/// A store with something in a block, in a log and outside; closed well or not.
+fn made(path: &Path, closed: bool) {
+    let store = Store::open(path, writing()).unwrap();
+    store.put(b"in a block", b"1").unwrap();
+    store.put(b"large", &[7; 300_000]).unwrap();
+    store.seal().unwrap();
+    store
+        .put_with(b"in a log", b"2", WriteOptions::synced())
+        .unwrap();
+    if closed {
+        store.close().unwrap();
+    }
+}
+
+/// Descriptors of this process on a file, each with its access mode.
+fn access_modes(path: &Path) -> Vec<u32> {
+    let path = std::fs::canonicalize(path).unwrap();
+    let mut modes = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
+        let fd = entry.unwrap().path();
+        if std::fs::read_link(&fd).is_ok_and(|to| to == path) {
+            let name = fd.file_name().unwrap().to_owned();
+            let info = Path::new("/proc/self/fdinfo").join(name);
+            let info = std::fs::read_to_string(info).unwrap_or_default();
+            let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+            let flags = u32::from_str_radix(flags.unwrap_or("2").trim(), 8).unwrap();
+            modes.push(flags & 3);
+        }
+    }
+    modes
+}
+
+fn read_everything(path: &Path, store: &Store) {
+    assert_eq!(access_modes(path), [0, 0], "both are opened to be read");
+    assert_eq!(
+        store.get(b"in a block").unwrap().as_deref(),
+        Some(&b"1"[..])
+    );
+    assert_eq!(store.get(b"in a log").unwrap().as_deref(), Some(&b"2"[..]));
+    assert_eq!(store.get(b"large").unwrap().unwrap().len(), 300_000);
+    assert_eq!(store.scan().unwrap().count(), 3);
+    assert!(store.stats().read_only);
+    let refused = store.put(b"key", b"value").unwrap_err();
+    assert!(matches!(refused, StoreError::ReadOnly(_)), "{refused}");
+    store.sync().unwrap();
+}
+
+/// A store on a read-only file system, or in a file that one may only read, could not be opened to be read.
+#[test]
+fn a_file_is_opened_to_be_read_and_stays_as_it_is() {
+    for closed in [true, false] {
+        let folder = Folder::new(&format!("read-{closed}"));
+        let path = folder.0.join("kv");
+        made(&path, closed);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
+        let before = std::fs::read(&path).unwrap();
+        let times = |meta: std::fs::Metadata| (meta.mtime(), meta.mtime_nsec());
+        let modified = times(std::fs::metadata(&path).unwrap());
+
+        let one = Store::open(&path, reading()).unwrap();
+        let other = Store::open(&path, reading()).unwrap();
+        read_everything(&path, &one);
+        read_everything(&path, &other);
+        let held = Store::open(&path, writing()).unwrap_err().to_string();
+        assert!(held.contains("is in use by this process"), "{held}");
+        let report = verify(&path, |_, _| ()).unwrap();
+        assert_eq!((report.problems.len(), report.elements), (0, 3));
+        let saved = folder.0.join("saved");
+        assert_eq!(repair(&path, &saved, |_, _| ()).unwrap().salvaged, 3);
+        one.close().unwrap();
+        drop(other);
+
+        assert_eq!(times(std::fs::metadata(&path).unwrap()), modified);
+        assert!(std::fs::read(&path).unwrap() == before, "no byte changed");
+        let store = Store::open(&path, writing()).unwrap();
+        store.put(b"key", b"value").unwrap();
+        let held = Store::open(&path, reading()).unwrap_err().to_string();
+        assert!(held.contains("is in use by this process"), "{held}");
+    }
+}
+
+/// Needs the right to mount; without it there is no read-only file system.
+#[test]
+fn a_store_on_a_read_only_file_system() {
+    let folder = Folder::new("mounted");
+    let mount = |arguments: &[&str]| {
+        let mut command = std::process::Command::new("mount");
+        command
+            .args(arguments)
+            .arg(&folder.0)
+            .stderr(std::process::Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    if !mount(&["-t", "tmpfs", "-o", "size=32m", "tmpfs"]) {
+        println!("skipped: no right to mount a small file system");
+        return;
+    }
+    let path = folder.0.join("kv");
+    made(&path, false);
+    let read_only = mount(&["-o", "remount,ro"]);
+    let got = Store::open(&path, reading()).map(|store| {
+        let got = store.get(b"in a log").unwrap();
+        (
+            got.map(|value| value.into_vec()),
+            store.scan().unwrap().count(),
+        )
+    });
+    let report = verify(&path, |_, _| ());
+    let unmounted = std::process::Command::new("umount").arg(&folder.0).status();
+    assert!(unmounted.unwrap().success() && read_only);
+    assert_eq!(got.unwrap(), (Some(b"2".to_vec()), 3));
+    assert_eq!(report.unwrap().problems, []);
+}

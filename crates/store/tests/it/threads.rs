@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The background: how its rate is held, and what its death leaves. And a sync while other threads fill one log after the other.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use senko_io::faulty::FaultyDevice;
+use senko_io::{Device, IoError, Tag};
+use senko_store::{Durability, Options, Store, StoreError, WriteOptions};
+
+use crate::support::hooked::Hooked;
+
+const MIB: u64 = 1 << 20;
+
+/// Compactions while a part of the store is written again and again, with everything done that is to be done after each piece; and how far
+/// it went on its own.
+fn compactions(rate: Option<u64>) -> u64 {
+    let options = Options {
+        block_bytes: MIB,
+        background: false,
+        compaction_rate: rate,
+        ..Options::default()
+    };
+    let device = FaultyDevice::new(64 * MIB / 4096, 1);
+    let store = Store::open_device(device, options).unwrap();
+    let put = |key: u64| {
+        store.put(&key.to_le_bytes(), &[key as u8; 1000]).unwrap();
+        while store.maintain().unwrap() {}
+    };
+    // 8 MiB, and then less than writers are held up for, which ends the rate limit.
+    (0..8000).for_each(put);
+    let before = store.stats().compactions;
+    let mut at = 0;
+    while store.stats().compactions == before {
+        put(at * 7 % 8000);
+        at += 1;
+        assert!(at < 20_000, "it is compacted some time");
+    }
+    for _ in 0..1200 {
+        put(at * 7 % 8000);
+        at += 1;
+    }
+    store.stats().compactions - before
+}
+
+/// What one compaction wrote is paid for before the next begins. A byte a second is not paid for while the test runs, on any machine; nor
+/// is there a wait at a rate that no device has.
+#[test]
+fn compaction_keeps_to_its_rate() {
+    let free = compactions(None);
+    assert!(free > 1, "{free}");
+    assert_eq!(compactions(Some(u64::MAX)), free);
+    assert_eq!(compactions(Some(1)), 1);
+}
+
+/// A device on which a thread of the store dies, once it is told to.
+struct Deadly {
+    inner: Arc<FaultyDevice>,
+    /// The thread that dies in its next call.
+    thread: &'static str,
+    armed: AtomicBool,
+}
+
+impl Deadly {
+    fn meet(&self) {
+        let here = std::thread::current();
+        if self.armed.load(Ordering::Relaxed) && here.name() == Some(self.thread) {
+            panic!("a thread dies, as the test wants");
+        }
+    }
+}
+
+impl Device for Deadly {
+    fn pages(&self) -> u64 {
+        Device::pages(&*self.inner)
+    }
+    fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
+        self.meet();
+        self.inner.read(page, buf, tag)
+    }
+    fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
+        self.meet();
+        self.inner.write(page, buf, tag)
+    }
+    fn flush(&self, tag: Tag) -> Result<(), IoError> {
+        self.meet();
+        self.inner.flush(tag)
+    }
+    fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
+        self.inner.discard(page, pages, tag)
+    }
+}
+
+fn key(thread: u64, nth: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&thread.to_le_bytes());
+    key[8..].copy_from_slice(&nth.to_le_bytes());
+    key
+}
+
+/// Writers that waited for a thread of the store that had died waited for ever.
+#[test]
+fn a_dead_thread_ends_writing_and_nothing_else() {
+    for (thread, durability) in [
+        ("senko-blocks", Durability::Buffered),
+        ("senko-maps", Durability::Buffered),
+        ("senko-log", Durability::None),
+    ] {
+        let inner = FaultyDevice::new(256 * MIB / 4096, 1);
+        let device = Arc::new(Deadly {
+            inner: Arc::clone(&inner),
+            thread,
+            armed: AtomicBool::new(false),
+        });
+        let options = Options {
+            block_bytes: MIB,
+            ..Options::default()
+        };
+        let store = Store::open_device(Arc::clone(&device) as Arc<dyn Device>, options).unwrap();
+        let write = WriteOptions {
+            durability,
+            ..WriteOptions::default()
+        };
+        let value = |nth: u64| vec![nth as u8; 900];
+        store.put(&key(9, 9), b"before").unwrap();
+        device.armed.store(true, Ordering::Relaxed);
+        let counts: Vec<u64> = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..3)
+                .map(|writer| {
+                    let store = &store;
+                    scope.spawn(move || {
+                        for nth in 0.. {
+                            match store.put_with(&key(writer, nth), &value(nth), write) {
+                                Ok(_) => {}
+                                Err(StoreError::ReadOnly(why)) => {
+                                    assert!(why.contains("panicked"), "{why}");
+                                    return nth;
+                                }
+                                Err(other) => panic!("{thread}: {other}"),
+                            }
+                            assert!(nth < 50_000, "{thread} lives");
+                        }
+                        unreachable!()
+                    })
+                })
+                .collect();
+            writers.into_iter().map(|it| it.join().unwrap()).collect()
+        });
+        assert!(store.stats().read_only);
+        for (writer, &count) in (0..).zip(&counts) {
+            for nth in (0..count).step_by(7) {
+                let got = store.get(&key(writer, nth)).unwrap();
+                assert_eq!(got.as_deref(), Some(&value(nth)[..]), "{thread} {nth}");
+            }
+        }
+        assert!(store.get(&key(9, 9)).unwrap().is_some());
+        assert_eq!(
+            store.scan().unwrap().map(Result::unwrap).count() as u64,
+            counts.iter().sum::<u64>() + 1
+        );
+        assert!(matches!(store.sync(), Err(StoreError::ReadOnly(_))));
+        // It says so as well, or has nothing left to say; but it ends.
+        let _ = catch_unwind(AssertUnwindSafe(|| store.close())).unwrap();
+        // What the device was handed is there afterwards.
+        if durability == Durability::Buffered {
+            let store = Store::open_device(inner, Options::default()).unwrap();
+            for (writer, &count) in (0..).zip(&counts) {
+                assert!(count == 0 || store.contains(&key(writer, count - 1)).unwrap());
+            }
+        }
+    }
+}
+
+/// Threads fill logs of 1 MiB without waiting for anything while another syncs: whatever returned before the sync began is there after a
+/// loss of power, however the logs changed meanwhile.
+#[test]
+fn a_sync_has_what_came_before_it_whatever_the_logs_do() {
+    const WRITERS: usize = 3;
+    const ROUNDS: u64 = 12;
+    let device = Hooked::new(5);
+    let options = Options {
+        block_bytes: MIB,
+        ..Options::default()
+    };
+    let store = Store::open_device(device.clone(), options.clone()).unwrap();
+    let written: [AtomicU64; WRITERS] = Default::default();
+    let stop = AtomicBool::new(false);
+    let value = |nth: u64| vec![nth as u8; 700];
+    let no_wait = WriteOptions {
+        durability: Durability::None,
+        ..WriteOptions::default()
+    };
+    std::thread::scope(|scope| {
+        for (writer, written) in (0..).zip(&written) {
+            let (store, stop) = (&store, &stop);
+            scope.spawn(move || {
+                for nth in 0..1_000_000 {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    // Few keys, so that the file stays small.
+                    let mut bytes = value(nth);
+                    bytes[..8].copy_from_slice(&nth.to_le_bytes());
+                    let key = key(writer, nth % 500);
+                    store.put_with(&key, &bytes, no_wait).unwrap();
+                    written.store(nth + 1, Ordering::Release);
+                }
+            });
+        }
+        let rounds = catch_unwind(AssertUnwindSafe(|| {
+            for round in 0..ROUNDS {
+                // Until each writer filled about a log.
+                let from: Vec<u64> = written
+                    .iter()
+                    .map(|it| it.load(Ordering::Acquire))
+                    .collect();
+                for (written, from) in written.iter().zip(from) {
+                    while written.load(Ordering::Acquire) < from + 500 {
+                        std::thread::yield_now();
+                    }
+                }
+                let before: Vec<u64> = written
+                    .iter()
+                    .map(|it| it.load(Ordering::Acquire))
+                    .collect();
+                store.sync().unwrap();
+                let image = device.crashed(round);
+                let after = Store::open_device(image, options.clone()).unwrap();
+                for (writer, &count) in (0..).zip(&before) {
+                    for nth in count.saturating_sub(500)..count {
+                        let got = after.get(&key(writer, nth % 500)).unwrap();
+                        let got = got
+                            .unwrap_or_else(|| panic!("round {round}: {nth} of {writer} is gone"));
+                        let found = u64::from_le_bytes(got[..8].try_into().unwrap());
+                        assert!(found >= nth, "round {round}: {found} instead of {nth}");
+                        assert_eq!(got[8..], value(found)[8..]);
+                    }
+                }
+            }
+        }));
+        stop.store(true, Ordering::Relaxed);
+        rounds.unwrap();
+    });
+    assert!(store.stats().seals > 3, "logs changed meanwhile");
+}
