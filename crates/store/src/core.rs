@@ -15,12 +15,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Condvar, Mutex};
 use senko_io::Device;
 
 use crate::block::BlockRecord;
 use crate::pace::Pace;
+use crate::record_cache::RecordCache;
 use crate::snapshot::Pin;
 use crate::space::{Extent, Held, Space};
 use crate::superblock::{LogRecord, Manifest, Superblock};
@@ -127,6 +128,8 @@ pub(crate) struct Core {
     /// Snapshots, oldest first.
     pub pins: Mutex<VecDeque<Weak<Pin>>>,
     pub pace: Pace,
+    /// Records that look-ups had to read, where [`Options::cache_bytes`] allows any.
+    pub cache: Option<RecordCache>,
     pub counters: Counters,
     pub opened: Instant,
     pub closed: AtomicBool,
@@ -144,12 +147,12 @@ impl Core {
         let mut version = self.current();
         loop {
             let time = self.visible.load(Ordering::Acquire);
-            let again = self.current();
+            let again = self.version.load();
             let first = |version: &Version| version.logs.first().map(|handle| handle.log.id());
             if first(&version) == first(&again) {
                 return (version, time);
             }
-            version = again;
+            version = Guard::into_inner(again);
         }
     }
 

@@ -40,6 +40,7 @@ mod compact;
 mod jobs;
 mod lookup;
 mod read;
+mod record_cache;
 
 // What lies on the device beside logs and blocks.
 mod open;

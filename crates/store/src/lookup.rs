@@ -2,19 +2,21 @@
 //! A look-up as a state machine: it says which pages it must see, and is given them.
 //!
 //! ```text
-//!            +---------> Read(pages) --supply--+
-//!            |                                 |
-//! start -> logs -> generations, youngest first -+-> Done(element or nothing)
+//!            +-----------> Read(pages) --supply--+
+//!            |                                   |
+//! start -> logs -> record kept in DRAM? -> generations, youngest first -+-> Done(element or nothing)
 //! ```
 //!
 //! It does no I/O, so that a driver that waits for each read (`read.rs`) and one that has many under way can both stand above it. What a
-//! log still has in memory is answered at once. A found element ends the search where nothing that is left can be later (V4).
+//! log still has in memory, or the cache of records has ([`crate::record_cache`]), is answered at once. A found element ends the search where nothing that is
+//! left can be later (V4).
 
 use std::sync::Arc;
 
 use crate::block::{Found, PageRun};
 use crate::index::{BlockMap, Candidates};
 use crate::log::{LogElement, LogFind, LogRead};
+use crate::record_cache::{RecordCache, Ticket, Want};
 use crate::version::{BlockHandle, LogHandle, Version};
 use crate::{KeyHash, StoreError};
 
@@ -60,6 +62,19 @@ impl From<Found<'_>> for Hit {
     }
 }
 
+/// What a look-up may see, and what it may use.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<'c> {
+    /// Only versions of this time or earlier count.
+    pub at: u64,
+    /// As in [`crate::Options`].
+    pub keep_versions: u32,
+    /// Where records may be found without a read.
+    pub cache: Option<&'c RecordCache>,
+    /// From before the version was loaded, to keep what is found; none where what is found may not be the newest.
+    pub ticket: Option<Ticket>,
+}
+
 /// What comes next.
 pub(crate) enum Step {
     /// Read these and [`Lookup::supply`] them.
@@ -76,11 +91,11 @@ enum Waiting {
 }
 
 /// One look-up in one version.
-pub(crate) struct Lookup {
+pub(crate) struct Lookup<'c> {
     hash: KeyHash,
-    /// Only versions of this time or earlier count.
-    at: u64,
-    keep_versions: u32,
+    terms: Terms<'c>,
+    /// The cache was asked for what the logs do not have.
+    asked_cache: bool,
     best: Option<Hit>,
     waiting: Option<Waiting>,
     log: usize,
@@ -91,12 +106,12 @@ pub(crate) struct Lookup {
     next_candidate: usize,
 }
 
-impl Lookup {
-    pub fn new(hash: KeyHash, at: u64, keep_versions: u32) -> Lookup {
+impl<'c> Lookup<'c> {
+    pub fn new(hash: KeyHash, terms: Terms<'c>) -> Lookup<'c> {
         Lookup {
             hash,
-            at,
-            keep_versions,
+            terms,
+            asked_cache: terms.cache.is_none(),
             best: None,
             waiting: None,
             log: 0,
@@ -112,11 +127,15 @@ impl Lookup {
         debug_assert!(self.waiting.is_none(), "the pages asked for come first");
         while let Some(handle) = version.logs.get(self.log) {
             self.log += 1;
-            match handle.log.lookup(self.hash, key, self.at)? {
+            match handle.log.lookup(self.hash, key, self.terms.at)? {
                 LogFind::Absent => {}
                 // Whatever lies in older logs and in blocks is older than everything in this log.
                 LogFind::Found(found) => return Ok(Step::Done(Some(found.into()))),
                 LogFind::Read(read) => {
+                    let kept = self.kept(key, Want::Exactly(read.time()));
+                    if kept.is_some() {
+                        return Ok(Step::Done(kept));
+                    }
                     let pages = Pages {
                         page: read.page(),
                         pages: read.pages(),
@@ -126,14 +145,21 @@ impl Lookup {
                 }
             }
         }
+        if !self.asked_cache {
+            self.asked_cache = true;
+            let kept = self.kept(key, Want::UpTo(self.terms.at));
+            if kept.is_some() {
+                return Ok(Step::Done(kept));
+            }
+        }
         let shard = &version.shards[self.hash.shard()];
         loop {
             let Some(entry) = shard.generations.get(self.generation) else {
-                return Ok(Step::Done(self.best.take()));
+                return Ok(self.end(key));
             };
             let best_time = self.best.as_ref().map(|found| found.time);
             if best_time.is_some_and(|time| time >= entry.generation.max_time) {
-                return Ok(Step::Done(self.best.take()));
+                return Ok(self.end(key));
             }
             if self.next_candidate == self.candidates.len() && !self.refill(entry) {
                 continue;
@@ -145,7 +171,9 @@ impl Lookup {
                 continue;
             };
             let record = handle.block.record();
-            if record.min_time > self.at || best_time.is_some_and(|time| time >= record.max_time) {
+            if record.min_time > self.terms.at
+                || best_time.is_some_and(|time| time >= record.max_time)
+            {
                 continue;
             }
             let run = handle.block.find(self.hash);
@@ -161,17 +189,38 @@ impl Lookup {
         }
     }
 
+    /// What the cache has of the key.
+    fn kept(&self, key: &[u8], want: Want) -> Option<Hit> {
+        self.terms.cache?.get(self.hash, key, want)
+    }
+
+    /// Offers the cache what had to be read.
+    fn offer(&self, key: &[u8], found: &Hit) {
+        if let (Some(cache), Some(ticket)) = (self.terms.cache, self.terms.ticket) {
+            cache.offer(ticket, self.hash, key, found);
+        }
+    }
+
+    /// The answer when all blocks were asked.
+    fn end(&mut self, key: &[u8]) -> Step {
+        let best = self.best.take();
+        if let Some(found) = &best {
+            self.offer(key, found);
+        }
+        Step::Done(best)
+    }
+
     /// Asks the map for the next candidates of this generation; without any, goes on to the next generation.
     fn refill(&mut self, entry: &crate::version::ShardGeneration) -> bool {
         self.candidates.clear();
         self.next_candidate = 0;
         let asked = if entry.map.exact_for_members() {
             // One block a question; older versions of the key have questions of their own.
-            self.nth < self.keep_versions
+            self.nth < self.terms.keep_versions
         } else {
             self.nth == 0
         };
-        if asked && entry.generation.min_time <= self.at {
+        if asked && entry.generation.min_time <= self.terms.at {
             entry
                 .map
                 .candidates(self.hash.nth(self.nth), &mut self.candidates);
@@ -197,7 +246,11 @@ impl Lookup {
             None => Ok(None),
             Some(Waiting::Log(handle, read)) => match read.finish(&handle.log, key, bytes)? {
                 LogFind::Absent => Ok(None),
-                LogFind::Found(found) => Ok(Some(Step::Done(Some(found.into())))),
+                LogFind::Found(found) => {
+                    let found = Hit::from(found);
+                    self.offer(key, &found);
+                    Ok(Some(Step::Done(Some(found))))
+                }
                 LogFind::Read(read) => {
                     let pages = Pages {
                         page: read.page(),
@@ -235,8 +288,8 @@ impl Lookup {
         bytes: &[u8],
     ) -> Result<Searched, StoreError> {
         let block = &handle.block;
-        if self.at >= block.record().max_time {
-            let found = block.search(run, bytes, self.hash, key, self.at)?;
+        if self.terms.at >= block.record().max_time {
+            let found = block.search(run, bytes, self.hash, key, self.terms.at)?;
             return Ok(Searched {
                 present: found.is_some(),
                 exact: found.is_some(),
@@ -244,7 +297,9 @@ impl Lookup {
             });
         }
         let mut versions = block.versions(run, bytes, self.hash, key)?;
-        let nth = versions.iter().position(|found| found.time <= self.at);
+        let nth = versions
+            .iter()
+            .position(|found| found.time <= self.terms.at);
         Ok(Searched {
             present: !versions.is_empty(),
             exact: nth == Some(0),

@@ -151,6 +151,7 @@ fn assemble(
         large: Mutex::default(),
         pins: Mutex::new(VecDeque::new()),
         pace: Pace::new(capacity),
+        cache: crate::record_cache::RecordCache::new(options.cache_bytes),
         counters: Counters::default(),
         opened: Instant::now(),
         closed: AtomicBool::new(false),

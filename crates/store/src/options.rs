@@ -115,6 +115,9 @@ pub struct Options {
     pub space_ratio: f64,
     /// Bytes a second that compaction may write while nobody waits for it.
     pub compaction_rate: Option<u64>,
+    /// DRAM for records that are read again and again, in bytes with all that belongs to them; 0 for none, else at least 64 KiB. It is taken when the
+    /// first records come, and holds values that lie inline. It is empty after each opening.
+    pub cache_bytes: u64,
     /// Make the store if there is none.
     pub create: bool,
     /// Take no writes and change nothing on the device. The file is opened for reading only, so it may lie on read-only media, and several
@@ -141,6 +144,7 @@ impl Default for Options {
             max_bytes: None,
             space_ratio: 1.3,
             compaction_rate: None,
+            cache_bytes: 32 << 20,
             create: true,
             read_only: false,
             background: true,
@@ -202,6 +206,13 @@ impl Options {
             return invalid(format!(
                 "the space ratio lies between 1.05 and 10, not at {}",
                 self.space_ratio
+            ));
+        }
+        let least = crate::record_cache::MIN_BYTES;
+        if self.cache_bytes != 0 && self.cache_bytes < least {
+            return invalid(format!(
+                "a cache of records has {least} bytes or more, or 0 for none, not {}",
+                self.cache_bytes
             ));
         }
         Ok(self)

@@ -12,7 +12,7 @@ use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, ReadStream, Tag}
 
 use crate::element::ExtentRef;
 use crate::index::BlockMap;
-use crate::lookup::{Hit, Lookup, Pages, Step};
+use crate::lookup::{Hit, Lookup, Pages, Step, Terms};
 use crate::version::Version;
 use crate::{KeyHash, StoreError};
 
@@ -80,10 +80,9 @@ pub(crate) fn one(
     version: &Version,
     key: &[u8],
     hash: KeyHash,
-    at: u64,
-    keep_versions: u32,
+    terms: Terms<'_>,
 ) -> Result<Option<Hit>, StoreError> {
-    let mut lookup = Lookup::new(hash, at, keep_versions);
+    let mut lookup = Lookup::new(hash, terms);
     let mut step = lookup.advance(version, key)?;
     loop {
         step = match step {
@@ -100,33 +99,31 @@ pub(crate) fn one(
 }
 
 /// Look-ups that share the device: each slot has one, and goes on to the next key when it is done.
-struct Many<K, Keys, See, Hash, Each> {
+struct Many<'c, K, Keys, See, Hash, Each> {
     keys: Keys,
     /// Keys whose memory was asked for.
     ahead: VecDeque<(K, KeyHash)>,
-    /// The version that the next look-up sees.
+    /// The version that the next look-up sees, and its terms.
     see: See,
     hash: Hash,
     each: Each,
-    at: u64,
-    keep_versions: u32,
-    slots: Vec<Option<Pending<K>>>,
+    slots: Vec<Option<Pending<'c, K>>>,
 }
 
 /// A slot's look-up.
-struct Pending<K> {
+struct Pending<'c, K> {
     key: K,
     version: Arc<Version>,
-    lookup: Lookup,
+    lookup: Lookup<'c>,
     /// What it must see next; none while that is being read.
     pages: Option<Pages>,
 }
 
-impl<K, Keys, See, Hash, Each> Many<K, Keys, See, Hash, Each>
+impl<'c, K, Keys, See, Hash, Each> Many<'c, K, Keys, See, Hash, Each>
 where
     K: AsRef<[u8]>,
     Keys: Iterator<Item = K>,
-    See: FnMut() -> Arc<Version>,
+    See: FnMut() -> (Arc<Version>, Terms<'c>),
     Hash: Fn(&[u8]) -> KeyHash,
     Each: FnMut(K, Result<Option<Hit>, StoreError>),
 {
@@ -144,7 +141,7 @@ where
     }
 
     /// Enters what a step gave: an answer, or a read for the slot.
-    fn settle(&mut self, slot: usize, step: Result<Step, StoreError>, mut pending: Pending<K>) {
+    fn settle(&mut self, slot: usize, step: Result<Step, StoreError>, mut pending: Pending<'c, K>) {
         match step {
             Ok(Step::Done(found)) => (self.each)(pending.key, Ok(found)),
             Err(error) => (self.each)(pending.key, Err(error)),
@@ -156,11 +153,11 @@ where
     }
 }
 
-impl<K, Keys, See, Hash, Each> ReadStream for Many<K, Keys, See, Hash, Each>
+impl<'c, K, Keys, See, Hash, Each> ReadStream for Many<'c, K, Keys, See, Hash, Each>
 where
     K: AsRef<[u8]>,
     Keys: Iterator<Item = K>,
-    See: FnMut() -> Arc<Version>,
+    See: FnMut() -> (Arc<Version>, Terms<'c>),
     Hash: Fn(&[u8]) -> KeyHash,
     Each: FnMut(K, Result<Option<Hit>, StoreError>),
 {
@@ -170,9 +167,9 @@ where
                 let pages = pending.pages.take()?;
                 return Some((pages.page, pages.pages as usize));
             }
-            let version = (self.see)();
+            let (version, terms) = (self.see)();
             let (key, hash) = self.next_key(&version)?;
-            let mut lookup = Lookup::new(hash, self.at, self.keep_versions);
+            let mut lookup = Lookup::new(hash, terms);
             let step = lookup.advance(&version, key.as_ref());
             let pending = Pending {
                 key,
@@ -202,21 +199,18 @@ where
 
 /// What [`many`] looks up, and where.
 pub(crate) struct Gets<See, Hash> {
-    /// The version that the next look-up sees.
+    /// The version that the next look-up sees, and its terms.
     pub see: See,
     pub hash: Hash,
-    /// Only versions of this time or earlier count.
-    pub at: u64,
-    pub keep_versions: u32,
     /// Reads under way, at most.
     pub depth: usize,
 }
 
 /// Looks many keys up, and calls `each` with each as it is done, in whatever order that comes.
-pub(crate) fn many<K: AsRef<[u8]>>(
+pub(crate) fn many<'c, K: AsRef<[u8]>>(
     device: &dyn Device,
     keys: impl Iterator<Item = K>,
-    gets: Gets<impl FnMut() -> Arc<Version>, impl Fn(&[u8]) -> KeyHash>,
+    gets: Gets<impl FnMut() -> (Arc<Version>, Terms<'c>), impl Fn(&[u8]) -> KeyHash>,
     each: impl FnMut(K, Result<Option<Hit>, StoreError>),
 ) {
     let depth = gets.depth.clamp(1, MOST_DEPTH);
@@ -228,8 +222,6 @@ pub(crate) fn many<K: AsRef<[u8]>>(
         see: gets.see,
         hash: gets.hash,
         each,
-        at: gets.at,
-        keep_versions: gets.keep_versions,
         slots: Vec::with_capacity(slots),
     };
     many.slots.resize_with(slots, || None);

@@ -14,6 +14,7 @@ use crate::element::Element;
 use crate::hash::SHARDS;
 use crate::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, ShardMap, build};
 use crate::options::UNIT_BYTES;
+use crate::record_cache::RecordCache;
 use crate::space::Held;
 use crate::version::{BlockHandle, LogHandle, Version};
 use crate::{KeyHash, Options, StoreError};
@@ -288,6 +289,7 @@ impl Core {
         let mut versions = Versions::default();
         let mut overwritten = Overwritten::default();
         let sorted = log.sorted()?;
+        let mut kept = self.cache.as_ref().map(RecordCache::seal);
         for (hash, element) in sorted.iter() {
             let nth = versions.next(hash, element.key);
             if nth >= self.options.keep_versions {
@@ -295,6 +297,9 @@ impl Core {
             }
             if nth == 0 {
                 overwritten.count(version, hash);
+                if let Some(kept) = &mut kept {
+                    kept.key(hash, element.time);
+                }
             }
             if element.expired(now) {
                 output.push(hash, &element.ended())?;
@@ -303,6 +308,9 @@ impl Core {
             }
         }
         drop(sorted);
+        if let Some(kept) = kept {
+            kept.done();
+        }
         let elements = output.elements;
         let change = output.finish()?.change(self, vec![log.id()], Vec::new())?;
         self.replace_blocks(change)?;

@@ -132,7 +132,8 @@ impl Snapshot {
     pub fn get_entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
         let version = self.pin.version()?;
         let seconds = Some(self.pin.seconds);
-        self.core.get_in(&version, key, self.pin.time, seconds)
+        let terms = self.core.bounded(self.pin.time);
+        self.core.get_in(&version, key, terms, seconds)
     }
 
     /// The values of many keys, with their reads under way together.
@@ -148,8 +149,8 @@ impl Snapshot {
         match self.pin.version() {
             Ok(version) => {
                 let seconds = Some(self.pin.seconds);
-                self.core
-                    .multi_get_in(&version, keys, self.pin.time, seconds)
+                let terms = self.core.bounded(self.pin.time);
+                self.core.multi_get_in(&version, keys, terms, seconds)
             }
             Err(error) => keys.iter().map(|_| Err(error.clone())).collect(),
         }

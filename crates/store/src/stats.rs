@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::core::Core;
+use crate::record_cache::RecordCache;
 
 /// Counts since the opening, and sizes now.
 ///
@@ -28,6 +29,14 @@ pub struct Stats {
     pub gets: u64,
     /// Of these, found.
     pub hits: u64,
+    /// Look-ups that a record in the cache answered, without a device read.
+    pub cache_hits: u64,
+    /// Records that entered the cache.
+    pub cache_fills: u64,
+    /// Records in the cache.
+    pub cache_records: u64,
+    /// DRAM of the cache in bytes, never more than [`crate::Options::cache_bytes`]. It does not grow with the store.
+    pub cache_dram_bytes: u64,
     /// Elements in sealed blocks that are thought to be live.
     pub live_elements: u64,
     /// Elements in sealed blocks.
@@ -88,12 +97,18 @@ impl Stats {
         let counters = &core.counters;
         let blocks = || version.blocks().map(|(_, handle)| handle);
         let generations = version.shards.iter().map(|shard| shard.generations.len());
+        let cache = core.cache.as_ref();
+        let cache = cache.map(RecordCache::counts).unwrap_or_default();
         Stats {
             puts: read(&counters.puts),
             deletes: read(&counters.deletes),
             bytes_put: read(&counters.bytes_put),
             gets: read(&counters.gets),
             hits: read(&counters.hits),
+            cache_hits: cache.hits,
+            cache_fills: cache.fills,
+            cache_records: cache.records,
+            cache_dram_bytes: cache.bytes,
             live_elements: blocks().map(|handle| handle.live()).sum(),
             block_elements: blocks().map(|handle| handle.block.record().elements).sum(),
             log_elements: version
@@ -140,6 +155,10 @@ impl Stats {
             ("bytes_put", self.bytes_put),
             ("gets", self.gets),
             ("hits", self.hits),
+            ("cache_hits", self.cache_hits),
+            ("cache_fills", self.cache_fills),
+            ("cache_records", self.cache_records),
+            ("cache_dram_bytes", self.cache_dram_bytes),
             ("live_elements", self.live_elements),
             ("block_elements", self.block_elements),
             ("log_elements", self.log_elements),

@@ -11,7 +11,8 @@ use senko_io::{Device, FileOptions, FlashFile};
 use crate::core::{Core, Counters};
 use crate::element::{ExtentRef, LARGE, TOMBSTONE};
 use crate::jobs::Threads;
-use crate::lookup::Hit;
+use crate::lookup::{Hit, Terms};
+use crate::record_cache::RecordCache;
 use crate::scan::Scan;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
@@ -267,7 +268,8 @@ impl Store {
     /// # Errors
     /// As [`Store::get`].
     pub fn get_entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
-        self.core.get_in(&self.core.current(), key, u64::MAX, None)
+        let (version, terms) = self.core.present();
+        self.core.get_in(&version, key, terms, None)
     }
 
     /// Whether the key has a value. It costs what a [`Store::get`] costs, but for large values.
@@ -283,7 +285,8 @@ impl Store {
     /// As [`Store::get`].
     pub fn contains(&self, key: &[u8]) -> Result<bool, StoreError> {
         check_key(key)?;
-        let found = self.core.find(&self.core.current(), key, u64::MAX)?;
+        let (version, terms) = self.core.present();
+        let found = self.core.find(&version, key, terms)?;
         Ok(found.is_some_and(|found| self.core.has_value(&found, None)))
     }
 
@@ -298,8 +301,8 @@ impl Store {
     /// # Ok::<(), senko_store::StoreError>(())
     /// ```
     pub fn multi_get(&self, keys: &[&[u8]]) -> Vec<Result<Option<Value>, StoreError>> {
-        let (version, time) = self.core.moment();
-        self.core.multi_get_in(&version, keys, time, None)
+        let (version, terms) = self.core.present();
+        self.core.multi_get_in(&version, keys, terms, None)
     }
 
     /// Gets keys as they come, with up to `depth` reads (1 to 64) under way at once all the while, and calls `each` with every one as soon as its value is
@@ -325,12 +328,11 @@ impl Store {
         each: impl FnMut(K, Result<Option<Value>, StoreError>),
     ) {
         let many = Many {
-            at: u64::MAX,
             depth,
             seconds: None,
         };
         let keys = keys.into_iter();
-        self.core.get_many(keys, || self.core.current(), many, each);
+        self.core.get_many(keys, || self.core.present(), many, each);
     }
 
     /// The value that a key had at `time` (microseconds since 1970), as far as it is kept: nothing if more than
@@ -349,7 +351,9 @@ impl Store {
     /// # Errors
     /// As [`Store::get`].
     pub fn get_at(&self, key: &[u8], time: u64) -> Result<Option<Value>, StoreError> {
-        let found = self.core.version_at(&self.core.current(), key, time)?;
+        // Held to the end: it keeps the place of a large value.
+        let (version, terms) = self.core.present();
+        let found = self.core.version_at(&version, key, time, terms.at)?;
         let seconds = (time / 1_000_000).min(self.core.options.clock.seconds());
         let found = found.filter(|found| self.core.has_value(found, Some(seconds)));
         Counters::add(&self.core.counters.gets, 1);
@@ -375,7 +379,8 @@ impl Store {
     /// # Errors
     /// As [`Store::get`].
     pub fn history(&self, key: &[u8]) -> Result<Vec<KeyVersion>, StoreError> {
-        self.core.history(&self.core.current(), key)
+        let (version, terms) = self.core.present();
+        self.core.history(&version, key, terms.at)
     }
 
     /// Everything in the store at this moment, in no order that means anything to the caller; writes go on meanwhile.
@@ -481,8 +486,6 @@ impl Store {
 
 /// How many keys are looked up.
 pub(crate) struct Many {
-    /// Only versions of this time or earlier count.
-    pub at: u64,
     /// Reads under way, at most.
     pub depth: usize,
     /// Tells what has expired; without it, the clock does.
@@ -502,17 +505,37 @@ impl AsRef<[u8]> for Placed<'_> {
 }
 
 impl Core {
-    /// The newest version of a key that is not later than `at`, whatever it is.
-    pub fn find(&self, version: &Version, key: &[u8], at: u64) -> Result<Option<Hit>, StoreError> {
-        let hash = self.hasher.hash(key);
-        crate::read::one(
-            &*self.device,
-            version,
-            key,
-            hash,
+    /// The version of this moment, and the terms of a look-up in it. Each get is bounded by the moment: one that saw a write before all others
+    /// do would be followed by a snapshot without it.
+    pub fn present(&self) -> (Arc<Version>, Terms<'_>) {
+        // Before the version (R4 of the cache).
+        let ticket = self.cache.as_ref().map(RecordCache::ticket);
+        let (version, at) = self.moment();
+        let terms = Terms {
+            ticket,
+            ..self.bounded(at)
+        };
+        (version, terms)
+    }
+
+    /// The terms of a look-up that sees what there was at a time.
+    pub fn bounded(&self, at: u64) -> Terms<'_> {
+        Terms {
             at,
-            self.options.keep_versions,
-        )
+            keep_versions: self.options.keep_versions,
+            cache: self.cache.as_ref(),
+            ticket: None,
+        }
+    }
+
+    /// The newest version of a key that the terms allow, whatever it is.
+    pub fn find(
+        &self,
+        version: &Version,
+        key: &[u8],
+        terms: Terms<'_>,
+    ) -> Result<Option<Hit>, StoreError> {
+        crate::read::one(&*self.device, version, key, self.hasher.hash(key), terms)
     }
 
     /// Whether a version is a value that has not expired, now or at a second.
@@ -537,13 +560,13 @@ impl Core {
         &self,
         version: &Version,
         key: &[u8],
-        at: u64,
+        terms: Terms<'_>,
         seconds: Option<u64>,
     ) -> Result<Option<Entry>, StoreError> {
         check_key(key)?;
         Counters::add(&self.counters.gets, 1);
         let Some(found) = self
-            .find(version, key, at)?
+            .find(version, key, terms)?
             .filter(|found| self.has_value(found, seconds))
         else {
             return Ok(None);
@@ -562,7 +585,7 @@ impl Core {
         &self,
         version: &Arc<Version>,
         keys: &[&[u8]],
-        at: u64,
+        terms: Terms<'_>,
         seconds: Option<u64>,
     ) -> Vec<Result<Option<Value>, StoreError>> {
         let mut values: Vec<_> = keys.iter().map(|_| Ok(None)).collect();
@@ -571,24 +594,23 @@ impl Core {
             .enumerate()
             .map(|(place, &key)| Placed { place, key });
         let gets = Many {
-            at,
             depth: crate::read::MOST_DEPTH,
             seconds,
         };
         self.get_many(
             keys,
-            || Arc::clone(version),
+            || (Arc::clone(version), terms),
             gets,
             |placed, value| values[placed.place] = value,
         );
         values
     }
 
-    /// Looks many keys up, each in the version that `see` gives when its turn comes.
-    pub fn get_many<K: AsRef<[u8]>>(
+    /// Looks many keys up, each in the version and on the terms that `see` gives when its turn comes.
+    pub fn get_many<'c, K: AsRef<[u8]>>(
         &self,
         keys: impl Iterator<Item = K>,
-        see: impl FnMut() -> Arc<Version>,
+        see: impl FnMut() -> (Arc<Version>, Terms<'c>),
         many: Many,
         mut each: impl FnMut(K, Result<Option<Value>, StoreError>),
     ) {
@@ -596,8 +618,6 @@ impl Core {
         let gets = crate::read::Gets {
             see,
             hash: |key: &[u8]| self.hasher.hash(key),
-            at: many.at,
-            keep_versions: self.options.keep_versions,
             depth: many.depth,
         };
         crate::read::many(&*self.device, keys, gets, |key, found| {
@@ -613,18 +633,18 @@ impl Core {
         Counters::add(&self.counters.hits, hits);
     }
 
-    /// Calls `take` for the versions of a key that are kept, newest first, until it says that it is enough. An older one may still lie
+    /// Calls `take` for the versions of a key that are kept, newest first from `at` on, until it says that it is enough. An older one may still lie
     /// somewhere, but not all that came between, so it would be no answer.
     fn walk_versions(
         &self,
         version: &Version,
         key: &[u8],
+        mut at: u64,
         mut take: impl FnMut(Hit) -> Result<bool, StoreError>,
     ) -> Result<(), StoreError> {
         check_key(key)?;
-        let mut at = u64::MAX;
         for _ in 0..self.options.keep_versions {
-            let Some(found) = self.find(version, key, at)? else {
+            let Some(found) = self.find(version, key, self.bounded(at))? else {
                 break;
             };
             let time = found.time;
@@ -636,15 +656,16 @@ impl Core {
         Ok(())
     }
 
-    /// The version of a key that was the newest at `time`, if it is kept.
+    /// The version of a key that was the newest at `time`, if it is kept, of those up to `at`.
     fn version_at(
         &self,
         version: &Version,
         key: &[u8],
         time: u64,
+        at: u64,
     ) -> Result<Option<Hit>, StoreError> {
         let mut answer = None;
-        self.walk_versions(version, key, |found| {
+        self.walk_versions(version, key, at, |found| {
             let early = found.time <= time;
             answer = early.then_some(found);
             Ok(early)
@@ -652,10 +673,15 @@ impl Core {
         Ok(answer)
     }
 
-    /// The versions of a key, newest first.
-    pub fn history(&self, version: &Version, key: &[u8]) -> Result<Vec<KeyVersion>, StoreError> {
+    /// The versions of a key up to `at`, newest first.
+    pub fn history(
+        &self,
+        version: &Version,
+        key: &[u8],
+        at: u64,
+    ) -> Result<Vec<KeyVersion>, StoreError> {
         let mut history = Vec::new();
-        self.walk_versions(version, key, |found| {
+        self.walk_versions(version, key, at, |found| {
             let (time, expires_at) = (found.time, found.expiry);
             let value = if found.flags & TOMBSTONE == 0 {
                 Some(self.value_of(found)?)

@@ -298,6 +298,11 @@ impl Core {
         writer.last_time = time;
         self.visible.store(time, Ordering::Release);
         drop(writer);
+        if let Some(cache) = &self.cache {
+            for (hash, element) in &elements {
+                cache.written(*hash, element);
+            }
+        }
         if options.durability == Durability::None && active.log.unwritten_chunks() > 0 {
             self.ask_to_write_chunks();
         }

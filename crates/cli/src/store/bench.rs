@@ -14,11 +14,12 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use senko_io::trace::Recorder;
 use senko_io::{FileOptions, FlashFile};
-use senko_store::{Stats, Store};
+use senko_store::{Options, Stats, Store};
 use senko_workload::{Histogram, KeyShape, KeySpace, Mix, Op, Popularity, ValueLen};
 use serde_json::{Map, Value, json};
 
 use super::{Answer, FileArgs, MakeArgs, Wait, times, told};
+use crate::units::Bytes;
 use counted::{Counted, Passed};
 use keys::{Keys, Known};
 use run::{Amount, Plan, Tally};
@@ -155,6 +156,9 @@ pub struct BenchArgs {
     /// One JSON object a step on stdout
     #[arg(long, help_heading = "Results")]
     json: bool,
+    /// Memory for records that are read again and again; 0 for none, which shows what each get costs the device (32m)
+    #[arg(long, value_name = "SIZE", help_heading = "Memory")]
+    cache: Option<Bytes>,
     #[command(flatten)]
     make: MakeArgs,
 }
@@ -251,7 +255,12 @@ pub fn main(args: &BenchArgs) -> Result<Answer> {
     };
     let made = Made((!exists && !args.keep).then_some(path.as_path()));
     let device = Counted::new(FlashFile::open(path, &file)?);
-    let store = Store::open_device(device.clone(), args.make.options()).map_err(told(path))?;
+    let default = args.make.options();
+    let options = Options {
+        cache_bytes: args.cache.map_or(default.cache_bytes, |size| size.0),
+        ..default
+    };
+    let store = Store::open_device(device.clone(), options).map_err(told(path))?;
     args.make.check(path, store.options())?;
     let known = args.verify.then(|| Known::new(largest as usize + 1));
     let keys = Keys::new(space, args.value_size, args.keys, known);
@@ -354,6 +363,8 @@ impl Measured {
             }
         };
         ratio("reads_per_get", self.passed.lookup_reads, self.tally.gets);
+        let kept = self.after.cache_hits - self.before.cache_hits;
+        ratio("cache_hits_per_get", kept, self.tally.gets);
         ratio(
             "read_bytes_per_get",
             self.passed.lookup_bytes,
@@ -408,6 +419,7 @@ impl Measured {
                 "depth": args.depth, "durability": format!("{:?}", args.durability).to_lowercase(),
                 "absent": args.absent, "seed": args.seed, "page_bytes": plan.store.options().page_bytes,
                 "block_bytes": plan.store.options().block_bytes, "keep_versions": plan.store.options().keep_versions,
+                "cache_bytes": plan.store.options().cache_bytes,
             },
         })
     }

@@ -7,6 +7,7 @@
 //! The store grows through several sizes. At each it is left until nothing is to do in the background, and then a fresh process opens it and
 //! to read alone and serves gets: its resident memory, less that at the smallest size, over the keys between them, is the bar. What does not grow with keys (the
 //! log's index, buffers, the program) is the same at all sizes and drops out, and is shown.
+//! There is no cache of records: its bytes are a setting, and do not grow with keys.
 //! In that process the allocator gives memory back at once, so that it has what is in use.
 //! Beside it stand the slope of the most that the filling process ever had resident, which also has what sealing and merging take for a while
 //! and what the allocator keeps of it, and the store's own count of its memory.
@@ -87,7 +88,9 @@ struct Run<'a> {
 impl Run<'_> {
     /// Fills a store through its sizes.
     fn slope(&mut self, value_bytes: usize, keys: u64) -> Result<()> {
-        let plan = Plan::new(self.bench, &mut self.outcome, keys, value_bytes, 1.6)?.memory(MEMORY);
+        let plan = Plan::new(self.bench, &mut self.outcome, keys, value_bytes, 1.6)?
+            .memory(MEMORY)
+            .cache(0);
         plan.note(&mut self.outcome, &format!("{value_bytes}_"));
         let home = Home::new(self.bench, &format!("senko-{value_bytes}"));
         let mut points: Vec<Point> = Vec::new();

@@ -5,6 +5,7 @@
 //! processor time; LSM trees load slower, since each level writes again; LMDB, whose tree is copied on write in the page cache, reads well and overwrites worst.
 //!
 //! One engine after another, in a process of its own with the same cap on memory, page cache included; O_DIRECT where the engine has it (RocksDB and ours).
+//! Of that memory `cache_bytes` are for a cache of blocks, or of records in ours; LMDB has the kernel's page cache, up to the whole cap.
 //! Each fills all keys and comes to rest, then: gets one at a time, gets with 64 under way (one thread that asks for many keys where the
 //! engine reads those together, else 64 threads), misses, uniform overwriting by one thread, and YCSB's A, B and C by 16 threads. Puts may lie in the
 //! engine's own buffer when they return (LMDB has none: it commits to the page cache). Bytes of the disk are `/proc/diskstats`' with what was put made durable.

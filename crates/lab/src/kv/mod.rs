@@ -59,7 +59,7 @@ pub enum Durability {
 pub struct Tuning {
     /// Bytes of memory that the process may use, page cache included.
     pub memory: u64,
-    /// Bytes of it for a cache of blocks, for engines that have one.
+    /// Bytes of it for a cache of blocks or records, for engines that have one; 0 for none.
     pub cache: u64,
     /// How many keys there will be.
     pub keys: u64,

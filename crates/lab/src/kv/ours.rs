@@ -2,7 +2,7 @@
 //! Our own store behind the lab's trait.
 //!
 //! It runs with its default settings but for what every engine is told: the bytes of a block and its log, and the space that compaction may
-//! leave to dead elements. It has no cache; all of its reads go past the page cache.
+//! leave to dead elements, and the bytes of its cache of records. All of its reads go past the page cache.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,6 +31,7 @@ fn options(tuning: &Tuning) -> Options {
         block_bytes: tuning.block_bytes,
         space_ratio: tuning.space_ratio,
         read_only: tuning.read_only,
+        cache_bytes: tuning.cache,
         ..Options::default()
     }
 }
@@ -44,12 +45,13 @@ impl Maker for Ours {
         let options = options(tuning);
         format!(
             "the store of this commit: pages of {} B, blocks of {} MiB, {:?} map with fingerprints of {} bits, space at most {} times the live \
-             bytes, direct reads and writes, no cache",
+             bytes, direct reads and writes, cache of records {} MiB",
             options.page_bytes,
             options.block_bytes >> 20,
             options.index,
             options.fingerprint_bits,
-            options.space_ratio
+            options.space_ratio,
+            options.cache_bytes >> 20
         )
     }
 

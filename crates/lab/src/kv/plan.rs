@@ -91,6 +91,12 @@ impl Plan {
         self
     }
 
+    /// With another cache, 0 for none.
+    pub fn cache(mut self, cache: u64) -> Plan {
+        self.tuning.cache = cache;
+        self
+    }
+
     /// How many keys.
     pub fn keys(&self) -> u64 {
         self.tuning.keys

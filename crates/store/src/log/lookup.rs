@@ -271,6 +271,11 @@ impl LogRead {
         self.page
     }
 
+    /// The time of the element that is expected there.
+    pub fn time(&self) -> u64 {
+        self.located.time
+    }
+
     /// How many.
     ///
     /// ```

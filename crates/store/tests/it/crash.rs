@@ -29,6 +29,8 @@ struct Plan {
     keep_versions: u32,
     index: IndexKind,
     page_bytes: usize,
+    /// Bytes of the cache of records; 0 for none.
+    cache_bytes: u64,
     /// Images after each write and flush.
     images: u64,
     /// One of so many lives on.
@@ -46,8 +48,11 @@ fn number(name: &str) -> Option<u64> {
 
 impl Plan {
     fn new(seed: u64) -> Plan {
+        let seed = number("SENKO_CRASH_SEED").unwrap_or(seed);
         Plan {
-            seed: number("SENKO_CRASH_SEED").unwrap_or(seed),
+            seed,
+            // Small, so that it evicts.
+            cache_bytes: if seed.is_multiple_of(3) { 0 } else { 64 << 10 },
             operations: number("SENKO_STORE_OPERATIONS").unwrap_or(4000),
             keys: 120,
             keep_versions: 1,
@@ -66,6 +71,7 @@ impl Plan {
             page_bytes: self.page_bytes,
             keep_versions: self.keep_versions,
             index: self.index,
+            cache_bytes: self.cache_bytes,
             background: false,
             clock: Clock::Own(Arc::new(clock)),
             ..Options::default()
@@ -287,6 +293,18 @@ impl Life {
             900..906 => self.end_snapshot(),
             906..912 => self.check("the live store"),
             912..920 => self.reopen(),
+            920..980 => {
+                // Some keys more often than others.
+                let other = self.below(u64::from(self.plan.keys)) as u32;
+                let checked = self
+                    .shared
+                    .lock()
+                    .model
+                    .check_get(self.store(), number.min(other));
+                if let Err(what) = checked {
+                    self.fail(&what);
+                }
+            }
             _ => {}
         }
     }

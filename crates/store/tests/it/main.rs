@@ -8,6 +8,7 @@ mod faults; // calls of the device that fail, bits that are wrong
 mod space; // the bound on the file
 mod review; // odd inputs and tight spots
 mod stress; // real threads
+mod cache; // records in DRAM: never an old one
 mod threads; // the background's rate and its death, and a sync while logs change
 mod media; // files that are only read
 mod support; // devices and models of the tests

@@ -266,6 +266,8 @@ fn run(options: &Options, device: &Arc<Hooked>) -> Arc<Shared> {
 fn options() -> Options {
     Options {
         block_bytes: 1 << 20,
+        // A part of the data.
+        cache_bytes: 128 << 10,
         ..Options::default()
     }
 }
@@ -326,7 +328,11 @@ fn threads_at_the_bound_of_space() {
 #[test]
 fn a_store_that_is_dropped_while_busy_has_all_that_was_synced() {
     let device = Hooked::new(3);
-    let shared = run(&options(), &device);
+    let no_cache = Options {
+        cache_bytes: 0,
+        ..options()
+    };
+    let shared = run(&no_cache, &device);
     // The power fails with the threads of the store still at work.
     let image = device.crashed(77);
     let store = Store::open_device(image as Arc<dyn Device>, options()).expect("opening");

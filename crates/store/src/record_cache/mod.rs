@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Records in DRAM that are asked for again and again: what a look-up had to read from the device, kept for the next one.
+//!
+//! [`crate::lookup`] asks it before each read, and offers what was read; [`crate::write`] tells it what is written, so that what it has of a key is
+//! the newest, and [`crate::seal`] what is sealed. A record is a key's element, whole, found by its hash and compared by its key. Only inline values are
+//! kept: the reference to a large one would save one read of many, and a tombstone may stand for an expired element that a snapshot still sees.
+//!
+//! ```text
+//! a get: ticket -> version -> logs: index -> in DRAM: done
+//!                             |              on the device: record of just that time? done, else read --+
+//!                             not there                                                              +--> offer(ticket)
+//!                               -> record no later than asked for? done, else blocks: read ----------+
+//! a seal: log frozen -> a new ticket -> for each key of it: older records go -> block published
+//! ```
+//!
+//! What always holds:
+//! - R1: a record is an element that was written, byte for byte; its key and time name it, since a key is written once at a time.
+//! - R2: no record is older than what a sealed block of the current version has of its key, nor than what a log has whose sealing has got past it.
+//!   So a get that found nothing in the logs of its version may take a record as its answer, if it is no later than the get may see: every write
+//!   up to that bound is in the version (W2), so what the record is, or what made it old, is too.
+//! - R3: a log's index knows a key's newest element in it exactly, so of a log only the record of that very time is taken, whatever else is kept.
+//! - R4: a record enters only with the ticket that was taken before the version was loaded in which it was found, and while that is
+//!   the present one. A sealing takes a new ticket out when its log is frozen, and then removes, part by part under the part's lock, all records
+//!   that are older than the log's. So what was found without the log's last writes is refused, or enters before that and is removed; and who holds
+//!   the new ticket sees the whole log, or its block. Nobody waits, and no insertion is held up. A put needs no ticket: it only takes the place of an
+//!   older record, and R2 is a lower bound.
+//! - R5: nothing else makes a record wrong. Compaction moves elements; what it, sealing or time turns into a tombstone has expired, which every get
+//!   tells by itself; a merge drops tombstones, of which there are no records.
+//! - R6: all memory is counted ([`CacheCounts::bytes`]) and never more than was asked for.
+//!
+//! Who may see an old moment only (a snapshot, an older version of a key) takes records and offers none: what such a look-up found need not be the newest.
+
+mod ghost; // what was asked for lately and not kept
+mod ring; // bytes of records, in the order in which they came
+mod shard; // one part: index, policy, counts
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::KeyHash;
+use crate::element::{Element, LARGE, TOMBSTONE};
+use crate::lookup::Hit;
+
+use shard::Shard;
+
+pub(crate) use shard::MIN_BYTES;
+
+/// Bytes of a part, at least, where there is more than one: enough that its share of hot keys differs little from another's.
+const PART_BYTES: u64 = 512 << 10;
+/// Parts, unless they would become too large for their index.
+const PARTS: u64 = 64;
+
+/// Keys of a log that are gathered before a part's lock is taken.
+const GATHERED: usize = 256;
+
+/// Stands for the seals that had begun when it was taken (R4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket(u64);
+
+/// A key's element, as it may be kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record<'a> {
+    pub hash: KeyHash,
+    pub key: &'a [u8],
+    pub time: u64,
+    pub expiry: u64,
+    pub value: &'a [u8],
+}
+
+/// Which record of a key is an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// The one of this time (R3).
+    Exactly(u64),
+    /// Any that is not later (R2).
+    UpTo(u64),
+}
+
+/// A lock and a counter, so that a test can run the same protocol under a scheduler that tries interleavings.
+pub(crate) trait Means {
+    /// A value behind a lock.
+    type Lock<T: Send>: Locked<T>;
+    /// A number that grows.
+    type Count: Counted;
+}
+
+/// See [`Means`].
+pub(crate) trait Locked<T> {
+    /// With a first value.
+    fn new(value: T) -> Self;
+    /// Runs `work` under the lock.
+    fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R;
+}
+
+/// See [`Means`].
+pub(crate) trait Counted: Default {
+    /// What was counted; what happened before an [`Counted::add`] that it counts is seen by whoever got it.
+    fn get(&self) -> u64;
+    /// One more.
+    fn add(&self);
+}
+
+/// Those of real threads.
+pub(crate) enum Threads {}
+
+impl Means for Threads {
+    type Lock<T: Send> = Mutex<T>;
+    type Count = AtomicU64;
+}
+
+impl<T> Locked<T> for Mutex<T> {
+    fn new(value: T) -> Mutex<T> {
+        Mutex::new(value)
+    }
+
+    fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+        work(&mut self.lock())
+    }
+}
+
+impl Counted for AtomicU64 {
+    fn get(&self) -> u64 {
+        self.load(Ordering::Acquire)
+    }
+
+    fn add(&self) {
+        self.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// What a cache holds and did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CacheCounts {
+    /// Look-ups that it answered.
+    pub hits: u64,
+    /// Records that entered.
+    pub fills: u64,
+    /// Records in it.
+    pub records: u64,
+    /// Bytes of DRAM.
+    pub bytes: u64,
+}
+
+/// The cache.
+pub(crate) struct RecordCache<M: Means = Threads> {
+    parts: Box<[M::Lock<Shard>]>,
+    /// The bits of a hash's `order` that choose the part.
+    part_bits: u32,
+    /// The longest record that is kept.
+    longest: usize,
+    seals: M::Count,
+}
+
+impl<M: Means> RecordCache<M> {
+    /// A cache that takes at most `bytes`; none if that is too little for one. Memory is taken when the first records come.
+    pub fn new(bytes: u64) -> Option<RecordCache<M>> {
+        if bytes < MIN_BYTES {
+            return None;
+        }
+        let own = size_of::<RecordCache<M>>() as u64;
+        let mut parts = 1 << (bytes / PART_BYTES).clamp(1, PARTS).ilog2();
+        let share = |parts: u64| (bytes - own) / parts - size_of::<M::Lock<Shard>>() as u64;
+        while share(parts) > shard::MAX_BYTES {
+            parts *= 2;
+        }
+        let part_bits = parts.ilog2();
+        let part = |_| M::Lock::new(Shard::new(share(parts) as usize, part_bits));
+        let longest = Shard::new(share(parts) as usize, part_bits).longest();
+        Some(RecordCache {
+            parts: (0..parts).map(part).collect(),
+            part_bits,
+            longest,
+            seals: M::Count::default(),
+        })
+    }
+
+    /// Taken before a version is loaded, to offer what is found in it (R4).
+    pub fn ticket(&self) -> Ticket {
+        Ticket(self.seals.get())
+    }
+
+    fn part(&self, hash: KeyHash) -> &M::Lock<Shard> {
+        &self.parts[self.part_of(hash)]
+    }
+
+    fn part_of(&self, hash: KeyHash) -> usize {
+        // Shifted twice, since a word cannot be shifted by all of its bits.
+        (hash.order >> 1 >> (63 - self.part_bits)) as usize
+    }
+
+    /// The record of a key, if it is the answer.
+    pub fn get(&self, hash: KeyHash, key: &[u8], want: Want) -> Option<Hit> {
+        self.part(hash).with(|part| part.get(hash, key, want))
+    }
+
+    /// Takes note of an element that was read from the device, and keeps it if it is worth it.
+    pub fn offer(&self, ticket: Ticket, hash: KeyHash, key: &[u8], found: &Hit) {
+        let record = Record {
+            hash,
+            key,
+            time: found.time,
+            expiry: found.expiry,
+            value: &found.value,
+        };
+        if !self.takes(found.flags, &record) {
+            return;
+        }
+        self.part(hash).with(|part| {
+            // Under the lock: a sealing that begins now comes to this part later, and removes it if it must (R4).
+            if self.ticket() == ticket {
+                part.offer(&record);
+            }
+        });
+    }
+
+    /// Takes note of an element that was appended to a log: it takes the place of what is kept of its key, if anything is, so that it need not be
+    /// read when the log has no copy in DRAM any more.
+    pub fn written(&self, hash: KeyHash, element: &Element<'_>) {
+        let record = Record {
+            hash,
+            key: element.key,
+            time: element.time,
+            expiry: element.expiry,
+            value: element.value,
+        };
+        let takes = self.takes(element.flags, &record);
+        self.part(hash).with(|part| {
+            if takes {
+                part.renew(&record);
+            } else {
+                part.remove_older(hash, element.time);
+            }
+        });
+    }
+
+    /// Whether such an element can be kept at all.
+    fn takes(&self, flags: u8, record: &Record<'_>) -> bool {
+        flags & (TOMBSTONE | LARGE) == 0 && record.key.len() + record.value.len() <= self.longest
+    }
+
+    /// A log is about to be sealed that takes no more writes. Each of its keys, with its newest time, goes to [`Sealing::key`]; when that is
+    /// [done](Sealing::done), the log's block may be published.
+    pub fn seal(&self) -> Sealing<'_, M> {
+        self.seals.add();
+        Sealing {
+            cache: self,
+            part: 0,
+            gathered: Vec::with_capacity(GATHERED),
+        }
+    }
+
+    /// What it holds and did.
+    pub fn counts(&self) -> CacheCounts {
+        let own = size_of::<Self>() + self.parts.len() * size_of::<M::Lock<Shard>>();
+        let mut all = CacheCounts {
+            bytes: own as u64,
+            ..CacheCounts::default()
+        };
+        for part in &self.parts {
+            let counts = part.with(|part| part.counts());
+            all.hits += counts.hits;
+            all.fills += counts.fills;
+            all.records += counts.records;
+            all.bytes += counts.bytes;
+        }
+        all
+    }
+}
+
+/// The keys of a log that is being sealed, on their way past the cache.
+pub(crate) struct Sealing<'c, M: Means = Threads> {
+    cache: &'c RecordCache<M>,
+    part: usize,
+    gathered: Vec<(KeyHash, u64)>,
+}
+
+impl<M: Means> Sealing<'_, M> {
+    /// A key's newest element in the log has this time. Keys come in the order of their hashes, so that a lock is taken for many of them.
+    pub fn key(&mut self, hash: KeyHash, time: u64) {
+        let part = self.cache.part_of(hash);
+        if part != self.part || self.gathered.len() == GATHERED {
+            self.remove();
+            self.part = part;
+        }
+        self.gathered.push((hash, time));
+    }
+
+    /// No record is older than the log any more.
+    pub fn done(mut self) {
+        self.remove();
+    }
+
+    fn remove(&mut self) {
+        if !self.gathered.is_empty() {
+            self.cache.parts[self.part].with(|part| {
+                for &(hash, time) in &self.gathered {
+                    part.remove_older(hash, time);
+                }
+            });
+            self.gathered.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One part of the cache: an index over a ring of records, and who enters and who leaves. Behind a lock in [`super::RecordCache`].
+//!
+//! Card. Idea: the main and the ghost queue of S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all you need for cache eviction", SOSP 2023). A
+//! hit counts up to three in the record and moves nothing. What is evicted is the oldest record without a count; those with one go to the front again, counted down. What
+//! was read for the first time is not kept: it leaves a fingerprint, and enters when it is read again while that is young.
+//!
+//! Deviations: there is no small queue in front. Its purpose is that what is asked for once leaves quickly; here that never enters, so a load without
+//! hot keys costs a word a get and no copy, and the small queue's share holds proven records. The price is one read more for each key that
+//! becomes hot, and that a record has to be read again, not hit, within the ghost's span. Until the first eviction everything
+//! enters, as in the server's (`docs/measurements/dram-policy.md`). A newer element of a key that is kept, read or written, takes its place at once, with its count.
+//!
+//! ```text
+//! index: lines of 16 words, a line a hash: place in the ring 22 bits, tag 10 bits ---> ring: record, record, record ...
+//! ```
+//! What always holds: a record that is not dead has one word in its line, and a key one such record. A line that is full
+//! lets its oldest record go, so memory is bounded whatever the records' sizes.
+
+use super::ghost::Ghost;
+use super::ring::{HEADER, Head, MOST_USES, Ring, UNIT, record_len};
+use super::{CacheCounts, Record, Want};
+use crate::KeyHash;
+use crate::lookup::Hit;
+
+/// The least that a cache can be made of.
+pub(crate) const MIN_BYTES: u64 = 64 << 10;
+/// The most that one part can have: its places are told in 22 bits.
+pub(super) const MAX_BYTES: u64 = 64 << 20;
+
+const TAG_BITS: u32 = 10;
+const TAG: u32 = (1 << TAG_BITS) - 1;
+
+/// Words of a line.
+const WORDS: usize = 16;
+/// Bytes of the part for each line of 64: records of 64 bytes fill the index as they fill the ring.
+const BYTES_PER_LINE: usize = 1024 + 64;
+/// Bytes of the part for each byte of the ghost.
+const BYTES_PER_GHOST_BYTE: usize = 64;
+/// The ring holds at least so many records.
+const LEAST_RECORDS: usize = 16;
+/// Records that are renewed to make room for one, at most: it bounds how long the lock is held.
+const MOST_RENEWED: usize = 32;
+
+/// Records whose hashes lie together; 0 is no word.
+#[repr(align(64))]
+#[derive(Clone, Copy, Debug, Default)]
+struct Line([u32; WORDS]);
+
+/// The part.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    /// What the three parts below take once they are there.
+    ring_bytes: usize,
+    lines: usize,
+    ghost_bytes: usize,
+    /// The bits of an `order` that all keys of the part have.
+    part_bits: u32,
+
+    index: Vec<Line>,
+    ring: Ring,
+    ghost: Ghost,
+    /// Something was evicted: from now on only what is read twice enters.
+    full: bool,
+    hits: u64,
+    fills: u64,
+    records: usize,
+}
+
+fn word_of(place: usize, hash: KeyHash) -> u32 {
+    ((place / UNIT) as u32 + 1) << TAG_BITS | hash.check & TAG
+}
+
+fn place_of(word: u32) -> usize {
+    ((word >> TAG_BITS) as usize - 1) * UNIT
+}
+
+impl Shard {
+    /// Of at most `bytes`, all counted but this struct. `part_bits` top bits of every `order` were used to choose it.
+    pub fn new(bytes: usize, part_bits: u32) -> Shard {
+        let lines = (bytes / BYTES_PER_LINE).max(1);
+        let ghost_bytes = Ghost::new(bytes / BYTES_PER_GHOST_BYTE).bytes();
+        let rest = bytes - lines * size_of::<Line>() - ghost_bytes;
+        let most = (1 << (32 - TAG_BITS)) - 2;
+        Shard {
+            ring_bytes: (rest / UNIT).min(most) * UNIT,
+            lines,
+            ghost_bytes,
+            part_bits,
+            index: Vec::new(),
+            ring: Ring::default(),
+            ghost: Ghost::default(),
+            full: false,
+            hits: 0,
+            fills: 0,
+            records: 0,
+        }
+    }
+
+    /// Bytes of the longest key and value that it takes.
+    pub fn longest(&self) -> usize {
+        self.ring_bytes / LEAST_RECORDS / UNIT * UNIT - HEADER
+    }
+
+    /// Takes the memory.
+    fn begin(&mut self) {
+        self.index = vec![Line::default(); self.lines];
+        self.ring = Ring::new(self.ring_bytes);
+        self.ghost = Ghost::new(self.ghost_bytes);
+    }
+
+    pub fn counts(&self) -> CacheCounts {
+        let taken = if self.index.is_empty() {
+            0
+        } else {
+            self.ring_bytes + self.lines * size_of::<Line>() + self.ghost_bytes
+        };
+        CacheCounts {
+            hits: self.hits,
+            fills: self.fills,
+            records: self.records as u64,
+            bytes: taken as u64,
+        }
+    }
+
+    /// Keys in the order of their hashes come to lines that follow on each other.
+    fn line_of(&self, hash: KeyHash) -> usize {
+        let bits = hash.order << self.part_bits >> 32;
+        ((bits * self.lines as u64) >> 32) as usize
+    }
+
+    /// The word of a hash's record, and its place; with a key, only of that very key.
+    fn find(&self, hash: KeyHash, key: Option<&[u8]>) -> Option<(usize, Head)> {
+        let line = self.index.get(self.line_of(hash))?;
+        let tag = hash.check & TAG;
+        for (at, &word) in line.0.iter().enumerate() {
+            if word == 0 || word & TAG != tag {
+                continue;
+            }
+            let place = place_of(word);
+            if self.ring.has_hash(place, hash) {
+                let head = self.ring.head(place);
+                if key.is_none_or(|key| key == self.ring.key(&head)) {
+                    return Some((at, head));
+                }
+            }
+        }
+        None
+    }
+
+    /// See [`super::RecordCache::get`].
+    pub fn get(&mut self, hash: KeyHash, key: &[u8], want: Want) -> Option<Hit> {
+        let (_, head) = self.find(hash, Some(key))?;
+        let wanted = match want {
+            Want::Exactly(time) => head.time == time,
+            Want::UpTo(time) => head.time <= time,
+        };
+        if !wanted {
+            return None;
+        }
+        if head.uses < MOST_USES {
+            self.ring.set_uses(head.place, head.uses + 1);
+        }
+        self.hits += 1;
+        Some(Hit {
+            flags: 0,
+            time: head.time,
+            expiry: head.expiry,
+            value: self.ring.value(&head).to_vec(),
+        })
+    }
+
+    /// See [`super::RecordCache::offer`].
+    pub fn offer(&mut self, new: &Record<'_>) {
+        if self.index.is_empty() {
+            self.begin();
+        }
+        let known = self.renew(new);
+        if !known && (!self.full || self.ghost.take_or_put(new.hash, self.records)) {
+            self.enter(new, 0);
+        }
+    }
+
+    /// Puts a newer element of a key that is kept in the place of the older; gives whether the key is kept.
+    pub fn renew(&mut self, new: &Record<'_>) -> bool {
+        let Some((at, head)) = self.find(new.hash, Some(new.key)) else {
+            return false;
+        };
+        if head.time < new.time {
+            self.take_out(self.line_of(new.hash), at);
+            self.enter(new, head.uses);
+        }
+        true
+    }
+
+    fn enter(&mut self, new: &Record<'_>, uses: u8) {
+        self.make_room(record_len(new.key.len(), new.value.len()));
+        let line = self.line_of(new.hash);
+        let at = self.free_word(line);
+        let place = self.ring.push(new, uses);
+        self.index[line].0[at] = word_of(place, new.hash);
+        self.records += 1;
+        self.fills += 1;
+    }
+
+    /// Removes what is kept of a hash if it is older than `time`.
+    pub fn remove_older(&mut self, hash: KeyHash, time: u64) {
+        if let Some((at, head)) = self.find(hash, None)
+            && head.time < time
+        {
+            self.take_out(self.line_of(hash), at);
+        }
+    }
+
+    /// Takes a record out of the index; its bytes are dead.
+    fn take_out(&mut self, line: usize, at: usize) {
+        let word = std::mem::take(&mut self.index[line].0[at]);
+        self.ring.kill(place_of(word));
+        self.records -= 1;
+    }
+
+    /// A free word of a line, if need be that of its oldest record.
+    fn free_word(&mut self, line: usize) -> usize {
+        let words = &self.index[line].0;
+        if let Some(free) = words.iter().position(|&word| word == 0) {
+            return free;
+        }
+        let oldest = (0..WORDS).min_by_key(|&at| self.ring.age_order(place_of(words[at])));
+        let oldest = oldest.expect("a line has words");
+        self.take_out(line, oldest);
+        self.full = true;
+        oldest
+    }
+
+    /// Evicts until a record of `len` bytes fits.
+    fn make_room(&mut self, len: usize) {
+        let mut renewed = 0;
+        while !self.ring.fits(len) {
+            let oldest = self.ring.oldest();
+            if oldest.dead {
+                self.ring.drop_oldest(&oldest);
+                continue;
+            }
+            let line = self.line_of(oldest.hash);
+            let word = word_of(oldest.place, oldest.hash);
+            let at = self.index[line].0.iter().position(|&has| has == word);
+            let at = at.expect("a record that is not dead has a word in its line");
+            let mut moved = None;
+            if oldest.uses > 0 && renewed < MOST_RENEWED {
+                renewed += 1;
+                self.ring.set_uses(oldest.place, oldest.uses - 1);
+                moved = self.ring.renew_oldest(&oldest);
+            } else {
+                self.ring.drop_oldest(&oldest);
+            }
+            self.index[line].0[at] = match moved {
+                Some(place) => word_of(place, oldest.hash),
+                None => {
+                    self.records -= 1;
+                    self.full = true;
+                    0
+                }
+            };
+        }
+    }
+}
