@@ -116,7 +116,8 @@ impl Core {
             .excess(self.options.space_ratio, block_bytes)
             > 0.0;
         if over || asked {
-            blocks.sort_by(|(_, one), (_, other)| one.live_share().total_cmp(&other.live_share()));
+            // Counts change meanwhile, so each is looked at once; shares are not negative, so their bits are in their order.
+            blocks.sort_by_cached_key(|(_, handle)| handle.live_share().to_bits());
             let limit = if asked { 0.9999 } else { FULL };
             // Where there is little space, little is moved at a time.
             let most = block_bytes.min(self.space.left() / 2) as f64;

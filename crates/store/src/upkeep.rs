@@ -65,7 +65,8 @@ impl Store {
             self.merge_all()?;
             // Under steady overwriting there is always something dead, so this ends after as many pieces as there are blocks now. Between two,
             // logs are sealed: writers wait for that.
-            for _ in 0..self.core.current().blocks().count() {
+            let blocks = self.core.current().blocks().count();
+            for _ in 0..blocks {
                 match self.seal_all() {
                     // Compaction may find the space that is wanting.
                     Ok(()) | Err(StoreError::NoSpace(_)) => {}
