@@ -18,7 +18,7 @@ use crate::version::{BlockHandle, Version};
 const NAP: Duration = Duration::from_millis(200);
 
 /// Compactions that may go before a log that waits to be sealed.
-const MOST_TURNS: u32 = 4;
+const MOST_TURNS: u32 = 3;
 
 /// Threads of a store; they end when told, and are joined on close.
 pub(crate) struct Threads {

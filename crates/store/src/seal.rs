@@ -178,9 +178,9 @@ impl<'c> Output<'c> {
     }
 }
 
-/// Bytes that are taken for a block: whole parts, of which a block of full size has 32, so that what one block leaves fits another.
+/// Bytes that are taken for a block: whole parts, of which a block of full size has 128, so that what one block leaves fits another.
 fn round_up(options: &Options, bytes: u64) -> u64 {
-    bytes.next_multiple_of((options.block_bytes / 32).next_multiple_of(UNIT_BYTES))
+    bytes.next_multiple_of((options.block_bytes / 128).next_multiple_of(UNIT_BYTES))
 }
 
 /// Blocks that are written and durable, and in no version yet.

@@ -314,6 +314,9 @@ pub fn fill(engine: &dyn Engine, fill: &Fill) -> Result<Worked> {
     })
 }
 
+/// Seconds between the moments at which operations are due: a thread that slept before each would be busy with that alone.
+const TICK: f64 = 0.0005;
+
 /// When the operations of a thread at a fixed rate are due.
 struct Due {
     start: Instant,
@@ -324,7 +327,7 @@ struct Due {
 impl Due {
     /// Waits for the next one, and gives the time at which it was due.
     fn wait(&mut self) -> Instant {
-        let due = self.start + Duration::from_secs_f64(self.next);
+        let due = self.start + Duration::from_secs_f64((self.next / TICK).ceil() * TICK);
         self.next += self.between;
         if let Some(left) = due.checked_duration_since(Instant::now()) {
             thread::sleep(left);
