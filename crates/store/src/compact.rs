@@ -68,12 +68,13 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// How far the blocks are above what `ratio` allows the file, less the logs, a block that is being written, and what lies in pieces between; negative
-    /// below. In a small store these alone may be more than is allowed: then a third of it is the blocks' all the same.
+    /// How far the blocks are above what `ratio` allows for all that is in use, less the logs, a block that is being written, and what lies in pieces
+    /// between; negative below. In a small store these alone may be more than is allowed: then half of it is the blocks' all the same.
     pub fn excess(&self, ratio: f64, block_bytes: u64) -> f64 {
-        let beside = self.logs as f64 + 1.25 * block_bytes as f64;
+        let block = block_bytes as f64;
+        let beside = self.logs as f64 + 1.25 * block;
         let whole = self.live * ratio * (1.0 - IN_PIECES) - beside;
-        let least = self.live * (1.0 + (ratio - 1.0) / 3.0);
+        let least = self.live * (1.0 + (ratio - 1.0) / 2.0) + block / 2.0;
         self.blocks as f64 - whole.max(least)
     }
 

@@ -19,13 +19,13 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Condvar, Mutex};
 use senko_io::Device;
 
-use crate::block::BlockRecord;
+use crate::change::Change;
 use crate::pace::Pace;
 use crate::record_cache::RecordCache;
 use crate::snapshot::Pin;
 use crate::space::{Extent, Held, Space};
 use crate::superblock::{LogRecord, Manifest, Superblock};
-use crate::version::{BlockHandle, Generation, LogHandle, Version};
+use crate::version::{Generation, LogHandle, Version};
 use crate::{Hasher, Options, StoreError};
 
 /// Logs that may wait to be sealed before writers wait.
@@ -350,29 +350,11 @@ impl Core {
         None
     }
 
-    /// Swaps in a version without what `logs` and `slots` name, with `added` blocks as one generation, after the manifest with the same change is durable.
+    /// Swaps in a version with `change`, after the manifest with the same change is durable (C1).
     pub fn replace_blocks(&self, change: Change) -> Result<(), StoreError> {
         let mut state = self.state.lock();
-        let logs: Vec<u64> = change.sealed_logs.clone();
         let before = state.manifest.clone();
-        let removed: Vec<u64> = change.removed.iter().map(|&(_, id)| id).collect();
-        state.manifest.logs.retain(|log| !logs.contains(&log.id));
-        state
-            .manifest
-            .blocks
-            .retain(|(record, _)| !removed.contains(&record.id));
-        let live: HashMap<u64, u64> = self
-            .current()
-            .blocks()
-            .map(|(_, handle)| (handle.id(), handle.live()))
-            .collect();
-        for (record, count) in &mut state.manifest.blocks {
-            *count = live.get(&record.id).copied().unwrap_or(*count);
-        }
-        for handle in &change.added {
-            let record: BlockRecord = *handle.block.record();
-            state.manifest.blocks.push((record, handle.live()));
-        }
+        change.enter(&mut state.manifest, &self.current());
         // One more record in the same commit costs nothing. Without space there is none; whoever needs it will see.
         let spare = if self.spare.lock().is_none() && self.room_for_spare() {
             self.enter_log(&mut state).ok()
@@ -383,51 +365,19 @@ impl Core {
             state.manifest = before;
             if self.latch.get().is_some() {
                 // The commit may have reached the device all the same: what it names keeps its place as long as the process lives.
-                std::mem::forget((change.added, spare));
+                std::mem::forget((change, spare));
             }
             return Err(error);
         }
         if spare.is_some() {
             *self.spare.lock() = spare;
         }
-        let publishing = self.publish.lock();
+        let generation = state.next_generation;
+        state.next_generation += 1;
+        let _publishing = self.publish.lock();
         let mut next = self.current().next();
-        next.logs.retain(|log| !logs.contains(&log.log.id()));
-        if !change.added.is_empty() {
-            let mut members = Vec::new();
-            for handle in change.added {
-                let id = handle.id();
-                members.push(crate::version::Member {
-                    slot: next.add_block(handle),
-                    id,
-                });
-            }
-            let generation = Arc::new(Generation {
-                id: state.next_generation,
-                members,
-                min_time: change.min_time,
-                max_time: change.max_time,
-                elements: change.elements,
-            });
-            state.next_generation += 1;
-            for (shard, map) in next.shards.iter_mut().zip(change.maps) {
-                let mut index = (**shard).clone();
-                index.insert(crate::version::ShardGeneration {
-                    generation: Arc::clone(&generation),
-                    map: Arc::new(map),
-                });
-                *shard = Arc::new(index);
-            }
-        }
-        for (slot, id) in change.removed {
-            if let Some(place) = next.slots.get_mut(slot as usize)
-                && place.as_ref().is_some_and(|handle| handle.id() == id)
-            {
-                *place = None;
-            }
-        }
+        change.apply(&mut next, generation);
         self.version.store(Arc::new(next));
-        drop(publishing);
         Ok(())
     }
 
@@ -469,18 +419,4 @@ impl Core {
             large: Mutex::new(Vec::new()),
         }))
     }
-}
-
-/// A change of the sealed part of the store.
-pub(crate) struct Change {
-    pub sealed_logs: Vec<u64>,
-    /// Slot and number of blocks that go.
-    pub removed: Vec<(u32, u64)>,
-    /// Blocks that come, together one generation.
-    pub added: Vec<Arc<BlockHandle>>,
-    /// The generation's maps, one a shard.
-    pub maps: Vec<crate::index::ShardMap>,
-    pub min_time: u64,
-    pub max_time: u64,
-    pub elements: u64,
 }

@@ -28,6 +28,7 @@ mod verify;
 mod repair;
 
 // The parts of an open store, and where its state changes.
+mod change;
 mod core;
 mod version;
 

@@ -111,7 +111,8 @@ pub struct Options {
     pub fingerprint_bits: u32,
     /// The most that the file may have; without, as much as the file system gives.
     pub max_bytes: Option<u64>,
-    /// Compaction keeps the bytes in use below this multiple of the live bytes; from 1.05 to 10.
+    /// Compaction keeps all that is in use, logs included, at about this multiple of the live bytes as they are stored (1.05 times keys and values of 1000
+    /// bytes); from 1.05 to 10. A store of a few blocks may have more.
     pub space_ratio: f64,
     /// Bytes a second that compaction may write while nobody waits for it.
     pub compaction_rate: Option<u64>,

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use senko_io::{Purpose, Tag};
 
 use crate::block::{Block, BlockRecord, BlockWriter, bytes_expected, bytes_needed};
-use crate::core::{Change, Core, Counters};
+use crate::change::Change;
+use crate::core::{Core, Counters};
 use crate::element::Element;
 use crate::hash::SHARDS;
 use crate::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, ShardMap, build};
