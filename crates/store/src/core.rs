@@ -20,6 +20,7 @@ use parking_lot::{Condvar, Mutex};
 use senko_io::Device;
 
 use crate::change::Change;
+use crate::jobs::LatchOnPanic;
 use crate::pace::Pace;
 use crate::record_cache::RecordCache;
 use crate::snapshot::Pin;
@@ -198,6 +199,8 @@ impl Core {
     /// Commits `state`'s manifest, as it is now.
     pub fn commit(&self, state: &mut State) -> Result<(), StoreError> {
         self.check_writable()?;
+        // A panic lets go of what the manifest names: the latch is set before anyone can take it.
+        let _latch = LatchOnPanic(self);
         state.manifest.last_time = state
             .manifest
             .last_time
@@ -398,6 +401,8 @@ impl Core {
 
     /// Makes an empty log and enters it into the manifest, which is still to be committed.
     fn enter_log(&self, state: &mut State) -> Result<Arc<LogHandle>, StoreError> {
+        // As in `commit`: the manifest may name more already than what is durable.
+        let _latch = LatchOnPanic(self);
         let bytes = self.options.log_bytes;
         let held = self.with_expiry(|space| space.allocate_log(bytes))?;
         let id = state.manifest.next_id;

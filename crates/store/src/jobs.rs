@@ -57,7 +57,7 @@ impl Threads {
 }
 
 /// A thread that died would be waited for: writing ends instead.
-struct LatchOnPanic<'c>(&'c Core);
+pub(crate) struct LatchOnPanic<'c>(pub &'c Core);
 
 impl Drop for LatchOnPanic<'_> {
     fn drop(&mut self) {

@@ -272,7 +272,7 @@ impl LogRead {
     }
 
     /// The time of the element that is expected there.
-    pub fn time(&self) -> u64 {
+    pub(crate) fn time(&self) -> u64 {
         self.located.time
     }
 
