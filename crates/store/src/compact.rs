@@ -340,10 +340,11 @@ impl Judge<'_> {
         for generation in &shard.generations {
             let members = &generation.generation.members;
             let own = self.is_own(&generation.generation);
+            // A map leads to each of its members' elements that it was given, so what it does not lead to is dead, whatever else it guesses.
+            if own && !self.own_map_leads_here(entry, rank, generation) {
+                return false;
+            }
             if own && generation.map.exact_for_members() {
-                if !self.own_map_leads_here(entry, rank, generation) {
-                    return false;
-                }
                 continue;
             }
             if self.keep_versions > 1 || generation.generation.max_time <= entry.time {
