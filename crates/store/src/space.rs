@@ -108,11 +108,13 @@ impl Free {
         Some(first)
     }
 
-    /// Lets blocks have what was kept for logs.
-    fn give_up_logs(&mut self) {
-        for first in std::mem::take(&mut self.logs) {
+    /// Lets anyone have what was kept for logs; false if nothing was.
+    fn give_up_logs(&mut self) -> bool {
+        let logs = std::mem::take(&mut self.logs);
+        for &first in &logs {
             self.add(first, self.log_units);
         }
+        !logs.is_empty()
     }
 
     /// Instead of growth, where enough of the file is free: the longest run, if it is no less than `least` and not much shorter than `most`.
@@ -303,26 +305,30 @@ impl Space {
             return Err(self.at_limit(&free));
         }
         most = most.min(room);
-        let (first, units) = match free.take(most) {
-            Some(first) => (first, most),
-            None if let Some(taken) = free.take_piece(most, least) => taken,
-            None => match self.grow(&mut free, most) {
-                Ok(()) => {
-                    let first = free.take(most).ok_or_else(|| {
-                        StoreError::NoSpace("the file grew, and is still too small".to_owned())
-                    })?;
-                    (first, most)
-                }
+        let (first, units) = loop {
+            if let Some(first) = free.take(most) {
+                break (first, most);
+            }
+            if let Some(taken) = free.take_piece(most, least) {
+                break taken;
+            }
+            match self.grow(&mut free, most) {
+                Ok(()) => {}
                 Err(StoreError::NoSpace(why)) => {
-                    free.give_up_logs();
-                    let taken = match free.take(most) {
-                        Some(first) => Some((first, most)),
-                        None => free.take_longest(least),
-                    };
-                    taken.ok_or(StoreError::NoSpace(why))?
+                    // What was kept for logs may be long enough, or the file's new end.
+                    if free.give_up_logs() {
+                        continue;
+                    }
+                    if let Some(taken) = free.take_longest(least) {
+                        break taken;
+                    }
+                    if most == least {
+                        return Err(StoreError::NoSpace(why));
+                    }
+                    most = (most / 2).max(least);
                 }
                 Err(error) => return Err(error),
-            },
+            }
         };
         Ok(Held {
             extent: Extent {
@@ -437,6 +443,26 @@ mod tests {
                 pages: 128
             }
         );
+    }
+
+    #[test]
+    fn what_is_kept_for_logs_is_given_up_at_need() {
+        const UNIT: u64 = 65_536;
+        let space = space(16 * 9, None);
+        let log = space.allocate_log(3 * UNIT).unwrap();
+        let place = log.extent();
+        let block = space.allocate(2 * UNIT).unwrap();
+        drop(log);
+        assert_eq!(space.allocate_log(3 * UNIT).unwrap().extent(), place);
+        // Three units before the block, three behind it.
+        let piece = space.allocate_between(6 * UNIT, 2 * UNIT).unwrap();
+        assert_eq!(piece.extent().pages, 48);
+        drop(piece);
+        drop(block);
+        let whole = space.allocate(8 * UNIT).unwrap();
+        assert_eq!(space.bytes().0, 9 * UNIT);
+        drop(whole);
+        assert_eq!(space.bytes().0, UNIT);
     }
 
     #[test]

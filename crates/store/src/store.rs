@@ -331,7 +331,7 @@ impl Store {
             depth,
             seconds: None,
         };
-        let keys = keys.into_iter();
+        let keys = keys.into_iter().fuse();
         self.core.get_many(keys, || self.core.present(), many, each);
     }
 

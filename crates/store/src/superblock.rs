@@ -444,13 +444,16 @@ impl Superblock {
     ) -> Result<(), StoreError> {
         let encoded = manifest.encode();
         let pages = encoded.len().div_ceil(PAGE_SIZE);
-        let held = match self.next.take() {
-            Some(next) if next.extent().pages as usize >= pages => next,
+        let fits = |next: &Held| next.extent().pages as usize >= pages;
+        if !self.next.as_ref().is_some_and(fits) {
             // With room to grow, so that the one after it need not.
-            _ => {
-                let bytes = (pages * PAGE_SIZE) as u64;
-                space.allocate_between(bytes + bytes / 4, bytes)?
-            }
+            let bytes = (pages * PAGE_SIZE) as u64;
+            self.next = Some(space.allocate_between(bytes + bytes / 4, bytes)?);
+        }
+        let Some(held) = self.next.take() else {
+            return Err(StoreError::NoSpace(
+                "there is no place for a manifest".to_owned(),
+            ));
         };
         let mut buf = AlignedBuf::new(pages);
         buf[..encoded.len()].copy_from_slice(&encoded);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, Op};
 use senko_store::{
-    Batch, Clock, Durability, MAX_KEY_BYTES, Options, Store, StoreError, WriteOptions,
+    Batch, Clock, Durability, IndexKind, MAX_KEY_BYTES, Options, Store, StoreError, WriteOptions,
 };
 
 const MIB: u64 = 1 << 20;
@@ -401,6 +401,43 @@ fn clones_outlive_their_store() {
             }
         }
     });
+}
+
+/// With a map that guesses, too, what is dead goes, and then nothing is left to do.
+#[test]
+fn a_bloom_store_comes_to_rest() {
+    for keep_versions in [1, 2] {
+        let options = Options {
+            index: IndexKind::BloomMap,
+            keep_versions,
+            background: false,
+            ..small()
+        };
+        let store = Store::open_device(device(64), options).unwrap();
+        for round in 0..3u64 {
+            for key in 0..2000u64 {
+                store.put(&key.to_le_bytes(), &filler(round, 500)).unwrap();
+            }
+        }
+        store.compact().unwrap();
+        let most = 2000 * u64::from(keep_versions) * 5 / 4;
+        assert!(store.stats().block_elements <= most, "{:?}", store.stats());
+        for key in 0..2000u64 {
+            store.delete(&key.to_le_bytes()).unwrap();
+        }
+        for _ in 0..2 {
+            store.compact().unwrap();
+        }
+        assert_eq!(store.scan().unwrap().count(), 0);
+        if keep_versions == 1 {
+            assert!(store.stats().block_elements <= 20, "{:?}", store.stats());
+        }
+        let mut pieces = 0;
+        while store.maintain().unwrap() {
+            pieces += 1;
+            assert!(pieces < 100, "there is always something to do");
+        }
+    }
 }
 
 #[test]
