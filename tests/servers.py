@@ -45,11 +45,29 @@ class Server:
             s.sendall(request)
             answer = b""
             while not answer.endswith(end):
-                part = s.recv(1 << 20)
+                try:
+                    part = s.recv(1 << 20)
+                except TimeoutError:
+                    raise AssertionError("no answer; %s" % self.state()) from None
                 if not part:
                     raise AssertionError("the server closed after %r" % answer[-200:])
                 answer += part
             return answer
+
+    def state(self):
+        """What the server says of itself where one connection has no answer: for the message of a test that fails."""
+        try:
+            with socket.create_connection(self.address, timeout=10) as s:
+                s.sendall(b"stats\r\nstats settings\r\n")
+                said = b""
+                while said.count(b"END\r\n") < 2:
+                    part = s.recv(1 << 20)
+                    if not part:
+                        break
+                    said += part
+            return said.decode(errors="replace")
+        except OSError as error:
+            return "nor any on another connection: %s" % error
 
     def stats(self):
         lines = self.ask(b"stats\r\n").decode().splitlines()
