@@ -14,7 +14,7 @@ FILLER_OVERHEAD = 97
 
 
 # The surroundings of a senko that drops no item because the disk, busy with other things, takes long to write it.
-PATIENT = {**os.environ, "SENKO_TEST_PATIENCE": "5"}
+PATIENT = {**os.environ, "SENKO_TEST_PATIENCE": "20"}
 
 
 def free_port():

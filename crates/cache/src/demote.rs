@@ -232,7 +232,10 @@ impl Shard {
         let fetched = self.arena.header(item).fetched();
         let position = match self.logs[n].begin_stream(len) {
             Ok(position) => position,
-            Err(why) => return self.wait_or_drop(queue, n, item, hash, why),
+            Err(why) => {
+                self.logs[n].settle(queue, self.steady_ms);
+                return self.wait_or_drop(queue, n, item, hash, why);
+            }
         };
         // Over budget, the pages are reserved but the item goes: the reservation is given up by streaming nothing.
         if self.admitter.admit(len, fetched).is_err() {

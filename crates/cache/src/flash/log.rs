@@ -384,16 +384,20 @@ impl Log {
         if pages > self.free_pages() {
             return Err(NoPlace::Space);
         }
-        let open = self
-            .open
-            .last()
-            .map_or(0, |c| self.chunk_pages - c.used as u64);
-        let chunks = pages.saturating_sub(open).div_ceil(self.chunk_pages);
-        if chunks > self.spare.len() as u64 {
+        if pages > self.buffered_room() {
             Err(NoPlace::Buffers)
         } else {
             Ok(())
         }
+    }
+
+    /// Pages that there are buffers for.
+    fn buffered_room(&self) -> u64 {
+        let open = self
+            .open
+            .last()
+            .map_or(0, |c| self.chunk_pages - c.used as u64);
+        open + self.chunk_pages * self.spare.len() as u64
     }
 
     /// Gives a place to a small record of `len` bytes: the fullest open page that it fits, or a new page. Returns position
@@ -468,7 +472,7 @@ impl Log {
     }
 
     /// Reserves contiguous pages for a record that is larger than the write buffers. Until its last byte came
-    /// ([`Log::stream`]) nothing else gets new pages.
+    /// ([`Log::stream`]) nothing else gets new pages. Without buffers for it, [`Log::settle`] all the same.
     pub fn begin_stream(&mut self, len: usize) -> Result<u64, NoPlace> {
         let pages = len.div_ceil(PAGE_SIZE) as u64;
         if self.stream.is_some() {
@@ -479,14 +483,16 @@ impl Log {
         }
         // The pages left empty at the end of the slice need buffers too.
         self.room(1)?;
-        let position = if self.with_wrap(pages) == pages {
-            self.head
-        } else {
-            if self.room(self.with_wrap(pages) - pages).is_err() {
-                return Err(NoPlace::Buffers);
+        let skip = self.with_wrap(pages) - pages;
+        if skip > 0 && self.room(skip).is_err() {
+            // The end of the slice may be longer than all buffers together, so it is left empty in parts, as they become free.
+            let part = skip.min(self.buffered_room());
+            if part > 0 {
+                self.enter(part, self.head, self.head);
             }
-            self.skip_wrap(pages)
-        };
+            return Err(NoPlace::Buffers);
+        }
+        let position = self.skip_wrap(pages);
         self.record_bytes += len as u64;
         self.stream = Some((position, position + pages));
         Ok(position)

@@ -2,7 +2,7 @@
 //! Pages leave full: at least 95 % of the bytes of pages are bytes of records, on the item sizes of Facebook's ETC.
 
 use senko_cache::{AllocError, Key};
-use senko_workload::etc;
+use senko_workload::{Rng, etc};
 
 use crate::model::config;
 use crate::queue::MemoryQueue;
@@ -42,4 +42,37 @@ fn at_least_95_percent_on_the_etc_sizes() {
         s.page_fill_page_bytes > 100 << 20 && fill >= 0.95,
         "page fill {fill:.4}"
     );
+}
+
+/// The end of a slice that is left empty before an item may be longer than all write buffers together. While one was waited for, nothing else left
+/// DRAM, for ever.
+#[test]
+fn items_larger_than_the_buffers_go_round_the_slice() {
+    let pages = 24 << 20 >> 12;
+    let mut shard = senko_cache::Shard::new(config(8 << 20, pages as u64)).expect("a shard");
+    let mut queue = MemoryQueue::new(pages, &[(1, 8), (16, 4)], 1);
+    let value = vec![b'v'; 1 << 20];
+    shard.set_now(1_700_000_000_000);
+    let mut rng = Rng::new(3);
+    for n in 0..600_u64 {
+        let key = format!("key {n}").into_bytes();
+        let len = 700_000 + rng.below(300_000) as usize;
+        loop {
+            match shard.alloc(&mut queue, &Key::new(&key), 0, 0, len) {
+                Ok(mut draft) => {
+                    shard.fill(&mut draft, &value[..len]);
+                    shard.link(draft, None);
+                    break;
+                }
+                Err(AllocError::Busy) => {
+                    let completion = queue.complete_one().expect("something to wait for");
+                    shard.on_disk(&mut queue, completion);
+                    shard.tick(&mut queue);
+                }
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
+    let s = shard.stats();
+    assert!(s.demotions > 300 && s.drops_busy == 0, "{s:?}");
 }
