@@ -261,7 +261,9 @@ fn a_unix_socket_and_tcp_side_by_side() {
 
 #[test]
 fn a_shutdown_answers_what_was_received() {
-    on_both(2, |mut place| {
+    on_both(2, |place| {
+        // The half request is waited for as long as it lasts.
+        let mut place = place.restart(|settings| settings.patience = 3);
         let mut client = place.connect();
         for n in 0..2000 {
             client.store(&format!("d{n}"), &value(n, 2000));
