@@ -10,7 +10,7 @@ use senko_io::{
     AlignedBuf, Device, FileOptions, FlashFile, IoError, PAGE_SIZE, Purpose, ReadRequest, Tag,
 };
 
-use crate::support::{Folder, Rng, child, child_task, seed};
+use crate::support::{Folder, Rng, SmallFs, child, child_task, seed};
 
 const TAG: Tag = Tag::cache(Purpose::Lookup);
 
@@ -213,29 +213,16 @@ fn taker() {
 #[test]
 fn no_space_is_told_and_undone() {
     let folder = Folder::new();
-    let mount = |arguments: &[&str]| {
-        let mut command = std::process::Command::new("mount");
-        let status = command
-            .args(arguments)
-            .arg(folder.path())
-            .stderr(Stdio::null())
-            .status();
-        status.is_ok_and(|status| status.success())
-    };
-    if !mount(&["-t", "tmpfs", "-o", "size=4m", "tmpfs"]) {
-        println!("skipped: no right to mount a small file system");
+    let Some(small) = SmallFs::new(folder.path()) else {
         return;
-    }
+    };
     let path = folder.file("flash");
     let fresh = refused(&path, &sized(64 << 20));
     let left_behind = path.exists();
     std::fs::write(&path, vec![1; 1 << 20]).unwrap();
     let grown = refused(&path, &sized(64 << 20));
     let kept = std::fs::read(&path).unwrap();
-    std::process::Command::new("umount")
-        .arg(folder.path())
-        .status()
-        .unwrap();
+    drop(small);
     for text in [fresh, grown] {
         let start = format!(
             "no space for flash file {} of 67108864 bytes: ",

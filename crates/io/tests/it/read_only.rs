@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 
 use senko_io::{AlignedBuf, Device, FileOptions, FlashFile, IoError, PAGE_SIZE, Purpose, Tag};
 
-use crate::support::{Folder, child, child_task};
+use crate::support::{Folder, SmallFs, child, child_task};
 
 const TAG: Tag = Tag::cache(Purpose::Lookup);
 
@@ -181,31 +181,18 @@ fn so_it_is_between_processes() {
 #[test]
 fn on_a_read_only_file_system() {
     let folder = Folder::new();
-    let mount = |arguments: &[&str]| {
-        let mut command = std::process::Command::new("mount");
-        let status = command
-            .args(arguments)
-            .arg(folder.path())
-            .stderr(Stdio::null())
-            .status();
-        status.is_ok_and(|status| status.success())
-    };
-    if !mount(&["-t", "tmpfs", "-o", "size=4m", "tmpfs"]) {
-        println!("skipped: no right to mount a small file system");
+    let Some(small) = SmallFs::new(folder.path()) else {
         return;
-    }
+    };
     let path = made(&folder);
-    let remounted = mount(&["-o", "remount,ro"]);
+    let remounted = small.read_only();
     let write = remounted.then(|| refused(&path, &writing()));
     let read = FlashFile::open(&path, &reading()).map(|file| {
         let mut page = AlignedBuf::new(1);
         let read = file.read(255, &mut page, TAG);
         (read, page[PAGE_SIZE - 1], file.flush(TAG))
     });
-    std::process::Command::new("umount")
-        .arg(folder.path())
-        .status()
-        .unwrap();
+    drop(small);
     assert!(write.is_none_or(|error| error.contains("Read-only file system")));
     assert_eq!(read.unwrap(), (Ok(()), 7, Ok(())));
 }

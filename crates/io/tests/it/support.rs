@@ -168,3 +168,36 @@ pub fn child(test: &str, what: &str) -> std::process::Command {
 pub fn child_task() -> Option<String> {
     std::env::var("SENKO_TEST_CHILD").ok()
 }
+
+/// A file system of 4 MiB in memory, unmounted at the end; none without the right to mount, which is said.
+pub struct SmallFs<'f>(&'f Path);
+
+impl SmallFs<'_> {
+    pub fn new(folder: &Path) -> Option<SmallFs<'_>> {
+        let small = mount(&["-t", "tmpfs", "-o", "size=4m", "tmpfs"], folder);
+        if !small {
+            println!("skipped: no right to mount a small file system");
+        }
+        small.then_some(SmallFs(folder))
+    }
+
+    /// Takes the right to write to it away; false if that cannot be had.
+    pub fn read_only(&self) -> bool {
+        mount(&["-o", "remount,ro"], self.0)
+    }
+}
+
+impl Drop for SmallFs<'_> {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(self.0).status();
+    }
+}
+
+fn mount(arguments: &[&str], at: &Path) -> bool {
+    let status = std::process::Command::new("mount")
+        .args(arguments)
+        .arg(at)
+        .stderr(std::process::Stdio::null())
+        .status();
+    status.is_ok_and(|status| status.success())
+}

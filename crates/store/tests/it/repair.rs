@@ -3,7 +3,6 @@
 //! whatever is not in the damaged pages, and neither may ever give a byte that was not put.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,27 +13,10 @@ use senko_store::{
 };
 use senko_workload::Rng;
 
+use crate::support::Folder;
+
 const PAGES: u64 = 1 << 13;
 const TAG: Tag = Tag::store(Purpose::Meta);
-
-/// A folder of the test, removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let name = format!("senko-repair-{name}-{}", std::process::id());
-        let folder = Folder(std::env::temp_dir().join(name));
-        let _ = std::fs::remove_dir_all(&folder.0);
-        std::fs::create_dir_all(&folder.0).unwrap();
-        folder
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Every value that each key ever had, the newest last; `None` for a deletion.
 type Model = BTreeMap<Vec<u8>, Vec<Option<Vec<u8>>>>;

@@ -1,5 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tests of crashes, faults and damage share: a device that calls back, and what the store should hold.
+//! What the tests of crashes, faults and damage share: a device that calls back, what the store should hold, and folders.
 
 pub mod hooked; // a device in memory that calls back after each write and flush
 pub mod model; // what was written, and whether a store holds a prefix of it
+
+use std::path::PathBuf;
+
+/// A folder of a test, removed at the end.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Folder {
+        let name = format!("senko-store-{name}-{}", std::process::id());
+        let folder = Folder(std::env::temp_dir().join(name));
+        let _ = std::fs::remove_dir_all(&folder.0);
+        std::fs::create_dir_all(&folder.0).unwrap();
+        folder
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
