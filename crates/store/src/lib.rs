@@ -45,6 +45,7 @@ mod record_cache;
 
 // What lies on the device beside logs and blocks.
 mod open;
+mod saved_index;
 mod space;
 mod superblock;
 

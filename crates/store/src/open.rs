@@ -20,16 +20,16 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
-use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
+use senko_io::{Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::block::Block;
 use crate::core::{Core, Counters, Jobs, MAX_FROZEN, State, Writer};
-use crate::hash::SHARDS;
 use crate::log::Log;
 use crate::pace::Pace;
-use crate::space::{Extent, Space};
+use crate::saved_index;
+use crate::space::Space;
 use crate::superblock::{Found, Manifest, SavedIndex, Shape, Superblock};
-use crate::version::{BlockHandle, Generation, LogHandle, Member, ShardGeneration, Version};
+use crate::version::{BlockHandle, LogHandle, Version};
 use crate::{Hasher, Options, StoreError};
 
 /// Why a store that was opened to be read takes no writes: the latch keeps everything from the device that would change it.
@@ -37,9 +37,6 @@ pub(crate) const READ_ONLY: &str = "it was opened to be read";
 
 /// Why a closed store takes no writes.
 pub(crate) const CLOSED: &str = "the store is closed";
-
-/// Bytes of the saved index that are read or written at a time.
-const PIECE_PAGES: usize = 256;
 
 /// Opens the store on a device, or makes one.
 pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, StoreError> {
@@ -190,7 +187,7 @@ fn load(core: &Core) -> Result<(), StoreError> {
         handles.push((slot, handle));
     }
     core.version.store(Arc::new(version));
-    let version = match manifest.index.map(|saved| load_index(core, saved)) {
+    let version = match manifest.index.map(|saved| saved_index::load(core, &saved)) {
         Some(Ok(version)) => version,
         // The saved maps only save time; whatever is wrong with them, the hash lists have it all.
         Some(Err(_)) | None => core.rebuild(&handles)?,
@@ -308,33 +305,14 @@ fn load_logs(
 /// Ends a store: everything durable, the maps saved.
 pub(crate) fn close(core: &Core) -> Result<(), StoreError> {
     core.sync()?;
-    let version = core.current();
-    let bytes = encode_index(&version);
-    let saved = match core.space.allocate(bytes.len() as u64) {
-        Ok(held) => held,
+    let (index, saved) = match saved_index::save(core, &core.current()) {
+        Ok(saved) => saved,
         // They only save time.
         Err(StoreError::NoSpace(_)) => {
             let _ = core.latch.set(CLOSED.to_owned());
             return Ok(());
         }
         Err(error) => return Err(error),
-    };
-    let mut buffer = AlignedBuf::new(PIECE_PAGES);
-    let mut page = saved.extent().first;
-    for piece in bytes.chunks(buffer.len()) {
-        let whole = piece.len().div_ceil(PAGE_SIZE) * PAGE_SIZE;
-        buffer[..piece.len()].copy_from_slice(piece);
-        buffer[piece.len()..whole].fill(0);
-        core.device
-            .write(page, &buffer[..whole], Tag::store(Purpose::Meta))
-            .map_err(StoreError::io("saving the maps"))
-            .map_err(|error| core.failed(error))?;
-        page += (whole / PAGE_SIZE) as u64;
-    }
-    let index = SavedIndex {
-        extent: saved.extent(),
-        bytes: bytes.len() as u64,
-        crc: crc32c::crc32c(&bytes),
     };
     let mut state = core.state.lock();
     match core.commit_with_index(&mut state, index) {
@@ -349,171 +327,6 @@ pub(crate) fn close(core: &Core) -> Result<(), StoreError> {
     // Nothing is written after the maps were saved.
     let _ = core.latch.set(CLOSED.to_owned());
     Ok(())
-}
-
-/// The generations and all maps.
-///
-/// ```text
-/// u32 generations; each: u64 min_time, max_time, elements, u32 members, members: u64 id, u64 live
-/// 256 shards; each: u32 maps; each: u32 generation, u32 bytes, the map
-/// ```
-fn encode_index(version: &Version) -> Vec<u8> {
-    let mut generations: Vec<Arc<Generation>> = Vec::new();
-    for shard in &version.shards {
-        for entry in &shard.generations {
-            if !generations
-                .iter()
-                .any(|known| known.id == entry.generation.id)
-            {
-                generations.push(Arc::clone(&entry.generation));
-            }
-        }
-    }
-    let mut out = Vec::new();
-    out.extend_from_slice(&(generations.len() as u32).to_le_bytes());
-    for generation in &generations {
-        for word in [
-            generation.min_time,
-            generation.max_time,
-            generation.elements,
-        ] {
-            out.extend_from_slice(&word.to_le_bytes());
-        }
-        out.extend_from_slice(&(generation.members.len() as u32).to_le_bytes());
-        for &member in &generation.members {
-            // A member that is gone is kept as a number that no block has.
-            let live = version.block(member).map(|handle| handle.live());
-            let id = if live.is_some() { member.id } else { u64::MAX };
-            out.extend_from_slice(&id.to_le_bytes());
-            out.extend_from_slice(&live.unwrap_or(0).to_le_bytes());
-        }
-    }
-    for shard in &version.shards {
-        out.extend_from_slice(&(shard.generations.len() as u32).to_le_bytes());
-        for entry in &shard.generations {
-            let nth = generations
-                .iter()
-                .position(|known| known.id == entry.generation.id)
-                .expect("all generations were gathered");
-            out.extend_from_slice(&(nth as u32).to_le_bytes());
-            let length_at = out.len();
-            out.extend_from_slice(&[0; 4]);
-            crate::index::BlockMap::encode(&*entry.map, &mut out);
-            let length = (out.len() - length_at - 4) as u32;
-            out[length_at..length_at + 4].copy_from_slice(&length.to_le_bytes());
-        }
-    }
-    out
-}
-
-/// Reads what a clean close saved.
-fn load_index(core: &Core, saved: SavedIndex) -> Result<Version, StoreError> {
-    let offset = saved.extent.first * PAGE_SIZE as u64;
-    let bad = |what: &str| StoreError::damaged(offset, what);
-    if saved.bytes > saved.extent.bytes() {
-        return Err(bad("the saved maps are larger than their extent"));
-    }
-    let bytes = read_extent(&*core.device, saved.extent, saved.bytes)?;
-    if crc32c::crc32c(&bytes) != saved.crc {
-        return Err(bad("the checksum of the saved maps does not match"));
-    }
-    let mut version = core.current().next();
-    decode_index(&bytes, &mut version, core).ok_or_else(|| bad("the saved maps cannot be read"))?;
-    Ok(version)
-}
-
-/// Reads the first `length` bytes of an extent.
-pub(crate) fn read_extent(
-    device: &dyn Device,
-    extent: Extent,
-    length: u64,
-) -> Result<Vec<u8>, StoreError> {
-    let mut bytes = Vec::with_capacity(length as usize);
-    let mut buffer = AlignedBuf::new(PIECE_PAGES);
-    let mut page = extent.first;
-    while (bytes.len() as u64) < length {
-        let piece = (length - bytes.len() as u64).min(buffer.len() as u64) as usize;
-        let whole = piece.div_ceil(PAGE_SIZE) * PAGE_SIZE;
-        device
-            .read(page, &mut buffer[..whole], Tag::store(Purpose::Recover))
-            .map_err(StoreError::io("reading the saved maps"))?;
-        bytes.extend_from_slice(&buffer[..piece]);
-        page += (whole / PAGE_SIZE) as u64;
-    }
-    Ok(bytes)
-}
-
-/// A cursor that ends instead of failing.
-struct Cursor<'b>(&'b [u8]);
-
-impl<'b> Cursor<'b> {
-    fn take(&mut self, bytes: usize) -> Option<&'b [u8]> {
-        let (head, rest) = self.0.split_at_checked(bytes)?;
-        self.0 = rest;
-        Some(head)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
-    }
-}
-
-fn decode_index(bytes: &[u8], version: &mut Version, core: &Core) -> Option<()> {
-    let mut from = Cursor(bytes);
-    let count = from.u32()?;
-    let mut generations = Vec::new();
-    for _ in 0..count {
-        let (min_time, max_time, elements) = (from.u64()?, from.u64()?, from.u64()?);
-        let mut members = Vec::new();
-        for _ in 0..from.u32()? {
-            let (id, live) = (from.u64()?, from.u64()?);
-            let slot = version.blocks().find(|(_, handle)| handle.id() == id);
-            let slot = match slot {
-                Some((slot, handle)) => {
-                    handle.set_live(live);
-                    slot
-                }
-                None if id == u64::MAX => u32::MAX,
-                None => return None,
-            };
-            members.push(Member { slot, id });
-        }
-        let mut state = core.state.lock();
-        generations.push(Arc::new(Generation {
-            id: state.next_generation,
-            members,
-            min_time,
-            max_time,
-            elements,
-        }));
-        state.next_generation += 1;
-    }
-    for nth in 0..SHARDS {
-        let mut index = (*version.shards[nth]).clone();
-        for _ in 0..from.u32()? {
-            let generation = generations.get(from.u32()? as usize)?;
-            let length = from.u32()? as usize;
-            let map = crate::index::decode(from.take(length)?).ok()?;
-            index.insert(ShardGeneration {
-                generation: Arc::clone(generation),
-                map: Arc::new(map),
-            });
-        }
-        version.shards[nth] = Arc::new(index);
-    }
-    let known: std::collections::HashSet<u64> = generations
-        .iter()
-        .flat_map(|generation| generation.members.iter().map(|member| member.id))
-        .collect();
-    // Maps that do not cover a block would hide what it has.
-    let covered = version
-        .blocks()
-        .all(|(_, handle)| known.contains(&handle.id()));
-    (from.0.is_empty() && covered).then_some(())
 }
 
 impl Core {

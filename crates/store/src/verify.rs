@@ -293,12 +293,12 @@ impl Check {
             return;
         }
         self.report.pages += saved.bytes.div_ceil(PAGE_SIZE as u64);
-        match crate::open::read_extent(&*self.device, saved.extent, saved.bytes) {
-            Ok(bytes) if crc32c::crc32c(&bytes) == saved.crc => {}
-            Ok(_) => self.report.add(
-                offset,
-                "the checksum of the saved maps does not match; they will be built anew",
-            ),
+        match crate::saved_index::check(&*self.device, saved) {
+            Ok(()) => {}
+            Err(StoreError::Damaged { what, offset }) => {
+                let what = format!("{what}; they will be built anew");
+                self.report.add(offset, what);
+            }
             Err(error) => self.report.error(offset, &error),
         }
     }
