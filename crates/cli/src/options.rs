@@ -7,6 +7,7 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgAction, Args};
@@ -22,6 +23,8 @@ use crate::units::{
 pub const DEFAULT_PORT: u16 = 11211;
 /// Flash file made when none is named.
 const DEFAULT_FLASH_BYTES: u64 = 4 << 30;
+/// Looking longer than this for a read is not what a device needs that is worth it.
+const MOST_SPIN_US: u32 = 1000;
 /// Less than this is not worth a flash file of its own accord.
 const LEAST_DEFAULT_FLASH_BYTES: u64 = 64 << 20;
 
@@ -120,6 +123,9 @@ pub struct ServeOptions {
     /// How an answer goes from flash to the socket: direct, or sendfile through the page cache
     #[arg(long, value_name = "WAY", help_heading = "Flash")]
     pub transfer: Option<TransferKind>,
+    /// How long a worker looks for the end of a flash read before it sleeps; 0 to sleep at once (default 20)
+    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(..=i64::from(MOST_SPIN_US)), help_heading = "Flash")]
+    pub spin_us: Option<u32>,
     /// Pass discards on to a block device
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
     pub discard: Option<bool>,
@@ -243,6 +249,7 @@ impl ServeOptions {
             promote_after: self.promote_after.or(file.promote_after),
             no_reinsert: self.no_reinsert.or(file.no_reinsert),
             transfer: self.transfer.or(file.transfer),
+            spin_us: self.spin_us.or(file.spin_us),
             discard: self.discard.or(file.discard),
             trace: self.trace.or(file.trace),
             threads: self.threads.or(file.threads),
@@ -337,6 +344,12 @@ impl ServeOptions {
         }
         settings.reinsert = !self.no_reinsert.unwrap_or(false);
         settings.transfer = self.transfer.map_or(settings.transfer, |t| t.0);
+        if let Some(micros) = self.spin_us {
+            if micros > MOST_SPIN_US {
+                bail!("spin-us is 0 to {MOST_SPIN_US}; {micros} is not");
+            }
+            settings.spin = Duration::from_micros(micros.into());
+        }
         settings.io = self.io.map_or(settings.io, |io| io.0);
         settings.trace.clone_from(&self.trace);
         settings.discard = self.discard.unwrap_or(false);

@@ -66,6 +66,8 @@ pub(crate) struct Core {
     pub(crate) ops: Vec<DiskOp>,
     free: u32,
     pub(crate) in_flight: usize,
+    /// How many of these are reads.
+    pub(crate) reads_in_flight: usize,
     pub(crate) stats: DiskStats,
     /// Events that need no waiting; the next poll delivers them.
     pub(crate) ready: Vec<Event>,
@@ -91,6 +93,7 @@ impl Core {
             ops: Vec::with_capacity(1024),
             free: NONE,
             in_flight: 0,
+            reads_in_flight: 0,
             stats: DiskStats::default(),
             ready: Vec::new(),
             held: Vec::new(),
@@ -205,6 +208,7 @@ impl Core {
             next_free: NONE,
         };
         self.in_flight += 1;
+        self.reads_in_flight += usize::from(op.op == Op::Read);
         if self.free == NONE {
             self.ops.push(op);
             return (self.ops.len() - 1) as u32;
@@ -250,6 +254,7 @@ impl Core {
             self.stats.failed(op.tag, op.op);
         }
         op.source = None;
+        self.reads_in_flight -= usize::from(op.op == Op::Read);
         let completion = Completion {
             token: op.token,
             op: op.op,

@@ -310,6 +310,15 @@ impl EventLoop {
         }
     }
 
+    /// Where `poll` has to wait while reads of a device are under way, it looks for what happens for so long before it sleeps: as long as
+    /// that mostly succeeds, since a device may well answer before a sleeping processor would be awake. Zero, the beginning, turns it off.
+    /// Without effect on posix.
+    pub fn set_spin(&mut self, limit: Duration) {
+        if let Driver::Uring(uring) = &mut self.driver {
+            uring.set_spin(limit);
+        }
+    }
+
     /// Submits what was asked, waits until something happened or `timeout` passed (`None`: no limit), and appends the
     /// events. A signal ends the wait early with `Ok`.
     ///

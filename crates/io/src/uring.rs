@@ -24,6 +24,7 @@ mod accept; // accepting
 mod disk; // device operations
 mod limit; // RLIMIT_MEMLOCK
 mod ring; // the ring itself: made, probed, fed and entered
+mod spin; // looking for the end of a read before sleeping
 
 use std::collections::VecDeque;
 use std::io;
@@ -61,6 +62,9 @@ fn user_data(kind: Kind, index: u32) -> u64 {
 
 /// How long `shut_down` waits for the kernel before it leaks the memory in flight.
 const LAST_WAIT: Duration = Duration::from_secs(10);
+/// Reads under way up to which a wait looks for their end before it sleeps. With more, it is better to let some gather: one
+/// wake-up then serves several.
+const SPIN_READS: usize = 2;
 /// Submission queue entries.
 const SUBMISSIONS: u32 = 1024;
 
@@ -171,6 +175,10 @@ impl Uring {
 
     pub(crate) fn set_gather(&mut self, completions: usize, wait: Duration) {
         self.ring.set_gather(completions, wait);
+    }
+
+    pub(crate) fn set_spin(&mut self, limit: Duration) {
+        self.ring.set_spin(limit);
     }
 
     pub(crate) fn recv_buffers_free(&self) -> usize {
@@ -459,7 +467,11 @@ impl Uring {
             if more_to_arm || events.len() > before {
                 wait = Some(Duration::ZERO);
             }
-            let woken = self.ring.submit_and_wait(wait)?;
+            let waits = wait.is_none_or(|wait| !wait.is_zero());
+            let spun = waits
+                && (1..=SPIN_READS).contains(&core.reads_in_flight)
+                && self.ring.submit_and_spin()?;
+            let woken = spun || self.ring.submit_and_wait(wait)?;
             self.reap(core, events);
             if events.len() > before || !woken {
                 return Ok(());

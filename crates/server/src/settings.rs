@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub use senko_cache::{Admission, AdmissionRule, Budget, PolicyKind};
 pub use senko_io::BackendChoice;
@@ -94,6 +95,8 @@ pub struct Settings {
     pub reinsert: bool,
     /// How a flash item reaches the socket.
     pub transfer: Transfer,
+    /// How long a worker looks for the end of a flash read before it sleeps, where that mostly succeeds.
+    pub spin: Duration,
     /// Backend.
     pub io: BackendChoice,
     /// Record what reaches the flash devices.
@@ -160,6 +163,7 @@ impl Default for Settings {
             promote_after: 2,
             reinsert: true,
             transfer: Transfer::Direct,
+            spin: Duration::from_micros(20),
             io: BackendChoice::Auto,
             trace: None,
             discard: false,

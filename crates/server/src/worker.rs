@@ -170,6 +170,7 @@ impl Worker {
             ev.attach(Arc::clone(file));
         }
         config.mesh.enter(config.index, ev.waker());
+        ev.set_spin(config.shared.settings.spin);
         let transfers = transfer::Transfers::new(&config, &ev)?;
         let most_pinned = config.shard.memory / 8;
         let now_ms = clock(&config.shared);

@@ -232,11 +232,7 @@ impl ExtentWriter<'_> {
         let whole = self.filled.next_multiple_of(PAGE_SIZE);
         self.buffer[self.filled..whole].fill(0);
         self.device
-            .write(
-                self.page,
-                &self.buffer[..whole],
-                Tag::store(Purpose::Meta),
-            )
+            .write(self.page, &self.buffer[..whole], Tag::store(Purpose::Meta))
             .map_err(StoreError::io("saving the maps"))?;
         self.page += (whole / PAGE_SIZE) as u64;
         self.filled = 0;

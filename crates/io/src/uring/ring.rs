@@ -8,12 +8,13 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue};
 
 use super::limit;
+use super::spin::Spin;
 use crate::recv::RecvPool;
 
 /// The buffer group of the receive buffers.
@@ -58,6 +59,7 @@ pub(super) struct Ring {
     /// A wait is for so many completions more than are submitted with it, for so many microseconds; then for one.
     gather: Option<(u32, u32)>,
     can_gather: bool,
+    spin: Spin,
 }
 
 fn refused(what: &str, error: &io::Error) -> io::Error {
@@ -80,6 +82,7 @@ fn build(submissions: u32, completions: u32) -> io::Result<IoUring> {
         .setup_submit_all()
         .setup_single_issuer()
         .setup_defer_taskrun()
+        .setup_taskrun_flag()
         .build(submissions)
 }
 
@@ -125,6 +128,7 @@ impl Ring {
             in_flight: 0,
             gather: None,
             can_gather,
+            spin: Spin::default(),
         };
         ring.check_operations()?;
         ring.register_ring_fd();
@@ -184,6 +188,11 @@ impl Ring {
         let micros = wait.as_micros().min(1_000_000) as u32;
         self.gather = (self.can_gather && completions > 1 && micros > 0)
             .then_some((completions as u32, micros));
+    }
+
+    /// See [`crate::EventLoop::set_spin`].
+    pub(super) fn set_spin(&mut self, limit: Duration) {
+        self.spin = Spin::new(limit);
     }
 
     pub(super) fn submitter(&self) -> io_uring::Submitter<'_> {
@@ -252,6 +261,30 @@ impl Ring {
             self.backlog.pop_front();
         }
         true
+    }
+
+    /// Submits, and looks for a completion for a while, without sleeping. True if there is one.
+    pub(super) fn submit_and_spin(&mut self) -> io::Result<bool> {
+        let Some(until) = self.spin.begin() else {
+            return Ok(false);
+        };
+        if !self.submit_and_wait(Some(Duration::ZERO))? {
+            return Ok(false);
+        }
+        let mut found = !self.uring.completion().is_empty();
+        if found {
+            return Ok(true); // as a rule a send, which tells nothing of reads
+        }
+        while !found && Instant::now() < until {
+            std::hint::spin_loop();
+            // What the kernel has deferred to this thread becomes completions when it enters.
+            if self.uring.submission().taskrun() {
+                self.enter(0, None)?;
+            }
+            found = !self.uring.completion().is_empty();
+        }
+        self.spin.end(found);
+        Ok(found)
     }
 
     /// Submits, and waits for a completion no longer than `timeout`. False if that time passed or a signal came.

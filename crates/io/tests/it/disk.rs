@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use senko_io::fault::{Fault, FaultSwitch};
 use senko_io::{
     AlignedBuf, Backend, Event, EventLoop, FileOptions, FlashFile, IoError, Op, PAGE_SIZE, Purpose,
     Queue, Tag,
@@ -271,5 +273,47 @@ fn more_than_the_ring_holds() {
             let frame = done.buf.unwrap();
             assert_eq!(frame[..8], (done.token % PAGES).to_le_bytes());
         }
+    });
+}
+
+/// A loop that looks for the end of a read before it sleeps gets it, and also wakes and times out while a read does not end.
+#[test]
+fn looking_for_reads_before_sleeping() {
+    on_both(|backend| {
+        let folder = Folder::new();
+        let switch = FaultSwitch::new();
+        let options = FileOptions {
+            bytes: PAGES * PAGE_SIZE as u64,
+            faults: Some(Arc::clone(&switch)),
+            ..FileOptions::default()
+        };
+        let file = FlashFile::open(&folder.file("flash"), &options).unwrap();
+        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let device = io.attach(Arc::new(file));
+        io.set_spin(Duration::from_micros(200));
+        for nth in 0..500 {
+            let frame = io.frame(1).unwrap();
+            io.read(device, nth, 1, frame, TAG, nth);
+            let events = poll_until(&mut io, |events| !events.is_empty());
+            assert!(matches!(&events[..], [Event::Disk(done)] if done.token == nth));
+        }
+        switch.inject(Some(Op::Read), 0..PAGES, Fault::Stall);
+        let frame = io.frame(1).unwrap();
+        io.read(device, 0, 1, frame, TAG, 0);
+        let mut events = Vec::new();
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(20) {
+            io.poll(Some(Duration::from_millis(5)), &mut events)
+                .unwrap();
+        }
+        assert!(events.is_empty());
+        let waker = io.waker();
+        std::thread::spawn(move || waker.wake()).join().unwrap();
+        let events = poll_until(&mut io, |events| !events.is_empty());
+        assert!(matches!(&events[..], [Event::Woken]));
+        switch.clear();
+        let events = poll_until(&mut io, |events| !events.is_empty());
+        assert!(matches!(&events[..], [Event::Disk(done)] if done.result.is_ok()));
+        assert_eq!(io.disk_in_flight(), 0);
     });
 }

@@ -9,6 +9,9 @@
 //! file, with the same depth and on the same core. A second group has the paper's own values of 4,096 bytes, whose record takes two
 //! pages, here as in extstore. Then what the paper leaves open: small values, and SETs among the GETs.
 //!
+//! The bars are medians of ratios within a round, in which the contenders and the device follow each other within seconds: a virtual machine's speed changes
+//! from minute to minute, most of all for what two processors do together, and not for all work alike.
+//!
 //! A flash GET is one that the server answered from flash by its own count; hits in DRAM, which the same run has too, do not
 //! count, and the kernel's count of the device's reads stands beside it.
 
@@ -21,7 +24,7 @@ use senko_io::PAGE_SIZE;
 use serde_json::json;
 
 use crate::rig::fio::{self, Job, Reads};
-use crate::rig::series::{COLUMNS, Contender, take_turns};
+use crate::rig::series::{COLUMNS, Contender, take_turn, take_turns};
 use crate::rig::traffic::{self, us};
 use crate::rig::{Bench, Figure, Items, Load, Series, Spec, Steps, Window, median, put, ratio};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
@@ -35,6 +38,11 @@ const KEY: usize = 16;
 const BAR_CONNECTIONS: usize = 16;
 /// The depth at which fio gives the device's rate.
 const DEPTH: u32 = 64;
+/// The figure of most bars.
+const FLASH: fn(&Window) -> f64 = Window::flash_hits_per_second;
+/// Rounds of the latency at one connection, and how long a window of them is at most.
+const LATENCY_ROUNDS: usize = 9;
+const LATENCY_WINDOW: Duration = Duration::from_secs(2);
 /// Items a second at which extstore is filled: faster, it drops items, because what it keeps of each in DRAM needs pages of another size, of which
 /// it moves about one a second.
 const EXTSTORE_FILL: f64 = 12_000.0;
@@ -58,7 +66,7 @@ impl Plan {
             memory: bench.scaled(64 << 20, 1 << 30),
             // 8 GB of pages in full, eight times the memory in both.
             keys: bench.scaled(1 << 17, 2_000_000),
-            rounds: bench.scaled(2, 3),
+            rounds: 3,
             window: Duration::from_secs(bench.scaled(1, 10)),
             connections: bench.scaled(vec![1, 16, 64, 256], vec![1, 4, 16, 32, 64, 128, 256]),
             rates: bench.scaled(
@@ -128,24 +136,86 @@ struct Run<'a> {
     table: Table,
 }
 
-/// The device's rate and latency by fio, round by round.
+/// What fio saw of the device.
 #[derive(Default)]
 struct Device {
-    deep: Vec<Reads>,
-    single: Vec<Reads>,
+    reads: Vec<Reads>,
     trouble: Option<String>,
     /// Reads that reached the device for each that fio made.
     reached: Vec<f64>,
 }
 
 impl Device {
-    fn figure(&self, of: &[Reads], what: fn(&Reads) -> f64) -> Figure {
-        median(of.iter().map(what).collect()).ok_or_else(|| {
-            self.trouble
-                .clone()
-                .unwrap_or_else(|| "fio was not run".to_owned())
-        })
+    fn figure(&self, what: fn(&Reads) -> f64) -> Figure {
+        median(self.reads.iter().map(what).collect()).ok_or_else(|| self.why())
     }
+
+    fn why(&self) -> String {
+        let why = self.trouble.as_deref();
+        why.unwrap_or("fio was not run").to_owned()
+    }
+}
+
+/// How fio reads the flash file of a server.
+#[derive(Clone, Copy)]
+struct Look<'a> {
+    of: (&'a str, &'a Contender),
+    /// Pages of a read, and of an item.
+    pages: u64,
+    depth: u32,
+    time: Duration,
+}
+
+/// The contenders at one number of connections, and the device right before each round of them.
+struct Closed {
+    connections: usize,
+    all: Vec<Series>,
+    device: Device,
+}
+
+impl Closed {
+    fn new(connections: usize, contenders: &[(&str, &Contender)]) -> Closed {
+        Closed {
+            connections,
+            all: Series::of(contenders, &format!("{connections} connections")),
+            device: Device::default(),
+        }
+    }
+
+    /// GETs of a contender from flash, over the device's reads, in each round.
+    fn over_device(&self, contender: usize, of: fn(&Window) -> f64) -> Figure {
+        let series = &self.all[contender];
+        let rounds = series.windows.iter().zip(&self.device.reads);
+        let ratios = rounds.map(|(window, reads)| of(window) / reads.per_second);
+        median(ratios.collect()).ok_or_else(|| series.figure(of).err().unwrap_or(self.device.why()))
+    }
+}
+
+/// GETs from flash of the first contender at its best number of connections, over a rival's at its best, in each round.
+fn over_rival(closed: &[Closed], rival: usize) -> Figure {
+    let best = |contender: usize, round: usize| -> Option<f64> {
+        let windows = closed
+            .iter()
+            .filter_map(|one| one.all[contender].windows.get(round));
+        windows.map(FLASH).reduce(f64::max)
+    };
+    let ratios = (0..).map_while(|round| Some(best(0, round)? / best(rival, round)?));
+    median(ratios.collect()).ok_or_else(|| {
+        let figures = |of: usize| largest(closed.iter().map(move |one| one.all[of].figure(FLASH)));
+        let missing = figures(0).and(figures(rival)).err();
+        missing.unwrap_or_else(|| "no round had both".to_owned())
+    })
+}
+
+/// The largest of some figures; the first trouble if there is none.
+fn largest(figures: impl Iterator<Item = Figure>) -> Figure {
+    figures
+        .reduce(|a, b| match (a, b) {
+            (Ok(a), Ok(b)) => Ok(a.max(b)),
+            (Ok(a), Err(_)) | (Err(_), Ok(a)) => Ok(a),
+            (a, _) => a,
+        })
+        .unwrap_or_else(|| Err("no window had enough connections".to_owned()))
 }
 
 impl Run<'_> {
@@ -239,27 +309,15 @@ impl Run<'_> {
             ("extstore", &extstore),
             ("sendfile", &sendfile),
         ];
-        let mut device = Device::default();
-        let mut by_connections = Vec::new();
-        for connections in self.plan.connections.clone() {
-            self.look_at_device(&senko, &mut device);
-            by_connections.push((
-                connections,
-                self.turns(
-                    &contenders,
-                    &items,
-                    &Load::gets(connections),
-                    &format!("{connections} connections"),
-                ),
-            ));
-        }
-        self.look_at_device(&senko, &mut device);
-        if let [first, .., last] = &device.deep[..] {
+        let connections = self.plan.connections.clone();
+        let closed = self.closed_loops(&contenders, &items, &connections, 1);
+        let mut reads = closed.iter().flat_map(|one| &one.device.reads);
+        if let (Some(first), Some(last)) = (reads.next(), reads.last()) {
             self.outcome.probe(first.per_second, last.per_second);
         }
-        self.bars(&by_connections, &device);
-        self.latency_at_one(&items, &by_connections, &device)?;
-        self.curve(&contenders, &items, &by_connections)?;
+        self.bars(&closed);
+        self.latency_at_one(&senko, &items);
+        self.curve(&contenders, &items, &closed)?;
 
         self.steps.next("GETs and SETs");
         for gets in [0.95, 0.5] {
@@ -283,122 +341,134 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The device's own figures, once more, on senko's flash file and the span of it that was written.
-    fn look_at_device(&self, senko: &Contender, device: &mut Device) {
-        for depth in [DEPTH, 1] {
-            let before = self.bench.disk_counts();
-            let reads = self.written_span(senko).and_then(|span| {
-                fio::random_reads(&Job {
-                    file: &self.flash_file("senko"),
-                    span,
-                    block: PAGE_SIZE as u64,
-                    depth,
-                    time: self.plan.window,
-                    core: self.bench.server_core(),
-                })
-            });
-            match reads {
-                Ok(reads) => {
-                    if let (Some(before), Some(after)) = (before, self.bench.disk_counts()) {
-                        device
-                            .reached
-                            .push(after.since(&before).reads as f64 / reads.count as f64);
-                    }
-                    if depth == 1 {
-                        &mut device.single
-                    } else {
-                        &mut device.deep
-                    }
-                    .push(reads);
-                }
-                Err(why) => device.trouble = Some(why),
+    /// Closed loops of some numbers of connections on items of some pages, with the device between them.
+    fn closed_loops(
+        &mut self,
+        contenders: &[(&str, &Contender)],
+        items: &Items,
+        connections: &[usize],
+        pages: u64,
+    ) -> Vec<Closed> {
+        let new = |&connections: &usize| Closed::new(connections, contenders);
+        let mut closed: Vec<Closed> = connections.iter().map(new).collect();
+        let time = self.plan.window;
+        for round in 0..self.plan.rounds {
+            for one in &mut closed {
+                let look = Look {
+                    of: contenders[0],
+                    pages,
+                    depth: DEPTH,
+                    time,
+                };
+                self.look_at_device(look, &mut one.device);
+                let load = Load::gets(one.connections).round(round);
+                take_turn(self.bench, contenders, items, &load, time, &mut one.all);
             }
+        }
+        for series in closed.iter().flat_map(|one| &one.all) {
+            self.table.row(series.row());
+        }
+        closed
+    }
+
+    /// The device's own figures, once more, on a server's flash file and the span of it that was written.
+    fn look_at_device(&self, job: Look<'_>, device: &mut Device) {
+        if device.trouble.is_some() {
+            return;
+        }
+        let before = self.bench.disk_counts();
+        let reads = self.written_span(&job).and_then(|span| {
+            fio::random_reads(&Job {
+                file: &self.flash_file(job.of.0),
+                span,
+                block: job.pages * PAGE_SIZE as u64,
+                depth: job.depth,
+                time: job.time,
+                core: self.bench.server_core(),
+            })
+        });
+        match reads {
+            Ok(reads) => {
+                if let (Some(before), Some(after)) = (before, self.bench.disk_counts()) {
+                    let reached = after.since(&before).reads as f64;
+                    device.reached.push(reached / reads.count as f64);
+                }
+                device.reads.push(reads);
+            }
+            Err(why) => device.trouble = Some(why),
         }
     }
 
-    /// Bytes from the start of senko's flash file that hold items.
-    fn written_span(&self, senko: &Contender) -> Result<u64, String> {
-        let stats = senko
-            .as_ref()
-            .map_err(Clone::clone)?
-            .stats()
-            .map_err(|error| format!("{error:#}"))?;
+    /// Bytes from the start of the server's flash file that hold items.
+    fn written_span(&self, job: &Look<'_>) -> Result<u64, String> {
+        let server = job.of.1.as_ref().map_err(Clone::clone)?;
+        let stats = server.stats().map_err(|error| format!("{error:#}"))?;
         match stats.get("flash_written_bytes") {
             Some(&bytes) if bytes > 0.0 => {
-                Ok((bytes as u64).min(self.plan.keys * PAGE_SIZE as u64))
+                Ok((bytes as u64).min(self.plan.keys * job.pages * PAGE_SIZE as u64))
             }
             _ => Err("senko wrote nothing to flash".to_owned()),
         }
     }
 
-    fn bars(&mut self, by_connections: &[(usize, Vec<Series>)], device: &Device) {
-        let best = |contender: usize, of: fn(&Window) -> f64| -> Figure {
-            let figures = by_connections
-                .iter()
-                .filter(|(connections, _)| *connections >= BAR_CONNECTIONS)
-                .map(|(_, all)| all[contender].figure(of));
-            figures
-                .reduce(|a, b| match (a, b) {
-                    (Ok(a), Ok(b)) => Ok(a.max(b)),
-                    (Ok(a), Err(_)) | (Err(_), Ok(a)) => Ok(a),
-                    (a, _) => a,
-                })
-                .unwrap_or_else(|| Err("no window had enough connections".to_owned()))
-        };
-        let fio = device.figure(&device.deep, |reads| reads.per_second);
-        let senko = best(0, Window::flash_hits_per_second);
-        put(&mut self.outcome, "get_over_fio", ratio(&senko, &fio));
+    fn bars(&mut self, all: &[Closed]) {
+        let from = all
+            .iter()
+            .position(|closed| closed.connections >= BAR_CONNECTIONS);
+        let closed = &all[from.unwrap_or(all.len())..];
+        let over_device =
+            |contender, of| largest(closed.iter().map(|one| one.over_device(contender, of)));
+        put(&mut self.outcome, "get_over_fio", over_device(0, FLASH));
+        // No server gets further ahead of extstore than the device is.
         put(
             &mut self.outcome,
-            "get_over_extstore",
-            ratio(&senko, &best(1, Window::flash_hits_per_second)),
-        );
-        put(
-            &mut self.outcome,
-            "get_over_sendfile",
-            ratio(&senko, &best(2, Window::flash_hits_per_second)),
+            "extstore_over_fio",
+            over_device(1, FLASH),
         );
         put(
             &mut self.outcome,
             "get_and_dram_hits_over_fio",
-            ratio(&best(0, Window::hits_per_second), &fio),
+            over_device(0, Window::hits_per_second),
         );
-        put(&mut self.outcome, "flash_gets_per_second", senko);
-        put(&mut self.outcome, "fio_reads_per_second", fio);
+        for (key, rival) in [("get_over_extstore", 1), ("get_over_sendfile", 2)] {
+            put(&mut self.outcome, key, over_rival(closed, rival));
+        }
+        let best = |of: usize| largest(closed.iter().map(|one| one.all[of].figure(FLASH)));
+        put(&mut self.outcome, "flash_gets_per_second", best(0));
+        put(&mut self.outcome, "extstore_flash_gets_per_second", best(1));
+        let mut device = Device::default();
+        for one in all {
+            device.reads.extend(&one.device.reads);
+            device.reached.extend(&one.device.reached);
+            device.trouble = device.trouble.or(one.device.trouble.clone());
+        }
+        put(
+            &mut self.outcome,
+            "fio_reads_per_second",
+            device.figure(|reads| reads.per_second),
+        );
         put(
             &mut self.outcome,
             "fio_cpu_us_per_read",
-            device.figure(&device.deep, |reads| reads.cpu_us),
+            device.figure(|reads| reads.cpu_us),
         );
+        let no_counts = "the kernel's disk statistics are not to be had";
         put(
             &mut self.outcome,
             "fio_reads_that_reached_the_device",
-            median(device.reached.clone()).ok_or_else(|| {
-                "the kernel's disk statistics are not to be had, or fio was not run".to_owned()
-            }),
+            median(device.reached).ok_or_else(|| format!("{no_counts}, or fio was not run")),
         );
-        let reads = by_connections
-            .iter()
-            .filter(|(connections, _)| *connections >= BAR_CONNECTIONS)
-            .flat_map(|(_, all)| &all[0].windows);
-        let reads: Vec<f64> = reads
-            .map(|window| window.disk_reads_per(window.flash_hits()))
-            .collect();
+        let windows = closed.iter().flat_map(|closed| &closed.all[0].windows);
+        let reads = windows.map(|window| window.disk_reads_per(window.flash_hits()));
         put(
             &mut self.outcome,
             "device_reads_per_flash_get",
-            median(reads)
-                .ok_or_else(|| "the kernel's disk statistics are not to be had".to_owned()),
+            median(reads.collect()).ok_or_else(|| no_counts.to_owned()),
         );
     }
 
-    /// The mean latency of a flash GET alone, over the device's and a DRAM hit's.
-    fn latency_at_one(
-        &mut self,
-        items: &Items,
-        by_connections: &[(usize, Vec<Series>)],
-        device: &Device,
-    ) -> Result<()> {
+    /// The mean latency of a flash GET alone, over the device's and a DRAM hit's, all three in each round.
+    fn latency_at_one(&mut self, senko: &Contender, items: &Items) {
         // The same values, few enough to stay in DRAM.
         let few = Items {
             keys: 1000,
@@ -406,39 +476,51 @@ impl Run<'_> {
         };
         let dram = self.bench.senko("senko-dram", self.plan.memory).dram_only();
         let dram = self.start(Ok(dram), &few, None);
-        let dram = &self.turns(
-            &[("senko-dram", &dram)],
-            &few,
-            &Load::gets(1),
-            "1 connection",
-        )[0];
-        let hit = dram.figure(|window| window.step.get.mean() / 1e3);
-        let read = device.figure(&device.single, |reads| reads.mean_us);
-        put(&mut self.outcome, "fio_depth1_mean_us", read.clone());
-        put(&mut self.outcome, "dram_hit_mean_us", hit.clone());
-        let one = by_connections
+        self.steps
+            .next("one connection, the device and DRAM, in turns");
+        let time = self.plan.window.min(LATENCY_WINDOW);
+        let mut device = Device::default();
+        let (flash, hit) = ([("senko", senko)], [("senko-dram", &dram)]);
+        let mut flash_series = Series::of(&flash, "1 connection, beside DRAM");
+        let mut hit_series = Series::of(&hit, "1 connection");
+        for round in 0..LATENCY_ROUNDS {
+            let load = Load::gets(1).round(round);
+            let look = Look {
+                of: flash[0],
+                pages: 1,
+                depth: 1,
+                time,
+            };
+            self.look_at_device(look, &mut device);
+            take_turn(self.bench, &flash, items, &load, time, &mut flash_series);
+            take_turn(self.bench, &hit, &few, &load, time, &mut hit_series);
+        }
+        self.table.row(flash_series[0].row());
+        self.table.row(hit_series[0].row());
+        let rounds: Vec<[f64; 3]> = device
+            .reads
             .iter()
-            .find(|(connections, _)| *connections == 1)
-            .map(|(_, all)| &all[0]);
-        let flash = one.map_or_else(
-            || Err("no window had one connection".to_owned()),
-            |one| {
-                let hit = hit.clone()?;
-                one.figure(|window| {
-                    // Some of the GETs were hits in DRAM: their part of the mean is taken out.
-                    let share = window.flash_hits() / window.step.counts.hits as f64;
-                    (window.step.get.mean() / 1e3 - (1.0 - share) * hit) / share
-                })
-            },
-        );
-        put(&mut self.outcome, "flash_get_mean_us", flash.clone());
-        let floor = read.and_then(|read| Ok(read + hit?));
-        put(
-            &mut self.outcome,
-            "latency1_over_floor",
-            ratio(&flash, &floor),
-        );
-        Ok(())
+            .zip(flash_series[0].windows.iter().zip(&hit_series[0].windows))
+            .map(|(read, (flash, hit))| {
+                let hit = hit.step.get.mean() / 1e3;
+                // Some of the GETs were hits in DRAM: their part of the mean is taken out.
+                let share = flash.flash_hits() / flash.step.counts.hits as f64;
+                let flash = (flash.step.get.mean() / 1e3 - (1.0 - share) * hit) / share;
+                [read.mean_us, hit, flash]
+            })
+            .collect();
+        let why = || {
+            let troubles = [&flash_series[0].trouble, &hit_series[0].trouble];
+            let trouble = troubles.into_iter().flatten().next().cloned();
+            trouble.unwrap_or_else(|| device.why())
+        };
+        let figure =
+            |of: fn(&[f64; 3]) -> f64| median(rounds.iter().map(of).collect()).ok_or_else(why);
+        put(&mut self.outcome, "fio_depth1_mean_us", figure(|r| r[0]));
+        put(&mut self.outcome, "dram_hit_mean_us", figure(|r| r[1]));
+        put(&mut self.outcome, "flash_get_mean_us", figure(|r| r[2]));
+        let over_floor = figure(|[read, hit, flash]| flash / (read + hit));
+        put(&mut self.outcome, "latency1_over_floor", over_floor);
     }
 
     /// Latency at fixed rates, with all in DRAM beside it (figure 9).
@@ -446,7 +528,7 @@ impl Run<'_> {
         &mut self,
         contenders: &[(&str, &Contender)],
         items: &Items,
-        by_connections: &[(usize, Vec<Series>)],
+        closed: &[Closed],
     ) -> Result<()> {
         let few = Items {
             keys: self.plan.dram_keys.min(items.keys),
@@ -476,9 +558,9 @@ impl Run<'_> {
             };
             let mut all = Vec::new();
             for (number, &(name, contender)) in contenders.iter().enumerate() {
-                let peak = by_connections
+                let peak = closed
                     .iter()
-                    .filter_map(|(_, all)| all[number].figure(Window::rate).ok())
+                    .filter_map(|closed| closed.all[number].figure(Window::rate).ok())
                     .fold(0.0, f64::max);
                 if rate <= peak * 0.95 {
                     all.extend(take_turns(
@@ -543,27 +625,21 @@ impl Run<'_> {
             .extstore("extstore-4096", self.plan.memory, data / 4 * 3);
         let extstore = self.start(extstore, &items, Some(EXTSTORE_FILL));
         self.steps.next("values of 4,096 bytes");
-        let mut best = [Err("no round".to_owned()), Err("no round".to_owned())];
-        for connections in [64, 256] {
-            let all = self.turns(
-                &[("senko-4096", &senko), ("extstore-4096", &extstore)],
-                &items,
-                &Load::gets(connections),
-                &format!("{connections} connections"),
+        let contenders = [("senko-4096", &senko), ("extstore-4096", &extstore)];
+        let closed = self.closed_loops(&contenders, &items, &[64, 256], 2);
+        // As with one page, extstore's share of the device is the limit.
+        for (key, contender) in [("get4096_over_fio_8k", 0), ("extstore4096_over_fio_8k", 1)] {
+            let over_device = |one: &Closed| one.over_device(contender, FLASH);
+            put(
+                &mut self.outcome,
+                key,
+                largest(closed.iter().map(over_device)),
             );
-            for (best, series) in best.iter_mut().zip(&all) {
-                let figure = series.figure(Window::flash_hits_per_second);
-                if let (Ok(so_far), Ok(new)) = (&best, &figure) {
-                    *best = Ok(new.max(*so_far));
-                } else if best.is_err() {
-                    *best = figure;
-                }
-            }
         }
         put(
             &mut self.outcome,
             "get4096_over_extstore",
-            ratio(&best[0], &best[1]),
+            over_rival(&closed, 1),
         );
         Ok(())
     }

@@ -74,6 +74,12 @@ impl Series {
         }
     }
 
+    /// One for each contender.
+    pub fn of(contenders: &[(&str, &Contender)], load: &str) -> Vec<Series> {
+        let names = contenders.iter();
+        names.map(|(name, _)| Series::new(name, load)).collect()
+    }
+
     /// Adds a round; one that failed is the series' trouble.
     pub fn add(&mut self, window: Result<Window>) {
         match window {
@@ -141,27 +147,31 @@ pub fn take_turns(
     rounds: usize,
     time: Duration,
 ) -> Vec<Series> {
-    let mut all: Vec<Series> = contenders
-        .iter()
-        .map(|(name, _)| Series::new(name, what))
-        .collect();
+    let mut all = Series::of(contenders, what);
     for round in 0..rounds {
-        for ((_, contender), series) in contenders.iter().zip(&mut all) {
-            match contender {
-                // Who failed once would only hold the others up.
-                _ if series.trouble.is_some() => {}
-                Ok(server) => series.add(traffic::measure(
-                    bench,
-                    server,
-                    items,
-                    &load.clone().round(round),
-                    time,
-                )),
-                Err(why) => series.trouble = Some(why.clone()),
-            }
-        }
+        let load = load.clone().round(round);
+        take_turn(bench, contenders, items, &load, time, &mut all);
     }
     all
+}
+
+/// One round: a window more for each of the series, which are the contenders'.
+pub fn take_turn(
+    bench: &Bench<'_>,
+    contenders: &[(&str, &Contender)],
+    items: &Items,
+    load: &Load,
+    time: Duration,
+    all: &mut [Series],
+) {
+    for ((_, contender), series) in contenders.iter().zip(all) {
+        match contender {
+            // Who failed once would only hold the others up.
+            _ if series.trouble.is_some() => {}
+            Ok(server) => series.add(traffic::measure(bench, server, items, load, time)),
+            Err(why) => series.trouble = Some(why.clone()),
+        }
+    }
 }
 
 /// Tells a progress bar what is next.

@@ -499,6 +499,7 @@ fn settings<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
             Transfer::Sendfile => "sendfile",
         },
     );
+    sink.stat("senko_spin_us", set.spin.as_micros());
 }
 
 /// The classes of all shards, by number.

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether a thread that waits for a read looks for its end for a while before it sleeps.
+//!
+//! A fast device answers sooner than a processor that went to sleep is awake again, above all in a virtual machine. But looking takes
+//! processor time, which is lost where the device is slower than the thread is willing to look. So it is only done where it pays: each wait that
+//! ended while the thread looked earns some credit, each that did not costs more, and without credit the thread sleeps at once,
+//! but for a try now and then.
+
+use std::time::{Duration, Instant};
+
+/// The most credit.
+const MOST: i32 = 16;
+/// What a wait in vain costs.
+const IN_VAIN: i32 = 4;
+/// Waits without looking after credit ran out.
+const REST: i32 = -256;
+
+#[derive(Default)]
+pub(super) struct Spin {
+    limit: Duration,
+    credit: i32,
+}
+
+impl Spin {
+    /// Looks for no longer than `limit`; not at all if that is zero.
+    pub(super) fn new(limit: Duration) -> Spin {
+        Spin { limit, credit: 1 }
+    }
+
+    /// Until when to look now, if it is worth it.
+    pub(super) fn begin(&mut self) -> Option<Instant> {
+        if self.limit.is_zero() {
+            return None;
+        }
+        if self.credit < 0 {
+            self.credit += 1;
+            return None;
+        }
+        Some(Instant::now() + self.limit)
+    }
+
+    /// What came of it.
+    pub(super) fn end(&mut self, found: bool) {
+        if found {
+            self.credit = (self.credit + 1).min(MOST);
+        } else {
+            self.credit -= IN_VAIN;
+            if self.credit < 0 {
+                self.credit = REST;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn looks(spin: &mut Spin, waits: usize, found: bool) -> usize {
+        let looked = |spin: &mut Spin| spin.begin().is_some().then(|| spin.end(found)).is_some();
+        (0..waits).filter(|_| looked(spin)).count()
+    }
+
+    #[test]
+    fn it_looks_while_that_pays_and_seldom_otherwise() {
+        let mut spin = Spin::new(Duration::from_micros(50));
+        assert_eq!(looks(&mut spin, 1000, true), 1000);
+        let in_vain = looks(&mut spin, 10_000, false);
+        assert!((10..100).contains(&in_vain), "{in_vain} of 10,000");
+        // A device that became fast is noticed.
+        assert!(looks(&mut spin, 1000, true) > 700);
+    }
+
+    #[test]
+    fn without_a_limit_it_never_looks() {
+        assert_eq!(looks(&mut Spin::new(Duration::ZERO), 100, true), 0);
+        assert_eq!(looks(&mut Spin::default(), 100, true), 0);
+    }
+}
