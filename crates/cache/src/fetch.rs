@@ -180,6 +180,7 @@ impl Shard {
             TOKEN_WRITE => {
                 let log = (value >> 40) as usize;
                 let pages = self.logs[log].written(value, completion.result.is_ok());
+                self.admitter.written((pages * PAGE_SIZE) as u64);
                 let health = &mut self.logs[log].health;
                 health.end(self.steady_ms);
                 let worse = health.note_write(completion.result, self.steady_ms);
