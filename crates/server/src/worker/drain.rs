@@ -93,6 +93,9 @@ impl Worker {
     /// Lets device operations end, so that what was written is whole.
     pub(super) fn finish_disk(&mut self) -> Result<(), String> {
         let until = Instant::now() + PATIENCE * self.core.shared.settings.patience;
+        for completion in std::mem::take(&mut self.ended) {
+            self.core.shard.on_disk(&mut self.core.ev, completion);
+        }
         let mut events = Vec::new();
         while self.core.ev.disk_in_flight() > 0 && Instant::now() < until {
             self.core
