@@ -467,12 +467,15 @@ impl Uring {
             if more_to_arm || events.len() > before {
                 wait = Some(Duration::ZERO);
             }
-            let waits = wait.is_none_or(|wait| !wait.is_zero());
-            let spun = waits
-                && (1..=SPIN_READS).contains(&core.reads_in_flight)
-                && self.ring.submit_and_spin()?;
+            let reads = core.reads_in_flight;
+            let looks =
+                (1..=SPIN_READS).contains(&reads) && wait.is_none_or(|wait| !wait.is_zero());
+            let spun = looks && self.ring.submit_and_spin(wait)?;
             let woken = spun || self.ring.submit_and_wait(wait)?;
             self.reap(core, events);
+            if spun && core.reads_in_flight < reads {
+                self.ring.spin_paid();
+            }
             if events.len() > before || !woken {
                 return Ok(());
             }

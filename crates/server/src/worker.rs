@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One thread: its event loop, its shard, its connections.
 //!
-//! A round of the loop: wait for events; take each, requests before device operations that ended; run the connections that have unread input in turn; send every
+//! A round of the loop: wait for events; take each, requests before device reads that ended; run the connections that have unread input in turn; send every
 //! connection's answers in one batch; hand messages to other workers. Nothing in a round waits, locks or allocates for a
 //! request whose key this shard owns (messages between workers lock once a round and worker, and do allocate).
 //!
@@ -31,7 +31,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use senko_cache::{DeviceState, Recovered, Shard, ShardConfig};
 use senko_io::transfer::CachedFile;
 use senko_io::{
-    Backend, Completion, Event, EventLoop, FlashFile, ListenerId, LoopConfig, SendBatch,
+    Backend, Completion, Event, EventLoop, FlashFile, ListenerId, LoopConfig, Op, SendBatch,
 };
 
 use crate::route::{Mesh, Message, Outbox};
@@ -46,7 +46,7 @@ use conns::Conns;
 const TICK: Duration = Duration::from_millis(100);
 /// More time than this does not pass in one round, as far as devices are concerned.
 const LONGEST_ROUND_MS: u64 = 250;
-/// Device operations that ended: so many are looked at in any round.
+/// Device reads that ended: so many are looked at in any round.
 const DISK_TURN: usize = 16;
 /// How often connections are looked over for idle ones.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -103,9 +103,9 @@ pub struct Worker {
     ahead: Vec<u64>,
     /// Frames may have been returned since the shard was told.
     frames_freed: bool,
-    /// A device operation ended in this round.
-    /// Device operations that ended and were not looked at yet.
+    /// Device reads that ended and were not looked at yet.
     ended: VecDeque<Completion>,
+    /// A device operation ended in this round.
     disk_moved: bool,
     /// Bytes came in this round.
     news: bool,
@@ -294,21 +294,26 @@ impl Worker {
         self.core.shard.set_steady(self.steady_ms);
     }
 
-    /// Requests go first, and so do the answers that need no device. Of the device operations that ended only some are taken, one more for each
-    /// eight connections that had requests: hundreds of answers from flash take about a millisecond to send, for which a hit in DRAM need not wait.
+    /// Requests go first, and so do the answers that need no device. Of the device reads that ended only some are taken, one more for each
+    /// eight connections that had requests, or an eighth: hundreds of answers from flash take about a millisecond to send, for which a
+    /// hit in DRAM need not wait.
     fn take_events(&mut self, events: &mut Vec<Event>) {
         let mut requests = 0;
         for event in events.drain(..) {
             match event {
-                Event::Disk(completion) => self.ended.push_back(completion),
+                Event::Disk(completion) if completion.op == Op::Read => {
+                    self.ended.push_back(completion);
+                }
                 event => {
                     requests += usize::from(matches!(event, Event::Received { .. }));
                     self.event(event);
                 }
             }
         }
-        let turn = DISK_TURN + (requests + self.run.len()) / 8;
-        for _ in 0..turn.min(self.ended.len()) {
+        let turn = (DISK_TURN + (requests + self.run.len()) / 8).max(self.ended.len() / 8);
+        let turn = turn.min(self.ended.len());
+        self.expect_frames(turn);
+        for _ in 0..turn {
             if let Some(completion) = self.ended.pop_front() {
                 self.event(Event::Disk(completion));
             }
@@ -437,7 +442,8 @@ impl Worker {
     fn free_stuck_frames(&mut self) {
         // A device that does not answer moves nothing either.
         let moved = std::mem::replace(&mut self.disk_ended_before, self.disk_ended);
-        let moving = self.core.ev.disk_in_flight() > 0 && moved != self.disk_ended;
+        let busy = self.core.ev.disk_in_flight() > 0 || !self.ended.is_empty();
+        let moving = busy && moved != self.disk_ended;
         if self.core.ev.frames().usage().1 == 0 || moving {
             return;
         }

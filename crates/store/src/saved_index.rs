@@ -11,6 +11,7 @@
 //! What always holds:
 //! - What was read changes nothing that is shared before all of it was read and its checksum was right.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
@@ -18,7 +19,7 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 use crate::StoreError;
 use crate::core::Core;
 use crate::hash::SHARDS;
-use crate::index::BlockMap;
+use crate::index::{BlockMap, MAX_BLOCKS};
 use crate::space::{Extent, Held};
 use crate::superblock::SavedIndex;
 use crate::version::{BlockHandle, Generation, Member, ShardGeneration, Version};
@@ -40,6 +41,7 @@ pub(crate) fn save(core: &Core, version: &Version) -> Result<(SavedIndex, Held),
     let mut writer = ExtentWriter {
         device: &*core.device,
         page: held.extent().first,
+        left: bytes,
         buffer: AlignedBuf::new(PIECE_PAGES),
         filled: 0,
         crc: 0,
@@ -112,9 +114,11 @@ fn encode(
 pub(crate) fn load(core: &Core, saved: &SavedIndex) -> Result<Version, StoreError> {
     let mut from = ExtentReader::new(&*core.device, saved)?;
     let mut version = core.current().next();
-    let live = decode(&mut from, &mut version, core)?;
+    let first = core.state.lock().next_generation;
+    let decoded = decode(&mut from, &mut version, first)?;
     from.end(saved)?;
-    for (handle, live) in live {
+    core.state.lock().next_generation = first + decoded.generations;
+    for (handle, live) in decoded.live {
         handle.set_live(live);
     }
     Ok(version)
@@ -134,40 +138,52 @@ pub(crate) fn check(device: &dyn Device, saved: &SavedIndex) -> Result<(), Store
     from.end(saved)
 }
 
-/// Blocks and how many of their elements are live.
-type Live = Vec<(Arc<BlockHandle>, u64)>;
+/// What is shared, and changes only when all was right.
+struct Decoded {
+    generations: u64,
+    /// Blocks and how many of their elements are live.
+    live: Vec<(Arc<BlockHandle>, u64)>,
+}
 
+/// Adds generations, whose numbers begin with `first`, and maps to `version`.
 fn decode(
     from: &mut ExtentReader<'_>,
     version: &mut Version,
-    core: &Core,
-) -> Result<Live, StoreError> {
+    first: u64,
+) -> Result<Decoded, StoreError> {
+    let slots: HashMap<u64, u32> = version
+        .blocks()
+        .map(|(slot, handle)| (handle.id(), slot))
+        .collect();
     let mut live_of = Vec::new();
     let mut generations = Vec::new();
     for _ in 0..from.u32()? {
         let (min_time, max_time, elements) = (from.u64()?, from.u64()?, from.u64()?);
+        let count = from.u32()?;
+        if count > MAX_BLOCKS {
+            return Err(from.damaged("have a generation of too many blocks"));
+        }
         let mut members = Vec::new();
-        for _ in 0..from.u32()? {
+        for _ in 0..count {
             let (id, live) = (from.u64()?, from.u64()?);
-            let slot = match version.blocks().find(|(_, handle)| handle.id() == id) {
-                Some((slot, handle)) => {
-                    live_of.push((Arc::clone(handle), live));
-                    slot
-                }
-                None if id == u64::MAX => u32::MAX,
+            let slot = match slots.get(&id) {
+                _ if id == u64::MAX => u32::MAX,
+                Some(&slot) => slot,
                 None => return Err(from.damaged("name a block that there is not")),
             };
-            members.push(Member { slot, id });
+            let member = Member { slot, id };
+            if let Some(handle) = version.block(member) {
+                live_of.push((Arc::clone(handle), live));
+            }
+            members.push(member);
         }
-        let mut state = core.state.lock();
         generations.push(Arc::new(Generation {
-            id: state.next_generation,
+            id: first + generations.len() as u64,
             members,
             min_time,
             max_time,
             elements,
         }));
-        state.next_generation += 1;
     }
     let mut map = Vec::new();
     for nth in 0..SHARDS {
@@ -186,7 +202,7 @@ fn decode(
         }
         version.shards[nth] = Arc::new(index);
     }
-    let known: std::collections::HashSet<u64> = generations
+    let known: HashSet<u64> = generations
         .iter()
         .flat_map(|generation| generation.members.iter().map(|member| member.id))
         .collect();
@@ -194,11 +210,13 @@ fn decode(
     let covered = version
         .blocks()
         .all(|(_, handle)| known.contains(&handle.id()));
-    if covered {
-        Ok(live_of)
-    } else {
-        Err(from.damaged("do not cover all blocks"))
+    if !covered {
+        return Err(from.damaged("do not cover all blocks"));
     }
+    Ok(Decoded {
+        generations: generations.len() as u64,
+        live: live_of,
+    })
 }
 
 /// Fills an extent.
@@ -206,6 +224,8 @@ struct ExtentWriter<'d> {
     device: &'d dyn Device,
     /// Where the buffer goes.
     page: u64,
+    /// Bytes that there is still room for: as many as were counted.
+    left: u64,
     buffer: AlignedBuf,
     filled: usize,
     crc: u32,
@@ -213,6 +233,9 @@ struct ExtentWriter<'d> {
 
 impl ExtentWriter<'_> {
     fn push(&mut self, mut bytes: &[u8]) -> Result<(), StoreError> {
+        let left = self.left.checked_sub(bytes.len() as u64);
+        self.left =
+            left.expect("a version's maps do not change, so they are as long as they were counted");
         self.crc = crc32c::crc32c_append(self.crc, bytes);
         while !bytes.is_empty() {
             let some = bytes.len().min(self.buffer.len() - self.filled);
@@ -353,5 +376,112 @@ impl<'d> ExtentReader<'d> {
 
     fn damaged(&self, what: &str) -> StoreError {
         StoreError::damaged(self.offset, format!("the saved maps {what}"))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use senko_io::faulty::FaultyDevice;
+
+    use super::*;
+    use crate::{Options, Store};
+
+    /// Bytes of every length up to some kilobytes, over several pieces and a part of a page.
+    #[test]
+    fn pieces_are_read_as_they_were_written() {
+        let device = FaultyDevice::new(1024, 1);
+        let bytes: Vec<u8> = (0..2_500_123u32)
+            .map(|n| (n.wrapping_mul(n) >> 7) as u8)
+            .collect();
+        let extent = Extent {
+            first: 3,
+            pages: bytes.len().div_ceil(PAGE_SIZE) as u32,
+        };
+        let mut writer = ExtentWriter {
+            device: &*device,
+            page: extent.first,
+            left: bytes.len() as u64,
+            buffer: AlignedBuf::new(PIECE_PAGES),
+            filled: 0,
+            crc: 0,
+        };
+        let lengths = || (0..).map(|n: usize| n * 7919 % 5000);
+        let (mut rest, mut lens) = (&bytes[..], lengths());
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(lens.next().unwrap().min(rest.len()));
+            writer.push(piece).unwrap();
+            rest = behind;
+        }
+        let saved = SavedIndex {
+            extent,
+            bytes: bytes.len() as u64,
+            crc: writer.end().unwrap(),
+        };
+        let read = |saved: &SavedIndex| {
+            let mut reader = ExtentReader::new(&*device, saved)?;
+            let (mut all, mut lens) = (Vec::new(), lengths());
+            while reader.left > 0 {
+                let len = lens.next().unwrap().min(reader.left as usize);
+                let at = all.len();
+                all.resize(at + len, 0);
+                reader.read(&mut all[at..])?;
+            }
+            reader.end(saved).map(|()| all)
+        };
+        assert!(read(&saved).unwrap() == bytes);
+        check(&*device, &saved).unwrap();
+        let shorter = SavedIndex {
+            bytes: saved.bytes - 1,
+            ..saved
+        };
+        assert!(read(&shorter).is_err());
+        let longer = SavedIndex {
+            bytes: extent.bytes() + 1,
+            ..saved
+        };
+        assert!(read(&longer).is_err());
+        device.flip_bit(300, 5);
+        assert!(read(&saved).is_err());
+        check(&*device, &saved).unwrap_err();
+    }
+
+    /// Maps with one wrong bit anywhere are built anew, and answer as those that were saved.
+    #[test]
+    fn damaged_maps_are_not_used() {
+        const KEYS: u32 = 20_000;
+        let device = FaultyDevice::new(1 << 14, 1);
+        let options = Options {
+            block_bytes: 1 << 20,
+            background: false,
+            ..Options::default()
+        };
+        let store = Store::open_device(device.clone(), options.clone()).unwrap();
+        for key in 0..KEYS {
+            store.put(&key.to_le_bytes(), &key.to_be_bytes()).unwrap();
+            if key % 5000 == 4999 {
+                store.seal().unwrap();
+            }
+        }
+        store.close().unwrap();
+        let core = crate::open::open(device.copy(2), options.clone()).unwrap();
+        let saved = core.state.lock().manifest.index.unwrap();
+        load(&core, &saved).unwrap();
+        drop(core);
+        for nth in 0..40 {
+            let at = saved.bytes * 8 / 40 * nth + nth % 8;
+            let bits = PAGE_SIZE as u64 * 8;
+            let copy = device.copy(3);
+            copy.flip_bit(saved.extent.first + at / bits, (at % bits) as usize);
+            let core = crate::open::open(copy.clone(), options.clone()).unwrap();
+            assert!(load(&core, &saved).is_err(), "bit {at}");
+            drop(core);
+            let store = Store::open_device(copy, options.clone()).unwrap();
+            for key in (0..KEYS).step_by(97) {
+                let value = store.get(&key.to_le_bytes()).unwrap();
+                assert_eq!(value.as_deref(), Some(&key.to_be_bytes()[..]), "bit {at}");
+            }
+            assert_eq!(store.stats().live_elements, u64::from(KEYS), "bit {at}");
+        }
     }
 }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which items leaving DRAM deserve a write: a rule, and a byte budget as a token bucket.
 //!
-//! Flash wears by bytes written, so the operator sets bytes, not rates of items. Reinsertion spends the same budget. An item spends its own bytes when it is
-//! let in; what the device was given beyond these, the ends of pages that no item fitted in, is spent when it was written.
+//! Flash wears by bytes written, so the operator sets bytes, not rates of items. Reinsertion spends the same budget. An item spends its
+//! own bytes when it is let in. Pages have ends that no item fitted in: what the device was given beyond the items is spent after it
+//! was written.
+//!
+//! Always holds: bytes spent = bytes written + `ahead`, but for an item that was let in and lost with its device, which stays in `ahead`.
 
 use crate::shard::{Admission, AdmissionRule};
 

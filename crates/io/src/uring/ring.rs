@@ -263,28 +263,29 @@ impl Ring {
         true
     }
 
-    /// Submits, and looks for a completion for a while, without sleeping. True if there is one.
-    pub(super) fn submit_and_spin(&mut self) -> io::Result<bool> {
-        let Some(until) = self.spin.begin() else {
+    /// Submits, and looks for a completion for a while, though no longer than `wait`, without sleeping. True if there is one.
+    pub(super) fn submit_and_spin(&mut self, wait: Option<Duration>) -> io::Result<bool> {
+        let Some(until) = self.spin.begin(wait) else {
             return Ok(false);
         };
-        if !self.submit_and_wait(Some(Duration::ZERO))? {
-            return Ok(false);
-        }
-        let mut found = !self.uring.completion().is_empty();
-        if found {
-            return Ok(true); // as a rule a send, which tells nothing of reads
-        }
-        while !found && Instant::now() < until {
-            std::hint::spin_loop();
-            // What the kernel has deferred to this thread becomes completions when it enters.
-            if self.uring.submission().taskrun() {
-                self.enter(0, None)?;
+        // What the kernel has deferred to this thread becomes completions when it enters.
+        self.submit_and_wait(Some(Duration::ZERO))?;
+        while self.uring.completion().is_empty() {
+            if Instant::now() >= until {
+                self.spin.in_vain();
+                return Ok(false);
             }
-            found = !self.uring.completion().is_empty();
+            std::hint::spin_loop();
+            if self.uring.submission().taskrun() {
+                self.submit_and_wait(Some(Duration::ZERO))?;
+            }
         }
-        self.spin.end(found);
-        Ok(found)
+        Ok(true)
+    }
+
+    /// A read ended while the thread looked for it.
+    pub(super) fn spin_paid(&mut self) {
+        self.spin.paid();
     }
 
     /// Submits, and waits for a completion no longer than `timeout`. False if that time passed or a signal came.

@@ -2,8 +2,8 @@
 //! Whether a thread that waits for a read looks for its end for a while before it sleeps.
 //!
 //! A fast device answers sooner than a processor that went to sleep is awake again, above all in a virtual machine. But looking takes
-//! processor time, which is lost where the device is slower than the thread is willing to look. So it is only done where it pays: each wait that
-//! ended while the thread looked earns some credit, each that did not costs more, and without credit the thread sleeps at once,
+//! processor time, which is lost where the device is slower than the thread is willing to look. So it is only done where it pays: each read that
+//! ended while the thread looked earns some credit, each time that nothing did costs more, and without credit the thread sleeps at once,
 //! but for a try now and then.
 
 use std::time::{Duration, Instant};
@@ -27,8 +27,8 @@ impl Spin {
         Spin { limit, credit: 1 }
     }
 
-    /// Until when to look now, if it is worth it.
-    pub(super) fn begin(&mut self) -> Option<Instant> {
+    /// Until when to look now, if it is worth it, in a wait that is no longer than `wait`.
+    pub(super) fn begin(&mut self, wait: Option<Duration>) -> Option<Instant> {
         if self.limit.is_zero() {
             return None;
         }
@@ -36,18 +36,20 @@ impl Spin {
             self.credit += 1;
             return None;
         }
-        Some(Instant::now() + self.limit)
+        let limit = wait.map_or(self.limit, |wait| wait.min(self.limit));
+        Some(Instant::now() + limit)
     }
 
-    /// What came of it.
-    pub(super) fn end(&mut self, found: bool) {
-        if found {
-            self.credit = (self.credit + 1).min(MOST);
-        } else {
-            self.credit -= IN_VAIN;
-            if self.credit < 0 {
-                self.credit = REST;
-            }
+    /// A read ended meanwhile. What else may end a wait, a request that came, tells nothing of the device.
+    pub(super) fn paid(&mut self) {
+        self.credit = (self.credit + 1).min(MOST);
+    }
+
+    /// Nothing happened meanwhile.
+    pub(super) fn in_vain(&mut self) {
+        self.credit -= IN_VAIN;
+        if self.credit < 0 {
+            self.credit = REST;
         }
     }
 }
@@ -57,8 +59,16 @@ mod tests {
     use super::*;
 
     fn looks(spin: &mut Spin, waits: usize, found: bool) -> usize {
-        let looked = |spin: &mut Spin| spin.begin().is_some().then(|| spin.end(found)).is_some();
-        (0..waits).filter(|_| looked(spin)).count()
+        let looked = |_: &usize| {
+            let looks = spin.begin(None).is_some();
+            match (looks, found) {
+                (true, true) => spin.paid(),
+                (true, false) => spin.in_vain(),
+                (false, _) => {}
+            }
+            looks
+        };
+        (0..waits).filter(looked).count()
     }
 
     #[test]

@@ -9,8 +9,8 @@
 //! file, with the same depth and on the same core. A second group has the paper's own values of 4,096 bytes, whose record takes two
 //! pages, here as in extstore. Then what the paper leaves open: small values, and SETs among the GETs.
 //!
-//! The bars are medians of ratios within a round, in which the contenders and the device follow each other within seconds: a virtual machine's speed changes
-//! from minute to minute, most of all for what two processors do together, and not for all work alike.
+//! The bars are medians of ratios within a round: a virtual machine's speed changes from minute to minute, most of all for what two processors do together, and
+//! not for all work alike. At one number of connections the contenders and the device follow each other within seconds.
 //!
 //! A flash GET is one that the server answered from flash by its own count; hits in DRAM, which the same run has too, do not
 //! count, and the kernel's count of the device's reads stands beside it.
@@ -159,7 +159,8 @@ impl Device {
 /// How fio reads the flash file of a server.
 #[derive(Clone, Copy)]
 struct Look<'a> {
-    of: (&'a str, &'a Contender),
+    /// Its name and itself.
+    server: (&'a str, &'a Contender),
     /// Pages of a read, and of an item.
     pages: u64,
     depth: u32,
@@ -228,6 +229,7 @@ impl Run<'_> {
         outcome.setting("page_value_bytes", page_value());
         outcome.setting("rounds", plan.rounds);
         outcome.setting("window_seconds", plan.window.as_secs());
+        outcome.setting("latency_rounds", LATENCY_ROUNDS);
         outcome.setting("connections", json!(plan.connections));
         outcome.setting("rates", json!(plan.rates));
         outcome.setting("fio_depth", DEPTH);
@@ -355,7 +357,7 @@ impl Run<'_> {
         for round in 0..self.plan.rounds {
             for one in &mut closed {
                 let look = Look {
-                    of: contenders[0],
+                    server: contenders[0],
                     pages,
                     depth: DEPTH,
                     time,
@@ -372,18 +374,18 @@ impl Run<'_> {
     }
 
     /// The device's own figures, once more, on a server's flash file and the span of it that was written.
-    fn look_at_device(&self, job: Look<'_>, device: &mut Device) {
+    fn look_at_device(&self, look: Look<'_>, device: &mut Device) {
         if device.trouble.is_some() {
             return;
         }
         let before = self.bench.disk_counts();
-        let reads = self.written_span(&job).and_then(|span| {
+        let reads = self.written_span(&look).and_then(|span| {
             fio::random_reads(&Job {
-                file: &self.flash_file(job.of.0),
+                file: &self.flash_file(look.server.0),
                 span,
-                block: job.pages * PAGE_SIZE as u64,
-                depth: job.depth,
-                time: job.time,
+                block: look.pages * PAGE_SIZE as u64,
+                depth: look.depth,
+                time: look.time,
                 core: self.bench.server_core(),
             })
         });
@@ -400,14 +402,14 @@ impl Run<'_> {
     }
 
     /// Bytes from the start of the server's flash file that hold items.
-    fn written_span(&self, job: &Look<'_>) -> Result<u64, String> {
-        let server = job.of.1.as_ref().map_err(Clone::clone)?;
+    fn written_span(&self, look: &Look<'_>) -> Result<u64, String> {
+        let server = look.server.1.as_ref().map_err(Clone::clone)?;
         let stats = server.stats().map_err(|error| format!("{error:#}"))?;
         match stats.get("flash_written_bytes") {
             Some(&bytes) if bytes > 0.0 => {
-                Ok((bytes as u64).min(self.plan.keys * job.pages * PAGE_SIZE as u64))
+                Ok((bytes as u64).min(self.plan.keys * look.pages * PAGE_SIZE as u64))
             }
-            _ => Err("senko wrote nothing to flash".to_owned()),
+            _ => Err(format!("{} wrote nothing to flash", look.server.0)),
         }
     }
 
@@ -486,7 +488,7 @@ impl Run<'_> {
         for round in 0..LATENCY_ROUNDS {
             let load = Load::gets(1).round(round);
             let look = Look {
-                of: flash[0],
+                server: flash[0],
                 pages: 1,
                 depth: 1,
                 time,
@@ -497,29 +499,36 @@ impl Run<'_> {
         }
         self.table.row(flash_series[0].row());
         self.table.row(hit_series[0].row());
-        let rounds: Vec<[f64; 3]> = device
-            .reads
-            .iter()
-            .zip(flash_series[0].windows.iter().zip(&hit_series[0].windows))
-            .map(|(read, (flash, hit))| {
-                let hit = hit.step.get.mean() / 1e3;
-                // Some of the GETs were hits in DRAM: their part of the mean is taken out.
-                let share = flash.flash_hits() / flash.step.counts.hits as f64;
-                let flash = (flash.step.get.mean() / 1e3 - (1.0 - share) * hit) / share;
-                [read.mean_us, hit, flash]
-            })
-            .collect();
+        let latencies = |(flash, hit): (&Window, &Window)| {
+            let hit = hit.step.get.mean() / 1e3;
+            // Some of the GETs were hits in DRAM: their part of the mean is taken out.
+            let share = flash.flash_hits() / flash.step.counts.hits as f64;
+            let flash = (flash.step.get.mean() / 1e3 - (1.0 - share) * hit) / share;
+            (flash, hit)
+        };
+        let windows = flash_series[0].windows.iter().zip(&hit_series[0].windows);
+        let rounds: Vec<(f64, f64)> = windows.map(latencies).collect();
         let why = || {
             let troubles = [&flash_series[0].trouble, &hit_series[0].trouble];
             let trouble = troubles.into_iter().flatten().next().cloned();
             trouble.unwrap_or_else(|| device.why())
         };
-        let figure =
-            |of: fn(&[f64; 3]) -> f64| median(rounds.iter().map(of).collect()).ok_or_else(why);
-        put(&mut self.outcome, "fio_depth1_mean_us", figure(|r| r[0]));
-        put(&mut self.outcome, "dram_hit_mean_us", figure(|r| r[1]));
-        put(&mut self.outcome, "flash_get_mean_us", figure(|r| r[2]));
-        let over_floor = figure(|[read, hit, flash]| flash / (read + hit));
+        let figure = |numbers: Vec<f64>| median(numbers).ok_or_else(why);
+        let flash = figure(rounds.iter().map(|(flash, _)| *flash).collect());
+        let hit = figure(rounds.iter().map(|(_, hit)| *hit).collect());
+        let over_floor = device.reads.iter().zip(&rounds);
+        let over_floor = figure(
+            over_floor
+                .map(|(read, (flash, hit))| flash / (read.mean_us + hit))
+                .collect(),
+        );
+        put(&mut self.outcome, "flash_get_mean_us", flash);
+        put(&mut self.outcome, "dram_hit_mean_us", hit);
+        put(
+            &mut self.outcome,
+            "fio_depth1_mean_us",
+            device.figure(|read| read.mean_us),
+        );
         put(&mut self.outcome, "latency1_over_floor", over_floor);
     }
 

@@ -20,17 +20,23 @@ impl Worker {
     pub(super) fn look_ahead(&mut self, events: &[Event]) {
         self.ahead.clear();
         for event in events {
-            match event {
-                Event::Received { data, .. } => self.note_keys(data),
-                Event::Disk(completion) => {
-                    if let Some(frame) = &completion.buf {
-                        prefetch(&frame[..FRAME_START]);
-                    }
-                }
-                _ => {}
+            if let Event::Received { data, .. } = event {
+                self.note_keys(data);
             }
         }
         self.ask_for_noted();
+    }
+
+    /// Asks for the beginning of what the next `reads` that ended brought.
+    pub(super) fn expect_frames(&self, reads: usize) {
+        for frame in self
+            .ended
+            .iter()
+            .take(reads)
+            .filter_map(|read| read.buf.as_ref())
+        {
+            prefetch(&frame[..FRAME_START]);
+        }
     }
 
     /// Notes the keys of this shard that stand in commands.

@@ -54,7 +54,8 @@ impl Worker {
         let Some(drain) = &mut self.drain else {
             return false;
         };
-        drain.quiet = if self.news { 0 } else { drain.quiet + 1 };
+        let busy = self.news || !self.ended.is_empty();
+        drain.quiet = if busy { 0 } else { drain.quiet + 1 };
         let out_of_time = how == Shutdown::Now || Instant::now() >= drain.until;
         if out_of_time || drain.quiet >= QUIET_ROUNDS {
             let idle: Vec<_> = self
