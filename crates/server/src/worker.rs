@@ -295,7 +295,7 @@ impl Worker {
     }
 
     /// Requests go first, and so do the answers that need no device. Of the device reads that ended only some are taken, one more for each
-    /// eight connections that had requests, or an eighth: hundreds of answers from flash take about a millisecond to send, for which a
+    /// eight connections that had requests, or a sixteenth: hundreds of answers from flash take about a millisecond to send, for which a
     /// hit in DRAM need not wait.
     fn take_events(&mut self, events: &mut Vec<Event>) {
         let mut requests = 0;
@@ -310,7 +310,7 @@ impl Worker {
                 }
             }
         }
-        let turn = (DISK_TURN + (requests + self.run.len()) / 8).max(self.ended.len() / 8);
+        let turn = (DISK_TURN + (requests + self.run.len()) / 8).max(self.ended.len() / 16);
         let turn = turn.min(self.ended.len());
         self.expect_frames(turn);
         for _ in 0..turn {
