@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -130,6 +131,12 @@ class Served:
             words = stat.read().rsplit(")", 1)[1].split()
         return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
+    def until_said(self, word):
+        end = time.monotonic() + 60
+        while not self.lines(word):
+            assert time.monotonic() < end, self.said.read_text()
+            time.sleep(0.05)
+
     def lines(self, word):
         return [line for line in self.said.read_text().splitlines() if word in line]
 
@@ -237,6 +244,28 @@ def test_a_device_goes_away(box, serve):
     served.read(range(2, 10_000, 50))
     served.store(20_000)
     assert served.read(range(30_000, 38_000, 10)) > 400
+
+
+def test_a_file_system_that_is_frozen_for_a_moment(box, serve):
+    """Nothing is lost but time, and it is told."""
+    device = box.loop(box.sparse(box.folder / "disk", 400 << 20))
+    place = box.ext4(device)
+    served = serve(place / "flash", 256 << 20)
+    served.store(15_000)
+    box.must("fsfreeze", "-f", str(place))
+    try:
+        writer = threading.Thread(target=served.store, args=(10_000,))
+        writer.start()
+        time.sleep(0.3)
+        served.works()
+        time.sleep(0.3)
+    finally:
+        run("fsfreeze", "-u", str(place))
+    writer.join()
+    assert served.stat("flash_device_pauses") > 0
+    served.until_said("paused")
+    if not served.lines("out of use"):
+        assert served.read(range(14_000, 15_000, 10)) == 100
 
 
 def test_a_frozen_file_system(box, serve):

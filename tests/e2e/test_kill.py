@@ -38,13 +38,15 @@ def test_killed_under_load(senko):
         finally:
             victim.remove()
         print("%s: %s" % (name, report))
-        assert report.hits > report.cycles * 100, "the load found next to nothing"
+        assert report.hits > report.kills * 100, "the load found next to nothing"
+        # Most of what a key held was in DRAM, and goes with it.
+        assert not victim.warm or report.found > 0, "nothing ever came back"
         assert max(report.starts) < ANSWER, report.starts
 
 
-def tell(cycle, report):
-    if cycle % 50 == 49:
-        print("%d cycles, %d found" % (cycle + 1, report.found), flush=True)
+def tell(report):
+    if (report.kills + report.stops) % 50 == 0:
+        print("%d kills, %d stops, %d found" % (report.kills, report.stops, report.found), flush=True)
 
 
 def test_every_byte_on_both_sides_of_a_kill(senko):

@@ -16,30 +16,30 @@ class Report:
     """What a run came to."""
 
     def __init__(self):
-        self.cycles = self.commands = self.hits = self.misses = self.flushes = 0
+        self.kills = self.stops = self.commands = self.hits = self.misses = self.flushes = 0
         self.found = self.may = 0
         self.starts = []
 
     def __str__(self):
         starts = sorted(self.starts)
         return (
-            "%d kills, %d commands, %d hits, %d misses, %d flushes; after restarts %d of %d keys that may hold a value held one; "
+            "%d kills, %d stops, %d commands, %d hits, %d misses, %d flushes; after restarts %d of %d keys that may hold a value held one; "
             "first answer after %.3f s at most, %.3f s in the middle"
         ) % (
-            self.cycles, self.commands, self.hits, self.misses, self.flushes, self.found, self.may,
+            self.kills, self.stops, self.commands, self.hits, self.misses, self.flushes, self.found, self.may,
             starts[-1], starts[len(starts) // 2],
         )  # fmt: skip
 
 
-def run(victim, cycles, seed, keys=3000, clients=4, longest=1.2, pause=2.5, progress=None):
-    """So many kills; raises `Wrong` with a key's past if an answer can't be right."""
+def run(victim, kills, seed, keys=3000, clients=4, longest=1.2, pause=2.5, progress=None):
+    """So many kills, with stops among them; raises `Wrong` with a key's past if an answer can't be right."""
     draw = random.Random(seed)
     flushes, uniques = Flushes(), Uniques()
     crowd_of = [Client(n, keys, flushes, uniques, seed) for n in range(clients)]
     flusher = Flusher(flushes, seed, pause)
     report = Report()
-    for cycle in range(cycles):
-        if cycle and draw.random() < 0.1:
+    while report.kills < kills:
+        if report.starts and draw.random() < 0.1:
             victim.false_start(draw.uniform(0, 0.1))
         report.starts.append(victim.start())
         if not victim.warm:
@@ -62,16 +62,18 @@ def run(victim, cycles, seed, keys=3000, clients=4, longest=1.2, pause=2.5, prog
             crowd.end()
             check(crowd_of, victim, report)
             victim.kill()
+            report.kills += 1
         elif draw.random() < 0.1:
             # Told to stop, it answers what it has received.
             victim.end()
             crowd.end()
+            report.stops += 1
         else:
             victim.kill()
             crowd.end()
-        report.cycles += 1
+            report.kills += 1
         if progress:
-            progress(cycle, report)
+            progress(report)
     report.starts.append(victim.start())
     if not victim.warm:
         uniques.seen.clear()

@@ -12,7 +12,7 @@
 //!
 //! Always holds: a page belongs to one class or is free; `used` of a page counts its chunks that are not on the class's free list.
 
-use senko_io::{AlignedBuf, PAGE_SIZE};
+use senko_io::{AlignedBuf, MappedMemory, PAGE_SIZE};
 
 /// A chunk: its offset in the arena in units of 16 bytes, plus one; 0 is null.
 pub(crate) type Handle = u32;
@@ -116,6 +116,9 @@ fn item_sizes() -> Vec<usize> {
 }
 
 impl Arena {
+    /// What handles can name.
+    pub const MOST_BYTES: usize = (u32::MAX as usize) * UNIT;
+
     /// An arena for items.
     pub fn for_items(mem: AlignedBuf) -> Arena {
         let bytes = mem.pages() * PAGE_SIZE;
@@ -193,6 +196,11 @@ impl Arena {
             eager: false,
             classes: sizes.iter().map(class).collect(),
         }
+    }
+
+    /// What keeps the memory in place.
+    pub fn mapping(&self) -> MappedMemory {
+        self.mem.mapping()
     }
 
     /// The memory, of an arena that is not needed.

@@ -222,7 +222,7 @@ impl Shard {
         let mut key = [0; crate::key::MAX_KEY];
         let key = &mut key[..old_header.key_len as usize];
         key.copy_from_slice(self.arena.item_key(old.0));
-        let pin = self.pin(old);
+        let pin = self.try_pin(old);
         let made = self.alloc(
             queue,
             &Key::new(key),
@@ -253,7 +253,9 @@ impl Shard {
                 Err((e, None))
             }
         };
-        self.unpin(pin);
+        if let Some(pin) = pin {
+            self.unpin(pin);
+        }
         result
     }
 
@@ -298,7 +300,7 @@ impl Shard {
         let mut key = [0; crate::key::MAX_KEY];
         let key = &mut key[..header.key_len as usize];
         key.copy_from_slice(self.arena.item_key(item.0));
-        let pin = self.pin(item);
+        let pin = self.try_pin(item);
         let made = self.alloc(
             queue,
             &Key::new(key),
@@ -306,7 +308,9 @@ impl Shard {
             header.expiry,
             value.len(),
         );
-        self.unpin(pin);
+        if let Some(pin) = pin {
+            self.unpin(pin);
+        }
         let mut made = made?;
         self.fill(&mut made, value);
         self.edit(made.item, |h| h.marks = header.marks);

@@ -197,7 +197,12 @@ impl Shard {
                 self.reclaim(queue, log);
             }
             TOKEN_RECLAIM => self.reclaim_read(queue, value as usize, completion),
-            TOKEN_DISCARD => {}
+            TOKEN_DISCARD => {
+                let log = value as usize;
+                self.logs[log].discarded(self.steady_ms);
+                self.pump_stream(queue);
+                self.retry_parked();
+            }
             TOKEN_PROBE => self.probe_moved(value, completion),
             _ => debug_assert!(false, "a token of this shard"),
         }
@@ -228,6 +233,11 @@ impl Shard {
                 self.reads.ready.push_back(n);
             }
         }
+    }
+
+    /// Fetches that have begun and not ended.
+    pub fn fetches(&self) -> usize {
+        self.reads.busy()
     }
 
     /// The next fetch that ended. What it names is valid as long as any [`ItemRef`].
@@ -279,6 +289,12 @@ impl Shard {
             };
             match step {
                 Step::Ended(fetched) => {
+                    let absent = matches!(fetched, Fetched::Absent);
+                    let fetched = if absent && self.stored_meanwhile(n) {
+                        Fetched::Changed
+                    } else {
+                        fetched
+                    };
                     let op = self.reads.op(n);
                     let (user, log, position) = (op.user, op.log, op.position);
                     let pinned = op.pinned;
@@ -299,6 +315,21 @@ impl Shard {
                 Step::Reading => return None,
             }
         }
+    }
+
+    /// Whether a key that was not found where it was read may have got an item since: it has one in DRAM, or another flash slot has its tag. Who creates
+    /// what is absent (`add`) must not replace it.
+    fn stored_meanwhile(&mut self, n: u32) -> bool {
+        let op = self.reads.op(n);
+        let (key, slot) = (op.key(), op.slot.with_hot(0));
+        let found = self.index.find(key.hash, |s| {
+            if s.is_dram() {
+                self.arena.item_key(self.index.handle(s)) == key.bytes
+            } else {
+                s.with_hot(0) != slot
+            }
+        });
+        found.is_some()
     }
 
     /// What a read was after is not to be had: its slot goes.

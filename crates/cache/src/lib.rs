@@ -30,7 +30,7 @@ mod superblock; // what a data directory says of itself, and each flash file of 
 mod upkeep; // what is due without a command
 mod warm; // what outlives the process, and how a shard comes back
 
-pub use flash::health::{DeviceState, DeviceTrouble};
+pub use flash::health::{DeviceState, DeviceTrouble, Pauses};
 pub use flash::outage::DeviceHealth;
 pub use key::{Key, MAX_KEY};
 pub use record::{Meta, RECORD_HEADER};

@@ -9,12 +9,13 @@
 //! - S2: a slot of kind flash whose place was reclaimed or flushed is never followed.
 //! - S3: an item's `flash` copy is identical to it in key, value, flags, expiry, marks and unique.
 
-use senko_io::{DeviceId, FramePool, PAGE_SIZE, PageBuf};
+use senko_io::{DeviceId, FramePool, MappedMemory, PAGE_SIZE, PageBuf};
 
 use crate::arena::{Arena, Handle, LINKED, MAX_CHUNK};
 use crate::cool::Hand;
 use crate::dram::LEAST_PAGES;
 use crate::flash::admission::Admitter;
+use crate::flash::health::Pauses;
 use crate::flash::log::Log;
 use crate::flash::read::Reads;
 use crate::flash::reclaim::Reclaim;
@@ -297,6 +298,11 @@ impl Shard {
                 config.memory
             )));
         }
+        if config.memory > Arena::MOST_BYTES {
+            return Err(OpenError(
+                "a shard takes less than 64 GiB of memory: use more threads".to_owned(),
+            ));
+        }
         let (logs, base, buffers) = make_logs(&config)?;
         // Full of 4 KB items, the index takes nine bytes of each; that must leave room for items.
         let least = buffers as u64 + base * 12 + SMALLEST_MEMORY as u64 / 2;
@@ -555,9 +561,18 @@ impl Shard {
             self.arena.free_item(item);
         }
     }
+    /// Keeps the item's memory while room is made for another: with a pin, or without where it has so many that it stays anyway.
+    pub(crate) fn try_pin(&mut self, item: ItemRef) -> Option<u64> {
+        self.can_pin(item).then(|| self.pin(item))
+    }
     /// Whether another pin can be taken (an item takes at most 65,535).
     pub fn can_pin(&self, item: ItemRef) -> bool {
         self.arena.pins(item.0) < u16::MAX
+    }
+
+    /// Keeps the memory of items in place, for who still sends pinned answers when the shard is gone.
+    pub fn item_memory(&self) -> MappedMemory {
+        self.arena.mapping()
     }
 
     // ---- looking in ----
@@ -578,11 +593,17 @@ impl Shard {
             .sum();
         s.page_fill_record_bytes = self.logs.iter().map(|l| l.record_bytes).sum();
         s.page_fill_page_bytes = self.logs.iter().map(|l| l.page_bytes).sum();
+        s.device_pauses = self.logs.iter().map(|l| l.health.pauses.count).sum();
+        s.device_pause_ms = self.logs.iter().map(|l| l.health.pauses.ms).sum();
         s
     }
     /// Zeroes the counters (not the gauges).
     pub fn reset_stats(&mut self) {
         self.stats = CacheStats::default();
+        for log in &mut self.logs {
+            (log.record_bytes, log.page_bytes) = (0, 0);
+            log.health.pauses = Pauses::default();
+        }
     }
     /// Bytes of an item's key, for `stats detail` and dumps.
     pub(crate) fn item_hash(&self, item: Handle) -> u64 {

@@ -59,6 +59,9 @@ pub struct CacheStats {
     pub device_write_pauses: u64,
     pub device_outages: u64,
     pub device_returns: u64,
+    /// Times that a device ended nothing of what it held for a fifth of a second or longer, and the milliseconds that these took together.
+    pub device_pauses: u64,
+    pub device_pause_ms: u64,
     pub drops_index: u64,
     /// Bytes of records placed on flash, and bytes of the pages they were given: their ratio is the page fill.
     pub page_fill_record_bytes: u64,

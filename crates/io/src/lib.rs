@@ -33,7 +33,7 @@ pub use device::{Device, MOST_UNDER_WAY, ReadRequest, ReadStream};
 pub use event_loop::{Backend, BackendChoice, ConnId, Event, EventLoop, ListenerId, LoopConfig};
 pub use file::{FileOptions, FlashFile};
 pub use net::{Listener, connect_tcp, connect_unix};
-pub use page::{AlignedBuf, FramePool, PAGE_SIZE, PageBuf, prefetch};
+pub use page::{AlignedBuf, FramePool, MappedMemory, PAGE_SIZE, PageBuf, prefetch};
 pub use queue::{Completion, DeviceId, IoError, Op, Queue};
 pub use recv::RecvBuf;
 pub use send::{Piece, SendBatch, SendMode};

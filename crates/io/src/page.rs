@@ -14,6 +14,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes in a page: the unit of every device operation, and the read unit that papers B and E build on.
@@ -36,9 +37,33 @@ pub struct AlignedBuf {
     bytes: usize,
     /// The file whose memory this is.
     file: Option<File>,
+    mapping: MappedMemory,
 }
 
-// SAFETY: the mapping is owned by this value alone, and is reached only through `&self` (reads) and `&mut self`.
+/// Keeps the mapping of an [`AlignedBuf`] in place after that is gone, for who still has an address in it.
+#[derive(Clone, Debug)]
+pub struct MappedMemory {
+    _mapping: Arc<Mapping>,
+}
+
+#[derive(Debug)]
+struct Mapping {
+    start: usize,
+    bytes: usize,
+}
+
+impl Mapping {
+    fn hold(start: NonNull<u8>, bytes: usize) -> MappedMemory {
+        MappedMemory {
+            _mapping: Arc::new(Mapping {
+                start: start.as_ptr().expose_provenance(),
+                bytes,
+            }),
+        }
+    }
+}
+
+// SAFETY: the mapping's memory is this value's alone, and is reached only through `&self` (reads) and `&mut self`.
 unsafe impl Send for AlignedBuf {}
 // SAFETY: as above; shared references only read.
 unsafe impl Sync for AlignedBuf {}
@@ -71,6 +96,7 @@ impl AlignedBuf {
                 start: NonNull::dangling(),
                 bytes,
                 file,
+                mapping: Mapping::hold(NonNull::dangling(), 0),
             });
         }
         let (flags, fd) = match &file {
@@ -95,7 +121,17 @@ impl AlignedBuf {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast()).expect("a mapping never starts at address 0");
-        Ok(AlignedBuf { start, bytes, file })
+        Ok(AlignedBuf {
+            start,
+            bytes,
+            file,
+            mapping: Mapping::hold(start, bytes),
+        })
+    }
+
+    /// What keeps the mapping in place.
+    pub fn mapping(&self) -> MappedMemory {
+        self.mapping.clone()
     }
 
     /// Size in pages.
@@ -203,11 +239,12 @@ impl AlignedBuf {
     }
 }
 
-impl Drop for AlignedBuf {
+impl Drop for Mapping {
     fn drop(&mut self) {
         if self.bytes != 0 {
-            // SAFETY: `start` and `bytes` are what `mmap` gave, and nothing borrows from a value that is dropped.
-            unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+            let start = std::ptr::with_exposed_provenance_mut(self.start);
+            // SAFETY: these are what `mmap` gave; the buffer, from which others borrow, is gone, and so is everybody who held the mapping.
+            unsafe { libc::munmap(start, self.bytes) };
         }
     }
 }

@@ -23,6 +23,10 @@ pub mod serve_tails;
 
 // One worker against two.
 pub mod serve_cores;
+
+// How soon a server is back after its process ended, and with what.
+pub mod serve_restart;
+
 // The direct transfer engine's answers and response times, from its queueing model.
 pub mod transfer_fig7_9;
 
@@ -84,6 +88,7 @@ pub static ALL: &[&dyn Experiment] = &[
     &serve_endurance::ServeEndurance,
     &serve_tails::ServeTails,
     &serve_cores::ServeCores,
+    &serve_restart::ServeRestart,
     &transfer_fig7_9::TransferFig7To9,
     &endurance_table1::EnduranceTable1,
     &endurance_fig2_3::EnduranceFig2To3,

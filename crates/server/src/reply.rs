@@ -41,6 +41,52 @@ pub const BATCH_PIECES: usize = 64;
 /// A batch is closed once it carries this many bytes.
 pub const BATCH_BYTES: usize = 1 << 20;
 
+/// An answer on its way to the worker that asked.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// The bytes it owns.
+    pub bytes: Vec<u8>,
+    /// What stands among them.
+    pub lent: Vec<Lent>,
+}
+
+/// Item memory of the worker that answers, kept in place by a pin of its shard.
+#[derive(Clone, Copy, Debug)]
+pub struct Lent {
+    /// So many of the answer's own bytes stand before it.
+    before: usize,
+    address: usize,
+    len: usize,
+    pin: u64,
+}
+
+/// A pin of another worker's shard, as one number with this shard's own.
+pub fn pin_of(shard: usize, pin: u64) -> u64 {
+    debug_assert!(pin >> 32 == 0);
+    (shard as u64 + 1) << 32 | pin
+}
+
+/// The shard and its own number of such a pin; of this shard's own, no shard.
+pub fn shard_of(pin: u64) -> (Option<usize>, u64) {
+    let shard = (pin >> 32) as usize;
+    (shard.checked_sub(1), pin & u64::from(u32::MAX))
+}
+
+impl Answer {
+    /// The pins that it holds, as another worker names them.
+    pub fn pins(&self, shard: usize) -> impl Iterator<Item = u64> {
+        self.lent.iter().map(move |lent| pin_of(shard, lent.pin))
+    }
+
+    /// Takes the `END` off that closes it.
+    pub fn strip(&mut self, end: &[u8]) {
+        let after_lent = self.lent.last().map_or(0, |lent| lent.before);
+        if self.bytes[after_lent..].ends_with(end) {
+            self.bytes.truncate(self.bytes.len() - end.len());
+        }
+    }
+}
+
 /// A part of a reply, in order.
 #[derive(Debug)]
 enum Part {
@@ -90,12 +136,24 @@ impl Reply {
             pin,
         });
     }
-    /// Appends bytes; where there are none before them they change hands, and the empty buffer goes back.
-    pub fn take(&mut self, bytes: Vec<u8>) -> Vec<u8> {
-        if self.is_empty() && self.taken == 0 {
+    /// Appends another shard's answer; where there are no bytes before its own they change hands, and the empty buffer goes back.
+    pub fn take(&mut self, answer: Answer, shard: usize) -> Vec<u8> {
+        let Answer { bytes, lent } = answer;
+        if lent.is_empty() && self.is_empty() && self.taken == 0 {
             return std::mem::replace(&mut self.bytes, bytes);
         }
-        self.bytes.extend_from_slice(&bytes);
+        let mut from = 0;
+        for lent in lent {
+            self.bytes.extend_from_slice(&bytes[from..lent.before]);
+            from = lent.before;
+            self.cover();
+            self.parts.push_back(Part::Pinned {
+                ptr: std::ptr::with_exposed_provenance(lent.address),
+                len: lent.len,
+                pin: pin_of(shard, lent.pin),
+            });
+        }
+        self.bytes.extend_from_slice(&bytes[from..]);
         bytes
     }
     /// Puts the bytes appended since the last part into the order.
@@ -346,14 +404,31 @@ impl ReplyQueue {
         }
     }
 
+    /// Whether [`ReplyQueue::next_unit`] has one.
+    pub fn has_unit(&self) -> bool {
+        self.replies.front().is_some_and(|reply| !reply.waiting)
+    }
+
     /// The next complete unit, in order (only of a queue made with units). `empty` may give a buffer for a later one in exchange.
-    pub fn next_unit(&mut self, empty: impl FnOnce() -> Option<Vec<u8>>) -> Option<Vec<u8>> {
+    pub fn next_unit(&mut self, empty: impl FnOnce() -> Option<Vec<u8>>) -> Option<Answer> {
         debug_assert!(self.units);
         let reply = self.replies.front_mut().filter(|reply| !reply.waiting)?;
-        debug_assert!(reply.parts.is_empty(), "a unit is only bytes");
+        let (mut lent, mut before) = (Vec::new(), 0);
+        for part in reply.parts.drain(..) {
+            match part {
+                Part::Bytes(len) => before += len,
+                Part::Pinned { ptr, len, pin } => lent.push(Lent {
+                    before,
+                    address: ptr.expose_provenance(),
+                    len,
+                    pin,
+                }),
+                Part::Page(..) => unreachable!("a frame is its loop's: what it held was copied"),
+            }
+        }
         let bytes = std::mem::replace(&mut reply.bytes, empty().unwrap_or_default());
         self.drop_front(&mut Vec::new());
-        Some(bytes)
+        Some(Answer { bytes, lent })
     }
 
     /// Drops everything; pins go to `unpinned`.
@@ -452,18 +527,46 @@ mod tests {
         let second = queue.begin();
         queue.at(second).line("b");
         queue.begin();
-        assert_eq!(queue.next_unit(|| None), None);
+        assert!(queue.next_unit(|| None).is_none());
         queue.at(first).line("a");
         queue.ready(first);
+        let mut next = || queue.next_unit(|| None).map(|answer| answer.bytes);
+        assert_eq!(next().as_deref(), Some(b"a\r\n".as_slice()));
+        assert_eq!(next().as_deref(), Some(b"b\r\n".as_slice()));
+        assert_eq!(next().as_deref(), Some(b"".as_slice()));
+        assert_eq!(next(), None);
+    }
+
+    #[test]
+    fn what_another_shard_lends_stays_in_its_place() {
+        let memory = b"0123456789";
+        let mut there = ReplyQueue::new(true);
+        let place = there.begin();
+        let reply = there.at(place);
+        reply.bytes.extend_from_slice(b"VALUE ");
+        reply.pinned(&memory[..4], 7);
+        reply.pinned(&memory[4..], 8);
+        reply.bytes.extend_from_slice(b"\r\nEND\r\n");
+        let mut answer = there.next_unit(|| None).expect("one");
+        answer.strip(b"END\r\n");
         assert_eq!(
-            queue.next_unit(|| None).as_deref(),
-            Some(b"a\r\n".as_slice())
+            answer.pins(2).map(shard_of).collect::<Vec<_>>(),
+            [(Some(2), 7), (Some(2), 8)]
         );
-        assert_eq!(
-            queue.next_unit(|| None).as_deref(),
-            Some(b"b\r\n".as_slice())
-        );
-        assert_eq!(queue.next_unit(|| None).as_deref(), Some(b"".as_slice()));
-        assert_eq!(queue.next_unit(|| None), None);
+        assert_eq!(shard_of(7), (None, 7));
+        let mut here = ReplyQueue::new(false);
+        let place = here.begin();
+        here.at(place).line("before");
+        let place = here.begin();
+        let place = here.wait(place);
+        let left = here.at(place).take(answer, 2);
+        here.ready(place);
+        assert_eq!(left, b"VALUE \r\n");
+        let mut batch = SendBatch::default();
+        assert!(here.fill_batch(&mut batch) && here.is_empty());
+        let mut pins = Vec::new();
+        batch.spill(0, &mut pins);
+        assert_eq!(batch.bytes, b"before\r\nVALUE 0123456789\r\n");
+        assert_eq!(pins, [pin_of(2, 7), pin_of(2, 8)]);
     }
 }

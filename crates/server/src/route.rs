@@ -8,15 +8,21 @@
 //! session -> Outbox::forward -> inbox -> virtual session of the owner -> Outbox::answer -> inbox -> Session::remote_reply
 //! ```
 //!
+//! A large value is lent, not copied: the answer has its address, and a pin keeps it in place until a [`Message::Unpin`] comes back. The mesh keeps the
+//! memory of all shards mapped for as long as any worker is there.
+//!
 //! Always holds: messages from one worker to another arrive in the order they were sent. What lies between two workers is
 //! bounded: commands by what a session may have unanswered ([`crate::session::FOREIGN_BYTES`]), values by the backlog
-//! ([`Mesh::congested`]), at which connections that add to it are not received from.
+//! ([`Mesh::congested`]), at which connections that add to it are not received from, answers by what their worker holds
+//! ([`Mesh::full`]), at which they stay where they were made. Who waits for either to fall says so first ([`Mesh::wait`]), and looks after that, so
+//! that it is either seen or woken.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use senko_io::Waker;
+use senko_io::{MappedMemory, Waker};
 
+use crate::reply::Answer;
 use crate::session::Router;
 use crate::worker::{ConnKey, Newcomer};
 
@@ -48,10 +54,14 @@ pub enum Message {
         /// The shard that answers.
         shard: usize,
         /// The answer.
-        bytes: Vec<u8>,
+        answer: Answer,
     },
+    /// Pins of your shard that were held here.
+    Unpin(Vec<u64>),
     /// A connection of mine is gone.
     Gone(Origin),
+    /// I have closed what stood for this connection of yours, and drop what it still sends: close it.
+    Refused(ConnKey),
 }
 
 /// What all workers share to reach each other.
@@ -60,31 +70,48 @@ pub struct Mesh {
     workers: Vec<Place>,
     /// Bytes of commands that a worker may have before it.
     most_backlog: usize,
+    /// Bytes of answers that a worker may hold, or have in its inbox.
+    most_answers: usize,
 }
 
 #[derive(Debug, Default)]
 struct Place {
     waker: OnceLock<Waker>,
+    /// Its items, of which others may be sending when it has ended.
+    memory: OnceLock<MappedMemory>,
     inbox: Mutex<Vec<Message>>,
     /// Connections that the worker has or is about to get.
     sockets: AtomicUsize,
     /// Bytes of commands sent to it and not yet run.
     backlog: AtomicUsize,
+    /// Bytes of answers in its inbox, and of those that its connections hold.
+    mailed: AtomicUsize,
+    held: AtomicUsize,
+    /// It waits for another worker to have less.
+    waits: AtomicBool,
+}
+
+impl Place {
+    fn answers(&self) -> usize {
+        self.mailed.load(Ordering::SeqCst) + self.held.load(Ordering::SeqCst)
+    }
 }
 
 impl Mesh {
     /// For so many workers.
-    pub fn new(workers: usize, most_backlog: usize) -> Mesh {
+    pub fn new(workers: usize, most_backlog: usize, most_answers: usize) -> Mesh {
         Mesh {
             workers: (0..workers).map(|_| Place::default()).collect(),
             most_backlog,
+            most_answers,
         }
     }
 
     /// A worker's loop exists: others can wake it.
-    pub fn enter(&self, worker: usize, waker: Waker) {
+    pub fn enter(&self, worker: usize, waker: Waker, memory: MappedMemory) {
         // A worker enters once; a second waker would be of no loop.
         let _ = self.workers[worker].waker.set(waker);
+        let _ = self.workers[worker].memory.set(memory);
     }
 
     /// Wakes a worker.
@@ -122,14 +149,53 @@ impl Mesh {
 
     /// Whether a worker has more bytes of commands before it than it should.
     pub fn congested(&self, worker: usize) -> bool {
-        self.workers[worker].backlog.load(Ordering::Relaxed) > self.most_backlog
+        self.workers[worker].backlog.load(Ordering::SeqCst) > self.most_backlog
     }
 
     /// A worker ran, or dropped, so many bytes of commands.
     pub fn ran(&self, worker: usize, bytes: usize) {
-        self.workers[worker]
+        let before = self.workers[worker]
             .backlog
-            .fetch_sub(bytes, Ordering::Relaxed);
+            .fetch_sub(bytes, Ordering::SeqCst);
+        if before > self.most_backlog && before - bytes <= self.most_backlog {
+            self.wake_waiting();
+        }
+    }
+
+    /// Whether a worker has so many bytes of answers that others should keep theirs.
+    pub fn full(&self, worker: usize) -> bool {
+        self.workers[worker].answers() > self.most_answers
+    }
+
+    /// A worker has taken so many bytes of answers out of its inbox.
+    pub fn taken(&self, worker: usize, bytes: usize) {
+        self.workers[worker]
+            .mailed
+            .fetch_sub(bytes, Ordering::SeqCst);
+    }
+
+    /// A worker's connections hold so many bytes of answers now.
+    pub fn holds(&self, worker: usize, bytes: usize) {
+        let place = &self.workers[worker];
+        if place.held.load(Ordering::Relaxed) != bytes {
+            place.held.store(bytes, Ordering::SeqCst);
+            if place.answers() <= self.most_answers {
+                self.wake_waiting();
+            }
+        }
+    }
+
+    /// This worker waits for another to have less, and is woken when one has. To be said before it looks.
+    pub fn wait(&self, worker: usize) {
+        self.workers[worker].waits.store(true, Ordering::SeqCst);
+    }
+
+    fn wake_waiting(&self) {
+        for (worker, place) in self.workers.iter().enumerate() {
+            if place.waits.load(Ordering::SeqCst) && place.waits.swap(false, Ordering::SeqCst) {
+                self.wake(worker);
+            }
+        }
     }
 
     /// Takes all messages of a worker; `into` is empty and comes back as the inbox's next memory.
@@ -197,11 +263,14 @@ impl Outbox {
     }
 
     /// An answer to another worker's connection.
-    pub fn answer(&mut self, origin: Origin, bytes: Vec<u8>) {
+    pub fn answer(&mut self, origin: Origin, answer: Answer) {
+        self.mesh.workers[origin.worker]
+            .mailed
+            .fetch_add(answer.bytes.len(), Ordering::SeqCst);
         let message = Message::Answer {
             conn: origin.conn,
             shard: self.me,
-            bytes,
+            answer,
         };
         self.to[origin.worker].push(message);
     }
@@ -253,7 +322,7 @@ impl Router for Outbox {
         };
         self.mesh.workers[shard]
             .backlog
-            .fetch_add(bytes.len(), Ordering::Relaxed);
+            .fetch_add(bytes.len(), Ordering::SeqCst);
         self.congested |= self.mesh.congested(shard);
         // What one connection sends in one round is one message, unless another's stands between.
         if let Some(Message::Commands {
@@ -272,6 +341,14 @@ impl Router for Outbox {
             bytes: buffer,
         });
     }
+
+    fn unpin(&mut self, shard: usize, pin: u64) {
+        if let Some(Message::Unpin(pins)) = self.to[shard].last_mut() {
+            pins.push(pin);
+        } else {
+            self.to[shard].push(Message::Unpin(vec![pin]));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -281,7 +358,7 @@ mod tests {
 
     #[test]
     fn messages_arrive_in_order_and_bytes_of_a_connection_gather() {
-        let mesh = Arc::new(Mesh::new(2, 100));
+        let mesh = Arc::new(Mesh::new(2, 100, 100));
         let mut outbox = Outbox::new(0, Arc::clone(&mesh));
         outbox.forward(1, 7, b"one ");
         outbox.forward(1, 7, b"two ");
@@ -311,7 +388,7 @@ mod tests {
 
     #[test]
     fn buffers_go_around() {
-        let mut outbox = Outbox::new(0, Arc::new(Mesh::new(2, 100)));
+        let mut outbox = Outbox::new(0, Arc::new(Mesh::new(2, 100, 100)));
         assert!(outbox.empty().is_none());
         outbox.keep(Vec::new());
         outbox.keep(vec![0; SPARE_BYTES + 1]);
@@ -334,19 +411,47 @@ mod tests {
 
     #[test]
     fn a_backlog_congests_until_it_was_run() {
-        let mesh = Arc::new(Mesh::new(2, 10));
+        let mesh = Arc::new(Mesh::new(2, 10, 10));
         let mut outbox = Outbox::new(0, Arc::clone(&mesh));
         outbox.forward(1, 1, &[0; 10]);
         assert!(!outbox.take_congested());
         outbox.forward(1, 1, &[0]);
         assert!(outbox.take_congested() && !outbox.take_congested());
+        mesh.wait(0);
         mesh.ran(1, 1);
-        assert!(!mesh.congested(1));
+        assert!(!mesh.congested(1) && !mesh.workers[0].waits.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn answers_fill_a_worker_until_it_has_sent_them() {
+        let mesh = Arc::new(Mesh::new(2, 10, 10));
+        let mut outbox = Outbox::new(1, Arc::clone(&mesh));
+        let origin = Origin {
+            worker: 0,
+            conn: ConnKey(1),
+        };
+        let answer = || Answer {
+            bytes: vec![0; 8],
+            ..Answer::default()
+        };
+        outbox.answer(origin, answer());
+        assert!(!mesh.full(0));
+        outbox.answer(origin, answer());
+        assert!(mesh.full(0) && !mesh.full(1));
+        // Taken, it is still there.
+        mesh.holds(0, 16);
+        mesh.taken(0, 16);
+        assert!(mesh.full(0));
+        mesh.wait(1);
+        mesh.holds(0, 12);
+        assert!(mesh.workers[1].waits.load(Ordering::SeqCst));
+        mesh.holds(0, 10);
+        assert!(!mesh.full(0) && !mesh.workers[1].waits.load(Ordering::SeqCst));
     }
 
     #[test]
     fn newcomers_go_where_there_are_fewest() {
-        let mesh = Mesh::new(3, 10);
+        let mesh = Mesh::new(3, 10, 10);
         let mut places: Vec<usize> = (0..6).map(|_| mesh.welcome()).collect();
         places.sort_unstable();
         assert_eq!(places, [0, 0, 1, 1, 2, 2]);

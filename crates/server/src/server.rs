@@ -145,7 +145,7 @@ impl Bound {
             settings.seed = home::random();
         }
         let shared = Arc::new(share(&settings, home.as_deref()));
-        let mesh = Arc::new(Mesh::new(settings.threads, plan.pending / 4));
+        let mesh = Arc::new(Mesh::new(settings.threads, plan.pending / 4, plan.pending));
         let control = Control {
             shared: Arc::clone(&shared),
             mesh: Arc::clone(&mesh),

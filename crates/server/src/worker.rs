@@ -23,18 +23,18 @@ mod flow; // bytes in, answers out, and the limits on both
 mod mail; // messages from other workers
 mod transfer; // answers that the kernel sends from the flash file
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use senko_cache::{DeviceState, Recovered, Shard, ShardConfig};
+use senko_cache::{Recovered, Shard, ShardConfig};
 use senko_io::transfer::CachedFile;
 use senko_io::{
     Backend, Completion, Event, EventLoop, FlashFile, ListenerId, LoopConfig, Op, SendBatch,
 };
 
-use crate::route::{Mesh, Message, Outbox};
+use crate::route::{Mesh, Message, Origin, Outbox};
 use crate::server::home::{Home, Stopped};
 use crate::session::Ctx;
 use crate::shared::{ConnEntry, Cursor, Published, Shared, ThreadStats};
@@ -94,6 +94,10 @@ pub struct Worker {
     blocked: Vec<ConnKey>,
     /// Connections that wait for another worker to catch up.
     paused: Vec<ConnKey>,
+    /// Virtual connections whose answers wait until another worker takes them.
+    held_back: VecDeque<ConnKey>,
+    /// Connections of other workers that were closed here, and may still send until they hear of it.
+    refused: HashSet<Origin>,
     /// Emptied batches; boxed, because that is how they go into the loop and come back.
     #[allow(clippy::vec_box)]
     spare: Vec<Box<SendBatch>>,
@@ -122,8 +126,12 @@ pub struct Worker {
     /// Device operations had ended at the last upkeep.
     disk_ended: u64,
     disk_ended_before: u64,
-    /// What the shard's parts of devices were used for when that was told last.
-    device_states: Vec<DeviceState>,
+    /// What was told of the shard's parts of devices.
+    told: Vec<devices::Told>,
+    /// Bytes of answers that connections hold, those of slow readers aside.
+    answers: usize,
+    /// Of these, bytes that are on their way into sockets.
+    leaving: usize,
     /// Bytes held for connections, and how many may be.
     held: usize,
     pending: usize,
@@ -175,12 +183,14 @@ impl Worker {
         for file in &config.files {
             ev.attach(Arc::clone(file));
         }
-        config.mesh.enter(config.index, ev.waker());
         ev.set_spin(config.shared.settings.spin);
         let transfers = transfer::Transfers::new(&config, &ev)?;
         let most_pinned = config.shard.memory / 8;
         let now_ms = clock(&config.shared);
         let (shard, recovered) = open_shard(config.index, config.shard, &config.home, now_ms)?;
+        config
+            .mesh
+            .enter(config.index, ev.waker(), shard.item_memory());
         let core = Core {
             me: config.index,
             ev,
@@ -202,6 +212,8 @@ impl Worker {
             dirty: Vec::new(),
             blocked: Vec::new(),
             paused: Vec::new(),
+            held_back: VecDeque::new(),
+            refused: HashSet::new(),
             spare: Vec::new(),
             unpinned: Vec::new(),
             mail: Vec::new(),
@@ -218,7 +230,9 @@ impl Worker {
             tell_of_slow_ms: 0,
             disk_ended: 0,
             disk_ended_before: 0,
-            device_states: Vec::new(),
+            told: Vec::new(),
+            answers: 0,
+            leaving: 0,
             held: 0,
             pending: config.pending,
             slow_pinned: 0,
@@ -253,7 +267,8 @@ impl Worker {
         self.open_doors()?;
         let mut events = Vec::new();
         loop {
-            let busy = !(self.run.is_empty() && self.dirty.is_empty() && self.ended.is_empty());
+            let may_run = !self.run.is_empty() && !self.is_full();
+            let busy = may_run || !self.dirty.is_empty() || !self.ended.is_empty();
             let timeout = if busy {
                 Duration::ZERO
             } else if self.draining() {
@@ -375,7 +390,12 @@ impl Worker {
         self.disk_moved = false;
         self.resume_paused();
         self.flush_dirty();
+        self.hand_over(tick);
         self.enforce_bound();
+        if self.core.shared.shards > 1 {
+            let level = self.answer_level();
+            self.core.outbox.mesh().holds(self.index, level);
+        }
         self.reopen_doors();
         if tick {
             self.upkeep(now);
@@ -386,6 +406,9 @@ impl Worker {
     /// One turn for each connection that has unread input.
     fn run_queue(&mut self) {
         for _ in 0..self.run.len() {
+            if self.is_full() {
+                return;
+            }
             let Some(at) = self.run.pop_front() else {
                 return;
             };

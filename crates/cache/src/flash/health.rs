@@ -27,6 +27,8 @@ const READS_TO_LEAVE: u32 = 16;
 pub(crate) const STALLED_MS: u64 = 1000;
 /// For so long a device may hold what it was asked for without ending any of it. SSDs pause for some hundred milliseconds, and a busy machine adds to it.
 pub(crate) const SILENT_MS: u64 = 2000;
+/// Ending nothing for so long is a pause, which is counted and told.
+const PAUSE_MS: u64 = 200;
 /// For so long it may hold one read while it ends others.
 pub(crate) const LOST_READ_MS: u64 = 10_000;
 const FIRST_WAIT_MS: u64 = 500;
@@ -93,6 +95,16 @@ pub(crate) struct Health {
     probe_at_ms: u64,
     wait_ms: u64,
     up_since_ms: u64,
+    pub pauses: Pauses,
+}
+
+/// Stretches in which a device held what it was asked for and ended none of it, [`PAUSE_MS`] or longer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pauses {
+    /// How many.
+    pub count: u64,
+    /// How long they took together.
+    pub ms: u64,
 }
 
 impl Health {
@@ -108,6 +120,7 @@ impl Health {
             probe_at_ms: 0,
             wait_ms: FIRST_WAIT_MS,
             up_since_ms: 0,
+            pauses: Pauses::default(),
         }
     }
 
@@ -142,6 +155,11 @@ impl Health {
     pub fn end(&mut self, now_ms: u64) {
         debug_assert!(self.in_flight > 0);
         self.in_flight = self.in_flight.saturating_sub(1);
+        let silent = now_ms.saturating_sub(self.moved_ms);
+        if silent >= PAUSE_MS {
+            self.pauses.count += 1;
+            self.pauses.ms += silent;
+        }
         self.moved_ms = now_ms;
     }
     /// Whether the device holds operations and has not ended any of late.
@@ -293,6 +311,22 @@ mod tests {
         );
         health.end(90_000);
         assert!(health.probe_due(90_000) && !health.stalls(190_000));
+    }
+
+    #[test]
+    fn pauses_are_counted_once_however_much_waited() {
+        let mut health = Health::new();
+        // Nothing was asked for in the first second, which is no pause.
+        for n in 0..8 {
+            health.begin(1000 + n);
+        }
+        for _ in 0..8 {
+            health.end(1500);
+        }
+        assert_eq!(health.pauses, Pauses { count: 1, ms: 500 });
+        health.begin(3000);
+        health.end(3000 + PAUSE_MS - 1);
+        assert_eq!(health.pauses.count, 1);
     }
 
     #[test]

@@ -105,6 +105,10 @@ pub(crate) struct Log {
     stream: Option<(u64, u64)>,
     /// Free pages that the largest record which found no space needs.
     wanted: u64,
+    /// Pages that were freed and that the device is still discarding: what is written there now might go with them.
+    discarding: u64,
+    /// When it last ended one, or was given the first.
+    discard_moved_ms: u64,
     /// What is no longer there: flushed, never written, on a device out of use.
     lost: Lost,
     /// How its device does.
@@ -184,6 +188,8 @@ impl Log {
             open_pages: Vec::new(),
             stream: None,
             wanted: 0,
+            discarding: 0,
+            discard_moved_ms: 0,
             lost: Lost::default(),
             health: Health::new(),
             probe: None,
@@ -200,8 +206,9 @@ impl Log {
         (self.life, self.state) = (life, state);
         self.tell(LogWord::Tail, self.tail);
         self.tell(LogWord::Flushed, self.lost.flushed());
-        self.tell(LogWord::Written, self.head);
+        // What was written is never beyond what was opened, also to who finds one of the two.
         self.tell(LogWord::Opened, self.head);
+        self.tell(LogWord::Written, self.head);
         for n in 0..self.regions.len() {
             self.tell_region(n);
         }
@@ -299,9 +306,9 @@ impl Log {
     pub fn tail(&self) -> u64 {
         self.tail
     }
-    /// Pages that can be given out before a region must be reclaimed.
+    /// Pages that can be given out now.
     pub fn free_pages(&self) -> u64 {
-        self.tail + self.pages - self.head
+        self.tail + self.pages - self.head - self.discarding
     }
     /// A record of `pages` pages found no space: more regions are to be reclaimed than usual.
     pub fn want(&mut self, pages: u64) {
@@ -309,10 +316,11 @@ impl Log {
     }
     /// Whether a region should be reclaimed.
     pub fn runs_out(&mut self) -> bool {
-        if self.free_pages() >= self.wanted {
+        let coming = self.free_pages() + self.discarding;
+        if coming >= self.wanted {
             self.wanted = 0;
         }
-        self.free_pages() < (2 * self.region_pages).max(self.wanted)
+        coming < (2 * self.region_pages).max(self.wanted)
     }
     pub fn used_pages(&self) -> u64 {
         self.head - self.tail
@@ -740,12 +748,27 @@ impl Log {
             self.regions[(self.tail / self.region_pages % self.regions.len() as u64) as usize];
         self.tail + u64::from(region.first_record)
     }
-    /// The oldest region is free.
-    pub fn free_oldest(&mut self) {
+    /// Frees the oldest region; it is given out once it was discarded ([`Log::discarded`]).
+    pub fn free_oldest(&mut self, now_ms: u64) {
         debug_assert_eq!(self.oldest_region_pins(), 0);
         self.tail += self.region_pages;
+        if self.discarding == 0 {
+            self.discard_moved_ms = now_ms;
+        }
+        self.discarding += self.region_pages;
         self.lost.forget(self.tail);
         self.tell(LogWord::Tail, self.tail);
+    }
+
+    /// A discard of a region ended, however.
+    pub fn discarded(&mut self, now_ms: u64) {
+        debug_assert!(self.discarding >= self.region_pages);
+        self.discarding = self.discarding.saturating_sub(self.region_pages);
+        self.discard_moved_ms = now_ms;
+    }
+    /// Whether the device has been discarding for longer than `limit_ms`.
+    pub fn discard_stalls(&self, now_ms: u64, limit_ms: u64) -> bool {
+        self.discarding > 0 && now_ms.saturating_sub(self.discard_moved_ms) > limit_ms
     }
 }
 

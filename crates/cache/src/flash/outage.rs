@@ -9,7 +9,7 @@
 
 use senko_io::{Completion, DeviceId, PAGE_SIZE, Purpose, Queue, Tag};
 
-use super::health::{DeviceState, DeviceTrouble, LOST_READ_MS, Probe, SILENT_MS};
+use super::health::{DeviceState, DeviceTrouble, LOST_READ_MS, Pauses, Probe, SILENT_MS};
 use super::read::Stage;
 use super::{TOKEN_PROBE, token};
 use crate::shard::Shard;
@@ -26,6 +26,8 @@ pub struct DeviceHealth {
     pub state: DeviceState,
     /// Why not for everything.
     pub trouble: Option<DeviceTrouble>,
+    /// How often it paused, since the statistics were reset.
+    pub pauses: Pauses,
 }
 
 impl Shard {
@@ -35,6 +37,7 @@ impl Shard {
             device: log.device(),
             state: log.health.state(),
             trouble: log.health.trouble(),
+            pauses: log.health.pauses,
         })
     }
 

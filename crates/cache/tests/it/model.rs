@@ -607,6 +607,8 @@ fn reclaim_never_rests() {
             s.reclaim_regions > 20 && s.reinsertions > 20,
             "seed {seed}: {s:?}"
         );
+        // Nothing was written where a discard was still to come.
+        assert_eq!(s.flash_checksum_errors, 0, "seed {seed}");
         assert!(
             run.misses <= run.drops(),
             "seed {seed}: {} misses, {} drops",
@@ -659,4 +661,41 @@ fn dram_alone() {
         );
         assert!(run.shard.stats().evictions > 1000);
     }
+}
+
+/// An item whose pins have run out can be added to and rewritten.
+#[test]
+fn an_item_with_all_its_pins_taken_can_be_changed() {
+    let config = config_of(4 << 20, 0, PolicyKind::Lru, 1);
+    let (mut shard, _) = Shard::open(config, None, 0).expect("a shard");
+    let mut queue = MemoryQueue::new(0, &[(1, 4)], 1);
+    let key = Key::new(b"k");
+    let mut draft = shard.alloc(&mut queue, &key, 0, 0, 3).expect("memory");
+    shard.fill(&mut draft, b"abc");
+    let item = shard.link(draft, None);
+    let mut pins = Vec::new();
+    while shard.can_pin(item) {
+        pins.push(shard.pin(item));
+    }
+    assert_eq!(pins.len(), 65_535);
+    let mut more = shard.alloc(&mut queue, &key, 0, 0, 1).expect("memory");
+    shard.fill(&mut more, b"d");
+    let longer = shard.concat(&mut queue, item, more, true).expect("memory");
+    shard.abort(longer);
+    let item = shard
+        .rewrite(&mut queue, item, b"12345", None)
+        .expect("memory");
+    let mut value = Vec::new();
+    shard.copy_value(item, &mut value);
+    assert_eq!(value, b"12345");
+    for pin in pins {
+        shard.unpin(pin);
+    }
+}
+
+#[test]
+fn more_memory_than_handles_name_is_refused() {
+    let config = config_of(80 << 30, 0, PolicyKind::Lru, 1);
+    let error = Shard::open(config, None, 0).expect_err("handles have 32 bits");
+    assert!(error.0.contains("64 GiB"), "{}", error.0);
 }

@@ -37,8 +37,12 @@ enum Pending {
         pages: usize,
         token: u64,
     },
-    Other {
-        op: Op,
+    Discard {
+        page: u64,
+        pages: u64,
+        token: u64,
+    },
+    Flush {
         token: u64,
     },
 }
@@ -80,6 +84,11 @@ impl MemoryQueue {
         let mut rng = Rng(seed);
         let mut device = self.device.clone();
         for pending in &self.pending {
+            if let &Pending::Discard { page, pages, .. } = pending
+                && rng.below(2) == 0
+            {
+                discard(&mut device, page, pages);
+            }
             let Pending::Write {
                 page,
                 buf,
@@ -168,9 +177,20 @@ impl MemoryQueue {
                     buf: None,
                 }
             }
-            Pending::Other { op, token } => Completion {
+            Pending::Discard { page, pages, token } => {
+                if result.is_ok() {
+                    discard(&mut self.device, page, pages);
+                }
+                Completion {
+                    token,
+                    op: Op::Discard,
+                    result,
+                    buf: None,
+                }
+            }
+            Pending::Flush { token } => Completion {
                 token,
-                op,
+                op: Op::Flush,
                 result,
                 buf: None,
             },
@@ -216,15 +236,15 @@ impl Queue for MemoryQueue {
         });
     }
     fn flush(&mut self, _: DeviceId, _: Tag, token: u64) {
-        self.pending.push(Pending::Other {
-            op: Op::Flush,
-            token,
-        });
+        self.pending.push(Pending::Flush { token });
     }
-    fn discard(&mut self, _: DeviceId, _: u64, _: u64, _: Tag, token: u64) {
-        self.pending.push(Pending::Other {
-            op: Op::Discard,
-            token,
-        });
+    fn discard(&mut self, _: DeviceId, page: u64, pages: u64, _: Tag, token: u64) {
+        self.pending.push(Pending::Discard { page, pages, token });
     }
+}
+
+/// What was discarded reads as anything.
+fn discard(device: &mut [u8], page: u64, pages: u64) {
+    let at = page as usize * PAGE_SIZE;
+    device[at..at + pages as usize * PAGE_SIZE].fill(0x5a);
 }

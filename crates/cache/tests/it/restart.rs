@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use senko_cache::{
     Comeback, Fetch, Fetched, Key, Lookup, Origin, PolicyKind, Recovered, Shard, ShardConfig,
@@ -156,27 +156,79 @@ impl Restarts {
 
     /// Runs a step, with a copy of the memory taken at one of its stores; false if there were too few.
     fn step_and_copy(&mut self) -> bool {
+        self.copy_within(9, |r, _| r.run.step())
+    }
+
+    /// Runs `work`, with a copy of the memory taken at one of its first 2^`most` stores, of which it is told; from then on the copy counts. False if
+    /// there were too few.
+    fn copy_within(&mut self, most: u64, work: impl FnOnce(&mut Self, &dyn Fn() -> bool)) -> bool {
         let (dir, from) = (self.home.dir.clone(), self.home.generation);
-        let mut left = 1 << self.run.rng.below(9);
+        let mut left = 1 << self.run.rng.below(most);
         left = 1 + self.run.rng.below(left);
-        let taken = Arc::new(Mutex::new(false));
+        let taken = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&taken);
         let observing = observe_stores(Some(Box::new(move || {
             left = left.saturating_sub(1);
-            let mut done = flag.lock().expect("one thread");
-            if left == 0 && !*done {
-                *done = true;
+            if left == 0 && !flag.swap(true, Ordering::Relaxed) {
                 copy_memory(&dir, from, from + 1);
             }
         })));
         assert!(observing, "asked for in debug builds only");
-        self.run.step();
+        work(self, &|| taken.load(Ordering::Relaxed));
         observe_stores(None);
-        if !*taken.lock().expect("one thread") {
-            return false;
+        let taken = taken.load(Ordering::Relaxed);
+        self.home.generation += u64::from(taken);
+        taken
+    }
+
+    /// A kill, and another while the next process looks at what the first one left.
+    fn kill_while_coming_back(&mut self) {
+        let before = self.run.model.clone();
+        let seed = self.run.rng.next();
+        let device = self.run.queue.after_kill(seed);
+        let mut opened = None;
+        let again = self.copy_within(12, |r, _| {
+            opened = Some(r.home.open(Origin::Kept, r.run.now_ms));
+        });
+        if again {
+            opened = Some(self.home.open(Origin::Kept, self.run.now_ms));
         }
-        self.home.generation += 1;
-        true
+        let (shard, recovered) = opened.expect("it was opened");
+        assert_eq!(recovered.why_empty, None, "seed {}", self.run.seed);
+        self.begin(shard, device);
+        self.read_all(&before);
+    }
+
+    /// A kill in the middle of a clean stop, or at its end, before it counts.
+    fn kill_while_stopping(&mut self, keep_dram: bool) {
+        self.run.drain();
+        let before = self.run.model.clone();
+        self.home.stop += 1;
+        let stop = self.home.stop;
+        self.copy_within(14, |r, killed| {
+            let Run { shard, queue, .. } = &mut r.run;
+            shard.close(queue);
+            while !killed()
+                && let Some(done) = queue.complete_one()
+            {
+                shard.on_disk(queue, done);
+            }
+            if killed() {
+                return;
+            }
+            if keep_dram {
+                let saved = shard.save_items(&mut Vec::new(), stop);
+                saved.expect("a Vec takes all");
+            }
+            let saved = shard.save(&mut Vec::new(), stop);
+            saved.expect("a Vec takes all");
+        });
+        let seed = self.run.rng.next();
+        let device = self.run.queue.after_kill(seed);
+        let (shard, recovered) = self.home.open(Origin::Kept, self.run.now_ms);
+        assert_eq!(recovered.why_empty, None, "seed {}", self.run.seed);
+        self.begin(shard, device);
+        self.read_all(&before);
     }
 
     /// Reads every key: it holds what it held in `before` or what the model says, or is missing; and that is what the model says from now on.
@@ -341,6 +393,33 @@ fn a_kill_within_a_command_leaves_what_was_or_what_is() {
             r.kill(true);
         }
         assert!(r.kept > 0, "seed {seed}");
+    }
+}
+
+/// A process may be killed while it comes back from a kill, and while it stops.
+#[test]
+fn a_kill_within_a_start_or_a_stop_leaves_what_was() {
+    if !cfg!(debug_assertions) {
+        println!("skipped: stores are observed in builds with debug assertions only");
+        return;
+    }
+    for seed in seeds(6_150_000, 3) {
+        let config = config_of(2 << 20, 8 << 20 >> 12, policy(seed), seed);
+        let mut r = Restarts::new(config, 2000, 40_000, seed);
+        for round in 0..80 {
+            r.steps(800);
+            match round % 4 {
+                0 => r.kill_while_stopping(false),
+                2 => r.kill_while_stopping(true),
+                _ => r.kill_while_coming_back(),
+            }
+        }
+        assert!(
+            r.kept > r.lost,
+            "seed {seed}: {} kept, {} lost",
+            r.kept,
+            r.lost
+        );
     }
 }
 

@@ -186,7 +186,7 @@ impl Run<'_> {
         )
     }
 
-    /// Overwrites until a flash's worth was written, in counts from zero.
+    /// Overwrites until a flash's worth was written.
     fn steady(&mut self, server: &Server, bytes: f64) -> Result<Written> {
         self.steps.next(&format!("overwriting, {}", server.name));
         server.reset_stats()?;
@@ -208,21 +208,20 @@ impl Run<'_> {
                 server.name
             );
             let window = self.stretch(server, Duration::from_secs(self.bench.scaled(2, 10)))?;
+            // Both accounts between the same moments: what is written while no window runs counts in neither.
             written.seconds += window.step.seconds();
             written.device += window.io.map_or(0.0, |io| io.written as f64);
             by_kernel &= window.io.is_some();
-            let stats = &window.stats.1;
-            let get = |name: &str| {
-                stats
-                    .get(name)
-                    .copied()
-                    .with_context(|| format!("the server's statistics have no {name}"))
-            };
-            written.by_server = get("flash_written_bytes")?;
-            written.admitted = get("flash_admitted_bytes")?;
-            written.reinserted = get("flash_reinserted_bytes")?;
-            written.reclaimed = get("flash_reclaimed_regions")?;
-            written.page_fill = get("flash_page_fill")?;
+            written.by_server += window.grown("flash_written_bytes");
+            written.admitted += window.grown("flash_admitted_bytes");
+            written.reinserted += window.grown("flash_reinserted_bytes");
+            written.reclaimed += window.grown("flash_reclaimed_regions");
+            written.page_fill = window
+                .stats
+                .1
+                .get("flash_page_fill")
+                .copied()
+                .context("the server's statistics have no flash_page_fill")?;
             series.add(Ok(window));
         }
         if !by_kernel {

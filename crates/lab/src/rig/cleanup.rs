@@ -25,6 +25,8 @@ pub enum Undo {
     RemoveGroup(PathBuf),
     /// Remove a folder and all in it.
     RemoveFolder(PathBuf),
+    /// Remove a file, if it is still there.
+    RemoveFile(PathBuf),
 }
 
 /// How long a killed process, or a group that was just left, is waited for.
@@ -97,6 +99,7 @@ impl Undo {
             Undo::RemoveGroup(path) => {
                 wait_until(|| fs::remove_dir(&path).is_ok() || !path.exists())
             }
+            Undo::RemoveFile(path) => drop(fs::remove_file(&path)),
             Undo::RemoveFolder(path) => {
                 if let Err(error) = fs::remove_dir_all(&path)
                     && path.exists()

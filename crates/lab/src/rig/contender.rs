@@ -232,6 +232,31 @@ impl Server {
         bail!("it did not answer within {} s", PATIENCE.as_secs());
     }
 
+    /// Ends its process with a signal, and says how long that took. Its files stay, for another that is started with the same command.
+    ///
+    /// # Errors
+    /// If it is still there after a while; then it is killed, and its files are removed.
+    pub fn end(mut self, signal: i32) -> Result<Duration> {
+        let start = Instant::now();
+        sys::signal(self.pid(), signal);
+        while self.child.try_wait()?.is_none() {
+            if start.elapsed() > PATIENCE {
+                bail!(
+                    "{} did not end within {} s of signal {signal}",
+                    self.name,
+                    PATIENCE.as_secs()
+                );
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        let took = start.elapsed();
+        if let Some(guard) = self.guard.take() {
+            guard.forget();
+        }
+        self.files.clear();
+        Ok(took)
+    }
+
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.id()

@@ -2,6 +2,7 @@
 //! What the kernel says of a process: its memory and the bytes it moved to and from devices.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 /// Memory of a process, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +70,28 @@ fn parse_io(text: &str) -> Option<Io> {
     })
 }
 
+/// The files in `folder` that process `pid` has mapped, each once.
+///
+/// # Errors
+/// One sentence, if there is no such process or it is someone else's.
+pub fn mapped(pid: u32, folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let path = format!("/proc/{pid}/maps");
+    let text =
+        fs::read_to_string(&path).map_err(|error| format!("{path} cannot be read: {error}"))?;
+    Ok(parse_mapped(&text, folder))
+}
+
+fn parse_mapped(maps: &str, folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = maps
+        .lines()
+        .filter_map(|line| Some(PathBuf::from(&line[line.find('/')?..])))
+        .filter(|file| file.starts_with(folder))
+        .collect();
+    files.sort();
+    files.dedup();
+    files
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -95,6 +118,23 @@ mod tests {
             })
         );
         assert_eq!(parse_io("rchar: 5\n"), None);
+    }
+
+    #[test]
+    fn mapped_files() {
+        let maps = "55d0-55d1 r--p 0000 fe:00 12 /usr/bin/senko\n\
+                    7f00-7f01 rw-s 0000 00:18 2 /dev/shm/senko-1-0.items\n\
+                    7f01-7f02 rw-s 1000 00:18 2 /dev/shm/senko-1-0.items\n\
+                    7f02-7f03 rw-p 0000 00:00 0\n7ffd-7ffe rw-p 0000 00:00 0 [stack]\n";
+        assert_eq!(
+            parse_mapped(maps, Path::new("/dev/shm")),
+            [PathBuf::from("/dev/shm/senko-1-0.items")]
+        );
+        assert!(
+            !mapped(std::process::id(), Path::new("/"))
+                .unwrap()
+                .is_empty()
+        );
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -71,13 +73,22 @@ impl Scratch {
         self.folder.join(name)
     }
 
-    /// Makes sure that `bytes` more find room.
+    /// Makes sure that `bytes` more find room. What killed servers had open goes a moment after them.
     ///
     /// # Errors
     /// If they do not.
     pub fn need(&self, bytes: u64) -> Result<()> {
         const SPARE: u64 = 1 << 30;
-        let free = sys::file_system(&self.folder)?.free;
+        const PATIENCE: Duration = Duration::from_secs(2);
+        let mut grown = Instant::now();
+        let mut free = sys::file_system(&self.folder)?.free;
+        while free < bytes + SPARE && grown.elapsed() < PATIENCE {
+            thread::sleep(Duration::from_millis(50));
+            let now = sys::file_system(&self.folder)?.free;
+            if now > free {
+                (free, grown) = (now, Instant::now());
+            }
+        }
         ensure!(
             free >= bytes + SPARE,
             "{} has {:.1} GiB free, and the run needs {:.1}; name another folder with --scratch",

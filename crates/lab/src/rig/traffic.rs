@@ -128,6 +128,11 @@ impl Window {
         self.step.counts.hits as f64 / self.step.seconds()
     }
 
+    /// Gets that found their key, and sets that stored it, a second.
+    pub fn done_per_second(&self) -> f64 {
+        (self.step.counts.hits + self.step.counts.stored) as f64 / self.step.seconds()
+    }
+
     /// The share of the keys read that were found; NaN if none was read.
     pub fn found(&self) -> f64 {
         self.step.found_ratio().unwrap_or(f64::NAN)

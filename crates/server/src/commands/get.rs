@@ -68,12 +68,18 @@ pub(super) fn text<Q: Queue>(
             let meta = ctx.shard.meta(item);
             if cas {
                 value_line(&mut out.bytes, req.key.bytes, &meta, ctx.unique(meta.cas));
-                push_value(ctx.shard, item, &meta, true, req.remote, out);
+                push_value(ctx.shard, item, &meta, true, out);
                 if last {
                     out.bytes.extend_from_slice(END);
                 }
-            } else if meta.value_len <= COPY_LIMIT || req.remote {
+            } else if meta.value_len <= COPY_LIMIT {
                 ctx.shard.copy_answer(item, last, &mut out.bytes);
+            } else if req.remote {
+                // Who asked may take the end off.
+                pin_answer(ctx.shard, item, false, out);
+                if last {
+                    out.bytes.extend_from_slice(END);
+                }
             } else {
                 pin_answer(ctx.shard, item, last, out);
             }
@@ -138,10 +144,9 @@ pub(super) fn push_value(
     item: ItemRef,
     meta: &Meta,
     crlf: bool,
-    remote: bool,
     out: &mut Reply,
 ) {
-    if meta.value_len <= COPY_LIMIT || remote {
+    if meta.value_len <= COPY_LIMIT {
         shard.copy_value(item, &mut out.bytes);
         if crlf {
             out.bytes.extend_from_slice(b"\r\n");
@@ -256,7 +261,7 @@ pub(super) fn binary<Q: Queue>(
                 ctx.unique(meta.cas),
             );
             if with_value {
-                push_value(ctx.shard, item, &meta, false, req.remote, out);
+                push_value(ctx.shard, item, &meta, false, out);
             }
             count(ctx, req.key.bytes, touch.is_some(), true);
         }

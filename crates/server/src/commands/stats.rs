@@ -190,7 +190,7 @@ fn add_cache(sum: &mut CacheStats, other: &CacheStats) {
         device_write_bytes slab_moves crawler_reclaimed flash_overwrites drops_error drops_index
         page_fill_record_bytes page_fill_page_bytes flash_sendfile_transfers
         flash_read_timeouts flash_misses_out flash_misses_memory
-        device_write_pauses device_outages device_returns);
+        device_write_pauses device_outages device_returns device_pauses device_pause_ms);
 }
 
 /// What all shards together counted.
@@ -403,6 +403,8 @@ fn devices(shared: &Shared, cache: &CacheStats, sink: &mut Sink<'_>) {
     sink.stat("flash_device_outages", cache.device_outages);
     sink.stat("flash_device_write_pauses", cache.device_write_pauses);
     sink.stat("flash_device_returns", cache.device_returns);
+    sink.stat("flash_device_pauses", cache.device_pauses);
+    sink.stat("flash_device_pause_ms", cache.device_pause_ms);
     sink.stat("flash_misses_out", cache.flash_misses_out);
     sink.stat("flash_misses_memory", cache.flash_misses_memory);
     sink.stat("flash_read_timeouts", cache.flash_read_timeouts);

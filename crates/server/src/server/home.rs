@@ -16,6 +16,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use senko_cache::{
     Comeback, DeviceLabel, Origin, ServerWords, Shard, SharedFiles, Superblock, SuperblockError,
@@ -80,6 +81,13 @@ pub(super) fn random() -> u64 {
     hasher.finish()
 }
 
+/// Greater than any unique given out so far, where a damaged superblock does not say which those are: fewer than 16 million for each second since
+/// 1970.
+fn uniques_of_today() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs() << 24
+}
+
 impl Home {
     /// Opens a data directory, made if missing, for these flash files.
     ///
@@ -121,7 +129,17 @@ impl Home {
                     path.display()
                 )));
             }
-            found => begin_anew(&device, memory, settings, files, found.ok())?,
+            found => {
+                let before = match found {
+                    Ok(block) => Some(block),
+                    Err(SuperblockError::Blank) => None,
+                    Err(_) => Some(Superblock {
+                        cas_reserved: uniques_of_today(),
+                        ..Superblock::default()
+                    }),
+                };
+                begin_anew(&device, memory, settings, files, before)?
+            }
         };
         Ok(Home {
             dir: dir.to_owned(),
@@ -524,4 +542,44 @@ fn check_unlabelled(files: &[Arc<FlashFile>]) -> Result<(), ServerError> {
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// W8, over starts that each follow a kill.
+    #[test]
+    fn uniques_are_reserved_before_they_are_used() {
+        let dir = std::env::temp_dir().join(format!("senko-home-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let settings = Settings {
+            shared_memory: dir.clone(),
+            threads: 1,
+            ..Settings::default()
+        };
+        let options = FileOptions {
+            bytes: 2 << 20,
+            ..FileOptions::default()
+        };
+        let files = [Arc::new(
+            FlashFile::open(&dir.join("flash"), &options).unwrap(),
+        )];
+        let mut given_out = 0;
+        for round in 0..5 {
+            let home = Home::open(&dir.join("data"), &settings, &files).unwrap();
+            home.begin(1 << 20).unwrap();
+            assert!(home.cas_base() >= given_out, "round {round}");
+            given_out = home.cas_base();
+            for _ in 0..round * 3 {
+                // As many as may be given out before the next look.
+                given_out += RESERVE / 2;
+                home.note_cas(given_out);
+                home.keep().unwrap();
+                assert!(home.block().cas_reserved > given_out + RESERVE / 2 - 1);
+            }
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 }

@@ -37,7 +37,7 @@ use senko_cache::{Done, Draft, Fetch, Fetched, FlashRef, Key, Shard, Want};
 use senko_io::Queue;
 
 use crate::commands::{self, Dump, Form, Op, Outcome, Request};
-use crate::reply::{Place, ReplyQueue};
+use crate::reply::{Place, ReplyQueue, shard_of};
 use crate::settings::Dialect;
 use crate::shared::{ConnEntry, Cursor, Shared, ThreadStats};
 pub use transfer::{Transferred, Transferring};
@@ -60,6 +60,9 @@ pub trait Router {
     /// Bytes for the virtual connection that stands for connection `conn` at `shard`: a whole command, or the next part of its value. The
     /// order of calls is kept. Each command is answered with one unit ([`Session::remote_reply`]).
     fn forward(&mut self, shard: usize, conn: u64, bytes: &[u8]);
+
+    /// Gives back a pin of another shard, by its own number.
+    fn unpin(&mut self, shard: usize, pin: u64);
 }
 
 /// What a session works with while it runs.
@@ -280,12 +283,13 @@ impl Session {
             counters_shown: false,
         }
     }
-    /// A virtual connection: it runs what another worker's session forwarded; answers leave through [`ReplyQueue::next_unit`].
-    pub fn remote(dialect: Dialect) -> Session {
+    /// A virtual connection: it runs what another worker's session forwarded; answers leave through [`ReplyQueue::next_unit`]. The first command that
+    /// is a client's tells the dialect.
+    pub fn remote() -> Session {
         Session {
             remote: true,
             replies: ReplyQueue::new(true),
-            ..Session::new(Some(dialect))
+            ..Session::new(None)
         }
     }
     /// The dialect, once the first byte has decided.
@@ -557,7 +561,10 @@ impl Session {
         let mut pins = Vec::new();
         self.replies.clear(&mut pins);
         for pin in pins {
-            ctx.shard.unpin(pin);
+            match shard_of(pin) {
+                (None, pin) => ctx.shard.unpin(pin),
+                (Some(shard), pin) => ctx.router.unpin(shard, pin),
+            }
         }
         self.foreign.clear();
         (self.blocking, self.foreign_bytes) = (0, 0);

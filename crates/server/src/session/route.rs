@@ -13,6 +13,7 @@ use super::{Ctx, FeedState, Foreign, ForeignKind, Session, State, Step, Wait};
 use crate::commands::{self, DumpStep};
 use crate::protocol::number::push_u64;
 use crate::protocol::split_line;
+use crate::reply::Answer;
 
 impl Session {
     /// The shard that owns the key, if it is not this worker's.
@@ -107,15 +108,15 @@ impl Session {
         Step::Took(take)
     }
 
-    /// Another shard answered its oldest unanswered command of this session. Feed again afterwards. What comes back is a buffer of no
-    /// further use here.
-    pub fn remote_reply(&mut self, shard: usize, bytes: Vec<u8>) -> Vec<u8> {
+    /// Another shard answered its oldest unanswered command of this session. Feed again afterwards. What comes back is of no further use here:
+    /// a buffer, and what was lent if nobody waits for it.
+    pub fn remote_reply(&mut self, shard: usize, mut answer: Answer) -> Answer {
         let Some(index) = self
             .foreign
             .iter()
             .position(|foreign| foreign.shard == shard)
         else {
-            return bytes;
+            return answer;
         };
         let foreign = self
             .foreign
@@ -123,26 +124,23 @@ impl Session {
             .expect("the position was just found");
         self.foreign_bytes -= foreign.bytes;
         let reply = self.replies.at(foreign.place);
-        let mut left = bytes;
         match foreign.kind {
-            ForeignKind::Plain => left = reply.take(left),
+            ForeignKind::Plain => answer.bytes = reply.take(std::mem::take(&mut answer), shard),
             ForeignKind::StripEnd => {
                 // What is not an answer with values is an error: it goes on as it is.
-                if left.ends_with(b"END\r\n") {
-                    left.truncate(left.len() - b"END\r\n".len());
-                }
-                left = reply.take(left);
+                answer.strip(b"END\r\n");
+                answer.bytes = reply.take(std::mem::take(&mut answer), shard);
             }
             ForeignKind::Silent => {}
             ForeignKind::Dump => {
                 if let State::Dump(dump) = &mut self.state {
                     dump.waiting = false;
-                    dump.take(&left, &mut reply.bytes);
+                    dump.take(&answer.bytes, &mut reply.bytes);
                 }
             }
         }
         self.replies.ready(foreign.place);
-        left
+        answer
     }
 
     /// The next part of a walk over all items.

@@ -67,8 +67,12 @@ pub struct Conn {
     pub slow_since: u64,
     /// Bytes of the slow batch in the loop that were copied for it.
     pub copied: usize,
+    /// Bytes that the batch in the loop owns.
+    pub in_batch: usize,
     /// Bytes of memory used for it, as counted in the worker's sum.
     pub held: usize,
+    /// Bytes of answers that it holds, as counted in the worker's sum; of a slow reader they count as held.
+    pub answers: usize,
     /// Bytes of pinned memory that a slow batch in the loop refers to.
     pub pinned: usize,
     /// What the session waits for before it takes more.
@@ -79,6 +83,8 @@ pub struct Conn {
     pub dirty: bool,
     /// It sent much to a worker that is behind: nothing more is taken until that one has caught up.
     pub paused: bool,
+    /// Its answers wait until the worker that asked takes them (virtual ones only).
+    pub held_back: bool,
     /// The peer will send no more.
     pub ended: bool,
     /// No more input is taken; what is ready or under way is sent, then the connection is closed.
@@ -102,12 +108,15 @@ impl Conn {
             transfer_since: None,
             slow_since: 0,
             copied: 0,
+            in_batch: 0,
             held: 0,
+            answers: 0,
             pinned: 0,
             wait: None,
             queued: false,
             dirty: false,
             paused: false,
+            held_back: false,
             ended: false,
             closing: false,
             entry: None,

@@ -2,38 +2,79 @@
 //! What becomes of a flash device is told: one line in the log for each change, however many workers use it and however many operations failed.
 //!
 //! Each shard finds out for itself (`senko_cache`); what is told is the worst that any of them found. A device that comes and goes is probed at
-//! longer and longer intervals, which bounds the lines too.
+//! longer and longer intervals, which bounds the lines too. Pauses change no state; each worker has a line a minute for them at most.
 
-use senko_cache::DeviceState;
+use senko_cache::{DeviceHealth, DeviceState, Pauses};
 
 use super::Worker;
+use crate::shared::Shared;
+
+/// The least milliseconds between a worker's lines about pauses of one device.
+const PAUSE_LINES_MS: u64 = 60_000;
+
+/// What was told of one part of a device.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    state: DeviceState,
+    pauses: Pauses,
+    next_pauses_ms: u64,
+}
 
 impl Worker {
     /// Tells what changed since the last time.
     pub(super) fn tell_of_devices(&mut self) {
-        let core = &self.core;
-        for (part, health) in core.shard.devices().enumerate() {
-            if self.device_states.len() <= part {
-                self.device_states.push(DeviceState::Up);
+        let shared = &self.core.shared;
+        for (part, health) in self.core.shard.devices().enumerate() {
+            if self.told.len() <= part {
+                self.told.push(Told::default());
             }
-            if std::mem::replace(&mut self.device_states[part], health.state) == health.state {
-                continue;
-            }
-            let device = usize::from(health.device);
-            let Some(worst) = core.shared.device_changed(device, self.index, health.state) else {
-                continue;
-            };
-            let name = core.shared.settings.flash[device].path.display();
-            let why = health.trouble.map_or(String::new(), |t| t.to_string());
-            match worst {
-                DeviceState::Up => tracing::warn!("flash {name} is in use again"),
-                DeviceState::ReadOnly => tracing::warn!(
-                    "flash {name} takes no items any more: {why}; what it holds is still served, and it is tried again from time to time"
-                ),
-                DeviceState::Out => tracing::warn!(
-                    "flash {name} is out of use: {why}; its items are misses, the server goes on without it and tries it again from time to time"
-                ),
-            }
+            let told = &mut self.told[part];
+            told.tell_of_pauses(shared, health, self.steady_ms);
+            told.tell_of_state(shared, health, self.index);
         }
+    }
+}
+
+impl Told {
+    fn tell_of_state(&mut self, shared: &Shared, health: DeviceHealth, worker: usize) {
+        if std::mem::replace(&mut self.state, health.state) == health.state {
+            return;
+        }
+        let device = usize::from(health.device);
+        let Some(worst) = shared.device_changed(device, worker, health.state) else {
+            return;
+        };
+        let name = shared.settings.flash[device].path.display();
+        let why = health.trouble.map_or(String::new(), |t| t.to_string());
+        match worst {
+            DeviceState::Up => tracing::warn!("flash {name} is in use again"),
+            DeviceState::ReadOnly => tracing::warn!(
+                "flash {name} takes no items any more: {why}; what it holds is still served, and it is tried again from time to time"
+            ),
+            DeviceState::Out => tracing::warn!(
+                "flash {name} is out of use: {why}; its items are misses, the server goes on without it and tries it again from time to time"
+            ),
+        }
+    }
+
+    fn tell_of_pauses(&mut self, shared: &Shared, health: DeviceHealth, now_ms: u64) {
+        let now = health.pauses;
+        if now.count < self.pauses.count {
+            // The statistics were reset.
+            self.pauses = Pauses::default();
+        }
+        if now.count == self.pauses.count || now_ms < self.next_pauses_ms {
+            return;
+        }
+        let (count, ms) = (now.count - self.pauses.count, now.ms - self.pauses.ms);
+        self.pauses = now;
+        self.next_pauses_ms = now_ms + PAUSE_LINES_MS;
+        let name = shared.settings.flash[usize::from(health.device)]
+            .path
+            .display();
+        let pauses = if count == 1 { "once" } else { "some times" };
+        tracing::warn!(
+            "flash {name} paused {pauses}: for {ms} ms it ended nothing of what it was asked for"
+        );
     }
 }

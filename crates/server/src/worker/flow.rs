@@ -10,16 +10,19 @@
 //! Always holds:
 //! - W1: one batch a connection is in the loop at most, and none while a transfer (`transfer.rs`) sends on its socket.
 //! - W2: what a connection makes the worker hold is bounded: unread bytes by [`MOST_TAIL`] and the receive buffers under way,
-//!   answers by the session's own window; all together by the plan's `pending`, beyond which the connection that has
-//!   not moved for longest is closed.
-//! - W3: a slow reader's answer holds no frame: it is copied. Item memory it may hold, all of them together an eighth of the
-//!   shard's.
+//!   answers by the session's own window; all together by the plan's `pending`. While answers that go out take half of it, no session is
+//!   fed ([`Worker::is_full`]), and while they take all of it other workers keep theirs; where unread bytes and slow readers' answers take it, the connection
+//!   that has not moved for longest is closed.
+//! - W3: a slow reader's answer holds no frame: it is copied. Item memory it may hold, all of them together an eighth of as much as the
+//!   shard has, and half of it for a moment.
 
 use senko_io::{ConnId, Piece, RecvBuf, SendBatch, SendMode};
 
 use super::Worker;
 use super::conns::{ConnKey, Link};
-use crate::session::{FeedState, Wait};
+use crate::reply::shard_of;
+use crate::route::Message;
+use crate::session::{FeedState, Router, Wait};
 
 /// Bytes received and not consumed at which the loop is told to stop receiving.
 const MOST_TAIL: usize = 64 << 10;
@@ -42,6 +45,7 @@ impl Worker {
 
     /// Takes input in: in place where nothing stands before it, else behind what does.
     pub(super) fn input(&mut self, at: ConnKey, data: &[u8]) {
+        let full = self.is_full();
         let Some(conn) = self.conns.get(at) else {
             return;
         };
@@ -50,7 +54,11 @@ impl Worker {
             return;
         }
         conn.last_active = self.now_ms;
-        if conn.tail.is_empty() && conn.takes_input() {
+        if full && !conn.queued && !conn.paused {
+            conn.tail.extend_from_slice(data);
+            conn.queued = true;
+            self.run.push_back(at);
+        } else if conn.tail.is_empty() && conn.takes_input() {
             let consumed = self.feed(at, data);
             if let Some(conn) = self.conns.get(at)
                 && !conn.closing
@@ -71,6 +79,7 @@ impl Worker {
 
     /// Something that the session may have waited for has happened.
     pub(super) fn feed_again(&mut self, at: ConnKey) {
+        let full = self.is_full();
         let Some(conn) = self.conns.get(at) else {
             return;
         };
@@ -79,12 +88,22 @@ impl Worker {
             self.mark_dirty(at);
             return;
         }
-        if !conn.queued && !conn.paused && !conn.closing {
-            self.feed_tail(at);
-        } else {
+        if conn.queued || conn.paused || conn.closing {
             self.mark_dirty(at);
+        } else if full {
+            conn.queued = true;
+            self.run.push_back(at);
+            self.mark_dirty(at);
+        } else {
+            self.feed_tail(at);
         }
         self.settle(at);
+    }
+
+    /// So much is under way that it has to leave before more is begun: bytes of answers, or reads with what waits for them.
+    pub(super) fn is_full(&self) -> bool {
+        const READ_BYTES: usize = 1 << 10;
+        self.answers + self.core.shard.fetches() * READ_BYTES > self.pending / 2
     }
 
     /// Feeds what lies in the tail.
@@ -187,17 +206,9 @@ impl Worker {
         };
         conn.dirty = false;
         match conn.link {
-            Link::Virtual(origin) => {
-                let mut any = false;
-                let outbox = &mut self.core.outbox;
-                while let Some(unit) = conn.session.replies().next_unit(|| outbox.empty()) {
-                    any = true;
-                    outbox.answer(origin, unit);
-                }
-                if any && conn.wait == Some(Wait::Window) {
-                    self.feed_again(at);
-                    return;
-                }
+            Link::Virtual(_) => {
+                self.answer_origin(at, false);
+                return;
             }
             Link::Socket(id) => {
                 if conn.sending {
@@ -210,6 +221,8 @@ impl Worker {
                     let mut batch = self.spare.pop().unwrap_or_default();
                     if conn.session.replies().fill_batch(&mut batch) {
                         conn.sending = true;
+                        conn.in_batch = batch.bytes.len();
+                        self.leaving += conn.in_batch;
                         self.core.ev.send(id, batch, SendMode::Try);
                     } else {
                         self.spare.push(batch);
@@ -220,6 +233,41 @@ impl Worker {
             }
         }
         self.settle(at);
+    }
+
+    /// What other workers go by when they have answers for this one ([`crate::route::Mesh::full`]). Where nothing leaves, what is here may be stuck
+    /// behind those very answers. What slow readers leave may take as much once more, beyond which they are closed; others do not push them there.
+    pub(super) fn answer_level(&self) -> usize {
+        let fast = if self.leaving > 0 { self.answers } else { 0 };
+        fast.max((fast + self.held) / 2)
+    }
+
+    /// Gives the worker that asked the answers that are ready, as far as it takes them; with `anyway`, one at least.
+    pub(super) fn answer_origin(&mut self, at: ConnKey, mut anyway: bool) {
+        let Some(conn) = self.conns.get(at) else {
+            return;
+        };
+        let Link::Virtual(origin) = conn.link else {
+            return;
+        };
+        let outbox = &mut self.core.outbox;
+        let mut any = false;
+        while std::mem::take(&mut anyway) || !outbox.mesh().full(origin.worker) {
+            let Some(unit) = conn.session.replies().next_unit(|| outbox.empty()) else {
+                break;
+            };
+            any = true;
+            outbox.answer(origin, unit);
+        }
+        if !conn.held_back && conn.session.replies().has_unit() {
+            conn.held_back = true;
+            self.held_back.push_back(at);
+        }
+        if any && conn.wait == Some(Wait::Window) {
+            self.feed_again(at);
+        } else {
+            self.settle(at);
+        }
     }
 
     /// A send ended.
@@ -233,6 +281,9 @@ impl Worker {
             self.recycle(batch); // the connection was closed meanwhile
             return;
         };
+        if let Some(conn) = self.conns.get(at) {
+            self.leaving -= std::mem::take(&mut conn.in_batch);
+        }
         match result {
             Ok(sent) if sent == batch.len() => {
                 self.core.stats.bytes_written += sent as u64;
@@ -248,6 +299,9 @@ impl Worker {
                         && conn.session.replies().is_empty()
                         && conn.receiving
                         && conn.held == 0;
+                    if quiet {
+                        self.answers -= std::mem::take(&mut conn.answers);
+                    }
                 }
                 self.recycle(batch);
                 if !quiet {
@@ -276,8 +330,9 @@ impl Worker {
             .pieces
             .iter()
             .any(|piece| matches!(piece, Piece::Pinned { .. }));
-        // One is always lent: a copy of an answer that is larger than the bound would be the greater harm.
-        let lendable = self.slow_pinned == 0 || self.slow_pinned + left <= self.most_pinned;
+        // One is always lent: a copy of an answer that is larger than the bound would be the greater harm. For a moment much more is: what is
+        // copied counts for more, and most readers are only a little late.
+        let lendable = self.slow_pinned == 0 || self.slow_pinned + left <= 4 * self.most_pinned;
         let keep = has_pins && !has_pages && lendable;
         if keep {
             drop_sent(&mut batch, sent, &mut self.unpinned);
@@ -310,17 +365,33 @@ impl Worker {
     }
 
     pub(super) fn give_back_pins(&mut self) {
+        let core = &mut self.core;
         for pin in self.unpinned.drain(..) {
-            self.core.shard.unpin(pin);
+            match shard_of(pin) {
+                (None, pin) => core.shard.unpin(pin),
+                (Some(shard), pin) => core.outbox.unpin(shard, pin),
+            }
         }
     }
 
     /// Looks at a connection after something happened to it: is it finished, should it be received from?
     pub(super) fn settle(&mut self, at: ConnKey) {
+        let worker_full = self.is_full();
         let Some(conn) = self.conns.get(at) else {
             return;
         };
         let unread = conn.unread();
+        // Frames and pinned memory are counted where they belong; only what the answers own counts here.
+        let owned = conn.session.replies().owned_bytes();
+        let (queued, answers) = match conn.slow_since {
+            0 => (0, owned + conn.in_batch),
+            _ => (owned, 0),
+        };
+        let held = unread + conn.copied + queued;
+        let before = std::mem::replace(&mut conn.held, held);
+        self.held = self.held + held - before;
+        let before = std::mem::replace(&mut conn.answers, answers);
+        self.answers = self.answers + answers - before;
         if conn.closing && !conn.sending && conn.session.replies().is_empty() {
             if conn.is_socket() {
                 self.close(at);
@@ -330,29 +401,29 @@ impl Worker {
         if let Link::Socket(id) = conn.link {
             // Who waits for memory is not received from, so that the kernel holds the sender back and not this worker
             // the bytes.
-            let full = matches!(conn.wait, Some(Wait::Window | Wait::Memory)) || unread > MOST_TAIL;
+            let full = matches!(conn.wait, Some(Wait::Window | Wait::Memory))
+                || unread > MOST_TAIL
+                || (worker_full && unread > 0);
             let receive = !conn.closing && !conn.ended && !conn.paused && !full;
             if receive != conn.receiving {
                 conn.receiving = receive;
                 self.core.ev.set_receiving(id, receive);
             }
         }
-        // Frames and pinned memory are counted where they belong; only what is copied for this connection counts here.
-        let queued = if conn.slow_since != 0 {
-            conn.session.replies().owned_bytes()
-        } else {
-            0
-        };
-        let held = unread + conn.copied + queued;
-        let before = std::mem::replace(&mut conn.held, held);
-        self.held = self.held + held - before;
     }
 
-    /// W2: closes slow readers until what is held is within its bound again. Those that were not yet given a moment, and unread
+    /// W2, W3: closes slow readers until what is held is within its bounds again. Those that were not yet given a moment, and unread
     /// requests, may take as much once more: who is only a little late means no harm, and senders are held back already.
     pub(super) fn enforce_bound(&mut self) {
         let now_ms = self.now_ms;
-        while self.held > self.pending {
+        loop {
+            let (holds, pins) = (
+                self.held > self.pending,
+                self.slow_pinned > self.most_pinned,
+            );
+            if !holds && !pins {
+                return;
+            }
             let beyond = self.held > 2 * self.pending;
             let longest = self
                 .conns
@@ -360,7 +431,7 @@ impl Worker {
                 .filter(|(_, c)| {
                     let late =
                         c.slow_since != 0 && now_ms.saturating_sub(c.slow_since) >= PATIENCE_MS;
-                    c.held > 0 && (late || beyond)
+                    c.held > 0 && (holds && late || beyond) || c.pinned > 0 && pins && late
                 })
                 .min_by_key(|(_, c)| match c.slow_since {
                     0 => (true, c.last_active),
@@ -374,6 +445,12 @@ impl Worker {
                 );
             }
             self.core.stats.slow_readers_closed += 1;
+            if let Some(Link::Virtual(origin)) = self.conns.get(at).map(|conn| conn.link) {
+                // What it still sends begins in the middle of something.
+                self.refused.insert(origin);
+                let message = Message::Refused(origin.conn);
+                self.core.outbox.send(origin.worker, message);
+            }
             self.close(at);
         }
     }
@@ -404,6 +481,8 @@ impl Worker {
         };
         conn.session.cancel(&mut self.core.ctx(at, None));
         self.held -= conn.held;
+        self.answers -= conn.answers;
+        self.leaving -= conn.in_batch;
         self.slow_pinned -= conn.pinned;
         // Its replies may have held frames.
         self.frames_freed = true;

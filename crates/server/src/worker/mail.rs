@@ -3,10 +3,8 @@
 
 use super::Worker;
 use super::conns::{Conn, Link};
-use crate::protocol::binary;
 use crate::route::{Message, Origin};
 use crate::session::Session;
-use crate::settings::Dialect;
 
 impl Worker {
     /// Takes everything that lies in the inbox.
@@ -30,15 +28,34 @@ impl Worker {
                 Message::Answer {
                     conn: at,
                     shard,
-                    bytes,
+                    answer,
                 } => {
-                    if let Some(conn) = self.conns.get(at) {
-                        let left = conn.session.remote_reply(shard, bytes);
-                        self.core.outbox.keep(left);
+                    let mesh = self.core.outbox.mesh();
+                    mesh.taken(self.index, answer.bytes.len());
+                    let conn = self.conns.get(at);
+                    let waited_for = conn.is_some();
+                    let left = match conn {
+                        Some(conn) => conn.session.remote_reply(shard, answer),
+                        None => answer,
+                    };
+                    self.unpinned.extend(left.pins(shard));
+                    self.give_back_pins();
+                    self.core.outbox.keep(left.bytes);
+                    if waited_for {
                         self.feed_again(at);
                     }
                 }
+                Message::Unpin(pins) => {
+                    self.unpinned.extend(pins);
+                    self.give_back_pins();
+                }
+                Message::Refused(at) => {
+                    if self.conns.get(at).is_some() {
+                        self.close(at);
+                    }
+                }
                 Message::Gone(origin) => {
+                    self.refused.remove(&origin);
                     if let Some(at) = self.conns.of_origin(origin) {
                         self.close(at);
                     }
@@ -50,16 +67,14 @@ impl Worker {
 
     /// Another worker's connection has commands for this shard: they run in a virtual connection that stands for it.
     fn commands(&mut self, origin: Origin, bytes: &[u8]) {
+        if self.refused.contains(&origin) {
+            self.core.outbox.mesh().ran(self.index, bytes.len());
+            return;
+        }
         let at = self.conns.of_origin(origin).unwrap_or_else(|| {
-            // The first bytes are the start of a command, so they tell the dialect.
-            let dialect = if bytes.first() == Some(&binary::REQUEST) {
-                Dialect::Binary
-            } else {
-                Dialect::Ascii
-            };
             self.conns.insert(Conn::new(
                 Link::Virtual(origin),
-                Session::remote(dialect),
+                Session::remote(),
                 self.now_ms,
             ))
         });
@@ -67,11 +82,33 @@ impl Worker {
         self.input(at, bytes);
     }
 
+    /// Hands over answers to workers that had too many, as far as they take them. The first goes however that is where a tick has passed: what
+    /// fills that worker may be stuck behind this very answer.
+    pub(super) fn hand_over(&mut self, tick: bool) {
+        if self.held_back.is_empty() {
+            return;
+        }
+        self.core.outbox.mesh().wait(self.index);
+        let mut anyway = tick;
+        for _ in 0..self.held_back.len() {
+            let Some(at) = self.held_back.pop_front() else {
+                return;
+            };
+            if let Some(conn) = self.conns.get(at) {
+                conn.held_back = false;
+                self.answer_origin(at, std::mem::take(&mut anyway));
+            }
+        }
+    }
+
     /// Lets connections go on that waited for a worker to catch up.
     pub(super) fn resume_paused(&mut self) {
-        if self.paused.is_empty()
-            || (0..self.core.shared.shards).any(|w| self.core.outbox.mesh().congested(w))
-        {
+        if self.paused.is_empty() {
+            return;
+        }
+        let mesh = self.core.outbox.mesh();
+        mesh.wait(self.index);
+        if (0..self.core.shared.shards).any(|w| mesh.congested(w)) {
             return;
         }
         let mut paused = std::mem::take(&mut self.paused);

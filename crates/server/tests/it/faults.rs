@@ -323,8 +323,16 @@ fn a_device_that_stalls_for_a_moment_loses_nothing() {
         }
         reader.send(b"mn\r\n");
         serves_from_dram(bench);
-        std::thread::sleep(Duration::from_millis(500));
-        bench.switches[0].clear();
+        // Nor did DRAM wait until the device was given up.
+        let mut client = bench.place.connect();
+        let given_up = stats(&mut client)("flash_device_outages");
+        // What must evict waits, or drops its victim, and is stored.
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| pad(&mut bench.place.connect(), 80 << 20));
+            std::thread::sleep(Duration::from_millis(500));
+            bench.switches[0].clear();
+            writer.join().unwrap();
+        });
         let mut found = 0;
         for n in 0..100 {
             let line = reader.until(b"\r\n");
@@ -335,11 +343,20 @@ fn a_device_that_stalls_for_a_moment_loses_nothing() {
             }
         }
         reader.expect(b"MN\r\n");
+        let stat = stats(&mut client);
+        assert!(stat("flash_device_pauses") > 0);
+        assert!(stat("flash_device_pause_ms") >= 200);
         // A machine that is late itself may have given the device up.
-        let mut client = bench.place.connect();
-        if stats(&mut client)("flash_device_outages") == 0 {
+        if stat("flash_device_outages") == 0 {
             assert!(found > 80, "{found} of 100");
         }
+        assert_eq!(given_up, 0, "answers from DRAM took two seconds");
+        client.ask("stats reset\r\n", "RESET\r\n");
+        let after = || stats(&mut bench.place.connect())("flash_device_pauses");
+        assert!((0..100).any(|_| {
+            std::thread::sleep(Duration::from_millis(50));
+            after() == 0
+        }));
     });
 }
 

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use crate::serve::client::{Client, DEVICE_PATIENCE, Place};
 use senko_server::server::{RunningServer, Server};
@@ -146,6 +147,100 @@ fn a_flush_to_come_comes_after_the_stop() {
     assert!(present(&mut place.connect(), 0..200, 1).is_empty());
 }
 
+/// Of what a kill in the middle of a stop or a start leaves, the files of the stop and the memory, only one is valid; the other is of the past.
+#[test]
+fn a_kill_between_two_valid_states_finds_the_later_one() {
+    let mut place = begin(2, |settings| settings.keep_dram = true);
+    fill(&mut place.connect(), 0..KEYS, 1);
+    let data = place.folder.join("data");
+    let aside = place.folder.join("aside");
+    std::fs::create_dir(&aside).unwrap();
+    let copy = |from: &Path, to: &Path, prefix: &str| {
+        let mut count = 0;
+        for entry in std::fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name();
+            if name.to_str().unwrap().starts_with(prefix) {
+                std::fs::copy(entry.path(), to.join(name)).unwrap();
+                count += 1;
+            }
+        }
+        count
+    };
+    // The memory of before the stop is still there: the clean mark was set, and it was not removed.
+    assert!(copy(&place.folder, &aside, "senko-") > 6);
+    fill(&mut place.connect(), 0..2000, 2);
+    place.connect().ask("delete k2000\r\n", "DELETED\r\n");
+    place.end();
+    copy(&aside, &place.folder, "senko-");
+    // The files of this stop, for what comes next.
+    std::fs::remove_dir_all(&aside).unwrap();
+    std::fs::create_dir(&aside).unwrap();
+    let files = copy(&data, &aside, "i");
+    assert_eq!(files, 4, "index and items of two shards");
+    place = place.restart(|_| {});
+    let warm = place.server().report().warm.clone().unwrap();
+    assert!(warm.dram_items > 0 && warm.why_empty.is_none(), "{warm:?}");
+    let mut client = place.connect();
+    assert!(!present(&mut client, 0..2000, 2).is_empty());
+    client.ask("get k2000\r\n", "END\r\n");
+
+    // A start has begun, and the files of the stop before are still there: the clean mark was taken away, and they were not removed.
+    fill(&mut client, 2000..4000, 3);
+    client.ask("delete k4000\r\n", "DELETED\r\n");
+    copy(&aside, &data, "i");
+    for memory in [true, false] {
+        let copy = start_copy(&place, usize::from(memory), memory);
+        let warm = copy.report().warm.clone().unwrap();
+        let mut again = Client::connect(copy.local_port().unwrap());
+        assert_eq!(warm.flash_items > 0, memory, "{warm:?}");
+        let found = present(&mut again, 2000..4000, 3);
+        assert!(memory || found.is_empty());
+        again.ask("get k4000\r\n", "END\r\n");
+        let rest = present(&mut again, (4001..KEYS).step_by(7), 1);
+        assert_eq!(rest.is_empty(), !memory);
+        copy.shutdown();
+        copy.join().unwrap();
+    }
+}
+
+/// What is to hold later holds after a kill, too.
+#[test]
+fn time_and_a_flush_to_come_survive_a_kill() {
+    let place = begin(2, |_| {});
+    let mut client = place.connect();
+    fill(&mut client, 0..KEYS, 1);
+    for key in 0..100 {
+        client.ask(&format!("set soon{key} 0 50 1\r\nx\r\n"), "STORED\r\n");
+    }
+    fill(&mut client, KEYS / 2..KEYS, 1);
+    place.clock.fetch_add(60_000, Ordering::AcqRel);
+    // The server sees the time, and a command that goes by it.
+    client.ask("get soon0\r\n", "END\r\n");
+    client.ask("flush_all 100\r\n", "OK\r\n");
+    let until = Instant::now() + Duration::from_secs(60);
+    let copies = [start_copy(&place, 0, true), {
+        // Another is started where the clock is far behind: it goes on from the last second of the one before.
+        place.clock.fetch_sub(1_000_000, Ordering::AcqRel);
+        start_copy(&place, 1, true)
+    }];
+    for (n, copy) in copies.into_iter().enumerate() {
+        let mut again = Client::connect(copy.local_port().unwrap());
+        for key in 0..100 {
+            again.ask(&format!("get soon{key}\r\n"), "END\r\n");
+        }
+        assert!(!present(&mut again, (KEYS / 2..KEYS).step_by(97), 1).is_empty());
+        if n == 1 {
+            place.clock.fetch_add(1_101_000, Ordering::AcqRel);
+            while !present(&mut again, (1..KEYS).step_by(7), 1).is_empty() {
+                assert!(Instant::now() < until, "the flush does not come");
+            }
+        }
+        copy.shutdown();
+        copy.join().unwrap();
+    }
+}
+
 /// Copies what a kill at this moment would leave, with the shared memory or without, and starts a server on the copy.
 fn start_copy(place: &Place, number: usize, memory: bool) -> RunningServer {
     let to = place.folder.join(&format!("copy{number}"));
@@ -222,6 +317,8 @@ fn a_killed_server_comes_back_from_its_memory() {
 fn other_settings_are_refused_until_told_to_start_over() {
     let mut place = begin(1, |_| {});
     fill(&mut place.connect(), 0..KEYS, 1);
+    place.connect().ask("set last 0 0 1\r\nx\r\n", "STORED\r\n");
+    let last = unique(&mut place.connect(), "last");
     place.end();
     let settings = place.settings().clone();
     let refused = |change: &dyn Fn(&mut Settings), says: &str| {
@@ -235,6 +332,13 @@ fn other_settings_are_refused_until_told_to_start_over() {
     };
     refused(&|s| s.threads = 2, "-t 1");
     refused(&|s| s.flash[0].bytes = 64 << 20, "bytes");
+    refused(&|s| s.flash[0].bytes = 256 << 20, "bytes");
+    let second = FlashSpec {
+        path: settings.shared_memory.join("second-flash"),
+        bytes: 128 << 20,
+    };
+    refused(&|s| s.flash.push(second.clone()), "2 were named");
+    std::fs::remove_file(&second.path).unwrap();
     refused(&|s| s.region = Some(64 << 10), "region");
     let other = settings.shared_memory.join("other-flash");
     refused(&|s| s.flash[0].path = other.clone(), "label");
@@ -266,6 +370,8 @@ fn other_settings_are_refused_until_told_to_start_over() {
     let mut place = place.restart(|s| s.reinit = true);
     assert_eq!(place.server().report().warm.clone().unwrap().flash_items, 0);
     assert!(present(&mut place.connect(), (0..KEYS).step_by(7), 1).is_empty());
+    place.connect().ask("set last 0 0 1\r\nx\r\n", "STORED\r\n");
+    assert!(unique(&mut place.connect(), "last") > last);
     fill(&mut place.connect(), 0..KEYS, 2);
     place = place.restart(|s| s.reinit = false);
     assert!(place.server().report().warm.clone().unwrap().flash_items > 0);

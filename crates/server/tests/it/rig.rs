@@ -9,6 +9,7 @@ use senko_cache::{
 };
 use senko_io::SendBatch;
 use senko_io::faulty::{FaultyDevice, FaultyQueue};
+use senko_server::reply::shard_of;
 use senko_server::session::{Ctx, FeedState, Router, Session, Wait};
 use senko_server::settings::Settings;
 use senko_server::shared::{Cursor, Shared, ThreadStats};
@@ -48,11 +49,15 @@ pub struct Node {
 
 /// Commands that wait to be carried to another shard.
 #[derive(Default)]
-struct Mail(VecDeque<(usize, u64, Vec<u8>)>);
+struct Mail(VecDeque<(usize, u64, Vec<u8>)>, Vec<(usize, u64)>);
 
 impl Router for Mail {
     fn forward(&mut self, shard: usize, conn: u64, bytes: &[u8]) {
         self.0.push_back((shard, conn, bytes.to_vec()));
+    }
+
+    fn unpin(&mut self, shard: usize, pin: u64) {
+        self.1.push((shard, pin));
     }
 }
 
@@ -166,7 +171,6 @@ impl Rig {
         let Some(conn) = self.conns.get_mut(&id) else {
             return;
         };
-        let node = &mut self.nodes[conn.node];
         if let Some(origin) = conn.origin {
             let shard = conn.node;
             let mut units = Vec::new();
@@ -174,8 +178,14 @@ impl Rig {
                 units.push(unit);
             }
             for unit in units {
-                if let Some(conn) = self.conns.get_mut(&origin) {
-                    conn.session.remote_reply(shard, unit);
+                let left = match self.conns.get_mut(&origin) {
+                    Some(conn) => conn.session.remote_reply(shard, unit),
+                    None => unit,
+                };
+                for pin in left.pins(shard) {
+                    self.unpin(shard, pin);
+                }
+                if self.conns.contains_key(&origin) {
                     self.feed(origin);
                 }
             }
@@ -189,10 +199,21 @@ impl Rig {
             conn.sent.extend_from_slice(&batch.bytes);
             batch.clear(&mut pins);
         }
+        let at = conn.node;
         for pin in pins {
-            node.shard.unpin(pin);
+            self.unpin(at, pin);
         }
+        let node = &mut self.nodes[at];
         node.shard.frames_freed(&mut node.queue);
+    }
+
+    /// Gives back a pin that the connections of a node held, and those that sessions gave back.
+    fn unpin(&mut self, node: usize, pin: u64) {
+        let (shard, pin) = shard_of(pin);
+        self.nodes[shard.unwrap_or(node)].shard.unpin(pin);
+        for (shard, pin) in std::mem::take(&mut self.mail.1) {
+            self.nodes[shard].shard.unpin(pin);
+        }
     }
 
     /// One thing that is under way happens; false if there is none.
@@ -201,11 +222,10 @@ impl Rig {
             let id = match self.virtuals.get(&(shard, origin)) {
                 Some(&id) => id,
                 None => {
-                    let Some(dialect) = self.conns.get(&origin).and_then(|c| c.session.dialect())
-                    else {
+                    if !self.conns.contains_key(&origin) {
                         return true;
-                    };
-                    let id = self.add(shard, Session::remote(dialect), Some(origin));
+                    }
+                    let id = self.add(shard, Session::remote(), Some(origin));
                     self.virtuals.insert((shard, origin), id);
                     id
                 }

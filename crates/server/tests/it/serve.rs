@@ -5,13 +5,16 @@
 pub(crate) mod client; // a server in this process, and connections to it
 
 use std::io::{Read, Write};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
 use client::{Client, Place, on_both};
+use senko_io::Op;
+use senko_io::fault::{Fault, FaultSwitch};
 use senko_server::server::Server;
-use senko_server::settings::{FlashSpec, Settings};
+use senko_server::settings::{BackendChoice, FlashSpec, Settings};
 
 /// A value that tells its key and place, so that a wrong byte shows.
 fn value(key: usize, len: usize) -> Vec<u8> {
@@ -176,6 +179,88 @@ fn readers_of_flash_that_stop_reading_are_closed_before_they_hold_all_memory() {
             .find_map(|line| line.strip_prefix("STAT senko_slow_readers_closed "));
         assert!(closed.is_some_and(|count| count != "0"), "{stats}");
     });
+}
+
+/// The binary protocol's `stats` asks the other workers before any key does; what follows is still binary to them.
+#[test]
+fn binary_stats_before_anything_else() {
+    let packet = |op: u8, key: &[u8], extras: &[u8], value: &[u8]| {
+        let mut bytes = vec![0x80, op, 0, key.len() as u8, extras.len() as u8, 0, 0, 0];
+        let body = (key.len() + extras.len() + value.len()) as u32;
+        bytes.extend_from_slice(&body.to_be_bytes());
+        bytes.extend_from_slice(&[0; 12]);
+        [&bytes, extras, key, value].concat()
+    };
+    let answer = |client: &mut Client| {
+        let head = client.exactly(24);
+        let body = u32::from_be_bytes(head[8..12].try_into().unwrap());
+        (head, client.exactly(body as usize))
+    };
+    on_both(2, |place| {
+        let mut client = place.connect();
+        client.send(&packet(0x10, b"", &[], b""));
+        while !answer(&mut client).1.is_empty() {}
+        for n in 0..20 {
+            let key = format!("key{n}");
+            client.send(&packet(0x01, key.as_bytes(), &[0; 8], b"a\nb"));
+            assert_eq!(answer(&mut client).0[6..8], [0, 0], "{key}");
+            client.send(&packet(0x00, key.as_bytes(), &[], b""));
+            assert_eq!(answer(&mut client).1, b"\0\0\0\0a\nb", "{key}");
+        }
+    });
+}
+
+/// What one worker refuses, because nothing more has room there, closes the client's connection at the other; no byte of a value is run as a command.
+#[test]
+fn a_worker_that_refuses_input_closes_the_connection() {
+    let place = Place::start(BackendChoice::Auto, 2);
+    let switch = FaultSwitch::new();
+    let place = place.restart(|settings| {
+        settings.faults = vec![Arc::clone(&switch)];
+        settings.patience = 50;
+    });
+    // The flash tier takes no writes, so that what needs memory waits.
+    let mut client = place.connect();
+    for n in 0..8000 {
+        client.store(&format!("fill{n}"), &value(n, 8000));
+    }
+    switch.inject(Some(Op::Write), 0..u64::MAX, Fault::Stall);
+    let mut text = Vec::new();
+    let body = "x\r\nflush_all\r\nquit\r\n".repeat(400);
+    for n in 0..40 {
+        text.extend_from_slice(format!("set k{n} 0 0 {}\r\n{body}\r\n", body.len()).as_bytes());
+    }
+    let clients: Vec<Client> = (0..200).map(|_| place.connect()).collect();
+    let senders = clients.into_iter().map(|client| {
+        let text = text.clone();
+        thread::spawn(move || {
+            let mut to = client.second_handle();
+            let sender = thread::spawn(move || drop(to.write_all(&text)));
+            let mut from = client.second_handle();
+            let mut got = Vec::new();
+            let mut part = [0; 4096];
+            while got.iter().filter(|&&byte| byte == b'\n').count() < 40 {
+                match from.read(&mut part) {
+                    Ok(0) | Err(_) => break,
+                    Ok(n) => got.extend_from_slice(&part[..n]),
+                }
+            }
+            drop(from.shutdown(std::net::Shutdown::Both));
+            sender.join().unwrap();
+            got
+        })
+    });
+    let senders: Vec<_> = senders.collect();
+    thread::sleep(Duration::from_secs(2));
+    switch.clear();
+    for sender in senders {
+        let got = sender.join().unwrap();
+        let text = String::from_utf8(got).unwrap();
+        let known = |line: &str| line == "STORED" || line.starts_with("SERVER_ERROR");
+        assert!(text.split_terminator("\r\n").all(known), "{text}");
+    }
+    let stats = place.connect().text("stats\r\n", "END\r\n");
+    assert!(stats.contains("STAT cmd_flush 0\r\n"), "{stats}");
 }
 
 #[test]

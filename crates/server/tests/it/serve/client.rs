@@ -229,6 +229,14 @@ impl Client {
         self.ahead.drain(..wanted.len());
     }
 
+    /// Reads so many bytes.
+    pub fn exactly(&mut self, len: usize) -> Vec<u8> {
+        while self.ahead.len() < len {
+            assert!(self.read_more() > 0, "the connection ended");
+        }
+        self.ahead.drain(..len).collect()
+    }
+
     /// Reads up to and with this end.
     pub fn until(&mut self, end: &[u8]) -> Vec<u8> {
         let mut from = 0;

@@ -205,3 +205,68 @@ fn binary_commands_on_flash_items() {
     let answer = rig.ask(id, &packet(0x00, b"k", &[], b"", 0));
     assert_eq!(answer[6..8], [0, 1]);
 }
+
+/// Two connections look for a key on flash, where it is found to be gone; who creates it first has it, and the other sees that.
+#[test]
+fn what_is_created_while_another_looks_is_there() {
+    type Sent = (&'static [u8], &'static [u8]);
+    let cases: [(Sent, Sent, &[u8]); 4] = [
+        (
+            (b"add k 0 0 1\r\na\r\n", b"STORED\r\n"),
+            (b"add k 0 0 1\r\nb\r\n", b"NOT_STORED\r\n"),
+            b"VALUE k 0 1\r\na\r\nEND\r\n",
+        ),
+        (
+            (b"mg k s N30\r\n", b"HD s0 W\r\n"),
+            (b"mg k s N30\r\n", b"HD s0 Z\r\n"),
+            b"VALUE k 0 0\r\n\r\nEND\r\n",
+        ),
+        (
+            (b"ma k N0 J5 v\r\n", b"VA 1\r\n5\r\n"),
+            (b"ma k N0 J5 v\r\n", b"VA 1\r\n6\r\n"),
+            b"VALUE k 0 1\r\n6\r\nEND\r\n",
+        ),
+        (
+            // A set reads nothing, so it is first.
+            (b"set k 0 0 1\r\ns\r\n", b"STORED\r\n"),
+            (b"add k 0 0 1\r\nb\r\n", b"NOT_STORED\r\n"),
+            b"VALUE k 0 1\r\ns\r\nEND\r\n",
+        ),
+    ];
+    for ((one, first), (other, second), left) in cases {
+        let mut rig = Rig::new(&flash_plan());
+        let id = rig.connect();
+        assert_eq!(rig.ask(id, b"set k 0 5 1\r\nx\r\n"), b"STORED\r\n");
+        rig.press(id, &[b"k"], 1);
+        rig.advance(6);
+        let (a, b) = (rig.connect(), rig.connect());
+        let set = one.starts_with(b"set");
+        if set {
+            rig.send(b, other);
+            assert!(!rig.idle(b), "it was to wait for flash");
+        }
+        rig.send(a, one);
+        if !set {
+            rig.send(b, other);
+            assert!(!rig.idle(a) && !rig.idle(b), "both were to wait for flash");
+        }
+        rig.settle();
+        // Reads end in any order.
+        let mut answers = [rig.answers(a), rig.answers(b)];
+        if !set && answers[0] != first {
+            answers.reverse();
+        }
+        let texts = answers.map(|answer| String::from_utf8(answer).expect("text"));
+        let wanted = [first, second].map(|answer| String::from_utf8_lossy(answer));
+        assert_eq!(texts, wanted);
+        let value = rig.ask(id, b"get k\r\n");
+        let held = value == left || (!set && value == other_value(left));
+        assert!(held, "{}", String::from_utf8_lossy(&value));
+    }
+}
+
+/// The value that the other of two `add`s would have left.
+fn other_value(left: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(left);
+    text.replace("\r\na\r\n", "\r\nb\r\n").into_bytes()
+}

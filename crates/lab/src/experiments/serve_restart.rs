@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How long until a server with a data directory answers again, and what is back: after a stop, and after a kill under load?
+//!
+//! Claim of the design: the index is not rebuilt, it is what survives ("What survives", in docs/ARCHITECTURE.md), so a start looks once at
+//! each slot and serves. Expected shape: less than a second for tens of millions of items, all of them known with the first answer;
+//! after a stop a little longer than after a kill, since the index then comes from a file.
+//!
+//! A server is filled with items of 300 B, and then stopped (SIGTERM) and killed (SIGKILL, in the middle of a load of GETs and SETs) in
+//! turn, without being filled anew. *First answer*: from before the process is started until a command is answered. *All known*: until the
+//! server's own count of items on flash is 99 % of what it was before the end. *Back*: that count, a tenth of a second later, over the count before;
+//! and the share of a sample of keys that was found, over the share found before. The bars are the worst of the rounds.
+//!
+//! With `--keep-dram`: the same for a server whose items are half in DRAM, stopped; here all items count.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+
+use crate::rig::cleanup::{self, Guard, Undo};
+use crate::rig::traffic;
+use crate::rig::{Bench, Figure, Items, Load, Server, Spec, Steps, process, put, sys};
+use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+
+/// The experiment.
+pub struct ServeRestart;
+
+/// Bytes of a key and of a value.
+const KEY: usize = 16;
+const VALUE: usize = 300;
+/// The load that a kill falls into: how long it runs, and when the kill comes.
+const LOAD: Duration = Duration::from_secs(4);
+const KILL_AFTER: Duration = Duration::from_secs(2);
+/// The share that is "all": some were overwritten by what was under way.
+const NEARLY_ALL: f64 = 0.99;
+/// How long they are waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Experiment for ServeRestart {
+    fn name(&self) -> &'static str {
+        "serve-restart"
+    }
+
+    fn claim(&self) -> Claim {
+        Claim {
+            source: "design question: what survives a process, and how soon it serves",
+            text: "20M items are back within two seconds of a planned restart and within five of a kill, which is answered within one",
+        }
+    }
+
+    fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
+        let bench = Bench::open(options)?;
+        let rounds = bench.scaled(2, 5);
+        let mut run = Run {
+            bench: &bench,
+            steps: Steps::new(progress, 4 + 2 * rounds),
+            outcome: Outcome::new(),
+            table: Table::new(
+                "Ends and starts",
+                &[
+                    "end",
+                    "items before",
+                    "end s",
+                    "first answer s",
+                    "all known s",
+                    "back %",
+                    "sample found before %",
+                    "after %",
+                ],
+            ),
+        };
+        run.outcome.setting("rounds", rounds);
+        run.flash(rounds)?;
+        run.keep_dram()?;
+        run.steps.next("last probe");
+        let Run {
+            mut outcome, table, ..
+        } = run;
+        outcome.tables.push(table);
+        bench.finish(&mut outcome)?;
+        Ok(outcome)
+    }
+}
+
+struct Run<'a> {
+    bench: &'a Bench<'a>,
+    steps: Steps<'a>,
+    outcome: Outcome,
+    table: Table,
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Stop,
+    Kill,
+}
+
+/// What an end and the start after it showed.
+struct Comeback {
+    first_answer: f64,
+    all_known: f64,
+    back: f64,
+    sample: f64,
+}
+
+/// A server that comes back, and the items that it holds.
+struct Victim<'a> {
+    spec: Spec,
+    items: &'a Items,
+    /// The statistic that counts the items of interest.
+    count: &'static str,
+    server: Server,
+    /// What a killed server leaves in memory.
+    _memory: Vec<Guard>,
+}
+
+impl<'a> Victim<'a> {
+    fn start(
+        run: &mut Run<'_>,
+        spec: Spec,
+        items: &'a Items,
+        count: &'static str,
+    ) -> Result<Victim<'a>> {
+        let server = spec.start(&run.bench.scratch)?;
+        run.outcome
+            .setting(format!("command_{}", server.name), server.command.clone());
+        let files = process::mapped(server.pid(), Path::new("/dev/shm"));
+        let files = files.map_err(|why| anyhow!(why))?;
+        let _memory = files
+            .into_iter()
+            .map(|file| cleanup::later(Undo::RemoveFile(file)))
+            .collect();
+        traffic::fill_fast(run.bench, &server, items)?;
+        Ok(Victim {
+            spec,
+            items,
+            count,
+            server,
+            _memory,
+        })
+    }
+
+    fn items(&self) -> Result<f64> {
+        let stats = self.server.stats()?;
+        let count = stats.get(self.count).copied();
+        count.with_context(|| format!("the server's statistics have no {}", self.count))
+    }
+
+    /// The share of a sample that is found: the same keys each time.
+    fn sample(&self, bench: &Bench<'_>) -> Result<f64> {
+        let requests = (self.items.keys / 20).max(10_000);
+        let window =
+            traffic::measure_requests(bench, &self.server, self.items, &Load::gets(64), requests)?;
+        Ok(window.found())
+    }
+
+    /// One end, and the start after it.
+    fn turn(mut self, run: &mut Run<'_>, end: End) -> Result<(Victim<'a>, Comeback)> {
+        let found = self.sample(run.bench)?;
+        let (before, took) = match end {
+            End::Stop => (self.items()?, self.server.end(libc::SIGTERM)?),
+            End::Kill => (
+                self.kill_under_load(run.bench)?,
+                self.server.end(libc::SIGKILL)?,
+            ),
+        };
+        let start = Instant::now();
+        self.server = self.spec.start(&run.bench.scratch)?;
+        let first_answer = start.elapsed().as_secs_f64();
+        while self.items()? < before * NEARLY_ALL {
+            ensure!(
+                start.elapsed() < PATIENCE,
+                "{} of {before} items are back after {} s",
+                self.items()?,
+                PATIENCE.as_secs()
+            );
+            thread::sleep(Duration::from_millis(5));
+        }
+        let all_known = start.elapsed().as_secs_f64();
+        thread::sleep(Duration::from_millis(100));
+        let back = self.items()? / before;
+        let again = self.sample(run.bench)?;
+        run.table.row(vec![
+            format!("{end:?}, {}", self.server.name),
+            format!("{before:.0}"),
+            format!("{:.3}", took.as_secs_f64()),
+            format!("{first_answer:.3}"),
+            format!("{all_known:.3}"),
+            format!("{:.3}", back * 100.0),
+            format!("{:.2}", found * 100.0),
+            format!("{:.2}", again * 100.0),
+        ]);
+        let comeback = Comeback {
+            first_answer,
+            all_known,
+            back,
+            sample: again / found,
+        };
+        Ok((self, comeback))
+    }
+
+    /// The items just before the kill.
+    fn kill_under_load(&self, bench: &Bench<'_>) -> Result<f64> {
+        let load = Load {
+            gets: 0.8,
+            pipeline: 4,
+            ..Load::gets(64)
+        };
+        thread::scope(|scope| {
+            let loaded =
+                scope.spawn(|| traffic::measure(bench, &self.server, self.items, &load, LOAD));
+            thread::sleep(KILL_AFTER);
+            ensure!(!loaded.is_finished(), "the load ended before the kill");
+            let before = self.items()?;
+            sys::signal(self.server.pid(), libc::SIGKILL);
+            Ok(before)
+            // The load, whose server is gone, ends with an error that says so.
+        })
+    }
+}
+
+fn worst(all: &[Comeback], of: fn(&Comeback) -> f64, fold: fn(f64, f64) -> f64) -> Figure {
+    let numbers = all.iter().map(of);
+    numbers
+        .reduce(fold)
+        .ok_or_else(|| "there was no such end".to_owned())
+}
+
+impl Run<'_> {
+    fn spec(&self, name: &str, memory: u64, flash: u64) -> Result<Spec> {
+        self.bench.scratch.need(flash)?;
+        let path = self.bench.scratch.path(&format!("{name}.flash"));
+        let data = self.bench.scratch.path(&format!("{name}.data"));
+        let data = data
+            .to_str()
+            .context("the scratch folder's name is no text")?;
+        Ok(self
+            .bench
+            .senko(name, memory)
+            .flash(&path, flash)
+            .with(&["--data-dir", data]))
+    }
+
+    fn flash(&mut self, rounds: u64) -> Result<()> {
+        let items = Items::fixed(self.bench.scaled(2_000_000, 20_000_000), KEY, VALUE);
+        self.outcome.setting("items", items.keys);
+        // As `serve-memory` has it: what the index takes, and little more.
+        let memory = (items.keys * 10 + (32 << 20)).next_multiple_of(1 << 20);
+        // Ten records a page, and room for what the loads write.
+        let flash = (items.keys / 10 * 4096 / 10 * 13).next_multiple_of(1 << 20);
+        let spec = self.spec("restart", memory, flash)?;
+        self.steps.next("filling the flash");
+        let mut victim = Victim::start(self, spec, &items, "flash_items")?;
+        let mut ends = [Vec::new(), Vec::new()];
+        for round in 0..rounds {
+            for (end, all) in [End::Stop, End::Kill].into_iter().zip(&mut ends) {
+                self.steps.next(&format!("{end:?} {}", round + 1));
+                let (back, comeback) = victim.turn(self, end)?;
+                victim = back;
+                all.push(comeback);
+            }
+        }
+        victim.server.end(libc::SIGTERM)?;
+        for (name, all) in ["stop", "kill"].into_iter().zip(&ends) {
+            self.report(name, all);
+        }
+        Ok(())
+    }
+
+    fn keep_dram(&mut self) -> Result<()> {
+        let memory: u64 = self.bench.scaled(64 << 20, 1 << 30);
+        let items = Items::fixed(memory / 500, KEY, VALUE);
+        let spec = self
+            .spec("keep-dram", memory, memory)?
+            .with(&["--keep-dram"]);
+        self.steps.next("filling DRAM");
+        let victim = Victim::start(self, spec, &items, "curr_items")?;
+        let in_dram = victim.server.stats()?.get("dram_items").copied();
+        self.outcome.setting("keep_dram_items", in_dram);
+        let (victim, comeback) = victim.turn(self, End::Stop)?;
+        victim.server.end(libc::SIGTERM)?;
+        self.report("keep_dram", &[comeback]);
+        Ok(())
+    }
+
+    fn report(&mut self, name: &str, all: &[Comeback]) {
+        let mut figure = |key: &str, of, fold| {
+            put(
+                &mut self.outcome,
+                &format!("{name}_{key}"),
+                worst(all, of, fold),
+            );
+        };
+        figure("first_answer_s", |c| c.first_answer, f64::max);
+        figure("all_known_s", |c| c.all_known, f64::max);
+        figure("items_back", |c| c.back, f64::min);
+        figure("sample_found_over_before", |c| c.sample, f64::min);
+    }
+}

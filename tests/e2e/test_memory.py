@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`--memory` is a cap, whatever clients ask for and do not read."""
+
+import socket
+import time
+
+import pytest
+
+import servers
+
+LARGE = 900_000
+
+
+def peak(server):
+    """The most memory that the server's process ever had, in bytes."""
+    with open("/proc/%d/status" % server.process.pid) as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM:"))
+
+
+def read_answers(sock, count):
+    """How many answers came whole before the server closed; a wrong byte fails."""
+    answer = b"VALUE k0 0 %d\r\n" % LARGE + b"v" * LARGE + b"\r\nEND\r\n"
+    got = bytearray()
+    whole = 0
+    while whole < count:
+        while len(got) < len(answer):
+            try:
+                part = sock.recv(1 << 20)
+            except ConnectionResetError:
+                return whole
+            if not part:
+                return whole
+            got += part
+        assert got[6:8] in (b"k0", b"k1", b"k2", b"k3")
+        assert got[:6] == answer[:6] and got[8 : len(answer)] == answer[8:]
+        del got[: len(answer)]
+        whole += 1
+    return whole
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_large_answers_that_nobody_reads(senko, threads):
+    """Clients ask for gigabytes in a few bytes. Who does not read may be closed; all others get all that they asked for."""
+    memory = 96 << 20
+    server = servers.start_senko("dram", "-t", str(threads), memory=memory)
+    try:
+        for n in range(4):
+            assert server.ask(b"set k%d 0 0 %d\r\n" % (n, LARGE) + b"v" * LARGE + b"\r\n", b"\r\n") == b"STORED\r\n"
+        clients = [socket.create_connection(server.address, timeout=120) for _ in range(60)]
+        for n, client in enumerate(clients):
+            client.sendall(b"".join(b"get k%d\r\n" % ((n + m) % 4) for m in range(64)))
+        time.sleep(1)
+        # One that reads is served meanwhile.
+        with socket.create_connection(server.address, timeout=120) as reader:
+            reader.sendall(b"".join(b"get k%d\r\n" % (m % 4) for m in range(200)))
+            assert read_answers(reader, 200) == 200
+        whole = [read_answers(client, 64) for client in clients]
+        assert sum(whole) > 0, whole
+        for client in clients:
+            client.close()
+        assert peak(server) <= memory * 1.05, "%d MiB of %d" % (peak(server) >> 20, memory >> 20)
+        assert server.ask(b"get none\r\n") == b"END\r\n"
+    finally:
+        server.stop()
