@@ -257,14 +257,15 @@ def test_a_file_system_that_is_frozen_for_a_moment(box, serve):
         writer = threading.Thread(target=served.store, args=(10_000,))
         writer.start()
         time.sleep(0.3)
-        served.works()
-        time.sleep(0.3)
+        assert served.read(range(14_990, 15_000)) == 10, "DRAM does not wait"
+        time.sleep(0.2)
     finally:
         run("fsfreeze", "-u", str(place))
     writer.join()
     assert served.stat("flash_device_pauses") > 0
     served.until_said("paused")
-    if not served.lines("out of use"):
+    # A second is not waited out, and a busy machine may make one of it.
+    if served.stat("flash_drops_busy") == 0:
         assert served.read(range(14_000, 15_000, 10)) == 100
 
 

@@ -6,7 +6,9 @@ SENKO_KILL_CYCLES says how many kills (30; CI), SENKO_KILL_SEED which (a new one
 start may take to its first answer (5, because CI's machine is slow and busy; the issue's bar is 1).
 """
 
+import json
 import os
+import random
 import subprocess
 import time
 
@@ -63,6 +65,48 @@ def test_every_byte_on_both_sides_of_a_kill(senko):
             victim.kill()
         victim.start()
         checked(load, "--read-back", "--generation", "4", *(["--expect-found", "0.5"] if victim.warm else []))
+    finally:
+        victim.remove()
+
+
+def test_a_kill_in_the_middle_of_a_load(senko):
+    """Killed while `senko load` overwrites every key in order: what was stored is of the new version, but for what was under way, and what was not yet
+    asked for of the old one."""
+    keys, connections, pipeline = 150_000, 16, 8
+    under_way = connections * pipeline
+    victim = Senko(senko, "-t", "2", memory=64 << 20, flash=1 << 30)
+    load = [senko, "load", "-s", "%s:%d" % victim.address, "--verify", "--keys", str(keys), "--value-size", "100-6000", "--vary-size", "-c", str(connections)]
+    draw = random.Random(SEED)
+
+    def read_back(generation, first, last, faults):
+        range_ = ["--first-key", str(first), "--last-key", str(last - 1)]
+        done = subprocess.run([*load, "--read-back", "--json", "--generation", str(generation), *range_], capture_output=True, text=True, timeout=300)
+        report = json.loads(done.stdout.splitlines()[0])
+        assert sum(report["faults"].values()) <= faults, (generation, first, last, done.stderr)
+        return report["hits"]
+
+    try:
+        victim.start()
+        checked(load, "--load", "--generation", "1", "--pipeline", str(pipeline))
+        for generation in range(2, 5):
+            before = int(victim.stats()["cmd_set"])
+            loading = subprocess.Popen([*load, "--load", "--generation", str(generation), "--pipeline", str(pipeline)], stderr=subprocess.DEVNULL)
+            enough = draw.randrange(keys // 8, keys // 2)
+            done = 0
+            while done < enough:
+                assert loading.poll() is None, "the load ended before the kill"
+                done = int(victim.stats()["cmd_set"]) - before
+            victim.kill()
+            # It would try to connect again for a while.
+            loading.kill()
+            assert loading.wait() != 0, "the load ended before the kill"
+            victim.start()
+            # Between the last look and the kill some more were stored, a third of all at the very most.
+            found = read_back(generation, 0, done, under_way)
+            found += read_back(generation - 1, done + keys // 3, keys, 0)
+            assert not victim.warm or found > keys * 0.2, (found, done)
+            # The whole of it, so that the next has one version to overwrite.
+            checked(load, "--load", "--generation", str(generation), "--pipeline", str(pipeline))
     finally:
         victim.remove()
 

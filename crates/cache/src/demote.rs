@@ -13,7 +13,7 @@ use crate::flash::log::NoPlace;
 use crate::index::Slot;
 use crate::item::ITEM_HEADER;
 use crate::record::{self, RECORD_HEADER};
-use crate::shard::{AllocError, Shard};
+use crate::shard::{AllocError, ItemRef, Shard};
 
 /// An item on its way to a log that is larger than the log's write buffers.
 #[derive(Clone, Copy, Debug)]
@@ -246,7 +246,7 @@ impl Shard {
             return Ok(());
         }
         let header = self.flash_header(n, item, len, position);
-        self.arena.set_pins(item, self.arena.pins(item) + 1);
+        self.pin(ItemRef(item));
         self.stream = Some(Streamed {
             item,
             log: n,
@@ -298,21 +298,13 @@ impl Shard {
         };
         self.stream = None;
         self.logs[n].break_stream();
-        let pins = self.arena.pins(s.item) - 1;
-        self.arena.set_pins(s.item, pins);
-        if pins == 0 && self.arena.state(s.item) != LINKED {
-            self.arena.free_item(s.item);
-        }
+        self.unpin(u64::from(s.item));
     }
 
     /// All of a streamed item is placed: it leaves DRAM if it is still the one that was written.
     fn end_stream(&mut self, s: Streamed) {
-        let pins = self.arena.pins(s.item) - 1;
-        self.arena.set_pins(s.item, pins);
+        self.unpin(u64::from(s.item));
         if self.arena.state(s.item) != LINKED {
-            if pins == 0 {
-                self.arena.free_item(s.item);
-            }
             return;
         }
         let header = self.arena.header(s.item);
@@ -332,7 +324,7 @@ impl Shard {
             header.expiry,
             self.now,
         );
-        if pins > 0 {
+        if self.arena.pins(s.item) > 0 {
             // Answers are being sent from it: keep it in DRAM, clean.
             self.arena.set_flash_copy(s.item, slot);
         } else {

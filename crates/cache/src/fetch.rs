@@ -198,8 +198,8 @@ impl Shard {
             }
             TOKEN_RECLAIM => self.reclaim_read(queue, value as usize, completion),
             TOKEN_DISCARD => {
-                let log = value as usize;
-                self.logs[log].discarded(self.steady_ms);
+                let (log, region) = ((value >> 40) as usize, value & ((1 << 40) - 1));
+                self.logs[log].discarded(region, self.steady_ms);
                 self.pump_stream(queue);
                 self.retry_parked();
             }
@@ -233,11 +233,6 @@ impl Shard {
                 self.reads.ready.push_back(n);
             }
         }
-    }
-
-    /// Fetches that have begun and not ended.
-    pub fn fetches(&self) -> usize {
-        self.reads.busy()
     }
 
     /// The next fetch that ended. What it names is valid as long as any [`ItemRef`].

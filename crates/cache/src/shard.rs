@@ -234,6 +234,8 @@ pub struct Shard {
     pub(crate) stats: CacheStats,
     /// Bytes for items and index together.
     pub(crate) memory: usize,
+    /// Bytes of the items that have pins.
+    pinned_bytes: usize,
     /// The same, as it was at start.
     pub(crate) reserved: usize,
     pub(crate) config: ShardConfig,
@@ -356,6 +358,7 @@ impl Shard {
             policy,
             memory,
             reserved: memory,
+            pinned_bytes: 0,
             reclaims: logs.iter().map(|_| Reclaim::default()).collect(),
             reclaim_frames,
             logs,
@@ -550,6 +553,9 @@ impl Shard {
             .checked_add(1)
             .expect("fewer than 65,536 answers at once from one item");
         self.arena.set_pins(item.0, pins);
+        if pins == 1 {
+            self.pinned_bytes += self.arena.item_bytes(item.0);
+        }
         u64::from(item.0)
     }
     /// Ends a pin.
@@ -557,8 +563,19 @@ impl Shard {
         let item = pin as Handle;
         let pins = self.arena.pins(item) - 1;
         self.arena.set_pins(item, pins);
-        if pins == 0 && self.arena.state(item) != LINKED {
-            self.arena.free_item(item);
+        if pins == 0 {
+            self.pinned_bytes -= self.arena.item_bytes(item);
+            if self.arena.state(item) != LINKED {
+                self.arena.free_item(item);
+            }
+        }
+    }
+    /// How much of the shard's memory is kept in place by pins.
+    pub fn pinned(&self) -> Pinned {
+        match self.pinned_bytes {
+            bytes if bytes > self.memory / 2 => Pinned::TooMuch,
+            bytes if bytes > self.memory / 8 => Pinned::Much,
+            _ => Pinned::Little,
         }
     }
     /// Keeps the item's memory while room is made for another: with a pin, or without where it has so many that it stays anyway.
@@ -609,6 +626,18 @@ impl Shard {
     pub(crate) fn item_hash(&self, item: Handle) -> u64 {
         Key::new(self.arena.item_key(item)).hash
     }
+}
+
+/// How much of a shard's memory is pinned: it is not there for anything else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pinned {
+    /// An eighth at most.
+    #[default]
+    Little,
+    /// Half at most.
+    Much,
+    /// More.
+    TooMuch,
 }
 
 /// The logs of a shard, their pages, and the bytes of their buffers.

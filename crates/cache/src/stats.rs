@@ -59,7 +59,7 @@ pub struct CacheStats {
     pub device_write_pauses: u64,
     pub device_outages: u64,
     pub device_returns: u64,
-    /// Times that a device ended nothing of what it held for a fifth of a second or longer, and the milliseconds that these took together.
+    /// Times that a device ended nothing of what it held for 300 ms or longer, and the milliseconds that these took together.
     pub device_pauses: u64,
     pub device_pause_ms: u64,
     pub drops_index: u64,

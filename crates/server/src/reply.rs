@@ -264,6 +264,16 @@ impl ReplyQueue {
     pub fn owned_bytes(&self) -> usize {
         self.replies.iter().map(|r| r.bytes.len() - r.taken).sum()
     }
+    /// Bytes of item memory that the replies refer to.
+    pub fn pinned_bytes(&self) -> usize {
+        let parts = self.replies.iter().flat_map(|reply| &reply.parts);
+        parts
+            .map(|part| match part {
+                Part::Pinned { len, .. } => *len,
+                Part::Bytes(_) | Part::Page(..) => 0,
+            })
+            .sum()
+    }
     /// Frames held by replies that are not in a batch yet.
     pub fn pages(&self) -> usize {
         self.replies

@@ -17,9 +17,10 @@
 //! ([`Mesh::full`]), at which they stay where they were made. Who waits for either to fall says so first ([`Mesh::wait`]), and looks after that, so
 //! that it is either seen or woken.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use senko_cache::Pinned;
 use senko_io::{MappedMemory, Waker};
 
 use crate::reply::Answer;
@@ -78,7 +79,7 @@ pub struct Mesh {
 struct Place {
     waker: OnceLock<Waker>,
     /// Its items, of which others may be sending when it has ended.
-    memory: OnceLock<MappedMemory>,
+    memory: Mutex<Option<MappedMemory>>,
     inbox: Mutex<Vec<Message>>,
     /// Connections that the worker has or is about to get.
     sockets: AtomicUsize,
@@ -89,9 +90,15 @@ struct Place {
     held: AtomicUsize,
     /// It waits for another worker to have less.
     waits: AtomicBool,
+    /// How much of its shard is pinned, as a number.
+    pinned: AtomicU8,
 }
 
 impl Place {
+    fn memory(&self) -> MutexGuard<'_, Option<MappedMemory>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn answers(&self) -> usize {
         self.mailed.load(Ordering::SeqCst) + self.held.load(Ordering::SeqCst)
     }
@@ -111,7 +118,14 @@ impl Mesh {
     pub fn enter(&self, worker: usize, waker: Waker, memory: MappedMemory) {
         // A worker enters once; a second waker would be of no loop.
         let _ = self.workers[worker].waker.set(waker);
-        let _ = self.workers[worker].memory.set(memory);
+        *self.workers[worker].memory() = Some(memory);
+    }
+
+    /// All workers have ended.
+    pub fn release_memory(&self) {
+        for place in &self.workers {
+            *place.memory() = None;
+        }
     }
 
     /// Wakes a worker.
@@ -169,9 +183,12 @@ impl Mesh {
 
     /// A worker has taken so many bytes of answers out of its inbox.
     pub fn taken(&self, worker: usize, bytes: usize) {
-        self.workers[worker]
-            .mailed
-            .fetch_sub(bytes, Ordering::SeqCst);
+        let place = &self.workers[worker];
+        let before = place.answers();
+        place.mailed.fetch_sub(bytes, Ordering::SeqCst);
+        if before > self.most_answers && place.answers() <= self.most_answers {
+            self.wake_waiting();
+        }
     }
 
     /// A worker's connections hold so many bytes of answers now.
@@ -182,6 +199,27 @@ impl Mesh {
             if place.answers() <= self.most_answers {
                 self.wake_waiting();
             }
+        }
+    }
+
+    /// So much of a worker's shard is pinned now.
+    pub fn pins(&self, worker: usize, pinned: Pinned) {
+        let place = &self.workers[worker].pinned;
+        if place.load(Ordering::Relaxed) != pinned as u8 {
+            place.store(pinned as u8, Ordering::Relaxed);
+        }
+    }
+
+    /// The most that is pinned of any shard.
+    pub fn pinned(&self) -> Pinned {
+        let levels = self.workers.iter();
+        match levels
+            .map(|place| place.pinned.load(Ordering::Relaxed))
+            .max()
+        {
+            None | Some(0) => Pinned::Little,
+            Some(1) => Pinned::Much,
+            Some(_) => Pinned::TooMuch,
         }
     }
 

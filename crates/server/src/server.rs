@@ -366,6 +366,7 @@ impl RunningServer {
                 }
             }
         }
+        self.control.mesh.release_memory();
         if let Some(keeper) = self.keeper {
             let home = keeper.end();
             if failed.is_none()

@@ -135,9 +135,8 @@ pub struct Worker {
     /// Bytes held for connections, and how many may be.
     held: usize,
     pending: usize,
-    /// Bytes of item memory that slow batches refer to, and how many may be before they are copied.
+    /// Bytes of item memory that slow readers' answers refer to.
     slow_pinned: usize,
-    most_pinned: usize,
     drain: Option<drain::Drain>,
     /// Only with `--transfer sendfile`.
     transfers: Option<transfer::Transfers>,
@@ -154,6 +153,8 @@ struct Core {
     stats: ThreadStats,
     cursor: Cursor,
     outbox: Outbox,
+    /// Answers take half of what there is for them.
+    short: bool,
 }
 
 impl Core {
@@ -169,6 +170,7 @@ impl Core {
             me: self.me,
             conn: at.0,
             entry,
+            short: self.short,
         }
     }
 }
@@ -185,7 +187,6 @@ impl Worker {
         }
         ev.set_spin(config.shared.settings.spin);
         let transfers = transfer::Transfers::new(&config, &ev)?;
-        let most_pinned = config.shard.memory / 8;
         let now_ms = clock(&config.shared);
         let (shard, recovered) = open_shard(config.index, config.shard, &config.home, now_ms)?;
         config
@@ -199,6 +200,7 @@ impl Worker {
             shared: config.shared,
             stats: ThreadStats::default(),
             outbox: Outbox::new(config.index, config.mesh),
+            short: false,
         };
         Ok(Worker {
             index: config.index,
@@ -236,7 +238,6 @@ impl Worker {
             held: 0,
             pending: config.pending,
             slow_pinned: 0,
-            most_pinned,
             drain: None,
             transfers,
             home: config.home,
@@ -267,8 +268,7 @@ impl Worker {
         self.open_doors()?;
         let mut events = Vec::new();
         loop {
-            let may_run = !self.run.is_empty() && !self.is_full();
-            let busy = may_run || !self.dirty.is_empty() || !self.ended.is_empty();
+            let busy = !(self.run.is_empty() && self.dirty.is_empty() && self.ended.is_empty());
             let timeout = if busy {
                 Duration::ZERO
             } else if self.draining() {
@@ -391,10 +391,12 @@ impl Worker {
         self.resume_paused();
         self.flush_dirty();
         self.hand_over(tick);
-        self.enforce_bound();
+        self.enforce_bound(tick);
         if self.core.shared.shards > 1 {
             let level = self.answer_level();
-            self.core.outbox.mesh().holds(self.index, level);
+            let mesh = self.core.outbox.mesh();
+            mesh.holds(self.index, level);
+            mesh.pins(self.index, self.core.shard.pinned());
         }
         self.reopen_doors();
         if tick {
@@ -406,9 +408,6 @@ impl Worker {
     /// One turn for each connection that has unread input.
     fn run_queue(&mut self) {
         for _ in 0..self.run.len() {
-            if self.is_full() {
-                return;
-            }
             let Some(at) = self.run.pop_front() else {
                 return;
             };

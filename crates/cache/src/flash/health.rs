@@ -27,8 +27,9 @@ const READS_TO_LEAVE: u32 = 16;
 pub(crate) const STALLED_MS: u64 = 1000;
 /// For so long a device may hold what it was asked for without ending any of it. SSDs pause for some hundred milliseconds, and a busy machine adds to it.
 pub(crate) const SILENT_MS: u64 = 2000;
-/// Ending nothing for so long is a pause, which is counted and told.
-const PAUSE_MS: u64 = 200;
+/// Ending nothing for so long is a pause, which is counted and told. More than passes in any one round (`Shard::set_steady`), so that a process that was stopped
+/// blames nobody.
+const PAUSE_MS: u64 = 300;
 /// For so long it may hold one read while it ends others.
 pub(crate) const LOST_READ_MS: u64 = 10_000;
 const FIRST_WAIT_MS: u64 = 500;

@@ -22,6 +22,7 @@
 //! - L4: a page never holds two records whose keys have one tag (so none of one key), so that a slot, which is a tag and a page, names one
 //!   record: the other would come to light again through it, long after its own slot is gone.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use senko_io::{AlignedBuf, DeviceId, PAGE_SIZE, Purpose, Queue, Tag};
@@ -105,8 +106,9 @@ pub(crate) struct Log {
     stream: Option<(u64, u64)>,
     /// Free pages that the largest record which found no space needs.
     wanted: u64,
-    /// Pages that were freed and that the device is still discarding: what is written there now might go with them.
-    discarding: u64,
+    /// Regions that were freed and that the device is still discarding, the oldest first, and whether it has ended: what is written there now might go
+    /// with them.
+    discarding: VecDeque<(u64, bool)>,
     /// When it last ended one, or was given the first.
     discard_moved_ms: u64,
     /// What is no longer there: flushed, never written, on a device out of use.
@@ -188,7 +190,7 @@ impl Log {
             open_pages: Vec::new(),
             stream: None,
             wanted: 0,
-            discarding: 0,
+            discarding: VecDeque::new(),
             discard_moved_ms: 0,
             lost: Lost::default(),
             health: Health::new(),
@@ -308,7 +310,10 @@ impl Log {
     }
     /// Pages that can be given out now.
     pub fn free_pages(&self) -> u64 {
-        self.tail + self.pages - self.head - self.discarding
+        self.tail + self.pages - self.head - self.discarding_pages()
+    }
+    fn discarding_pages(&self) -> u64 {
+        self.discarding.len() as u64 * self.region_pages
     }
     /// A record of `pages` pages found no space: more regions are to be reclaimed than usual.
     pub fn want(&mut self, pages: u64) {
@@ -316,7 +321,7 @@ impl Log {
     }
     /// Whether a region should be reclaimed.
     pub fn runs_out(&mut self) -> bool {
-        let coming = self.free_pages() + self.discarding;
+        let coming = self.free_pages() + self.discarding_pages();
         if coming >= self.wanted {
             self.wanted = 0;
         }
@@ -748,27 +753,33 @@ impl Log {
             self.regions[(self.tail / self.region_pages % self.regions.len() as u64) as usize];
         self.tail + u64::from(region.first_record)
     }
-    /// Frees the oldest region; it is given out once it was discarded ([`Log::discarded`]).
-    pub fn free_oldest(&mut self, now_ms: u64) {
+    /// Frees the oldest region, which is to be discarded, and is given out once it was ([`Log::discarded`]); its number among the log's.
+    pub fn free_oldest(&mut self, now_ms: u64) -> u64 {
         debug_assert_eq!(self.oldest_region_pins(), 0);
+        let region = self.tail / self.region_pages % self.regions.len() as u64;
         self.tail += self.region_pages;
-        if self.discarding == 0 {
+        if self.discarding.is_empty() {
             self.discard_moved_ms = now_ms;
         }
-        self.discarding += self.region_pages;
+        self.discarding.push_back((region, false));
         self.lost.forget(self.tail);
         self.tell(LogWord::Tail, self.tail);
+        region
     }
 
-    /// A discard of a region ended, however.
-    pub fn discarded(&mut self, now_ms: u64) {
-        debug_assert!(self.discarding >= self.region_pages);
-        self.discarding = self.discarding.saturating_sub(self.region_pages);
+    /// The discard of a region ended, however.
+    pub fn discarded(&mut self, region: u64, now_ms: u64) {
+        for (other, ended) in &mut self.discarding {
+            *ended |= *other == region;
+        }
+        while self.discarding.front().is_some_and(|&(_, ended)| ended) {
+            self.discarding.pop_front();
+        }
         self.discard_moved_ms = now_ms;
     }
     /// Whether the device has been discarding for longer than `limit_ms`.
     pub fn discard_stalls(&self, now_ms: u64, limit_ms: u64) -> bool {
-        self.discarding > 0 && now_ms.saturating_sub(self.discard_moved_ms) > limit_ms
+        !self.discarding.is_empty() && now_ms.saturating_sub(self.discard_moved_ms) > limit_ms
     }
 }
 

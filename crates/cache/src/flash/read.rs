@@ -126,11 +126,6 @@ impl Reads {
         &mut self.ops[n as usize]
     }
 
-    /// Places in use.
-    pub fn busy(&self) -> usize {
-        self.ops.len() - self.free.len()
-    }
-
     /// Places, used or not.
     pub fn len(&self) -> u32 {
         self.ops.len() as u32

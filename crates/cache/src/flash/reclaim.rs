@@ -103,7 +103,7 @@ impl Shard {
                     log.device_page(log.tail()),
                     log.region_pages(),
                 );
-                self.logs[n].free_oldest(self.steady_ms);
+                let region = self.logs[n].free_oldest(self.steady_ms);
                 self.stats.reclaim_regions += 1;
                 self.sweep_for_region(n);
                 self.reclaims[n] = Reclaim::default();
@@ -112,7 +112,7 @@ impl Shard {
                     page,
                     pages,
                     Tag::cache(Purpose::Reclaim),
-                    token(TOKEN_DISCARD, n as u64),
+                    token(TOKEN_DISCARD, (n as u64) << 40 | region),
                 );
                 continue;
             }

@@ -154,6 +154,7 @@ fn the_experiments_on_servers_are_there() {
         "serve-endurance",
         "serve-tails",
         "serve-cores",
+        "serve-restart",
     ] {
         assert_eq!(find(name).unwrap().name(), name);
     }

@@ -158,7 +158,7 @@ impl Session {
             self.state = State::Command;
             return Step::Took(0);
         }
-        if self.window_full() {
+        if self.window_full(ctx.short) {
             return Step::Stop(0, FeedState::Blocked(Wait::Window));
         }
         if *budget == 0 {

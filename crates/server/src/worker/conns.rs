@@ -74,6 +74,8 @@ pub struct Conn {
     /// Bytes of answers that it holds, as counted in the worker's sum; of a slow reader they count as held.
     pub answers: usize,
     /// Bytes of pinned memory that a slow batch in the loop refers to.
+    pub lent: usize,
+    /// Bytes of pinned memory that a slow reader's answers refer to, as counted in the worker's sum.
     pub pinned: usize,
     /// What the session waits for before it takes more.
     pub wait: Option<Wait>,
@@ -111,6 +113,7 @@ impl Conn {
             in_batch: 0,
             held: 0,
             answers: 0,
+            lent: 0,
             pinned: 0,
             wait: None,
             queued: false,

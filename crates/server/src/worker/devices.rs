@@ -59,7 +59,7 @@ impl Told {
 
     fn tell_of_pauses(&mut self, shared: &Shared, health: DeviceHealth, now_ms: u64) {
         let now = health.pauses;
-        if now.count < self.pauses.count {
+        if now.count < self.pauses.count || now.ms < self.pauses.ms {
             // The statistics were reset.
             self.pauses = Pauses::default();
         }

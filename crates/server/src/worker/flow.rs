@@ -10,12 +10,13 @@
 //! Always holds:
 //! - W1: one batch a connection is in the loop at most, and none while a transfer (`transfer.rs`) sends on its socket.
 //! - W2: what a connection makes the worker hold is bounded: unread bytes by [`MOST_TAIL`] and the receive buffers under way,
-//!   answers by the session's own window; all together by the plan's `pending`. While answers that go out take half of it, no session is
-//!   fed ([`Worker::is_full`]), and while they take all of it other workers keep theirs; where unread bytes and slow readers' answers take it, the connection
-//!   that has not moved for longest is closed.
-//! - W3: a slow reader's answer holds no frame: it is copied. Item memory it may hold, all of them together an eighth of as much as the
-//!   shard has, and half of it for a moment.
+//!   answers by the session's own window; all together by the plan's `pending`. While answers take half of it, each session's window is small
+//!   ([`crate::session::Ctx::short`]), and while those that go out take all of it other workers keep theirs; where unread bytes and slow readers' answers
+//!   take it, the connection that has not moved for longest is closed.
+//! - W3: a slow reader's answer holds no frame: it is copied. Item memory it may hold; while that is more than an eighth of any shard, those who read
+//!   nothing for [`PATIENCE_MS`] are closed one after the other.
 
+use senko_cache::Pinned;
 use senko_io::{ConnId, Piece, RecvBuf, SendBatch, SendMode};
 
 use super::Worker;
@@ -45,7 +46,6 @@ impl Worker {
 
     /// Takes input in: in place where nothing stands before it, else behind what does.
     pub(super) fn input(&mut self, at: ConnKey, data: &[u8]) {
-        let full = self.is_full();
         let Some(conn) = self.conns.get(at) else {
             return;
         };
@@ -54,11 +54,7 @@ impl Worker {
             return;
         }
         conn.last_active = self.now_ms;
-        if full && !conn.queued && !conn.paused {
-            conn.tail.extend_from_slice(data);
-            conn.queued = true;
-            self.run.push_back(at);
-        } else if conn.tail.is_empty() && conn.takes_input() {
+        if conn.tail.is_empty() && conn.takes_input() {
             let consumed = self.feed(at, data);
             if let Some(conn) = self.conns.get(at)
                 && !conn.closing
@@ -79,7 +75,6 @@ impl Worker {
 
     /// Something that the session may have waited for has happened.
     pub(super) fn feed_again(&mut self, at: ConnKey) {
-        let full = self.is_full();
         let Some(conn) = self.conns.get(at) else {
             return;
         };
@@ -88,22 +83,12 @@ impl Worker {
             self.mark_dirty(at);
             return;
         }
-        if conn.queued || conn.paused || conn.closing {
-            self.mark_dirty(at);
-        } else if full {
-            conn.queued = true;
-            self.run.push_back(at);
-            self.mark_dirty(at);
-        } else {
+        if !conn.queued && !conn.paused && !conn.closing {
             self.feed_tail(at);
+        } else {
+            self.mark_dirty(at);
         }
         self.settle(at);
-    }
-
-    /// So much is under way that it has to leave before more is begun: bytes of answers, or reads with what waits for them.
-    pub(super) fn is_full(&self) -> bool {
-        const READ_BYTES: usize = 1 << 10;
-        self.answers + self.core.shard.fetches() * READ_BYTES > self.pending / 2
     }
 
     /// Feeds what lies in the tail.
@@ -130,6 +115,7 @@ impl Worker {
     /// Gives the session bytes for one turn; the bytes consumed.
     fn feed(&mut self, at: ConnKey, data: &[u8]) -> usize {
         let mut budget = self.core.shared.settings.requests_per_turn;
+        self.core.short = self.answers > self.pending / 2;
         let Some(conn) = self.conns.get(at) else {
             return data.len();
         };
@@ -242,6 +228,12 @@ impl Worker {
         fast.max((fast + self.held) / 2)
     }
 
+    /// The most that is pinned of any shard.
+    fn pinned_anywhere(&self) -> Pinned {
+        let others = self.core.outbox.mesh().pinned();
+        self.core.shard.pinned().max(others)
+    }
+
     /// Gives the worker that asked the answers that are ready, as far as it takes them; with `anyway`, one at least.
     pub(super) fn answer_origin(&mut self, at: ConnKey, mut anyway: bool) {
         let Some(conn) = self.conns.get(at) else {
@@ -289,7 +281,7 @@ impl Worker {
                 self.core.stats.bytes_written += sent as u64;
                 let mut quiet = false;
                 if let Some(conn) = self.conns.get(at) {
-                    self.slow_pinned -= std::mem::take(&mut conn.pinned);
+                    conn.lent = 0;
                     conn.copied = 0;
                     conn.sending = false;
                     conn.slow_since = 0;
@@ -301,6 +293,7 @@ impl Worker {
                         && conn.held == 0;
                     if quiet {
                         self.answers -= std::mem::take(&mut conn.answers);
+                        self.slow_pinned -= std::mem::take(&mut conn.pinned);
                     }
                 }
                 self.recycle(batch);
@@ -332,7 +325,7 @@ impl Worker {
             .any(|piece| matches!(piece, Piece::Pinned { .. }));
         // One is always lent: a copy of an answer that is larger than the bound would be the greater harm. For a moment much more is: what is
         // copied counts for more, and most readers are only a little late.
-        let lendable = self.slow_pinned == 0 || self.slow_pinned + left <= 4 * self.most_pinned;
+        let lendable = self.slow_pinned == 0 || self.pinned_anywhere() < Pinned::TooMuch;
         let keep = has_pins && !has_pages && lendable;
         if keep {
             drop_sent(&mut batch, sent, &mut self.unpinned);
@@ -343,8 +336,7 @@ impl Worker {
         if let Some(conn) = self.conns.get(at) {
             conn.slow_since = self.now_ms.max(1);
             if keep {
-                conn.pinned = left;
-                self.slow_pinned += left;
+                conn.lent = left;
             } else {
                 conn.copied = left;
             }
@@ -376,17 +368,18 @@ impl Worker {
 
     /// Looks at a connection after something happened to it: is it finished, should it be received from?
     pub(super) fn settle(&mut self, at: ConnKey) {
-        let worker_full = self.is_full();
         let Some(conn) = self.conns.get(at) else {
             return;
         };
         let unread = conn.unread();
-        // Frames and pinned memory are counted where they belong; only what the answers own counts here.
+        // Frames are counted where they belong.
         let owned = conn.session.replies().owned_bytes();
-        let (queued, answers) = match conn.slow_since {
-            0 => (0, owned + conn.in_batch),
-            _ => (owned, 0),
+        let (queued, answers, pinned) = match conn.slow_since {
+            0 => (0, owned + conn.in_batch, 0),
+            _ => (owned, 0, conn.lent + conn.session.replies().pinned_bytes()),
         };
+        let before = std::mem::replace(&mut conn.pinned, pinned);
+        self.slow_pinned = self.slow_pinned + pinned - before;
         let held = unread + conn.copied + queued;
         let before = std::mem::replace(&mut conn.held, held);
         self.held = self.held + held - before;
@@ -401,9 +394,7 @@ impl Worker {
         if let Link::Socket(id) = conn.link {
             // Who waits for memory is not received from, so that the kernel holds the sender back and not this worker
             // the bytes.
-            let full = matches!(conn.wait, Some(Wait::Window | Wait::Memory))
-                || unread > MOST_TAIL
-                || (worker_full && unread > 0);
+            let full = matches!(conn.wait, Some(Wait::Window | Wait::Memory)) || unread > MOST_TAIL;
             let receive = !conn.closing && !conn.ended && !conn.paused && !full;
             if receive != conn.receiving {
                 conn.receiving = receive;
@@ -414,13 +405,12 @@ impl Worker {
 
     /// W2, W3: closes slow readers until what is held is within its bounds again. Those that were not yet given a moment, and unread
     /// requests, may take as much once more: who is only a little late means no harm, and senders are held back already.
-    pub(super) fn enforce_bound(&mut self) {
+    pub(super) fn enforce_bound(&mut self, tick: bool) {
         let now_ms = self.now_ms;
+        // Where another shard's memory comes back takes a round or two to see: one reader a tick.
+        let mut pins = tick && self.slow_pinned > 0 && self.pinned_anywhere() >= Pinned::Much;
         loop {
-            let (holds, pins) = (
-                self.held > self.pending,
-                self.slow_pinned > self.most_pinned,
-            );
+            let holds = self.held > self.pending;
             if !holds && !pins {
                 return;
             }
@@ -438,6 +428,7 @@ impl Worker {
                     since => (false, since),
                 });
             let Some((at, _)) = longest else { return };
+            pins = false;
             if self.steady_ms >= self.tell_of_slow_ms {
                 self.tell_of_slow_ms = self.steady_ms + 10_000;
                 tracing::warn!(

@@ -345,7 +345,7 @@ fn a_device_that_stalls_for_a_moment_loses_nothing() {
         reader.expect(b"MN\r\n");
         let stat = stats(&mut client);
         assert!(stat("flash_device_pauses") > 0);
-        assert!(stat("flash_device_pause_ms") >= 200);
+        assert!(stat("flash_device_pause_ms") >= 300);
         // A machine that is late itself may have given the device up.
         if stat("flash_device_outages") == 0 {
             assert!(found > 80, "{found} of 100");

@@ -152,6 +152,7 @@ impl Rig {
             me: conn.node,
             conn: id,
             entry: None,
+            short: false,
         };
         let mut budget = 1000;
         let fed = conn.session.feed(&mut ctx, &conn.tail, &mut budget);
@@ -272,6 +273,7 @@ impl Rig {
                 me: n,
                 conn: id,
                 entry: None,
+                short: false,
             };
             conn.session.done(&mut ctx, done);
             self.feed(id);
@@ -369,6 +371,7 @@ impl Rig {
                 me: conn.node,
                 conn: id,
                 entry: None,
+                short: false,
             };
             conn.session.cancel(&mut ctx);
         }

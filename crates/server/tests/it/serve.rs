@@ -210,6 +210,61 @@ fn binary_stats_before_anything_else() {
     });
 }
 
+/// Far more answers are asked for than there is memory for answers, of all workers' keys by connections of all workers; some send a
+/// command in two parts. Everybody is answered, in order.
+#[test]
+fn more_answers_than_memory_reach_everybody() {
+    on_both(3, |place| {
+        let mut client = place.connect();
+        const KEYS: usize = 60;
+        let len_of = |n: usize| [30_000, 1000, 300_000][n % 3];
+        for n in 0..KEYS {
+            client.store(&format!("k{n}"), &value(n, len_of(n)));
+        }
+        let asked = |c: usize| (0..150).map(move |n| (c * 7 + n * 11 + n * n) % KEYS);
+        let clients: Vec<_> = (0..60)
+            .map(|c| {
+                let mut client = place.connect();
+                thread::spawn(move || {
+                    let mut text = String::new();
+                    for key in asked(c) {
+                        text += &format!("get k{key}\r\n");
+                    }
+                    let (first, second) = text.split_at(text.len() - 3);
+                    client.send(first.as_bytes());
+                    let count = asked(c).count();
+                    for (n, key) in asked(c).enumerate() {
+                        if n + 1 == count {
+                            client.send(second.as_bytes());
+                        }
+                        client.expect(format!("VALUE k{key} 0 {}\r\n", len_of(key)).as_bytes());
+                        client.expect(&value(key, len_of(key)));
+                        client.expect(b"\r\nEND\r\n");
+                    }
+                })
+            })
+            .collect();
+        for client in clients {
+            client.join().unwrap();
+        }
+        let mut halves: Vec<Client> = (0..3).map(|_| place.connect()).collect();
+        for half in &mut halves {
+            half.send(b"get k1 n");
+        }
+        let crowd = asked(3).fold(String::new(), |text, key| text + &format!("get k{key}\r\n"));
+        let mut others: Vec<Client> = (0..30).map(|_| place.connect()).collect();
+        for other in &mut others {
+            other.send(crowd.as_bytes());
+        }
+        for half in &mut halves {
+            half.send(b"one\r\n");
+            half.expect(b"VALUE k1 0 1000\r\n");
+            half.expect(&value(1, 1000));
+            half.expect(b"\r\nEND\r\n");
+        }
+    });
+}
+
 /// What one worker refuses, because nothing more has room there, closes the client's connection at the other; no byte of a value is run as a command.
 #[test]
 fn a_worker_that_refuses_input_closes_the_connection() {
