@@ -62,3 +62,27 @@ def test_large_answers_that_nobody_reads(senko, threads):
         assert server.ask(b"get none\r\n") == b"END\r\n"
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_small_answers_behind_a_lent_one(senko, threads):
+    """A large value is sent from where it lies; what stands beside it in the same batch is memory of its own, and counts."""
+    memory = 96 << 20
+    server = servers.start_senko("dram", "-t", str(threads), memory=memory)
+    try:
+        for key, length in (b"small", 30_000), (b"large", 40_000):
+            assert server.ask(b"set %s 0 0 %d\r\n" % (key, length) + b"v" * length + b"\r\n", b"\r\n") == b"STORED\r\n"
+        clients = [socket.create_connection(server.address, timeout=120) for _ in range(190)]
+        for _ in range(8):
+            for client in clients:
+                try:
+                    client.sendall(b"get small\r\n" * 8 + b"get large\r\n" + b"get small\r\n" * 55)
+                except OSError:
+                    pass  # closed, because it does not read
+            time.sleep(0.2)
+        assert server.ask(b"get none\r\n") == b"END\r\n"
+        for client in clients:
+            client.close()
+        assert peak(server) <= memory * 1.05, "%d MiB of %d" % (peak(server) >> 20, memory >> 20)
+    finally:
+        server.stop()

@@ -117,7 +117,7 @@ impl Shard {
                 self.logs[n].want(self.arena.header(item).record_len().div_ceil(PAGE_SIZE) as u64);
                 self.reclaim(queue, n);
                 self.reclaims[n].stalled(self.steady_ms, STALLED_MS)
-                    || self.logs[n].discard_stalls(self.steady_ms, STALLED_MS)
+                    || self.logs[n].discards.stall(self.steady_ms, STALLED_MS)
             }
         };
         if !stalled {

@@ -199,7 +199,7 @@ impl Shard {
             TOKEN_RECLAIM => self.reclaim_read(queue, value as usize, completion),
             TOKEN_DISCARD => {
                 let (log, region) = ((value >> 40) as usize, value & ((1 << 40) - 1));
-                self.logs[log].discarded(region, self.steady_ms);
+                self.logs[log].discards.end(region, self.steady_ms);
                 self.pump_stream(queue);
                 self.retry_parked();
             }

@@ -570,11 +570,12 @@ impl Shard {
             }
         }
     }
-    /// How much of the shard's memory is kept in place by pins.
+    /// How much of the memory for items is kept in place by pins.
     pub fn pinned(&self) -> Pinned {
+        let items = self.memory.saturating_sub(self.index.bytes());
         match self.pinned_bytes {
-            bytes if bytes > self.memory / 2 => Pinned::TooMuch,
-            bytes if bytes > self.memory / 8 => Pinned::Much,
+            bytes if bytes > items / 2 => Pinned::TooMuch,
+            bytes if bytes > items / 8 => Pinned::Much,
             _ => Pinned::Little,
         }
     }
@@ -628,7 +629,7 @@ impl Shard {
     }
 }
 
-/// How much of a shard's memory is pinned: it is not there for anything else.
+/// How much of a shard's memory for items is pinned: it is not there for anything else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pinned {
     /// An eighth at most.

@@ -264,15 +264,18 @@ impl ReplyQueue {
     pub fn owned_bytes(&self) -> usize {
         self.replies.iter().map(|r| r.bytes.len() - r.taken).sum()
     }
-    /// Bytes of item memory that the replies refer to.
-    pub fn pinned_bytes(&self) -> usize {
+    /// Of the bytes that the replies own, those that can be sent now.
+    pub fn ready_bytes(&self) -> usize {
+        let ready = self.replies.iter().take_while(|reply| !reply.waiting);
+        ready.map(|r| r.bytes.len() - r.taken).sum()
+    }
+    /// Lengths and pins of the item memory that the replies refer to.
+    pub fn pinned(&self) -> impl Iterator<Item = (usize, u64)> {
         let parts = self.replies.iter().flat_map(|reply| &reply.parts);
-        parts
-            .map(|part| match part {
-                Part::Pinned { len, .. } => *len,
-                Part::Bytes(_) | Part::Page(..) => 0,
-            })
-            .sum()
+        parts.filter_map(|part| match part {
+            Part::Pinned { len, pin, .. } => Some((*len, *pin)),
+            Part::Bytes(_) | Part::Page(..) => None,
+        })
     }
     /// Frames held by replies that are not in a batch yet.
     pub fn pages(&self) -> usize {
@@ -320,6 +323,13 @@ impl ReplyQueue {
         debug_assert!(reply.waiting);
         reply.waiting = false;
         self.waiting -= 1;
+        // Answers that say nothing (`noreply`) are sent by nobody.
+        while !self.units
+            && self.replies.len() > 1
+            && (self.replies.front()).is_some_and(|reply| !reply.waiting && reply.is_empty())
+        {
+            self.drop_front(&mut Vec::new());
+        }
     }
 
     fn drop_front(&mut self, unpinned: &mut Vec<u64>) {
@@ -545,6 +555,21 @@ mod tests {
         assert_eq!(next().as_deref(), Some(b"b\r\n".as_slice()));
         assert_eq!(next().as_deref(), Some(b"".as_slice()));
         assert_eq!(next(), None);
+    }
+
+    #[test]
+    fn empty_answers_do_not_gather() {
+        let mut queue = ReplyQueue::new(false);
+        for _ in 0..100 {
+            let place = queue.begin();
+            let first = queue.wait(place);
+            let place = queue.begin();
+            let second = queue.wait(place);
+            queue.begin();
+            queue.ready(second);
+            queue.ready(first);
+            assert!(queue.replies.len() <= 2 && queue.is_empty());
+        }
     }
 
     #[test]

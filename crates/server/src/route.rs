@@ -184,9 +184,13 @@ impl Mesh {
     /// A worker has taken so many bytes of answers out of its inbox.
     pub fn taken(&self, worker: usize, bytes: usize) {
         let place = &self.workers[worker];
-        let before = place.answers();
-        place.mailed.fetch_sub(bytes, Ordering::SeqCst);
-        if before > self.most_answers && place.answers() <= self.most_answers {
+        let mailed = place.mailed.fetch_sub(bytes, Ordering::SeqCst);
+        self.fallen(mailed + place.held.load(Ordering::SeqCst), bytes);
+    }
+
+    /// A worker's answers were `before`, and fell by `bytes`.
+    fn fallen(&self, before: usize, bytes: usize) {
+        if before > self.most_answers && before - bytes <= self.most_answers {
             self.wake_waiting();
         }
     }
@@ -194,11 +198,12 @@ impl Mesh {
     /// A worker's connections hold so many bytes of answers now.
     pub fn holds(&self, worker: usize, bytes: usize) {
         let place = &self.workers[worker];
-        if place.held.load(Ordering::Relaxed) != bytes {
+        // Nobody else stores it.
+        let before = place.held.load(Ordering::Relaxed);
+        if before != bytes {
             place.held.store(bytes, Ordering::SeqCst);
-            if place.answers() <= self.most_answers {
-                self.wake_waiting();
-            }
+            let mailed = place.mailed.load(Ordering::SeqCst);
+            self.fallen(mailed + before, before.saturating_sub(bytes));
         }
     }
 
@@ -210,16 +215,12 @@ impl Mesh {
         }
     }
 
-    /// The most that is pinned of any shard.
-    pub fn pinned(&self) -> Pinned {
-        let levels = self.workers.iter();
-        match levels
-            .map(|place| place.pinned.load(Ordering::Relaxed))
-            .max()
-        {
-            None | Some(0) => Pinned::Little,
-            Some(1) => Pinned::Much,
-            Some(_) => Pinned::TooMuch,
+    /// How much of a worker's shard is pinned.
+    pub fn pinned(&self, worker: usize) -> Pinned {
+        match self.workers[worker].pinned.load(Ordering::Relaxed) {
+            0 => Pinned::Little,
+            1 => Pinned::Much,
+            _ => Pinned::TooMuch,
         }
     }
 

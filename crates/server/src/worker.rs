@@ -36,7 +36,7 @@ use senko_io::{
 
 use crate::route::{Mesh, Message, Origin, Outbox};
 use crate::server::home::{Home, Stopped};
-use crate::session::Ctx;
+use crate::session::{Ctx, Window};
 use crate::shared::{ConnEntry, Cursor, Published, Shared, ThreadStats};
 pub use accept::{Door, Newcomer};
 pub use conns::ConnKey;
@@ -130,7 +130,7 @@ pub struct Worker {
     told: Vec<devices::Told>,
     /// Bytes of answers that connections hold, those of slow readers aside.
     answers: usize,
-    /// Of these, bytes that are on their way into sockets.
+    /// Of these, bytes that leave whatever else happens: they are being sent to sockets, or can be.
     leaving: usize,
     /// Bytes held for connections, and how many may be.
     held: usize,
@@ -153,8 +153,8 @@ struct Core {
     stats: ThreadStats,
     cursor: Cursor,
     outbox: Outbox,
-    /// Answers take half of what there is for them.
-    short: bool,
+    /// What sessions may have under way now.
+    window: Window,
 }
 
 impl Core {
@@ -170,7 +170,7 @@ impl Core {
             me: self.me,
             conn: at.0,
             entry,
-            short: self.short,
+            window: self.window,
         }
     }
 }
@@ -200,7 +200,7 @@ impl Worker {
             shared: config.shared,
             stats: ThreadStats::default(),
             outbox: Outbox::new(config.index, config.mesh),
-            short: false,
+            window: Window::Wide,
         };
         Ok(Worker {
             index: config.index,
@@ -391,7 +391,10 @@ impl Worker {
         self.resume_paused();
         self.flush_dirty();
         self.hand_over(tick);
-        self.enforce_bound(tick);
+        self.enforce_bound();
+        if tick {
+            self.free_pinned();
+        }
         if self.core.shared.shards > 1 {
             let level = self.answer_level();
             let mesh = self.core.outbox.mesh();

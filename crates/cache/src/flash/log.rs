@@ -22,11 +22,11 @@
 //! - L4: a page never holds two records whose keys have one tag (so none of one key), so that a slot, which is a tag and a page, names one
 //!   record: the other would come to light again through it, long after its own slot is gone.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use senko_io::{AlignedBuf, DeviceId, PAGE_SIZE, Purpose, Queue, Tag};
 
+use super::discards::Discards;
 use super::health::Health;
 use super::lost::Lost;
 use super::{TOKEN_PROBE, TOKEN_WRITE, token};
@@ -106,11 +106,8 @@ pub(crate) struct Log {
     stream: Option<(u64, u64)>,
     /// Free pages that the largest record which found no space needs.
     wanted: u64,
-    /// Regions that were freed and that the device is still discarding, the oldest first, and whether it has ended: what is written there now might go
-    /// with them.
-    discarding: VecDeque<(u64, bool)>,
-    /// When it last ended one, or was given the first.
-    discard_moved_ms: u64,
+    /// What was freed and is not writable yet.
+    pub discards: Discards,
     /// What is no longer there: flushed, never written, on a device out of use.
     lost: Lost,
     /// How its device does.
@@ -190,8 +187,7 @@ impl Log {
             open_pages: Vec::new(),
             stream: None,
             wanted: 0,
-            discarding: VecDeque::new(),
-            discard_moved_ms: 0,
+            discards: Discards::default(),
             lost: Lost::default(),
             health: Health::new(),
             probe: None,
@@ -313,7 +309,7 @@ impl Log {
         self.tail + self.pages - self.head - self.discarding_pages()
     }
     fn discarding_pages(&self) -> u64 {
-        self.discarding.len() as u64 * self.region_pages
+        self.discards.regions() * self.region_pages
     }
     /// A record of `pages` pages found no space: more regions are to be reclaimed than usual.
     pub fn want(&mut self, pages: u64) {
@@ -753,33 +749,15 @@ impl Log {
             self.regions[(self.tail / self.region_pages % self.regions.len() as u64) as usize];
         self.tail + u64::from(region.first_record)
     }
-    /// Frees the oldest region, which is to be discarded, and is given out once it was ([`Log::discarded`]); its number among the log's.
+    /// Frees the oldest region, which is to be discarded, and is given out once it was ([`Log::discards`]); its number among the log's.
     pub fn free_oldest(&mut self, now_ms: u64) -> u64 {
         debug_assert_eq!(self.oldest_region_pins(), 0);
         let region = self.tail / self.region_pages % self.regions.len() as u64;
+        self.discards.begin(region, now_ms);
         self.tail += self.region_pages;
-        if self.discarding.is_empty() {
-            self.discard_moved_ms = now_ms;
-        }
-        self.discarding.push_back((region, false));
         self.lost.forget(self.tail);
         self.tell(LogWord::Tail, self.tail);
         region
-    }
-
-    /// The discard of a region ended, however.
-    pub fn discarded(&mut self, region: u64, now_ms: u64) {
-        for (other, ended) in &mut self.discarding {
-            *ended |= *other == region;
-        }
-        while self.discarding.front().is_some_and(|&(_, ended)| ended) {
-            self.discarding.pop_front();
-        }
-        self.discard_moved_ms = now_ms;
-    }
-    /// Whether the device has been discarding for longer than `limit_ms`.
-    pub fn discard_stalls(&self, now_ms: u64, limit_ms: u64) -> bool {
-        !self.discarding.is_empty() && now_ms.saturating_sub(self.discard_moved_ms) > limit_ms
     }
 }
 

@@ -2,6 +2,7 @@
 //! The flash tier of a shard: one log per device slice, written in order, reclaimed in order.
 
 pub(crate) mod admission; // which items leaving DRAM deserve a write, and how many bytes a second
+pub(crate) mod discards; // freed regions that are still being discarded
 pub(crate) mod health; // how the device under a log does
 pub(crate) mod log; // where records go: pages, write buffers, positions
 mod lost; // what a log no longer has: flushed, unwritten, hidden

@@ -24,7 +24,7 @@
 //!   except `flush_all` and what looks at all shards: these wait until nothing is under way.
 //!
 //! **Bounds.** At most [`WINDOW`] replies wait; parsing stops at [`QUEUE_BYTES`] of unsent answers and
-//! [`FOREIGN_BYTES`] sent to other shards and not answered; much sooner while all connections' answers take much memory ([`Ctx::short`]).
+//! [`FOREIGN_BYTES`] sent to other shards and not answered; much sooner while all connections' answers take much memory ([`Window`]).
 
 mod binary; // the binary dialect
 mod route; // commands for other shards, walks over all shards
@@ -46,9 +46,9 @@ pub use transfer::{Transferred, Transferring};
 pub const WINDOW: usize = 64;
 /// Unsent bytes of answers at which parsing stops.
 pub const QUEUE_BYTES: usize = 256 << 10;
-/// The same where memory is short.
-const SHORT_WINDOW: usize = 4;
-const SHORT_QUEUE_BYTES: usize = 16 << 10;
+/// The same where answers take much memory.
+const SMALL_WINDOW: usize = 16;
+const SMALL_QUEUE_BYTES: usize = 16 << 10;
 /// Pages and pinned pieces in the queue at which parsing stops.
 const QUEUE_PARTS: usize = 64;
 /// Bytes of commands on their way to other shards at which parsing stops.
@@ -88,8 +88,20 @@ pub struct Ctx<'a, Q: Queue> {
     pub conn: u64,
     /// The connection's row in `stats conns`, if it has one.
     pub entry: Option<&'a ConnEntry>,
-    /// The memory for answers of all connections is short: each gets a small window.
-    pub short: bool,
+    /// How much the session may have under way.
+    pub window: Window,
+}
+
+/// How much a session may have under way, by what all of them have. It is never nothing, so that none waits for another's answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Window {
+    /// [`WINDOW`] replies that wait, [`QUEUE_BYTES`].
+    #[default]
+    Wide,
+    /// Less.
+    Small,
+    /// One answer.
+    One,
 }
 
 /// What a session waits for before it takes more bytes.
@@ -366,7 +378,7 @@ impl Session {
         if input.is_empty() {
             return Step::Stop(0, FeedState::NeedMore);
         }
-        if self.window_full(ctx.short) {
+        if self.window_full(ctx.window) {
             return Step::Stop(0, FeedState::Blocked(Wait::Window));
         }
         if let State::Keys {
@@ -400,17 +412,16 @@ impl Session {
         step
     }
 
-    /// Whether more answers may be made now. A session that has none under way may always make one, so that none waits for another's.
-    fn window_full(&self, short: bool) -> bool {
-        if short
-            && (self.replies.waiting() >= SHORT_WINDOW
-                || self.replies.queued_bytes() >= SHORT_QUEUE_BYTES)
-        {
-            return true;
-        }
-        self.replies.waiting() >= WINDOW
+    /// Whether more answers may be made now.
+    fn window_full(&self, window: Window) -> bool {
+        let (most_waiting, most_bytes) = match window {
+            Window::Wide => (WINDOW, QUEUE_BYTES),
+            Window::Small => (SMALL_WINDOW, SMALL_QUEUE_BYTES),
+            Window::One => (1, 1),
+        };
+        self.replies.waiting() >= most_waiting
             || self.foreign_bytes >= FOREIGN_BYTES
-            || self.replies.queued_bytes() >= QUEUE_BYTES
+            || self.replies.queued_bytes() >= most_bytes
             || self.replies.parts() >= QUEUE_PARTS
     }
 

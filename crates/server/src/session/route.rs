@@ -158,7 +158,7 @@ impl Session {
             self.state = State::Command;
             return Step::Took(0);
         }
-        if self.window_full(ctx.short) {
+        if self.window_full(ctx.window) {
             return Step::Stop(0, FeedState::Blocked(Wait::Window));
         }
         if *budget == 0 {

@@ -48,6 +48,22 @@ pub enum Link {
     Virtual(Origin),
 }
 
+/// Some shards. With more than 64, some of them stand for each other.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ShardSet(u64);
+
+impl ShardSet {
+    pub fn add(&mut self, shard: usize) {
+        self.0 |= 1 << (shard % 64);
+    }
+    pub fn meets(self, other: ShardSet) -> bool {
+        self.0 & other.0 != 0
+    }
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
 /// One connection.
 pub struct Conn {
     pub link: Link,
@@ -71,10 +87,13 @@ pub struct Conn {
     pub in_batch: usize,
     /// Bytes of memory used for it, as counted in the worker's sum.
     pub held: usize,
-    /// Bytes of answers that it holds, as counted in the worker's sum; of a slow reader they count as held.
+    /// Bytes of answers that it holds, as counted in the worker's sum, and of these those that leave whatever else happens; of a slow reader they count as
+    /// held.
     pub answers: usize,
-    /// Bytes of pinned memory that a slow batch in the loop refers to.
+    pub leaving: usize,
+    /// Bytes of pinned memory that a slow batch in the loop refers to, and the shards that it is of.
     pub lent: usize,
+    pub lent_of: ShardSet,
     /// Bytes of pinned memory that a slow reader's answers refer to, as counted in the worker's sum.
     pub pinned: usize,
     /// What the session waits for before it takes more.
@@ -113,7 +132,9 @@ impl Conn {
             in_batch: 0,
             held: 0,
             answers: 0,
+            leaving: 0,
             lent: 0,
+            lent_of: ShardSet::default(),
             pinned: 0,
             wait: None,
             queued: false,

@@ -11,24 +11,27 @@
 //! - W1: one batch a connection is in the loop at most, and none while a transfer (`transfer.rs`) sends on its socket.
 //! - W2: what a connection makes the worker hold is bounded: unread bytes by [`MOST_TAIL`] and the receive buffers under way,
 //!   answers by the session's own window; all together by the plan's `pending`. While answers take half of it, each session's window is small
-//!   ([`crate::session::Ctx::short`]), and while those that go out take all of it other workers keep theirs; where unread bytes and slow readers' answers
+//!   ([`crate::session::Window`]), and while those that go out take all of it other workers keep theirs; where unread bytes and slow readers' answers
 //!   take it, the connection that has not moved for longest is closed.
-//! - W3: a slow reader's answer holds no frame: it is copied. Item memory it may hold; while that is more than an eighth of any shard, those who read
-//!   nothing for [`PATIENCE_MS`] are closed one after the other.
+//! - W3: a slow reader's answer holds no frame: it is copied. Item memory it may hold; while more than an eighth of a shard is held, those of its readers who
+//!   have been behind for [`PATIENCE_MS`] are closed one after the other ([`Worker::free_pinned`]).
 
 use senko_cache::Pinned;
 use senko_io::{ConnId, Piece, RecvBuf, SendBatch, SendMode};
 
 use super::Worker;
-use super::conns::{ConnKey, Link};
+use super::conns::{ConnKey, Link, ShardSet};
 use crate::reply::shard_of;
 use crate::route::Message;
-use crate::session::{FeedState, Router, Wait};
+use crate::session::{FeedState, Router, Wait, Window};
 
 /// Bytes received and not consumed at which the loop is told to stop receiving.
 const MOST_TAIL: usize = 64 << 10;
 /// Batches kept for the next sends.
 const SPARE_BATCHES: usize = 64;
+
+/// What an answer takes that another worker waits for, before it is known.
+const WAITING_BYTES: usize = 8 << 10;
 
 /// How long a reader may be behind before it counts as slow.
 const PATIENCE_MS: u64 = 500;
@@ -115,7 +118,11 @@ impl Worker {
     /// Gives the session bytes for one turn; the bytes consumed.
     fn feed(&mut self, at: ConnKey, data: &[u8]) -> usize {
         let mut budget = self.core.shared.settings.requests_per_turn;
-        self.core.short = self.answers > self.pending / 2;
+        self.core.window = match self.answers {
+            answers if answers > self.pending => Window::One,
+            answers if answers > self.pending / 2 => Window::Small,
+            _ => Window::Wide,
+        };
         let Some(conn) = self.conns.get(at) else {
             return data.len();
         };
@@ -208,7 +215,6 @@ impl Worker {
                     if conn.session.replies().fill_batch(&mut batch) {
                         conn.sending = true;
                         conn.in_batch = batch.bytes.len();
-                        self.leaving += conn.in_batch;
                         self.core.ev.send(id, batch, SendMode::Try);
                     } else {
                         self.spare.push(batch);
@@ -221,17 +227,64 @@ impl Worker {
         self.settle(at);
     }
 
-    /// What other workers go by when they have answers for this one ([`crate::route::Mesh::full`]). Where nothing leaves, what is here may be stuck
-    /// behind those very answers. What slow readers leave may take as much once more, beyond which they are closed; others do not push them there.
+    /// What other workers go by when they have answers for this one ([`crate::route::Mesh::full`]). Answers that are not ready to leave may be stuck
+    /// behind those very answers, and do not count. What slow readers leave may take as much once more, beyond which they are closed; others do not
+    /// push them there.
     pub(super) fn answer_level(&self) -> usize {
-        let fast = if self.leaving > 0 { self.answers } else { 0 };
-        fast.max((fast + self.held) / 2)
+        self.leaving.max((self.leaving + self.held) / 2)
     }
 
-    /// The most that is pinned of any shard.
-    fn pinned_anywhere(&self) -> Pinned {
-        let others = self.core.outbox.mesh().pinned();
-        self.core.shard.pinned().max(others)
+    /// The shards of which so much, or more, is pinned.
+    fn shards_pinned(&self, so_much: Pinned) -> ShardSet {
+        let mut set = ShardSet::default();
+        for shard in 0..self.core.shared.shards {
+            let pinned = if shard == self.index {
+                self.core.shard.pinned()
+            } else {
+                self.core.outbox.mesh().pinned(shard)
+            };
+            if pinned >= so_much {
+                set.add(shard);
+            }
+        }
+        set
+    }
+
+    /// W3: closes slow readers to whom much of some shard's memory is lent: a few of the slowest at each tick, since others' shards take a round or two to
+    /// tell, and all where it is too much. One alone may have much.
+    pub(super) fn free_pinned(&mut self) {
+        if self.slow_pinned == 0 {
+            return;
+        }
+        let much = self.shards_pinned(Pinned::Much);
+        if much.is_empty() {
+            return;
+        }
+        let too_much = self.shards_pinned(Pinned::TooMuch);
+        let (now_ms, me) = (self.now_ms, self.index);
+        let mut late = Vec::new();
+        for (at, conn) in self.conns.iter() {
+            if conn.pinned == 0 || now_ms.saturating_sub(conn.slow_since) < PATIENCE_MS {
+                continue;
+            }
+            let mut of = conn.lent_of;
+            for (_, pin) in conn.session.replies().pinned() {
+                of.add(shard_of(pin).0.unwrap_or(me));
+            }
+            if of.meets(much) {
+                late.push((conn.slow_since, at, of.meets(too_much)));
+            }
+        }
+        late.sort_unstable_by_key(|&(since, at, _)| (since, at));
+        let few = match late.len() {
+            0 | 1 => 0,
+            n => n.div_ceil(8),
+        };
+        for (n, (_, at, too_much)) in late.into_iter().enumerate() {
+            if n < few || too_much {
+                self.close_slow(at);
+            }
+        }
     }
 
     /// Gives the worker that asked the answers that are ready, as far as it takes them; with `anyway`, one at least.
@@ -274,14 +327,14 @@ impl Worker {
             return;
         };
         if let Some(conn) = self.conns.get(at) {
-            self.leaving -= std::mem::take(&mut conn.in_batch);
+            conn.in_batch = 0;
         }
         match result {
             Ok(sent) if sent == batch.len() => {
                 self.core.stats.bytes_written += sent as u64;
                 let mut quiet = false;
                 if let Some(conn) = self.conns.get(at) {
-                    conn.lent = 0;
+                    (conn.lent, conn.lent_of) = (0, ShardSet::default());
                     conn.copied = 0;
                     conn.sending = false;
                     conn.slow_since = 0;
@@ -293,6 +346,7 @@ impl Worker {
                         && conn.held == 0;
                     if quiet {
                         self.answers -= std::mem::take(&mut conn.answers);
+                        self.leaving -= std::mem::take(&mut conn.leaving);
                         self.slow_pinned -= std::mem::take(&mut conn.pinned);
                     }
                 }
@@ -319,14 +373,17 @@ impl Worker {
         let left = batch.len() - sent;
         let has_pages = has_pages(&batch);
         // Item memory may be lent for a while, to a bound; frames may not, since others wait for them.
-        let has_pins = batch
-            .pieces
-            .iter()
-            .any(|piece| matches!(piece, Piece::Pinned { .. }));
+        let (mut lent, mut of) = (0, ShardSet::default());
+        for piece in &batch.pieces {
+            if let Piece::Pinned { len, pin, .. } = piece {
+                lent += len;
+                of.add(shard_of(*pin).0.unwrap_or(self.index));
+            }
+        }
         // One is always lent: a copy of an answer that is larger than the bound would be the greater harm. For a moment much more is: what is
         // copied counts for more, and most readers are only a little late.
-        let lendable = self.slow_pinned == 0 || self.pinned_anywhere() < Pinned::TooMuch;
-        let keep = has_pins && !has_pages && lendable;
+        let lendable = self.slow_pinned == 0 || !of.meets(self.shards_pinned(Pinned::TooMuch));
+        let keep = lent > 0 && !has_pages && lendable;
         if keep {
             drop_sent(&mut batch, sent, &mut self.unpinned);
         } else {
@@ -336,7 +393,8 @@ impl Worker {
         if let Some(conn) = self.conns.get(at) {
             conn.slow_since = self.now_ms.max(1);
             if keep {
-                conn.lent = left;
+                (conn.lent, conn.lent_of) = (lent, of);
+                conn.copied = batch.bytes.len();
             } else {
                 conn.copied = left;
             }
@@ -376,8 +434,23 @@ impl Worker {
         let owned = conn.session.replies().owned_bytes();
         let (queued, answers, pinned) = match conn.slow_since {
             0 => (0, owned + conn.in_batch, 0),
-            _ => (owned, 0, conn.lent + conn.session.replies().pinned_bytes()),
+            _ => {
+                let queued = conn.session.replies().pinned();
+                let queued: usize = queued.map(|(len, _)| len).sum();
+                (owned, 0, conn.lent + queued)
+            }
         };
+        let (waiting, leaving) = match conn.link {
+            Link::Socket(_) if conn.slow_since == 0 => {
+                (0, conn.in_batch + conn.session.replies().ready_bytes())
+            }
+            Link::Socket(_) => (0, 0),
+            // What is read for another worker is copied out of its frame before it leaves.
+            Link::Virtual(_) => (conn.session.replies().waiting() * WAITING_BYTES, 0),
+        };
+        let answers = answers + waiting;
+        let before = std::mem::replace(&mut conn.leaving, leaving);
+        self.leaving = self.leaving + leaving - before;
         let before = std::mem::replace(&mut conn.pinned, pinned);
         self.slow_pinned = self.slow_pinned + pinned - before;
         let held = unread + conn.copied + queued;
@@ -403,17 +476,11 @@ impl Worker {
         }
     }
 
-    /// W2, W3: closes slow readers until what is held is within its bounds again. Those that were not yet given a moment, and unread
+    /// W2: closes slow readers until what is held is within its bound again. Those that were not yet given a moment, and unread
     /// requests, may take as much once more: who is only a little late means no harm, and senders are held back already.
-    pub(super) fn enforce_bound(&mut self, tick: bool) {
+    pub(super) fn enforce_bound(&mut self) {
         let now_ms = self.now_ms;
-        // Where another shard's memory comes back takes a round or two to see: one reader a tick.
-        let mut pins = tick && self.slow_pinned > 0 && self.pinned_anywhere() >= Pinned::Much;
-        loop {
-            let holds = self.held > self.pending;
-            if !holds && !pins {
-                return;
-            }
+        while self.held > self.pending {
             let beyond = self.held > 2 * self.pending;
             let longest = self
                 .conns
@@ -421,29 +488,33 @@ impl Worker {
                 .filter(|(_, c)| {
                     let late =
                         c.slow_since != 0 && now_ms.saturating_sub(c.slow_since) >= PATIENCE_MS;
-                    c.held > 0 && (holds && late || beyond) || c.pinned > 0 && pins && late
+                    c.held > 0 && (late || beyond)
                 })
                 .min_by_key(|(_, c)| match c.slow_since {
                     0 => (true, c.last_active),
                     since => (false, since),
                 });
             let Some((at, _)) = longest else { return };
-            pins = false;
-            if self.steady_ms >= self.tell_of_slow_ms {
-                self.tell_of_slow_ms = self.steady_ms + 10_000;
-                tracing::warn!(
-                    "a connection was closed: unsent answers took the memory that there is for them; others are counted in stats"
-                );
-            }
-            self.core.stats.slow_readers_closed += 1;
-            if let Some(Link::Virtual(origin)) = self.conns.get(at).map(|conn| conn.link) {
-                // What it still sends begins in the middle of something.
-                self.refused.insert(origin);
-                let message = Message::Refused(origin.conn);
-                self.core.outbox.send(origin.worker, message);
-            }
-            self.close(at);
+            self.close_slow(at);
         }
+    }
+
+    /// Closes a connection whose answers took too much, and says so.
+    fn close_slow(&mut self, at: ConnKey) {
+        if self.steady_ms >= self.tell_of_slow_ms {
+            self.tell_of_slow_ms = self.steady_ms + 10_000;
+            tracing::warn!(
+                "a connection was closed: unsent answers took the memory that there is for them; others are counted in stats"
+            );
+        }
+        self.core.stats.slow_readers_closed += 1;
+        if let Some(Link::Virtual(origin)) = self.conns.get(at).map(|conn| conn.link) {
+            // What it still sends begins in the middle of something.
+            self.refused.insert(origin);
+            let message = Message::Refused(origin.conn);
+            self.core.outbox.send(origin.worker, message);
+        }
+        self.close(at);
     }
 
     /// The peer will send no more, or is gone.
@@ -473,7 +544,7 @@ impl Worker {
         conn.session.cancel(&mut self.core.ctx(at, None));
         self.held -= conn.held;
         self.answers -= conn.answers;
-        self.leaving -= conn.in_batch;
+        self.leaving -= conn.leaving;
         self.slow_pinned -= conn.pinned;
         // Its replies may have held frames.
         self.frames_freed = true;

@@ -94,7 +94,16 @@ impl Worker {
             let Some(at) = self.held_back.pop_front() else {
                 return;
             };
-            if let Some(conn) = self.conns.get(at) {
+            let Some(conn) = self.conns.get(at) else {
+                continue;
+            };
+            let full = match conn.link {
+                Link::Virtual(origin) => self.core.outbox.mesh().full(origin.worker),
+                Link::Socket(_) => false,
+            };
+            if full && !anyway {
+                self.held_back.push_back(at);
+            } else {
                 conn.held_back = false;
                 self.answer_origin(at, std::mem::take(&mut anyway));
             }

@@ -10,7 +10,7 @@ use senko_cache::{
 use senko_io::SendBatch;
 use senko_io::faulty::{FaultyDevice, FaultyQueue};
 use senko_server::reply::shard_of;
-use senko_server::session::{Ctx, FeedState, Router, Session, Wait};
+use senko_server::session::{Ctx, FeedState, Router, Session, Wait, Window};
 use senko_server::settings::Settings;
 use senko_server::shared::{Cursor, Shared, ThreadStats};
 
@@ -152,7 +152,7 @@ impl Rig {
             me: conn.node,
             conn: id,
             entry: None,
-            short: false,
+            window: Window::Wide,
         };
         let mut budget = 1000;
         let fed = conn.session.feed(&mut ctx, &conn.tail, &mut budget);
@@ -273,7 +273,7 @@ impl Rig {
                 me: n,
                 conn: id,
                 entry: None,
-                short: false,
+                window: Window::Wide,
             };
             conn.session.done(&mut ctx, done);
             self.feed(id);
@@ -371,7 +371,7 @@ impl Rig {
                 me: conn.node,
                 conn: id,
                 entry: None,
-                short: false,
+                window: Window::Wide,
             };
             conn.session.cancel(&mut ctx);
         }

@@ -265,6 +265,25 @@ fn more_answers_than_memory_reach_everybody() {
     });
 }
 
+/// Commands without an answer leave nothing behind on their connection, whoever ran them.
+#[test]
+fn commands_without_answers_leave_nothing() {
+    on_both(2, |place| {
+        let mut client = place.connect();
+        for part in 0..20 {
+            let mut text = String::new();
+            for n in 0..3000 {
+                text += &format!("set k{part}.{n} 0 0 1 noreply\r\nx\r\n");
+            }
+            client.send(text.as_bytes());
+        }
+        client.ask(
+            "mn\r\nget k19.2999\r\n",
+            "MN\r\nVALUE k19.2999 0 1\r\nx\r\nEND\r\n",
+        );
+    });
+}
+
 /// What one worker refuses, because nothing more has room there, closes the client's connection at the other; no byte of a value is run as a command.
 #[test]
 fn a_worker_that_refuses_input_closes_the_connection() {
