@@ -229,6 +229,10 @@ impl ReplyQueue {
         queue.units = units;
         queue
     }
+    /// Replies of any kind.
+    pub fn len(&self) -> usize {
+        self.replies.len()
+    }
     /// Replies that wait for flash or another shard.
     pub fn waiting(&self) -> usize {
         self.waiting
@@ -260,14 +264,16 @@ impl ReplyQueue {
     pub fn queued_bytes(&self) -> usize {
         self.replies.iter().map(Reply::len).sum()
     }
-    /// Bytes that the replies own: what they hold beyond frames and item memory.
-    pub fn owned_bytes(&self) -> usize {
-        self.replies.iter().map(|r| r.bytes.len() - r.taken).sum()
-    }
-    /// Of the bytes that the replies own, those that can be sent now.
-    pub fn ready_bytes(&self) -> usize {
-        let ready = self.replies.iter().take_while(|reply| !reply.waiting);
-        ready.map(|r| r.bytes.len() - r.taken).sum()
+    /// Bytes that the replies own, which is what they hold beyond frames and item memory, and how many of these can be sent now.
+    pub fn owned_bytes(&self) -> (usize, usize) {
+        let (mut owned, mut ready, mut waits) = (0, 0, false);
+        for reply in &self.replies {
+            let bytes = reply.bytes.len() - reply.taken;
+            waits |= reply.waiting;
+            owned += bytes;
+            ready += if waits { 0 } else { bytes };
+        }
+        (owned, ready)
     }
     /// Lengths and pins of the item memory that the replies refer to.
     pub fn pinned(&self) -> impl Iterator<Item = (usize, u64)> {

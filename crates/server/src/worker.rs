@@ -132,6 +132,8 @@ pub struct Worker {
     answers: usize,
     /// Of these, bytes that leave whatever else happens: they are being sent to sockets, or can be.
     leaving: usize,
+    /// Bytes that an answer between two workers takes: what one counts for that is not there yet.
+    usual_answer: usize,
     /// Bytes held for connections, and how many may be.
     held: usize,
     pending: usize,
@@ -235,6 +237,7 @@ impl Worker {
             told: Vec::new(),
             answers: 0,
             leaving: 0,
+            usual_answer: 1 << 10,
             held: 0,
             pending: config.pending,
             slow_pinned: 0,

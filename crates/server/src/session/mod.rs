@@ -51,6 +51,8 @@ const SMALL_WINDOW: usize = 16;
 const SMALL_QUEUE_BYTES: usize = 16 << 10;
 /// Pages and pinned pieces in the queue at which parsing stops.
 const QUEUE_PARTS: usize = 64;
+/// Replies in the queue, empty ones behind a waiting one among them, at which parsing stops.
+const QUEUE_REPLIES: usize = 4 * WINDOW;
 /// Bytes of commands on their way to other shards at which parsing stops.
 pub const FOREIGN_BYTES: usize = 256 << 10;
 /// Fetches that end at once before a command is put off.
@@ -423,6 +425,12 @@ impl Session {
             || self.foreign_bytes >= FOREIGN_BYTES
             || self.replies.queued_bytes() >= most_bytes
             || self.replies.parts() >= QUEUE_PARTS
+            || self.replies.len() >= QUEUE_REPLIES
+    }
+
+    /// Commands that other shards have not answered.
+    pub fn foreign(&self) -> usize {
+        self.foreign.len()
     }
 
     /// S2: a command that changes this key must wait for a parked one that reads it.

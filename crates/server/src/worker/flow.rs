@@ -30,9 +30,6 @@ const MOST_TAIL: usize = 64 << 10;
 /// Batches kept for the next sends.
 const SPARE_BATCHES: usize = 64;
 
-/// What an answer takes that another worker waits for, before it is known.
-const WAITING_BYTES: usize = 8 << 10;
-
 /// How long a reader may be behind before it counts as slow.
 const PATIENCE_MS: u64 = 500;
 
@@ -302,6 +299,7 @@ impl Worker {
                 break;
             };
             any = true;
+            self.usual_answer = usual(self.usual_answer, unit.bytes.len());
             outbox.answer(origin, unit);
         }
         if !conn.held_back && conn.session.replies().has_unit() {
@@ -374,8 +372,12 @@ impl Worker {
         let has_pages = has_pages(&batch);
         // Item memory may be lent for a while, to a bound; frames may not, since others wait for them.
         let (mut lent, mut of) = (0, ShardSet::default());
+        let mut end = 0;
         for piece in &batch.pieces {
-            if let Piece::Pinned { len, pin, .. } = piece {
+            end += piece.len();
+            if end > sent
+                && let Piece::Pinned { len, pin, .. } = piece
+            {
                 lent += len;
                 of.add(shard_of(*pin).0.unwrap_or(self.index));
             }
@@ -431,7 +433,7 @@ impl Worker {
         };
         let unread = conn.unread();
         // Frames are counted where they belong.
-        let owned = conn.session.replies().owned_bytes();
+        let (owned, ready) = conn.session.replies().owned_bytes();
         let (queued, answers, pinned) = match conn.slow_since {
             0 => (0, owned + conn.in_batch, 0),
             _ => {
@@ -441,14 +443,17 @@ impl Worker {
             }
         };
         let (waiting, leaving) = match conn.link {
-            Link::Socket(_) if conn.slow_since == 0 => {
-                (0, conn.in_batch + conn.session.replies().ready_bytes())
+            Link::Socket(_) => {
+                let leaving = match conn.slow_since {
+                    0 => conn.in_batch + ready,
+                    _ => 0,
+                };
+                (conn.session.foreign(), leaving)
             }
-            Link::Socket(_) => (0, 0),
             // What is read for another worker is copied out of its frame before it leaves.
-            Link::Virtual(_) => (conn.session.replies().waiting() * WAITING_BYTES, 0),
+            Link::Virtual(_) => (conn.session.replies().waiting(), 0),
         };
-        let answers = answers + waiting;
+        let answers = answers + waiting * self.usual_answer;
         let before = std::mem::replace(&mut conn.leaving, leaving);
         self.leaving = self.leaving + leaving - before;
         let before = std::mem::replace(&mut conn.pinned, pinned);
@@ -559,6 +564,11 @@ impl Worker {
             Link::Virtual(_) => self.core.outbox.mesh().ran(self.index, conn.unread()),
         }
     }
+}
+
+/// What answers between workers took lately, with one more.
+pub(super) fn usual(before: usize, bytes: usize) -> usize {
+    (before - before / 32 + bytes / 32).max(256)
 }
 
 fn has_pages(batch: &SendBatch) -> bool {

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Messages from other workers: sockets to take over, commands for this shard, answers to this worker's connections.
 
+use std::collections::VecDeque;
+
 use super::Worker;
 use super::conns::{Conn, Link};
+use super::flow::usual;
 use crate::route::{Message, Origin};
 use crate::session::Session;
 
@@ -32,6 +35,7 @@ impl Worker {
                 } => {
                     let mesh = self.core.outbox.mesh();
                     mesh.taken(self.index, answer.bytes.len());
+                    self.usual_answer = usual(self.usual_answer, answer.bytes.len());
                     let conn = self.conns.get(at);
                     let waited_for = conn.is_some();
                     let left = match conn {
@@ -90,10 +94,9 @@ impl Worker {
         }
         self.core.outbox.mesh().wait(self.index);
         let mut anyway = tick;
-        for _ in 0..self.held_back.len() {
-            let Some(at) = self.held_back.pop_front() else {
-                return;
-            };
+        // Who had a turn comes behind those who had none.
+        let mut later = VecDeque::new();
+        for at in std::mem::take(&mut self.held_back) {
             let Some(conn) = self.conns.get(at) else {
                 continue;
             };
@@ -102,12 +105,16 @@ impl Worker {
                 Link::Socket(_) => false,
             };
             if full && !anyway {
-                self.held_back.push_back(at);
-            } else {
-                conn.held_back = false;
+                later.push_back(at);
+                continue;
+            }
+            conn.held_back = false;
+            if conn.session.replies().has_unit() {
                 self.answer_origin(at, std::mem::take(&mut anyway));
             }
         }
+        later.append(&mut self.held_back);
+        self.held_back = later;
     }
 
     /// Lets connections go on that waited for a worker to catch up.
