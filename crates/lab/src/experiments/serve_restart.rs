@@ -10,7 +10,7 @@
 //! server's own count of items on flash is 99 % of what it was before the end. *Back*: that count, a tenth of a second later, over the count before;
 //! and the share of a sample of keys that was found, over the share found before. The bars are the worst of the rounds.
 //!
-//! With `--keep-dram`: the same for a server whose items are half in DRAM, stopped; here all items count.
+//! With `--keep-dram`: the same for a server whose items are nearly all in DRAM, stopped; here all items count.
 
 use std::path::Path;
 use std::thread;
