@@ -39,6 +39,8 @@ pub struct Superblock {
     pub last_second: u64,
     /// Unix second of a `flush_all` to come; 0: none.
     pub flush_due: u64,
+    /// A shard was saved before it had applied the last `flush_all`: every shard applies one at the next start.
+    pub flush_missed: bool,
     /// Pages of each flash file.
     pub devices: Vec<u64>,
 }
@@ -133,6 +135,7 @@ impl Superblock {
             (72, self.last_second),
             (80, self.flush_due),
             (88, self.devices.len() as u64),
+            (96, u64::from(self.flush_missed)),
         ] {
             put(page, at, value);
         }
@@ -164,6 +167,7 @@ impl Superblock {
             cas_reserved: get(page, 64),
             last_second: get(page, 72),
             flush_due: get(page, 80),
+            flush_missed: get(page, 96) != 0,
             devices: (0..devices)
                 .map(|n| get(page, DEVICES_AT + n * DEVICE_BYTES))
                 .collect(),
@@ -283,6 +287,7 @@ mod tests {
             cas_reserved: 7,
             last_second: 8,
             flush_due: 9,
+            flush_missed: true,
             devices: vec![10, 11],
         }
     }
@@ -291,8 +296,8 @@ mod tests {
     fn fields_are_where_the_format_document_says_and_no_bit_flips_unseen() {
         let mut page = vec![0; PAGE_SIZE];
         block().encode(&mut page).expect("two devices fit");
-        let words: Vec<u64> = (2..12).map(|n| get(&page, n * 8)).collect();
-        assert_eq!(words, [1, 2, 3, 4, 5, 6, 7, 8, 9, 2]);
+        let words: Vec<u64> = (2..13).map(|n| get(&page, n * 8)).collect();
+        assert_eq!(words, [1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 1]);
         assert_eq!((get(&page, 128), get(&page, 144)), (10, 11));
         assert_eq!(Superblock::decode(&page), Ok(block()));
         let label = DeviceLabel {

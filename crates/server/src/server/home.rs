@@ -8,8 +8,8 @@
 //!  ours?
 //! ```
 //!
-//! Always holds: the clean mark is taken away, durably, before the first command; it is set only when every shard has saved all, the
-//! devices have been flushed, and every acknowledged `flush_all` was applied. While it is set, the files count and shared memory does
+//! Always holds: the clean mark is taken away, durably, before the first command; it is set only when every shard has saved all and the
+//! devices have been flushed, and it says whether a `flush_all` was too late for a shard. While it is set, the files count and shared memory does
 //! not; while it is not, the other way round (W6).
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -242,7 +242,11 @@ impl Home {
                 items,
             },
             origin,
-            flushes: self.words.flushes(),
+            // Files are of a time before the number that `origin` gives the words.
+            flushes: match self.from {
+                From::Files(_) => 0,
+                From::Nothing(_) | From::Memory => self.words.flushes(),
+            },
         })
     }
 
@@ -347,19 +351,13 @@ impl Home {
         })
     }
 
-    /// Ends a clean stop, if it was one: every shard has saved, and has applied the last of the `flushes`.
+    /// Ends a clean stop: every shard has saved. One that came with a delayed `flush_all`, or was acknowledged by another worker, after
+    /// a shard was saved is left to the next start: `flushes` is the number of the last.
     ///
     /// # Errors
     /// One sentence; what shared memory holds is still valid then.
     pub fn finish(&self, stopped: &[Stopped], flushes: u64) -> Result<(), ServerError> {
         let mut block = self.block();
-        let behind = stopped.iter().any(|s| s.flushes != flushes);
-        if stopped.len() != block.shards as usize || behind {
-            return Err(fail(
-                "a shard had not caught up when it stopped; the next start goes on from shared memory"
-                    .to_owned(),
-            ));
-        }
         for file in &self.files {
             file.flush(Tag::cache(Purpose::Meta))
                 .map_err(|e| fail(format!("cannot flush {}: {e}", file.path().display())))?;
@@ -368,6 +366,7 @@ impl Home {
         block.cas_reserved = cas.max(self.cas_base) + 1;
         block.last_second = u64::from(self.words.second()).max(block.last_second);
         block.flush_due = u64::from(self.words.flush_due());
+        block.flush_missed = stopped.iter().any(|s| s.flushes != flushes);
         block.clean = block.opened;
         self.write(&mut block)?;
         remove_memory(&self.shared_memory, block.id, block.shards);
@@ -438,6 +437,7 @@ fn origin(memory: &Path, block: &Superblock) -> Result<(From, ServerWords), Serv
         remove_memory(memory, block.id, block.shards);
         let words = new_words(memory, block.id)?;
         words.set_flush_due(block.flush_due as u32);
+        words.set_flushes(u64::from(block.flush_missed));
         return Ok((From::Files(block.clean), words));
     }
     let kept = match there {
@@ -549,10 +549,8 @@ fn check_unlabelled(files: &[Arc<FlashFile>]) -> Result<(), ServerError> {
 mod tests {
     use super::*;
 
-    /// W8, over starts that each follow a kill.
-    #[test]
-    fn uniques_are_reserved_before_they_are_used() {
-        let dir = std::env::temp_dir().join(format!("senko-home-{}", std::process::id()));
+    fn place(name: &str) -> (PathBuf, Settings, [Arc<FlashFile>; 1]) {
+        let dir = std::env::temp_dir().join(format!("senko-home-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let settings = Settings {
             shared_memory: dir.clone(),
@@ -563,9 +561,36 @@ mod tests {
             bytes: 2 << 20,
             ..FileOptions::default()
         };
-        let files = [Arc::new(
-            FlashFile::open(&dir.join("flash"), &options).unwrap(),
-        )];
+        let file = FlashFile::open(&dir.join("flash"), &options).unwrap();
+        (dir, settings, [Arc::new(file)])
+    }
+
+    /// W7, where the number of a flush rises after a shard was saved with the number before.
+    #[test]
+    fn what_a_saved_shard_missed_is_left_to_the_next_start() {
+        let (dir, settings, files) = place("missed");
+        for (applied, last) in [(0, 0), (4, 5), (5, 5)] {
+            let home = Home::open(&dir.join("data"), &settings, &files).unwrap();
+            home.begin(1 << 20).unwrap();
+            home.words().set_flush_due(77);
+            let stopped = [Stopped {
+                flushes: applied,
+                cas: 1,
+            }];
+            home.finish(&stopped, last).unwrap();
+            drop(home);
+            let home = Home::open(&dir.join("data"), &settings, &files).unwrap();
+            let comeback = home.comeback(0).unwrap();
+            assert_eq!(comeback.flushes < home.words().flushes(), applied != last);
+            assert_eq!(home.words().flush_due(), 77, "the one to come is left, too");
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// W8, over starts that each follow a kill.
+    #[test]
+    fn uniques_are_reserved_before_they_are_used() {
+        let (dir, settings, files) = place("uniques");
         let mut given_out = 0;
         for round in 0..5 {
             let home = Home::open(&dir.join("data"), &settings, &files).unwrap();

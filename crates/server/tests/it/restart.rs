@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::serve::client::{Client, DEVICE_PATIENCE, Place};
+use senko_cache::Superblock;
+use senko_io::{FileOptions, FlashFile, PAGE_SIZE};
 use senko_server::server::{RunningServer, Server};
 use senko_server::settings::{BackendChoice, FlashSpec, Settings};
 
@@ -145,6 +147,40 @@ fn a_flush_to_come_comes_after_the_stop() {
     assert!(present(&mut client, 0..200, 1).is_empty());
     place = place.restart(|_| {});
     assert!(present(&mut place.connect(), 0..200, 1).is_empty());
+}
+
+/// One worker saves its shard, then another raises the number of a flush that is due (`Home::finish` notes it).
+#[test]
+fn a_flush_that_a_saved_shard_missed_comes_with_the_next_start() {
+    let mut place = begin(2, |settings| settings.keep_dram = true);
+    fill(&mut place.connect(), 0..200, 1);
+    place = place.restart(|settings| {
+        let path = settings.data_dir.as_ref().unwrap().join("super.senko");
+        let options = FileOptions {
+            bytes: Superblock::PAGES * PAGE_SIZE as u64,
+            ..FileOptions::default()
+        };
+        let device = FlashFile::open(&path, &options).unwrap();
+        let mut block = Superblock::read(&device).unwrap();
+        assert!(block.clean != 0 && !block.flush_missed);
+        block.flush_missed = true;
+        block.write(&device).unwrap();
+    });
+    let warm = place.server().report().warm.clone().unwrap();
+    assert_eq!(warm.dram_items, 200);
+    // A kill before the first command changes nothing of it.
+    let copy = start_copy(&place, 0, true);
+    for port in [copy.local_port().unwrap(), place.port()] {
+        let mut client = Client::connect(port);
+        assert!(present(&mut client, 0..200, 1).is_empty());
+        fill(&mut client, 0..200, 2);
+        assert_eq!(present(&mut client, 0..200, 2).len(), 200);
+    }
+    copy.shutdown();
+    copy.join().unwrap();
+    // It was applied once.
+    place = place.restart(|_| {});
+    assert_eq!(present(&mut place.connect(), 0..200, 2).len(), 200);
 }
 
 /// Of what a kill in the middle of a stop or a start leaves, the files of the stop and the memory, only one is valid; the other is of the past.
