@@ -155,6 +155,8 @@ pub fn find(name: &str) -> Result<&'static dyn Experiment> {
 pub fn run(name: &str, options: &Options, progress: &dyn Progress) -> Result<Report> {
     let experiment = find(name)?;
     let start = Instant::now();
+    // A run of an hour may outlive what is checked out.
+    let commit = Commit::current();
     let outcome = experiment
         .run(options, progress)
         .with_context(|| format!("the experiment {name} could not be run"))?;
@@ -164,7 +166,7 @@ pub fn run(name: &str, options: &Options, progress: &dyn Progress) -> Result<Rep
         scale: options.scale,
         seed: options.seed,
         outcome,
-        commit: Commit::current(),
+        commit,
         machine: Machine::this(),
         took: start.elapsed(),
     })

@@ -55,6 +55,19 @@ impl Outcome {
         self.missing.insert(key, why.into());
     }
 
+    /// Notes how a part of the experiment ended, which was to give these bars: one that failed leaves the other parts their
+    /// figures, and its own are gaps where it had not come to them.
+    pub fn part(&mut self, keys: &[&str], ended: anyhow::Result<()>) {
+        let Err(error) = ended else {
+            return;
+        };
+        for &key in keys {
+            if !self.has(key) {
+                self.miss(key, format!("{error:#}"));
+            }
+        }
+    }
+
     /// Adds a setting.
     pub fn setting(&mut self, key: impl Into<String>, value: impl Into<Value>) {
         self.settings.insert(key.into(), value.into());
@@ -82,11 +95,12 @@ impl Outcome {
         self.noisy
     }
 
+    fn has(&self, key: &str) -> bool {
+        self.bars.contains_key(key) || self.missing.contains_key(key)
+    }
+
     fn check_new(&self, key: &str) {
-        assert!(
-            !self.bars.contains_key(key) && !self.missing.contains_key(key),
-            "the experiment reports \"{key}\" twice"
-        );
+        assert!(!self.has(key), "the experiment reports \"{key}\" twice");
     }
 }
 
@@ -172,5 +186,29 @@ impl Table {
             text.push_str(&line(row));
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_failed_leaves_what_it_had_come_to() {
+        let mut outcome = Outcome::new();
+        outcome.bar("first", 1.0);
+        outcome.miss("second", "no device");
+        outcome.part(
+            &["first", "second", "third"],
+            Err(anyhow::anyhow!("killed")),
+        );
+        outcome.part(&["fourth"], Ok(()));
+        assert_eq!(outcome.bars().len(), 1);
+        let missing: Vec<_> = outcome
+            .missing()
+            .iter()
+            .map(|(k, why)| (&**k, &**why))
+            .collect();
+        assert_eq!(missing, [("second", "no device"), ("third", "killed")]);
     }
 }

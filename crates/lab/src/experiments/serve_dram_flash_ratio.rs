@@ -78,7 +78,10 @@ impl Experiment for ServeDramFlashRatio {
         run.outcome
             .setting("warm_up_seconds", run.warm_up.as_secs());
         for (name, items) in series {
-            run.series(name, &items, &ratios)?;
+            let ended = run.series(name, &items, &ratios);
+            let over = |rival| format!("{name}_1to10_over_{rival}");
+            let [dram, extstore, swap] = ["dram", "extstore", "swap"].map(over);
+            run.outcome.part(&[&dram, &extstore, &swap], ended);
         }
         run.steps.next("last probe");
         let Run {

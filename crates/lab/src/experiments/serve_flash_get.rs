@@ -115,10 +115,26 @@ impl Experiment for ServeFlashGet {
             plan,
         };
         run.settings();
-        run.part("one_page_values", Run::pages);
-        run.part("paper_values", Run::paper_values);
-        run.part("dram", Run::dram);
-        run.part("small_values", Run::small_values);
+        let ended = run.pages();
+        run.outcome.part(
+            &["get_over_fio", "get_over_extstore", "latency1_over_floor"],
+            ended,
+        );
+        let ended = run.paper_values();
+        run.outcome.part(&["get4096_over_extstore"], ended);
+        let ended = run.dram();
+        run.outcome.part(
+            &[
+                "dram_cpu_over_memcached",
+                "dram_pipelined_cpu_over_memcached",
+            ],
+            ended,
+        );
+        let ended = run.small_values();
+        run.outcome.part(
+            &["small50_hits_over_extstore", "small300_hits_over_extstore"],
+            ended,
+        );
         run.steps.next("last probe");
         let Run {
             mut outcome, table, ..
@@ -221,13 +237,6 @@ fn largest(figures: impl Iterator<Item = Figure>) -> Figure {
 }
 
 impl Run<'_> {
-    /// One part, whose failure leaves the others their figures.
-    fn part(&mut self, name: &str, part: fn(&mut Self) -> Result<()>) {
-        if let Err(error) = part(self) {
-            self.outcome.miss(name, format!("{error:#}"));
-        }
-    }
-
     fn settings(&mut self) {
         let plan = &self.plan;
         let outcome = &mut self.outcome;
@@ -297,10 +306,11 @@ impl Run<'_> {
     fn pages(&mut self) -> Result<()> {
         let items = Items::fixed(self.plan.keys, KEY, page_value());
         let data = self.plan.keys * PAGE_SIZE as u64;
-        // A file with room for what a mix overwrites, and one of extstore with room to compact.
-        self.bench.scratch.need(data / 8 * (9 + 9 + 12))?;
+        // Half as much again for what the mixes overwrite.
+        let room = data / 2 * 3;
+        self.bench.scratch.need(room + data / 8 * 9 + room)?;
         let senko = self.start(
-            Ok(self.senko("senko", self.plan.memory, data / 8 * 9)),
+            Ok(self.senko("senko", self.plan.memory, room)),
             &items,
             None,
         );
@@ -308,9 +318,7 @@ impl Run<'_> {
             .senko("sendfile", self.plan.memory, data / 8 * 9)
             .with(&["--transfer", "sendfile"]);
         let sendfile = self.start(Ok(sendfile), &items, None);
-        let extstore = self
-            .bench
-            .extstore("extstore", self.plan.memory, data / 2 * 3);
+        let extstore = self.bench.extstore("extstore", self.plan.memory, room);
         let extstore = self.start(extstore, &items, Some(EXTSTORE_FILL));
 
         self.steps.next("closed loops and fio, in turns");
@@ -444,6 +452,13 @@ impl Run<'_> {
         );
         for (key, rival) in [("get_over_extstore", 1), ("get_over_sendfile", 2)] {
             put(&mut self.outcome, key, over_rival(closed, rival));
+        }
+        for one in all {
+            let at = |what| format!("{what}_at_{}", one.connections);
+            let over_device = one.over_device(0, FLASH);
+            put(&mut self.outcome, &at("get_over_fio"), over_device);
+            let over_extstore = over_rival(std::slice::from_ref(one), 1);
+            put(&mut self.outcome, &at("get_over_extstore"), over_extstore);
         }
         let best = |of: usize| largest(closed.iter().map(|one| one.all[of].figure(FLASH)));
         put(&mut self.outcome, "flash_gets_per_second", best(0));
@@ -602,6 +617,11 @@ impl Run<'_> {
                 1,
                 self.plan.window,
             ));
+            let mean = |series: &Series| {
+                let window = series.windows.first()?;
+                Some(window.step.get.mean() / 1e3)
+            };
+            let in_dram = all.last().and_then(mean);
             for series in all {
                 let Some(window) = series.windows.first() else {
                     continue;
@@ -623,6 +643,11 @@ impl Run<'_> {
                     .bar(format!("{name}_mean_us_at_{rate:.0}"), get.mean() / 1e3);
                 self.outcome
                     .bar(format!("{name}_p99_us_at_{rate:.0}"), us(get, 0.99));
+                if let (Some(dram), true) = (in_dram, name != "memcached") {
+                    let over_dram = get.mean() / 1e3 / dram;
+                    self.outcome
+                        .bar(format!("{name}_mean_over_dram_at_{rate:.0}"), over_dram);
+                }
             }
         }
         self.outcome.tables.push(table);

@@ -59,9 +59,19 @@ impl Experiment for ServeMemory {
             outcome: Outcome::new(),
             table: Table::new("Windows", &COLUMNS),
         };
-        run.part("dram_bytes_per_flash_item", Run::bytes_per_item);
-        run.part("reads_per_flash_hit", Run::reads);
-        run.part("rss_over_cap", Run::burst);
+        let ended = run.bytes_per_item();
+        run.outcome.part(&["dram_bytes_per_flash_item"], ended);
+        let ended = run.reads();
+        run.outcome.part(
+            &[
+                "reads_per_flash_hit",
+                "reads_per_miss_or_overwrite",
+                "reads_per_delete_or_touch",
+            ],
+            ended,
+        );
+        let ended = run.burst();
+        run.outcome.part(&["rss_over_cap"], ended);
         run.steps.next("last probe");
         let Run {
             mut outcome, table, ..
@@ -109,13 +119,6 @@ impl Reads {
 }
 
 impl Run<'_> {
-    /// One part, whose failure leaves the others their figures.
-    fn part(&mut self, key: &str, part: fn(&mut Self) -> Result<()>) {
-        if let Err(error) = part(self) {
-            self.outcome.miss(key, format!("{error:#}"));
-        }
-    }
-
     fn start(&mut self, spec: &Spec) -> Result<Server> {
         let server = spec.start(&self.bench.scratch)?;
         self.outcome

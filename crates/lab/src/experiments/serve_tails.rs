@@ -47,7 +47,7 @@ impl Experiment for ServeTails {
 
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome> {
         let bench = Bench::open(options)?;
-        let turns = bench.scaled(5, 30);
+        let turns = bench.scaled(12, 30);
         let time = Duration::from_secs(bench.scaled(5, 60));
         let mut run = Run {
             bench: &bench,
@@ -79,8 +79,11 @@ impl Experiment for ServeTails {
             .copied()
             .unwrap_or(0.0);
         run.outcome.setting("reclaimed_regions_before", reclaimed);
-        run.tails(&server, &items, turns as usize, time)?;
-        run.hot(&server, &items, time)?;
+        let ended = run.tails(&server, &items, turns as usize, time);
+        run.outcome.part(&["p999_mixed_over_readonly"], ended);
+        let ended = run.hot(&server, &items, time);
+        run.outcome
+            .part(&["dram_hit_p99_us_while_flash_is_saturated"], ended);
         run.steps.next("last probe");
         let Run {
             mut outcome, table, ..
