@@ -23,15 +23,29 @@ impl Snapshot {
     /// # Errors
     /// One sentence with the path.
     pub fn create(path: &Path) -> io::Result<Snapshot> {
-        let mut draft = path.as_os_str().to_owned();
-        draft.push(".new");
-        let draft = PathBuf::from(draft);
+        let draft = draft_of(path);
         let file = File::create(&draft).map_err(|e| named("make", &draft, &e))?;
         Ok(Snapshot {
             out: BufWriter::with_capacity(BUFFER, file),
             draft,
             path: path.to_owned(),
         })
+    }
+
+    /// Removes `path`, if it is there, and what a process that was killed had written of it.
+    ///
+    /// # Errors
+    /// One sentence with the path.
+    pub fn remove(path: &Path) -> io::Result<()> {
+        for path in [path, &draft_of(path)] {
+            match std::fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(named("remove", path, &error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Makes it durable, under its name.
@@ -84,6 +98,12 @@ impl Read for SnapshotReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.from.read(into)
     }
+}
+
+fn draft_of(path: &Path) -> PathBuf {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".new");
+    PathBuf::from(draft)
 }
 
 /// Makes the names in the folder of `path` durable.

@@ -18,8 +18,8 @@ use crate::item::{CHAIN_HEADER, ITEM_HEADER};
 use crate::key::{Key, MAX_KEY};
 use crate::record::{self, At, Header};
 use crate::shard::Shard;
+use crate::superblock::VERSION;
 
-const VERSION: u32 = 1;
 const INDEX_MAGIC: &[u8; 8] = b"SENKOIDX";
 const ITEMS_MAGIC: &[u8; 8] = b"SENKOITM";
 /// Bytes of the fixed part of an index.

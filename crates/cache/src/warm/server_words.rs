@@ -9,10 +9,10 @@ use std::io;
 use senko_io::{SharedFile, Words};
 
 use super::state::{get_checked, set_checked};
+use crate::superblock::VERSION;
 
 /// `SENKOSRV`, little-endian.
 const MAGIC: u64 = u64::from_le_bytes(*b"SENKOSRV");
-const VERSION: u64 = 1;
 const AT_MAGIC: usize = 0;
 const AT_VERSION: usize = 1;
 const AT_ID: usize = 2;
@@ -38,7 +38,7 @@ impl ServerWords {
         set_checked(&words, AT_FLUSHES, 0);
         set_checked(&words, AT_DUE, 0);
         set_checked(&words, AT_SECOND, 0);
-        words.set(AT_VERSION, VERSION);
+        words.set(AT_VERSION, u64::from(VERSION));
         words.set(AT_MAGIC, MAGIC);
         Ok(ServerWords { words })
     }
@@ -50,7 +50,7 @@ impl ServerWords {
     pub fn kept(file: SharedFile, id: u64) -> io::Result<Option<ServerWords>> {
         let words = file.words(COUNT)?;
         let whole = words.get(AT_MAGIC) == MAGIC
-            && words.get(AT_VERSION) == VERSION
+            && words.get(AT_VERSION) == u64::from(VERSION)
             && get_checked(&words, AT_ID) == Some(id & ID_MASK)
             && [AT_FLUSHES, AT_DUE, AT_SECOND]
                 .iter()

@@ -11,10 +11,10 @@ use senko_io::Words;
 
 use crate::arena::Handle;
 use crate::index::Shape;
+use crate::superblock::VERSION;
 
 /// `SENKOMEM`, little-endian.
 const MAGIC: u64 = u64::from_le_bytes(*b"SENKOMEM");
-pub(crate) const VERSION: u64 = 1;
 
 const AT_MAGIC: usize = 0;
 const AT_VERSION: usize = 1;
@@ -84,7 +84,7 @@ impl State {
         let shape_word = u64::from(shape.segment_bits) | u64::from(shape.tag_bits) << 8;
         for (at, value) in [
             (AT_MAGIC, MAGIC),
-            (AT_VERSION, VERSION),
+            (AT_VERSION, u64::from(VERSION)),
             (AT_ID, belongs.id),
             (AT_SHARD, u64::from(belongs.shard)),
             (AT_LIFE, u64::from(life)),
@@ -120,7 +120,7 @@ impl State {
         if words.get(AT_MAGIC) != MAGIC || words.get(AT_CRC) != u64::from(checksum(&words)) {
             return Err("the shared memory is damaged");
         }
-        if words.get(AT_VERSION) != VERSION {
+        if words.get(AT_VERSION) != u64::from(VERSION) {
             return Err("the shared memory is of another version of senko");
         }
         if words.get(AT_LIVE) != 1 {

@@ -241,6 +241,10 @@ impl Run<'_> {
             );
             self.outcome.bar(format!("dram_hit_{name}_us_alone"), alone);
             self.outcome.bar(
+                format!("dram_hit_{name}_while_flash_is_saturated_over_alone"),
+                beside / alone,
+            );
+            self.outcome.bar(
                 format!("dram_hit_{name}_us_while_flash_is_saturated"),
                 beside,
             );

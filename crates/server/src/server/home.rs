@@ -113,6 +113,11 @@ impl Home {
         let found = Superblock::read(&device);
         let memory = &settings.shared_memory;
         let (block, from, words) = match found {
+            // No start got so far as to serve: nothing is stored, and nothing is settled.
+            Ok(block) if !settings.reinit && block.opened == 0 => {
+                check_unlabelled(files, Some(block.id))?;
+                begin_anew(&device, memory, settings, files, Some(block))?
+            }
             Ok(block) if !settings.reinit => {
                 check_block(dir, &block, settings, files)?;
                 check_labels(dir, &block, files)?;
@@ -120,7 +125,7 @@ impl Home {
                 (block, from, words)
             }
             Err(SuperblockError::Blank) if !settings.reinit => {
-                check_unlabelled(files)?;
+                check_unlabelled(files, None)?;
                 begin_anew(&device, memory, settings, files, None)?
             }
             Err(error) if !settings.reinit => {
@@ -287,16 +292,14 @@ impl Home {
                 .write(&**file)
                 .map_err(|e| fail(format!("the label of {} {e}", file.path().display())))?;
         }
-        let clean = block.clean;
         block.opened += 1;
         block.clean = 0;
         block.region = region as u64;
         block.cas_reserved = self.cas_base + RESERVE;
         self.write(&mut block)?;
-        if clean != 0 {
-            for n in 0..block.shards as usize {
-                let _ = std::fs::remove_file(self.index_path(n));
-                let _ = std::fs::remove_file(self.items_path(n));
+        for n in 0..block.shards as usize {
+            for path in [self.index_path(n), self.items_path(n)] {
+                let _ = Snapshot::remove(&path);
             }
         }
         Ok(())
@@ -392,6 +395,12 @@ fn remove_memory(folder: &Path, id: u64, shards: u32) {
     }
 }
 
+/// Whether a server runs that goes by this number: of another copy of the directory, as this one is locked.
+fn in_use(memory: &Path, id: u64) -> Result<bool, ServerError> {
+    let there = SharedFile::open(&server_memory(memory, id))?;
+    Ok(there.is_some_and(|file| file.lock().is_err()))
+}
+
 /// A directory that holds nothing yet, or nothing any more. What it was before says which uniques are used up, and whose memory to free.
 fn begin_anew(
     device: &FlashFile,
@@ -401,15 +410,19 @@ fn begin_anew(
     before: Option<Superblock>,
 ) -> Result<(Superblock, From, ServerWords), ServerError> {
     let before = before.unwrap_or_default();
-    if before.id != 0 {
+    let mut id = random() | 1;
+    if before.id != 0 && !in_use(memory, before.id)? {
         remove_memory(memory, before.id, before.shards);
+        if before.opened == 0 {
+            // A start that did not come to serve may have left labels with this number.
+            id = before.id;
+        }
     }
     let mut block = Superblock {
         sequence: before.sequence,
-        id: random() | 1,
+        id,
         shards: settings.threads as u32,
         cas_reserved: before.cas_reserved,
-        last_second: before.last_second,
         devices: files.iter().map(|f| f.pages()).collect(),
         ..Superblock::default()
     };
@@ -440,19 +453,18 @@ fn origin(memory: &Path, block: &Superblock) -> Result<(From, ServerWords), Serv
         words.set_flushes(u64::from(block.flush_missed));
         return Ok((From::Files(block.clean), words));
     }
-    let kept = match there {
-        Some(file) => ServerWords::kept(file, block.id)?,
-        None => None,
+    let why = match there {
+        Some(file) => {
+            if let Some(words) = ServerWords::kept(file, block.id)? {
+                return Ok((From::Memory, words));
+            }
+            "its shared memory is damaged"
+        }
+        None => "its shared memory is gone (was the machine started anew?)",
     };
-    if let Some(words) = kept {
-        return Ok((From::Memory, words));
-    }
     remove_memory(memory, block.id, block.shards);
-    let why = (block.opened > 0).then(|| {
-        "the server was not stopped cleanly, and its shared memory is gone (was the machine started anew?)"
-            .to_owned()
-    });
-    Ok((From::Nothing(why), new_words(memory, block.id)?))
+    let why = format!("the server was not stopped cleanly, and {why}");
+    Ok((From::Nothing(Some(why)), new_words(memory, block.id)?))
 }
 
 fn check_block(
@@ -500,9 +512,6 @@ fn check_labels(
     block: &Superblock,
     files: &[Arc<FlashFile>],
 ) -> Result<(), ServerError> {
-    if block.opened == 0 {
-        return check_unlabelled(files);
-    }
     for (number, file) in files.iter().enumerate() {
         let why = match DeviceLabel::read(&**file) {
             // Labels are written before the superblock.
@@ -528,10 +537,11 @@ fn check_labels(
     Ok(())
 }
 
-/// No flash file is of another directory.
-fn check_unlabelled(files: &[Arc<FlashFile>]) -> Result<(), ServerError> {
+/// No flash file is of another directory than the one with this number.
+fn check_unlabelled(files: &[Arc<FlashFile>], ours: Option<u64>) -> Result<(), ServerError> {
     for file in files {
         let why = match DeviceLabel::read(&**file) {
+            Ok(label) if Some(label.id) == ours => continue,
             Ok(_) => "belongs to another data directory".to_owned(),
             Err(error @ SuperblockError::Version { .. }) => format!("has a label that {error}"),
             Err(_) => continue,
@@ -584,6 +594,61 @@ mod tests {
             assert_eq!(comeback.flushes < home.words().flushes(), applied != last);
             assert_eq!(home.words().flush_due(), 77, "the one to come is left, too");
         }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// A start writes labels and then the superblock: a kill between the two settles nothing, and takes nothing.
+    #[test]
+    fn a_start_that_never_served_leaves_nothing_settled() {
+        let (dir, mut settings, files) = place("never");
+        let data = dir.join("data");
+        for threads in [1, 2, 1] {
+            settings.threads = threads;
+            let home = Home::open(&data, &settings, &files).unwrap();
+            let block = home.block().clone();
+            let label = DeviceLabel {
+                id: block.id,
+                number: 0,
+                pages: files[0].pages(),
+                opened: block.opened + 1,
+            };
+            label.write(&*files[0]).unwrap();
+        }
+        let elsewhere = Home::open(&dir.join("elsewhere"), &settings, &files).unwrap_err();
+        assert!(
+            elsewhere.0.contains("another data directory"),
+            "{elsewhere:?}"
+        );
+        Home::open(&data, &settings, &files)
+            .unwrap()
+            .begin(1 << 20)
+            .unwrap();
+        settings.threads = 2;
+        let settled = Home::open(&data, &settings, &files).unwrap_err();
+        assert!(settled.0.contains("start with -t 1"), "{settled:?}");
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// Shared memory is valid after a kill, whatever of the files the stop had written.
+    #[test]
+    fn what_a_killed_stop_had_written_goes() {
+        let (dir, settings, files) = place("stop");
+        let data = dir.join("data");
+        let home = Home::open(&data, &settings, &files).unwrap();
+        home.begin(1 << 20).unwrap();
+        drop(home);
+        for name in ["items-0.senko", "items-0.senko.new", "index-0.senko.new"] {
+            std::fs::write(data.join(name), b"a part").unwrap();
+        }
+        Home::open(&data, &settings, &files)
+            .unwrap()
+            .begin(1 << 20)
+            .unwrap();
+        let left: Vec<_> = std::fs::read_dir(&data)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(left, ["super.senko"]);
         std::fs::remove_dir_all(&dir).unwrap();
     }
 

@@ -240,6 +240,28 @@ fn a_kill_between_two_valid_states_finds_the_later_one() {
     }
 }
 
+/// The memory stays valid where the files could not be written, whichever shard's, and however often.
+#[test]
+fn a_stop_that_cannot_save_leaves_the_memory() {
+    let mut place = begin(2, |settings| settings.keep_dram = true);
+    fill(&mut place.connect(), 0..KEYS, 1);
+    let data = place.folder.join("data");
+    for (version, name) in ["index-0", "index-1", "items-1"].into_iter().enumerate() {
+        let draft = data.join(format!("{name}.senko.new"));
+        std::fs::create_dir(&draft).unwrap();
+        let why = place.end_badly();
+        assert!(why.contains(name), "{why}");
+        std::fs::remove_dir(&draft).unwrap();
+        place = place.restart(|_| {});
+        let mut client = place.connect();
+        let warm = place.server().report().warm.clone().unwrap();
+        assert!(warm.flash_items > 0 && warm.why_empty.is_none(), "{warm:?}");
+        let found = present(&mut client, (0..KEYS).step_by(7), version + 1);
+        assert!(found.len() > KEYS / 7 / 4, "{}", found.len());
+        fill(&mut client, 0..KEYS, version + 2);
+    }
+}
+
 /// What is to hold later holds after a kill, too.
 #[test]
 fn time_and_a_flush_to_come_survive_a_kill() {

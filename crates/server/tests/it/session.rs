@@ -431,7 +431,11 @@ fn time_passes() {
         rig.ask(id, b"set f 0 0 1\r\nx\r\nget f\r\n"),
         b"STORED\r\nVALUE f 0 1\r\nx\r\nEND\r\n"
     );
-    // An immediate flush replaces a delayed one.
+    // A delayed flush that is due is not replaced by another.
+    rig.ask(id, b"set f 0 0 1\r\nx\r\nflush_all 5\r\n");
+    rig.advance(6);
+    assert_eq!(rig.ask(id, b"flush_all 100\r\nget f\r\n"), b"OK\r\nEND\r\n");
+    // An immediate one replaces one that is to come.
     rig.ask(id, b"flush_all 5\r\nflush_all\r\nset f 0 0 1\r\nx\r\n");
     rig.advance(10);
     assert_eq!(rig.ask(id, b"get f\r\n"), b"VALUE f 0 1\r\nx\r\nEND\r\n");

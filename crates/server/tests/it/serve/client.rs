@@ -142,6 +142,13 @@ impl Place {
         self.stop();
     }
 
+    /// Ends it; why it did not end well.
+    pub fn end_badly(&mut self) -> String {
+        let server = self.server.take().unwrap();
+        server.shutdown();
+        server.join().unwrap_err().to_string()
+    }
+
     fn stop(&mut self) {
         if let Some(server) = self.server.take() {
             server.shutdown();
