@@ -11,6 +11,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use senko_server::load::{
     self, Amount, Gaps, KeyCount, Pace, Settings, Step, StepReport, Target, reads_and_updates,
 };
+use senko_workload::rng::mix64;
 use senko_workload::{Histogram, KeyShape, Popularity, ValueLen};
 
 use super::bench::Bench;
@@ -101,6 +102,20 @@ impl Load {
             round: round as u64,
             ..self
         }
+    }
+
+    /// What the keys are drawn from: the same for all contenders of a turn and for runs with one seed, another one for each load and
+    /// round. Windows that drew the same keys as one before would find them in DRAM, however uniform the load.
+    fn seed(&self, seed: u64) -> u64 {
+        [
+            self.round,
+            self.connections as u64,
+            self.pipeline as u64,
+            self.gets.to_bits(),
+            self.rate.map_or(0, f64::to_bits),
+        ]
+        .into_iter()
+        .fold(seed, |seed, word| mix64(seed ^ word))
     }
 }
 
@@ -232,11 +247,7 @@ fn settings(
         set_on_miss: load.set_on_miss,
         timeout: Duration::from_secs(60),
         server_pid: Some(server.pid()),
-        // Rounds draw different keys, runs with one seed the same ones.
-        seed: bench
-            .options
-            .seed
-            .wrapping_add(load.round.wrapping_mul(0x9e37_79b9)),
+        seed: load.seed(bench.options.seed),
         ..Settings::default()
     })
 }
@@ -386,4 +397,33 @@ fn fill_as(bench: &Bench<'_>, server: &Server, items: &Items, load: &Load) -> Re
             .map_or("no reason is known", String::as_str)
     );
     Ok(window)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_windows_draw_the_same_keys() {
+        let open = Load {
+            rate: Some(1000.0),
+            ..Load::gets(64)
+        };
+        let mixed = Load {
+            gets: 0.95,
+            ..Load::gets(64)
+        };
+        let mut seeds: Vec<u64> = [Load::gets(1), Load::gets(64), open, mixed]
+            .into_iter()
+            .flat_map(|load| (0..30).map(move |round| load.clone().round(round).seed(1)))
+            .collect();
+        assert_eq!(
+            seeds[7],
+            Load::gets(1).round(7).seed(1),
+            "a run can be repeated"
+        );
+        seeds.sort_unstable();
+        seeds.dedup();
+        assert_eq!(seeds.len(), 120);
+    }
 }
