@@ -53,6 +53,7 @@ struct Plan {
     keys: u64,
     rounds: usize,
     window: Duration,
+    curve_window: Duration,
     connections: Vec<usize>,
     rates: Vec<f64>,
     dram_keys: u64,
@@ -66,9 +67,10 @@ impl Plan {
             memory: bench.scaled(64 << 20, 1 << 30),
             // 8 GB of pages in full, eight times the memory in both.
             keys: bench.scaled(1 << 17, 2_000_000),
-            // Windows of a second meet the machine in one state or the other: more of them.
-            rounds: bench.scaled(5, 3),
-            window: Duration::from_secs(bench.scaled(1, 10)),
+            // The machine's speed changes within seconds, not for all contenders alike: many short turns.
+            rounds: bench.scaled(5, 10),
+            window: Duration::from_secs(bench.scaled(1, 3)),
+            curve_window: Duration::from_secs(bench.scaled(1, 10)),
             connections: bench.scaled(vec![1, 16, 64, 256], vec![1, 4, 16, 32, 64, 128, 256]),
             rates: bench.scaled(
                 vec![2e3, 10e3, 30e3],
@@ -246,6 +248,7 @@ impl Run<'_> {
         outcome.setting("page_value_bytes", page_value());
         outcome.setting("rounds", plan.rounds);
         outcome.setting("window_seconds", plan.window.as_secs());
+        outcome.setting("curve_window_seconds", plan.curve_window.as_secs());
         outcome.setting("latency_rounds", LATENCY_ROUNDS);
         outcome.setting("connections", json!(plan.connections));
         outcome.setting("rates", json!(plan.rates));
@@ -604,7 +607,7 @@ impl Run<'_> {
                         &load,
                         "",
                         1,
-                        self.plan.window,
+                        self.plan.curve_window,
                     ));
                 }
             }
@@ -615,7 +618,7 @@ impl Run<'_> {
                 &load,
                 "",
                 1,
-                self.plan.window,
+                self.plan.curve_window,
             ));
             let mean = |series: &Series| {
                 let window = series.windows.first()?;
