@@ -17,12 +17,14 @@ use serde_json::json;
 
 use crate::rig::series::{COLUMNS, Contender, take_turns};
 use crate::rig::traffic;
-use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, put, ratio};
+use crate::rig::{Bench, Figure, Items, Load, Series, Spec, Steps, Window, over, put};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 
 /// The experiment.
 pub struct ServeCores;
 
+/// Most of its core that one worker uses in the open loop, in percent.
+const BUSY: f64 = 75.0;
 /// Connections.
 const CONNECTIONS: usize = 64;
 
@@ -118,6 +120,27 @@ impl Run<'_> {
         Ok(server)
     }
 
+    /// A rate, from this one down, at which one worker keeps up and has some of its core left: an open loop's requests come one by one and cost
+    /// more than a closed loop's.
+    fn rate_with_room(&self, one: &Contender, items: &Items, from: f64) -> Figure {
+        let server = one.as_ref().map_err(Clone::clone)?;
+        let mut rate = from.round();
+        for round in 0..10 {
+            let load = Load {
+                rate: Some(rate),
+                ..Load::gets(CONNECTIONS)
+            };
+            let time = Duration::from_secs(2);
+            let window = traffic::measure(self.bench, server, items, &load.round(round), time)
+                .map_err(|error| format!("{error:#}"))?;
+            if window.server_percent() <= BUSY && window.rate() >= rate * 0.99 {
+                return Ok(rate);
+            }
+            rate = (rate * 0.85).round();
+        }
+        Err("one worker keeps up with no rate that was tried".to_owned())
+    }
+
     /// One worker against two over the same items; keys of bars begin with `prefix`.
     fn compare(&mut self, prefix: &str, items: &Items, flash: Option<u64>) -> Result<()> {
         self.bench.scratch.need(flash.unwrap_or(0) * 3)?;
@@ -137,11 +160,11 @@ impl Run<'_> {
             )
         };
         let closed = turns(&Load::gets(CONNECTIONS), &format!("{place}, closed loop"));
-        let half = closed[0]
+        let rate = closed[0]
             .figure(Window::rate)
-            .map(|rate| (rate / 2.0).round());
-        let open = match half {
-            Ok(rate) => {
+            .and_then(|peak| self.rate_with_room(&one, items, peak / 2.0));
+        let open = match &rate {
+            &Ok(rate) => {
                 self.outcome
                     .setting(format!("{prefix}open_loop_rate"), rate);
                 turns(
@@ -154,20 +177,27 @@ impl Run<'_> {
             }
             Err(_) => Vec::new(),
         };
+        let answered = open.iter().map(|series| series.figure(Window::rate));
+        let behind = answered
+            .flatten()
+            .find(|&answered| rate.as_ref().is_ok_and(|&asked| answered < asked * 0.99));
         for series in closed.iter().chain(&open) {
             self.table.row(series.row());
         }
         let cost = |all: &[Series]| match all {
-            [one, two] => ratio(
-                &two.figure(Window::server_us),
-                &one.figure(Window::server_us),
-            ),
-            _ => Err("there was no closed loop to take the rate from".to_owned()),
+            [one, two] => over(two, one, Window::server_us),
+            _ => Err(rate.clone().err().unwrap_or_default()),
+        };
+        let open_cost = match behind {
+            Some(answered) => Err(format!(
+                "only {answered:.0} requests a second were answered"
+            )),
+            None => cost(&open),
         };
         put(
             &mut self.outcome,
             &format!("{prefix}cpu_per_get_t2_over_t1"),
-            cost(&open),
+            open_cost,
         );
         put(
             &mut self.outcome,

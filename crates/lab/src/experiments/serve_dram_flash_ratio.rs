@@ -20,7 +20,7 @@ use crate::rig::contender::Cap;
 use crate::rig::series::{COLUMNS, Contender, take_turns};
 use crate::rig::swap::SwapFile;
 use crate::rig::traffic::{self, ZIPF};
-use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, put, ratio};
+use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, over, put};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 
 /// The experiment.
@@ -30,6 +30,13 @@ pub struct ServeDramFlashRatio;
 const EXTSTORE_FILL: f64 = 60e6;
 /// The contenders; the first is what the others are judged by.
 const CONTENDERS: [&str; 4] = ["senko", "dram", "extstore", "swap"];
+/// How memcached swaps best: workers enough that a page fault of one leaves others to run, and nobody who walks through items.
+const SWAPPING: [&str; 4] = [
+    "-t",
+    "16",
+    "-o",
+    "no_lru_crawler,no_lru_maintainer,slab_automove=0",
+];
 /// Connections.
 const CONNECTIONS: usize = 64;
 
@@ -124,6 +131,7 @@ impl Run<'_> {
         let room = (data + items.keys * 128) / 2 * 3;
         self.bench.scratch.need(3 * room)?;
         let dram = self.bench.memcached("dram", room);
+        let dram = dram.map(|spec| spec.with(&["-L"]));
         let dram = self.start(dram, &format!("{name}, all in DRAM"), items, None);
         for &ratio in ratios {
             self.ratio(name, items, data, room, ratio, &dram)?;
@@ -202,7 +210,8 @@ impl Run<'_> {
                 ..cap
             });
             let cap = cap.ok_or_else(|| self.bench.caps.clone().err().unwrap_or_default())?;
-            Ok(self.bench.memcached("swap", room)?.capped(Some(cap)))
+            let memcached = self.bench.memcached("swap", room)?;
+            Ok(memcached.with(&SWAPPING).capped(Some(cap)))
         });
         let swap = self.start(swap, &format!("{what}, swap"), items, None);
         for (name, contender) in [("senko", &senko), ("extstore", &extstore), ("swap", &swap)] {
@@ -237,13 +246,12 @@ impl Run<'_> {
     }
 
     fn report(&mut self, name: &str, one_to: u64, all: &[Series]) {
-        let senko = all[0].figure(Window::hits_per_second);
         for (contender, series) in CONTENDERS.iter().zip(all) {
             let hits = series.figure(Window::hits_per_second);
             put(
                 &mut self.outcome,
                 &format!("{name}_1to{one_to}_{contender}_hits_per_second"),
-                hits.clone(),
+                hits,
             );
             put(
                 &mut self.outcome,
@@ -254,7 +262,7 @@ impl Run<'_> {
                 put(
                     &mut self.outcome,
                     &format!("{name}_1to{one_to}_over_{contender}"),
-                    ratio(&senko, &hits),
+                    over(&all[0], series, Window::hits_per_second),
                 );
             }
         }

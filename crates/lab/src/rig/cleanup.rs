@@ -25,6 +25,8 @@ pub enum Undo {
     RemoveGroup(PathBuf),
     /// Remove a folder and all in it.
     RemoveFolder(PathBuf),
+    /// Write back what a setting of the kernel was.
+    WriteBack(PathBuf, String),
     /// Remove a file, if it is still there.
     RemoveFile(PathBuf),
 }
@@ -99,6 +101,7 @@ impl Undo {
             Undo::RemoveGroup(path) => {
                 wait_until(|| fs::remove_dir(&path).is_ok() || !path.exists())
             }
+            Undo::WriteBack(path, was) => drop(fs::write(path, was)),
             Undo::RemoveFile(path) => drop(fs::remove_file(&path)),
             Undo::RemoveFolder(path) => {
                 if let Err(error) = fs::remove_dir_all(&path)

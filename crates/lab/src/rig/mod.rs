@@ -29,7 +29,7 @@ pub mod wire; // stats and commands that the load generator has not
 
 pub use bench::Bench;
 pub use contender::{Server, Spec};
-pub use series::{Figure, Series, Steps, put, ratio};
+pub use series::{Figure, Series, Steps, over, put, ratio};
 pub use traffic::{Items, Load, Window};
 
 /// The middle of some measurements; `None` of none.

@@ -9,6 +9,7 @@ use anyhow::Result;
 use super::bench::Bench;
 use super::contender::Server;
 use super::median;
+use super::sys;
 use super::traffic::{self, Items, Load, Window, us};
 use crate::{Outcome, Progress};
 
@@ -29,6 +30,20 @@ pub fn put(outcome: &mut Outcome, key: &str, figure: Figure) {
 /// The reason of the first that is missing.
 pub fn ratio(over: &Figure, under: &Figure) -> Figure {
     Ok(over.clone()? / under.clone()?)
+}
+
+/// What `of` sees in one contender's windows over what it sees in another's: the median of the rounds' ratios, since the machine's speed
+/// changes between rounds.
+///
+/// # Errors
+/// The reason of the first that has no window.
+pub fn over(one: &Series, other: &Series, of: impl Fn(&Window) -> f64) -> Figure {
+    let rounds = one.windows.iter().zip(&other.windows);
+    let ratios = rounds.map(|(one, other)| of(one) / of(other));
+    median(ratios.collect()).ok_or_else(|| {
+        let missing = one.figure(&of).and(other.figure(&of)).err();
+        missing.unwrap_or_else(|| "no round had both".to_owned())
+    })
 }
 
 /// The windows of one contender under one load.
@@ -168,8 +183,37 @@ pub fn take_turn(
         match contender {
             // Who failed once would only hold the others up.
             _ if series.trouble.is_some() => {}
-            Ok(server) => series.add(traffic::measure(bench, server, items, load, time)),
+            Ok(server) => {
+                let _alone = Alone::among(contenders, server.pid());
+                series.add(traffic::measure(bench, server, items, load, time));
+            }
             Err(why) => series.trouble = Some(why.clone()),
+        }
+    }
+}
+
+/// All contenders but one are stopped until this is dropped: what they do of their own (threads that wake up, pages that come back from
+/// swap) takes nothing of its core and device.
+struct Alone(Vec<u32>);
+
+impl Alone {
+    fn among(contenders: &[(&str, &Contender)], alone: u32) -> Alone {
+        let running = contenders.iter().filter_map(|(_, one)| one.as_ref().ok());
+        let others: Vec<u32> = running
+            .map(Server::pid)
+            .filter(|&pid| pid != alone)
+            .collect();
+        for &pid in &others {
+            sys::signal(pid, libc::SIGSTOP);
+        }
+        Alone(others)
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        for &pid in &self.0 {
+            sys::signal(pid, libc::SIGCONT);
         }
     }
 }

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A swap file: paper E's rival is a cache that leaves placement to the kernel. Root only; always taken out of use and removed.
+//!
+//! While it is in use a fault reads one page (`vm.page-cluster` 0), as whoever swaps to flash sets it: what lies beside a page is not what is
+//! asked for next.
 
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -11,7 +15,10 @@ use super::sys;
 #[derive(Debug)]
 pub struct SwapFile {
     _guard: Guard,
+    _one_page_a_fault: Guard,
 }
+
+const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
 
 impl SwapFile {
     /// Makes `path` of `bytes` bytes and takes it into use. Its name ends in `.swap`, by which the next run finds one that was left.
@@ -40,7 +47,14 @@ impl SwapFile {
         run(Command::new("chmod").arg("600").arg(path))?;
         run(Command::new("mkswap").arg(path))?;
         run(Command::new("swapon").arg(path))?;
-        Ok(SwapFile { _guard: guard })
+        let failed = |error| format!("{PAGE_CLUSTER} cannot be set: {error}");
+        let was = fs::read_to_string(PAGE_CLUSTER).map_err(failed)?;
+        let one_page_a_fault = cleanup::later(Undo::WriteBack(PAGE_CLUSTER.into(), was));
+        fs::write(PAGE_CLUSTER, "0").map_err(failed)?;
+        Ok(SwapFile {
+            _guard: guard,
+            _one_page_a_fault: one_page_a_fault,
+        })
     }
 }
 
