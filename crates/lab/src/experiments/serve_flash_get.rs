@@ -15,6 +15,8 @@
 //! A flash GET is one that the server answered from flash by its own count; hits in DRAM, which the same run has too, do not
 //! count, and the kernel's count of the device's reads stands beside it.
 
+mod closed; // windows at one number of connections, beside the device's rate
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,11 +25,12 @@ use senko_cache::RECORD_HEADER;
 use senko_io::PAGE_SIZE;
 use serde_json::json;
 
-use crate::rig::fio::{self, Job, Reads};
+use crate::rig::fio::{self, Job};
 use crate::rig::series::{COLUMNS, Contender, take_turn, take_turns};
 use crate::rig::traffic::{self, us};
-use crate::rig::{Bench, Figure, Items, Load, Series, Spec, Steps, Window, median, over, put};
+use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, median, over, put};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
+use closed::{Closed, Device, FLASH, best_over_device, largest, over_rival};
 
 /// The experiment.
 pub struct ServeFlashGet;
@@ -38,8 +41,6 @@ const KEY: usize = 16;
 const BAR_CONNECTIONS: usize = 16;
 /// The depth at which fio gives the device's rate.
 const DEPTH: u32 = 64;
-/// The figure of most bars.
-const FLASH: fn(&Window) -> f64 = Window::flash_hits_per_second;
 /// Rounds of the latency at one connection, and how long a window of them is at most.
 const LATENCY_ROUNDS: usize = 9;
 const LATENCY_WINDOW: Duration = Duration::from_secs(2);
@@ -155,26 +156,6 @@ struct Run<'a> {
     table: Table,
 }
 
-/// What fio saw of the device.
-#[derive(Default)]
-struct Device {
-    reads: Vec<Reads>,
-    trouble: Option<String>,
-    /// Reads that reached the device for each that fio made.
-    reached: Vec<f64>,
-}
-
-impl Device {
-    fn figure(&self, what: fn(&Reads) -> f64) -> Figure {
-        median(self.reads.iter().map(what).collect()).ok_or_else(|| self.why())
-    }
-
-    fn why(&self) -> String {
-        let why = self.trouble.as_deref();
-        why.unwrap_or("fio was not run").to_owned()
-    }
-}
-
 /// How fio reads the flash file of a server.
 #[derive(Clone, Copy)]
 struct Look<'a> {
@@ -184,81 +165,6 @@ struct Look<'a> {
     pages: u64,
     depth: u32,
     time: Duration,
-}
-
-/// The contenders at one number of connections, and the device right before each round of them.
-struct Closed {
-    connections: usize,
-    all: Vec<Series>,
-    device: Device,
-}
-
-impl Closed {
-    fn new(connections: usize, contenders: &[(&str, &Contender)]) -> Closed {
-        Closed {
-            connections,
-            all: Series::of(contenders, &format!("{connections} connections")),
-            device: Device::default(),
-        }
-    }
-
-    /// GETs of a contender from flash, over the device's reads, in each round.
-    fn over_device(&self, contender: usize, of: fn(&Window) -> f64) -> Figure {
-        let series = &self.all[contender];
-        median(self.rounds(contender, of).collect())
-            .ok_or_else(|| series.figure(of).err().unwrap_or(self.device.why()))
-    }
-
-    fn rounds(&self, contender: usize, of: fn(&Window) -> f64) -> impl Iterator<Item = f64> {
-        let rounds = self.all[contender].windows.iter().zip(&self.device.reads);
-        rounds.map(move |(window, reads)| of(window) / reads.per_second)
-    }
-}
-
-/// As [`Closed::over_device`], at the number of connections that is best for the contender. Every other round chooses it and the rest give the
-/// figure: the largest of several figures would be too large by their noise.
-fn best_over_device(closed: &[Closed], contender: usize, of: fn(&Window) -> f64) -> Figure {
-    let half =
-        |one: &Closed, from| median(one.rounds(contender, of).skip(from).step_by(2).collect());
-    let best = closed
-        .iter()
-        .max_by(|a, b| {
-            half(a, 0)
-                .unwrap_or(0.0)
-                .total_cmp(&half(b, 0).unwrap_or(0.0))
-        })
-        .ok_or("no window had enough connections")?;
-    half(best, 1).ok_or_else(|| {
-        let why = best.over_device(contender, of).err();
-        why.unwrap_or_else(|| "there was one round only".to_owned())
-    })
-}
-
-/// GETs from flash of the first contender at its best number of connections, over a rival's at its best, in each round.
-fn over_rival(closed: &[Closed], rival: usize) -> Figure {
-    let best = |contender: usize, round: usize| -> Option<f64> {
-        let windows = closed
-            .iter()
-            .filter_map(|one| one.all[contender].windows.get(round));
-        windows.map(FLASH).reduce(f64::max)
-    };
-    let ratios = (0..).map_while(|round| Some(best(0, round)? / best(rival, round)?));
-    median(ratios.collect()).ok_or_else(|| {
-        let figures = |of: usize| largest(closed.iter().map(move |one| one.all[of].figure(FLASH)));
-        let missing = figures(0).and(figures(rival)).err();
-        missing.unwrap_or_else(|| "no round had both".to_owned())
-    })
-}
-
-/// The largest of some figures; the first trouble if there is none.
-fn largest(figures: impl Iterator<Item = Figure>) -> Figure {
-    figures
-        .reduce(|a, b| match (a, b) {
-            (Ok(a), Ok(b)) => Ok(a.max(b)),
-            (Ok(a), Err(_)) | (Err(_), Ok(a)) => Ok(a),
-            (a, _) => a,
-        })
-        .unwrap_or_else(|| Err("no window had enough connections".to_owned()))
 }
 
 impl Run<'_> {

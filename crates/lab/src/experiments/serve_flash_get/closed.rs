@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Closed loops at one number of connections, with the device's own rate measured before each round, and the bars that compare the two.
+
+use crate::rig::fio::Reads;
+use crate::rig::series::Contender;
+use crate::rig::{Figure, Series, Window, median};
+
+/// The figure of most bars.
+pub(super) const FLASH: fn(&Window) -> f64 = Window::flash_hits_per_second;
+
+/// What fio saw of the device.
+#[derive(Default)]
+pub(super) struct Device {
+    pub(super) reads: Vec<Reads>,
+    pub(super) trouble: Option<String>,
+    /// Reads that reached the device for each that fio made.
+    pub(super) reached: Vec<f64>,
+}
+
+impl Device {
+    pub(super) fn figure(&self, what: fn(&Reads) -> f64) -> Figure {
+        median(self.reads.iter().map(what).collect()).ok_or_else(|| self.why())
+    }
+
+    pub(super) fn why(&self) -> String {
+        let why = self.trouble.as_deref();
+        why.unwrap_or("fio was not run").to_owned()
+    }
+}
+
+/// The contenders at one number of connections, and the device right before each round of them.
+pub(super) struct Closed {
+    pub(super) connections: usize,
+    pub(super) all: Vec<Series>,
+    pub(super) device: Device,
+}
+
+impl Closed {
+    pub(super) fn new(connections: usize, contenders: &[(&str, &Contender)]) -> Closed {
+        Closed {
+            connections,
+            all: Series::of(contenders, &format!("{connections} connections")),
+            device: Device::default(),
+        }
+    }
+
+    /// GETs of a contender from flash, over the device's reads, in each round.
+    pub(super) fn over_device(&self, contender: usize, of: fn(&Window) -> f64) -> Figure {
+        let series = &self.all[contender];
+        median(self.rounds(contender, of).collect())
+            .ok_or_else(|| series.figure(of).err().unwrap_or(self.device.why()))
+    }
+
+    fn rounds(&self, contender: usize, of: fn(&Window) -> f64) -> impl Iterator<Item = f64> {
+        let rounds = self.all[contender].windows.iter().zip(&self.device.reads);
+        rounds.map(move |(window, reads)| of(window) / reads.per_second)
+    }
+}
+
+/// As [`Closed::over_device`], at the number of connections that is best for the contender. Every other round chooses it and the rest give the
+/// figure: the largest of several figures would be too large by their noise.
+pub(super) fn best_over_device(
+    closed: &[Closed],
+    contender: usize,
+    of: fn(&Window) -> f64,
+) -> Figure {
+    let half =
+        |one: &Closed, from| median(one.rounds(contender, of).skip(from).step_by(2).collect());
+    let best = closed
+        .iter()
+        .max_by(|a, b| {
+            half(a, 0)
+                .unwrap_or(0.0)
+                .total_cmp(&half(b, 0).unwrap_or(0.0))
+        })
+        .ok_or("no window had enough connections")?;
+    half(best, 1).ok_or_else(|| {
+        let why = best.over_device(contender, of).err();
+        why.unwrap_or_else(|| "there was one round only".to_owned())
+    })
+}
+
+/// GETs from flash of the first contender at its best number of connections, over a rival's at its best, in each round.
+pub(super) fn over_rival(closed: &[Closed], rival: usize) -> Figure {
+    let best = |contender: usize, round: usize| -> Option<f64> {
+        let windows = closed
+            .iter()
+            .filter_map(|one| one.all[contender].windows.get(round));
+        windows.map(FLASH).reduce(f64::max)
+    };
+    let ratios = (0..).map_while(|round| Some(best(0, round)? / best(rival, round)?));
+    median(ratios.collect()).ok_or_else(|| {
+        let figures = |of: usize| largest(closed.iter().map(move |one| one.all[of].figure(FLASH)));
+        let missing = figures(0).and(figures(rival)).err();
+        missing.unwrap_or_else(|| "no round had both".to_owned())
+    })
+}
+
+/// The largest of some figures; the first trouble if there is none.
+pub(super) fn largest(figures: impl Iterator<Item = Figure>) -> Figure {
+    figures
+        .reduce(|a, b| match (a, b) {
+            (Ok(a), Ok(b)) => Ok(a.max(b)),
+            (Ok(a), Err(_)) | (Err(_), Ok(a)) => Ok(a),
+            (a, _) => a,
+        })
+        .unwrap_or_else(|| Err("no window had enough connections".to_owned()))
+}
