@@ -115,6 +115,8 @@ pub struct Worker {
     news: bool,
     /// Clock: Unix milliseconds, read once a round.
     now_ms: u64,
+    /// The second that was noted last.
+    second: u32,
     /// Upkeep goes by the machine's own time: a driven clock may stand still.
     next_tick: Instant,
     next_sweep: Instant,
@@ -227,6 +229,7 @@ impl Worker {
             disk_moved: false,
             news: false,
             now_ms,
+            second: 0,
             next_tick: Instant::now(),
             next_sweep: Instant::now(),
             last_round: Instant::now(),
@@ -285,6 +288,7 @@ impl Worker {
                 .map_err(|e| format!("the event loop failed: {e}"))?;
             self.now_ms = clock(&self.core.shared);
             self.core.shard.set_now(self.now_ms);
+            self.note_second();
             self.pass_time(Instant::now());
             self.news = false;
             self.look_ahead(&events);
@@ -297,6 +301,14 @@ impl Worker {
         self.core.outbox.flush();
         self.finish_disk()?;
         self.save_shard()
+    }
+
+    /// Before anything is answered by a second, it is noted for a server that comes after this one (W9).
+    fn note_second(&mut self) {
+        let second = self.core.shard.now();
+        if std::mem::replace(&mut self.second, second) != second {
+            self.core.shared.note_second(second);
+        }
     }
 
     /// Tells the shard how much time has passed while this thread was running: a round that took longer than any does was not the
@@ -454,7 +466,6 @@ impl Worker {
         core.shared.publish(self.index, published);
         if let Some(home) = &self.home {
             home.note_cas(core.shard.cas());
-            core.shared.note_second(core.shard.now());
         }
         self.tell_of_devices();
         self.free_stuck_frames();

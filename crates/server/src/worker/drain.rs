@@ -79,7 +79,6 @@ impl Worker {
         };
         let core = &mut self.core;
         core.cursor.flush(&core.shared, &mut core.shard);
-        core.shared.note_second(core.shard.now());
         core.shard.close(&mut core.ev);
         self.finish_disk()?;
         if !self.core.shard.is_closed() {
