@@ -56,11 +56,14 @@ impl Outcome {
     }
 
     /// Notes how a part of the experiment ended, which was to give these bars: one that failed leaves the other parts their
-    /// figures, and its own are gaps where it had not come to them.
+    /// figures, and its own are gaps where it had not come to them. The reason is a setting, too: there may be no gap.
     pub fn part(&mut self, keys: &[&str], ended: anyhow::Result<()>) {
         let Err(error) = ended else {
             return;
         };
+        if let Some(first) = keys.first() {
+            self.setting(format!("part_with_{first}_failed"), format!("{error:#}"));
+        }
         for &key in keys {
             if !self.has(key) {
                 self.miss(key, format!("{error:#}"));
@@ -204,6 +207,8 @@ mod tests {
         );
         outcome.part(&["fourth"], Ok(()));
         assert_eq!(outcome.bars().len(), 1);
+        assert_eq!(outcome.settings["part_with_first_failed"], "killed");
+        assert_eq!(outcome.settings.len(), 1);
         let missing: Vec<_> = outcome
             .missing()
             .iter()
