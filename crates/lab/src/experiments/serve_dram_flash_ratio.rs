@@ -66,9 +66,9 @@ impl Experiment for ServeDramFlashRatio {
         let mut run = Run {
             steps: Steps::new(progress, 2 + 8 * ratios.len() as u64),
             bench: &bench,
-            rounds: bench.scaled(3, 3),
-            window: Duration::from_secs(bench.scaled(1, 15)),
-            warm_up: Duration::from_secs(bench.scaled(2, 60)),
+            rounds: bench.scaled(3, 9),
+            window: Duration::from_secs(bench.scaled(1, 3)),
+            warm_up: Duration::from_secs(bench.scaled(2, 30)),
             outcome: Outcome::new(),
             table: Table::new("Hits a second, medians of the rounds", &COLUMNS),
         };
