@@ -12,7 +12,7 @@
 //!   the loop waits for that.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -260,6 +260,31 @@ impl EventLoop {
     /// When the connection's last batch has not come back.
     pub fn send(&mut self, conn: ConnId, batch: Box<SendBatch>, mode: SendMode) {
         on!(self, driver => driver.send(&mut self.core, conn, batch, mode));
+    }
+
+    /// The descriptor of a connection's socket, for another loop to send on ([`EventLoop::send_for`]); `None` where the connection is gone, and
+    /// on posix.
+    pub fn descriptor(&mut self, conn: ConnId) -> Option<RawFd> {
+        match &mut self.driver {
+            Driver::Uring(uring) => uring.descriptor(conn),
+            Driver::Posix(_) => None,
+        }
+    }
+
+    /// Sends what the socket's buffer takes ([`SendMode::Try`]) on a connection of another loop, which neither sends on it nor closes it before
+    /// the batch has come back. It comes back in [`Event::Sent`], once, under the number that this call gives.
+    ///
+    /// # Errors
+    /// The batch, where it is empty, where this loop has as many connections as it takes, and on posix.
+    pub fn send_for(
+        &mut self,
+        socket: RawFd,
+        batch: Box<SendBatch>,
+    ) -> Result<ConnId, Box<SendBatch>> {
+        match &mut self.driver {
+            Driver::Uring(uring) => uring.send_for(socket, batch),
+            Driver::Posix(_) => Err(batch),
+        }
     }
 
     /// Closes at once; no `Received` or `Ended` comes for it after this call. A send in flight still comes back as

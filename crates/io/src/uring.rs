@@ -18,7 +18,7 @@
 //! ```
 //!
 //! Invariants: U1. A connection's slot is freed, and its descriptor closed, when it is closing and none of its
-//! operations is in flight. U2. Every submission ends in one completion without "more"; `shut_down` waits for all.
+//! operations is in flight. A descriptor that is another loop's is in a slot for one send, and stays open. U2. Every submission ends in one completion without "more"; `shut_down` waits for all.
 
 mod accept; // accepting
 mod disk; // device operations
@@ -78,7 +78,26 @@ struct Conn {
     starved: bool,
     ended: bool,
     closing: bool,
+    /// The descriptor is another loop's.
+    borrowed: bool,
     sending: Option<Sending>,
+}
+
+impl Conn {
+    fn new(fd: RawFd) -> Conn {
+        Conn {
+            fd,
+            ops: 0,
+            armed: false,
+            cancelling: false,
+            receiving: true,
+            starved: false,
+            ended: false,
+            closing: false,
+            borrowed: false,
+            sending: None,
+        }
+    }
 }
 
 /// The backend.
@@ -222,21 +241,36 @@ impl Uring {
     }
 
     pub(crate) fn adopt(&mut self, stream: OwnedFd) -> io::Result<ConnId> {
-        let fd = stream.as_raw_fd();
-        let conn = self.conns.insert(Conn {
-            fd,
-            ops: 0,
-            armed: false,
-            cancelling: false,
-            receiving: true,
-            starved: false,
-            ended: false,
-            closing: false,
-            sending: None,
-        })?;
+        let conn = self.conns.insert(Conn::new(stream.as_raw_fd()))?;
         // From here on the slot owns the descriptor and closes it through the ring.
         let _ = stream.into_raw_fd();
         self.arm_recv(conn);
+        Ok(conn)
+    }
+
+    pub(crate) fn descriptor(&mut self, conn: ConnId) -> Option<RawFd> {
+        let state = self.conns.get(conn)?;
+        (!state.closing).then_some(state.fd)
+    }
+
+    /// See [`crate::EventLoop::send_for`].
+    pub(crate) fn send_for(
+        &mut self,
+        fd: RawFd,
+        batch: Box<SendBatch>,
+    ) -> Result<ConnId, Box<SendBatch>> {
+        let state = Conn {
+            receiving: false,
+            borrowed: true,
+            ..Conn::new(fd)
+        };
+        if batch.is_empty() {
+            return Err(batch);
+        }
+        let Ok(conn) = self.conns.insert(state) else {
+            return Err(batch);
+        };
+        self.begin_send(conn, batch, SendMode::Try);
         Ok(conn)
     }
 
@@ -350,6 +384,10 @@ impl Uring {
             });
             return;
         }
+        self.begin_send(conn, batch, mode);
+    }
+
+    fn begin_send(&mut self, conn: ConnId, batch: Box<SendBatch>, mode: SendMode) {
         if let Some(state) = self.conns.get(conn) {
             state.sending = Some(Sending::new(batch, mode));
             state.ops += 1;
@@ -394,12 +432,16 @@ impl Uring {
             None => self.submit_send(conn),
             Some(result) => {
                 state.ops -= 1;
+                let ends = state.borrowed && !std::mem::replace(&mut state.closing, true);
                 if let Some(Sending { batch, .. }) = state.sending.take() {
                     events.push(Event::Sent {
                         conn,
                         batch,
                         result,
                     });
+                }
+                if ends {
+                    self.conns.closing();
                 }
                 self.free_if_idle(conn);
             }
@@ -435,9 +477,11 @@ impl Uring {
             return;
         };
         if state.closing && state.ops == 0 {
-            let fd = state.fd;
+            let (fd, borrowed) = (state.fd, state.borrowed);
             self.conns.remove(conn);
-            self.push(opcode::Close::new(Fd(fd)).build(), Kind::Nothing, 0);
+            if !borrowed {
+                self.push(opcode::Close::new(Fd(fd)).build(), Kind::Nothing, 0);
+            }
         }
     }
 

@@ -457,6 +457,27 @@ impl ReplyQueue {
         Some(Answer { bytes, lent })
     }
 
+    /// Moves the next complete unit into `batch` (which must be empty) if it is something, nothing but bytes, and no more than `most` of them.
+    pub fn unit_batch(&mut self, batch: &mut SendBatch, most: usize) -> bool {
+        debug_assert!(self.units && batch.bytes.is_empty() && batch.pieces.is_empty());
+        let Some(reply) = self.replies.front_mut().filter(|reply| !reply.waiting) else {
+            return false;
+        };
+        if !reply.parts.is_empty() || !(1..=most).contains(&reply.bytes.len()) {
+            return false;
+        }
+        std::mem::swap(&mut batch.bytes, &mut reply.bytes);
+        self.drop_front(&mut Vec::new());
+        true
+    }
+
+    /// Whether the reply at `place` waits, and is all there is.
+    pub(crate) fn is_all(&self, place: Place) -> bool {
+        self.waiting == 1
+            && self.front_waiting() == Some(place)
+            && self.replies.iter().all(Reply::is_empty)
+    }
+
     /// Drops everything; pins go to `unpinned`.
     pub(crate) fn clear(&mut self, unpinned: &mut Vec<u64>) {
         while !self.replies.is_empty() {

@@ -11,12 +11,23 @@
 //! A large value is lent, not copied: the answer has its address, and a pin keeps it in place until a [`Message::Unpin`] comes back. The mesh keeps the
 //! memory of all shards mapped for as long as any worker is there.
 //!
+//! An answer need not go back to the worker that has the connection. Where a command is all that its connection has under way, the connection's socket
+//! is *lent* with it: the worker of the shard sends the answer itself, and says so ([`Message::Sent`]), for which nobody is woken.
+//!
+//! - L1. A socket is lent to one worker at a time, whole with the only command that its connection has unanswered, and while nothing is being sent on it. It is
+//!   back with the answer to that command, or the word that it was sent, or that it will not be; its worker does not send on it or close it before,
+//!   unless the server's time to end is over.
+//! - L2. Each socket that was lent is given back once, also where the virtual connection is closed.
+//! - L3. Who needs a socket back says so in each round ([`Mesh::want`]), and looks after that, so that what was put into the inbox is either seen or wakes. A
+//!   tick looks too.
+//!
 //! Always holds: messages from one worker to another arrive in the order they were sent. What lies between two workers is
 //! bounded: commands by what a session may have unanswered ([`crate::session::FOREIGN_BYTES`]), values by the backlog
 //! ([`Mesh::congested`]), at which connections that add to it are not received from, answers by what their worker holds
 //! ([`Mesh::full`]), at which they stay where they were made. Who waits for either to fall says so first ([`Mesh::wait`]), and looks after that, so
 //! that it is either seen or woken.
 
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -47,6 +58,8 @@ pub enum Message {
         origin: Origin,
         /// The bytes, to be fed behind those before.
         bytes: Vec<u8>,
+        /// The connection's socket, lent with them.
+        socket: Option<RawFd>,
     },
     /// The answer to the oldest command that I have of a connection of yours.
     Answer {
@@ -57,12 +70,29 @@ pub enum Message {
         /// The answer.
         answer: Answer,
     },
+    /// The socket that was lent with the oldest command that I have of a connection of yours; the answer was sent, unless I have closed what stands
+    /// for the connection.
+    Sent {
+        /// The connection.
+        conn: ConnKey,
+        /// The shard that answered.
+        shard: usize,
+        /// An emptied buffer, for the one that came with the command.
+        buffer: Vec<u8>,
+    },
     /// Pins of your shard that were held here.
     Unpin(Vec<u64>),
     /// A connection of mine is gone.
     Gone(Origin),
     /// I have closed what stood for this connection of yours, and drop what it still sends: close it.
     Refused(ConnKey),
+}
+
+impl Message {
+    /// Whether nobody need be woken for it.
+    fn can_wait(&self) -> bool {
+        matches!(self, Message::Sent { .. })
+    }
 }
 
 /// What all workers share to reach each other.
@@ -80,7 +110,11 @@ struct Place {
     waker: OnceLock<Waker>,
     /// Its items, of which others may be sending when it has ended.
     memory: Mutex<Option<MappedMemory>>,
-    inbox: Mutex<Vec<Message>>,
+    inbox: Mutex<Inbox>,
+    /// There is something in the inbox.
+    mail: AtomicBool,
+    /// It is to be woken for whatever comes.
+    wants: AtomicBool,
     /// Connections that the worker has or is about to get.
     sockets: AtomicUsize,
     /// Bytes of commands sent to it and not yet run.
@@ -94,7 +128,18 @@ struct Place {
     pinned: AtomicU8,
 }
 
+#[derive(Debug, Default)]
+struct Inbox {
+    messages: Vec<Message>,
+    /// The worker was woken for them.
+    rung: bool,
+}
+
 impl Place {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn memory(&self) -> MutexGuard<'_, Option<MappedMemory>> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -239,21 +284,35 @@ impl Mesh {
 
     /// Takes all messages of a worker; `into` is empty and comes back as the inbox's next memory.
     pub fn take(&self, worker: usize, into: &mut Vec<Message>) {
-        let mut inbox = self.workers[worker]
-            .inbox
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        std::mem::swap(&mut *inbox, into);
+        let place = &self.workers[worker];
+        let mut inbox = place.inbox();
+        place.mail.store(false, Ordering::SeqCst);
+        inbox.rung = false;
+        std::mem::swap(&mut inbox.messages, into);
+    }
+
+    /// Whether a worker has messages.
+    pub fn has_mail(&self, worker: usize) -> bool {
+        self.workers[worker].mail.load(Ordering::SeqCst)
+    }
+
+    /// This worker is to be woken for whatever comes next. To be said before it looks ([`Mesh::has_mail`]).
+    pub fn want(&self, worker: usize) {
+        self.workers[worker].wants.store(true, Ordering::SeqCst);
     }
 
     fn deliver(&self, worker: usize, messages: &mut Vec<Message>) {
-        let mut inbox = self.workers[worker]
-            .inbox
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        // Whoever finds the inbox empty wakes; the worker empties it whole, so one wake-up is enough for all that follow.
-        let wake = inbox.is_empty();
-        inbox.append(messages);
+        let place = &self.workers[worker];
+        let urgent = !messages.iter().all(Message::can_wait);
+        let mut inbox = place.inbox();
+        inbox.messages.append(messages);
+        place.mail.store(true, Ordering::SeqCst);
+        // The worker empties its inbox whole, so one wake-up is enough for all that follow.
+        let wake = !inbox.rung && (urgent || place.wants.load(Ordering::SeqCst));
+        if wake {
+            inbox.rung = true;
+            place.wants.store(false, Ordering::SeqCst);
+        }
         drop(inbox);
         if wake {
             self.wake(worker);
@@ -338,6 +397,33 @@ impl Outbox {
         }
     }
 
+    /// Lends a connection's socket with the command of it that was just forwarded, which has so many bytes. False if some of them were handed over before:
+    /// what is refused by its first line is answered before its last byte.
+    pub fn lend(&mut self, shard: usize, conn: ConnKey, command: usize, lent: RawFd) -> bool {
+        match self.to[shard].last_mut() {
+            Some(Message::Commands {
+                origin,
+                bytes,
+                socket,
+            }) if origin.conn == conn && bytes.len() >= command => {
+                debug_assert!(socket.is_none(), "lent once");
+                *socket = Some(lent);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Gives a socket back.
+    pub fn give_back(&mut self, origin: Origin) {
+        let message = Message::Sent {
+            conn: origin.conn,
+            shard: self.me,
+            buffer: self.spare.pop().unwrap_or_default(),
+        };
+        self.to[origin.worker].push(message);
+    }
+
     /// Whether something was forwarded to a worker that is behind since the last call.
     pub fn take_congested(&mut self) -> bool {
         std::mem::take(&mut self.congested)
@@ -367,6 +453,7 @@ impl Router for Outbox {
         if let Some(Message::Commands {
             origin: last,
             bytes: before,
+            ..
         }) = self.to[shard].last_mut()
             && *last == origin
         {
@@ -378,6 +465,7 @@ impl Router for Outbox {
         self.to[shard].push(Message::Commands {
             origin,
             bytes: buffer,
+            socket: None,
         });
     }
 
@@ -415,7 +503,7 @@ mod tests {
         let texts: Vec<String> = inbox
             .iter()
             .map(|m| match m {
-                Message::Commands { origin, bytes } => {
+                Message::Commands { origin, bytes, .. } => {
                     format!("{} {}", origin.conn.0, String::from_utf8_lossy(bytes))
                 }
                 Message::Gone(origin) => format!("{} gone", origin.conn.0),
@@ -423,6 +511,58 @@ mod tests {
             })
             .collect();
         assert_eq!(texts, ["7 one two ", "8 other", "7 three", "8 gone"]);
+    }
+
+    #[test]
+    fn nobody_is_woken_for_what_can_wait_but_who_wants_to_be() {
+        let mesh = Arc::new(Mesh::new(2, 100, 100));
+        let mut outbox = Outbox::new(1, Arc::clone(&mesh));
+        let origin = Origin {
+            worker: 0,
+            conn: ConnKey(7),
+        };
+        let rung = || mesh.workers[0].inbox().rung;
+        let mut inbox = Vec::new();
+        outbox.give_back(origin);
+        outbox.flush();
+        assert!(mesh.has_mail(0) && !rung());
+        // What does not wait is behind what does.
+        outbox.answer(origin, Answer::default());
+        outbox.flush();
+        assert!(rung());
+        mesh.take(0, &mut inbox);
+        assert!(!mesh.has_mail(0) && !rung() && inbox.len() == 2);
+        mesh.want(0);
+        outbox.give_back(origin);
+        outbox.flush();
+        assert!(rung());
+        mesh.take(0, &mut inbox);
+        outbox.give_back(origin);
+        outbox.flush();
+        assert!(mesh.has_mail(0) && !rung(), "it was woken once");
+    }
+
+    #[test]
+    fn a_socket_goes_with_the_command_that_was_just_forwarded() {
+        let mesh = Arc::new(Mesh::new(2, 100, 100));
+        let mut outbox = Outbox::new(0, mesh);
+        assert!(!outbox.lend(1, ConnKey(7), 0, 5));
+        outbox.forward(1, 7, b"one ");
+        outbox.forward(1, 8, b"other");
+        assert!(!outbox.lend(1, ConnKey(7), 4, 5));
+        // Its beginning was handed over before.
+        assert!(!outbox.lend(1, ConnKey(8), 6, 5));
+        assert!(outbox.lend(1, ConnKey(8), 5, 5));
+        assert!(matches!(
+            &outbox.to[1][..],
+            [
+                Message::Commands { socket: None, .. },
+                Message::Commands {
+                    socket: Some(5),
+                    ..
+                }
+            ]
+        ));
     }
 
     #[test]

@@ -47,7 +47,7 @@ thread_stats! {
     cas_misses cas_hits cas_badval touch_hits touch_misses
     store_too_large store_no_memory
     bytes_read bytes_written conn_yields idle_kicks
-    forwarded retries slow_readers_closed transfers_given_up
+    forwarded sent_for_others retries slow_readers_closed transfers_given_up
 }
 
 /// What a worker shows the others, about ten times a second.

@@ -3,14 +3,14 @@
 //!
 //! A round of the loop: wait for events; take each, requests before device reads that ended; run the connections that have unread input in turn; send every
 //! connection's answers in one batch; hand messages to other workers. Nothing in a round waits, locks or allocates for a
-//! request whose key this shard owns (messages between workers lock once a round and worker, and do allocate).
+//! request whose key this shard owns (messages between workers lock once a round and worker, and where an answer that another worker sent is looked for).
 //!
 //! ```text
 //! poll -> Accepted  -> accept::accepted -> the worker with the fewest connections
 //!         Received  -> flow::received   -> Session::feed
 //!         Sent      -> flow::sent
 //!         Disk      -> Shard::on_disk   -> Shard::next_done -> Session::done
-//!         Woken     -> mail::read_mail: newcomers, other workers' commands and answers
+//!         Woken     -> mail::read_mail: newcomers, other workers' commands and answers (lend.rs looks for those that wake nobody)
 //!                      transfer::finish_transfers: answers sent by sendfile
 //! ```
 
@@ -19,6 +19,7 @@ mod ahead; // what the round will look up, asked for before
 mod conns; // the connections, sockets and virtual ones
 mod devices; // what becomes of flash devices is told
 mod drain; // the end: answer what was received, then close
+mod lend; // sockets lent to other workers with a command
 mod flow; // bytes in, answers out, and the limits on both
 mod mail; // messages from other workers
 mod transfer; // answers that the kernel sends from the flash file
@@ -31,7 +32,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use senko_cache::{Recovered, Shard, ShardConfig};
 use senko_io::transfer::CachedFile;
 use senko_io::{
-    Backend, Completion, Event, EventLoop, FlashFile, ListenerId, LoopConfig, Op, SendBatch,
+    Backend, Completion, ConnId, Event, EventLoop, FlashFile, ListenerId, LoopConfig, Op, SendBatch,
 };
 
 use crate::route::{Mesh, Message, Origin, Outbox};
@@ -40,7 +41,7 @@ use crate::session::{Ctx, Window};
 use crate::shared::{ConnEntry, Cursor, Published, Shared, ThreadStats};
 pub use accept::{Door, Newcomer};
 pub use conns::ConnKey;
-use conns::Conns;
+use conns::{ByNumber, Conns};
 
 /// Longest wait for events: how late a tick, a delayed flush or another worker's counters may be.
 const TICK: Duration = Duration::from_millis(100);
@@ -96,6 +97,12 @@ pub struct Worker {
     paused: Vec<ConnKey>,
     /// Virtual connections whose answers wait until another worker takes them.
     held_back: VecDeque<ConnKey>,
+    /// Sends on sockets that other workers lent: the virtual connection, and whose it is.
+    sends_for_others: ByNumber<ConnId, (ConnKey, Origin)>,
+    /// Sockets of closed connections that are lent still, and the shards that they are lent to.
+    closed_lent: ByNumber<ConnKey, (ConnId, usize)>,
+    /// Connections for whose sockets something waits.
+    needed: Vec<ConnKey>,
     /// Connections of other workers that were closed here, and may still send until they hear of it.
     refused: HashSet<Origin>,
     /// Emptied batches; boxed, because that is how they go into the loop and come back.
@@ -219,6 +226,9 @@ impl Worker {
             blocked: Vec::new(),
             paused: Vec::new(),
             held_back: VecDeque::new(),
+            sends_for_others: ByNumber::default(),
+            closed_lent: ByNumber::default(),
+            needed: Vec::new(),
             refused: HashSet::new(),
             spare: Vec::new(),
             unpinned: Vec::new(),
@@ -381,6 +391,7 @@ impl Worker {
         if tick {
             self.next_tick = now + TICK;
         }
+        self.look_for_mail(tick);
         if tick || self.disk_moved {
             self.core.shard.tick(&mut self.core.ev);
         }

@@ -2,11 +2,12 @@
 //! Sends: every kind of piece, both modes, what comes back, and what a close does to them.
 
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use senko_io::{
-    ConnId, Event, EventLoop, LoopConfig, PAGE_SIZE, Piece, Queue, SendBatch, SendMode,
+    Backend, ConnId, Event, EventLoop, LoopConfig, PAGE_SIZE, Piece, Queue, SendBatch, SendMode,
 };
 
 use crate::support::{Rng, config, on_both, poll_until, seed};
@@ -131,6 +132,70 @@ fn pieces_of_all_kinds() {
             mine.read(&mut [0; 1]).is_err(),
             "more arrived than was sent"
         );
+    });
+}
+
+#[test]
+fn a_loop_sends_on_a_socket_of_another() {
+    on_both(|backend| {
+        let small = LoopConfig {
+            max_connections: 2,
+            ..config(backend)
+        };
+        let mut owner = EventLoop::new(&config(backend)).unwrap();
+        let mut other = EventLoop::new(&small).unwrap();
+        let (mut mine, conn) = pair(&mut owner);
+        let batch = |bytes: &[u8]| Box::new(SendBatch::from(bytes.to_vec()));
+        let Some(socket) = owner.descriptor(conn) else {
+            assert_eq!(backend, Backend::Posix);
+            let batch = other
+                .send_for(mine.as_raw_fd(), batch(b"back"))
+                .unwrap_err();
+            assert_eq!(batch.bytes, b"back");
+            return;
+        };
+        let mut got = [0; 4];
+        for n in 0..100 {
+            let id = other.send_for(socket, batch(b"over")).unwrap();
+            let (_, result) = sent(&mut other);
+            assert_eq!(result.unwrap(), 4);
+            mine.read_exact(&mut got).unwrap();
+            assert_eq!(&got, b"over");
+            // The number was for this send alone.
+            other.send(id, batch(b"none"), SendMode::Try);
+            assert!(sent(&mut other).1.is_err());
+            owner.send(conn, batch(b"mine"), SendMode::Try);
+            assert_eq!(sent(&mut owner).1.unwrap(), 4);
+            mine.read_exact(&mut got).unwrap();
+            assert_eq!(&got, b"mine", "round {n}");
+        }
+        assert!(other.send_for(socket, batch(b"")).is_err());
+        // No more at a time than it takes connections.
+        for _ in 0..2 {
+            other.send_for(socket, batch(b"over")).unwrap();
+        }
+        assert!(other.send_for(socket, batch(b"over")).is_err());
+        poll_until(&mut other, |events| events.len() == 2);
+        // What the socket does not take is left, and neither loop nor socket is the worse for it.
+        let large = batch(&vec![7; 4 << 20]);
+        other.send_for(socket, large).unwrap();
+        let (mut rest, result) = sent(&mut other);
+        let count = result.unwrap();
+        assert!(count < 4 << 20, "{count}");
+        other.send_for(socket, batch(b"over")).unwrap();
+        drop(other);
+        rest.spill(count, &mut Vec::new());
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            mine.read_to_end(&mut all).unwrap();
+            all
+        });
+        owner.send(conn, rest, SendMode::Wait);
+        sent(&mut owner).1.unwrap();
+        owner.close(conn);
+        drop(owner);
+        let all = reader.join().unwrap();
+        assert_eq!(all.iter().filter(|&&byte| byte == 7).count(), 4 << 20);
     });
 }
 

@@ -47,8 +47,8 @@ impl Experiment for ServeCores {
             steps: Steps::new(progress, 6),
             bench: &bench,
             cores,
-            rounds: bench.scaled(3, 7),
-            window: Duration::from_secs(bench.scaled(2, 10)),
+            rounds: bench.scaled(7, 25),
+            window: Duration::from_secs(bench.scaled(1, 3)),
             outcome: Outcome::new(),
             table: Table::new("One worker and two, medians of the rounds", &COLUMNS),
         };
@@ -57,13 +57,15 @@ impl Experiment for ServeCores {
         run.outcome.setting("window_seconds", run.window.as_secs());
         run.outcome.setting("cores_of_two_workers", json!(cores));
         let keys = bench.scaled(100_000, 1_000_000);
-        run.compare("", &Items::fixed(keys, 16, 1000), None)?;
+        let ended = run.compare("", &Items::fixed(keys, 16, 1000), None);
+        run.outcome.part(&["cpu_per_get_t2_over_t1"], ended);
         let pages = bench.scaled(1 << 16, 1 << 20);
-        run.compare(
+        let ended = run.compare(
             "flash_",
             &Items::fixed(pages, 16, 3900),
             Some(pages * PAGE_SIZE as u64),
-        )?;
+        );
+        run.outcome.part(&["flash_cpu_per_get_t2_over_t1"], ended);
         run.steps.next("last probe");
         let Run {
             mut outcome, table, ..
@@ -211,13 +213,18 @@ impl Run<'_> {
                 series.figure(Window::server_us),
             );
         }
-        let crossed = closed[1]
-            .figure(|window| window.grown("senko_forwarded") / window.step.counts.requests as f64);
-        put(
-            &mut self.outcome,
-            &format!("{prefix}share_that_crossed_t2"),
-            crossed,
-        );
+        for (key, counter) in [
+            ("share_that_crossed_t2", "senko_forwarded"),
+            ("share_sent_for_others_t2", "senko_sent_for_others"),
+        ] {
+            let share =
+                |window: &Window| window.grown(counter) / window.step.counts.requests as f64;
+            put(
+                &mut self.outcome,
+                &format!("{prefix}{key}"),
+                closed[1].figure(share),
+            );
+        }
         Ok(())
     }
 }

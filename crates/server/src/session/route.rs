@@ -91,6 +91,17 @@ impl Session {
         self.recycle(command);
     }
 
+    /// The shard that is to answer the only command under way, if its answer is the reply as it comes, and the bytes of that command.
+    #[inline]
+    pub fn lone_foreign(&self) -> Option<(usize, usize)> {
+        let foreign = self.foreign.front()?;
+        let lone = self.foreign.len() == 1
+            && foreign.kind == ForeignKind::Plain
+            && matches!(self.state, State::Command)
+            && self.replies.is_all(foreign.place);
+        lone.then_some((foreign.shard, foreign.bytes))
+    }
+
     /// More of a value for another shard.
     pub(super) fn step_forward<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
         let State::Forward { shard, left } = &mut self.state else {

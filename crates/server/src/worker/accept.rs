@@ -149,7 +149,6 @@ impl Worker {
             .conn_counts
             .current
             .fetch_sub(1, Ordering::Relaxed);
-        self.core.outbox.mesh().goodbye(self.index);
     }
 
     fn stop_accepting(&mut self) {

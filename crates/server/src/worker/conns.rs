@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use senko_io::ConnId;
@@ -75,7 +76,7 @@ pub struct Conn {
     pub last_active: u64,
     /// The loop was told to receive.
     pub receiving: bool,
-    /// A batch is in the loop, or a transfer is under way.
+    /// A batch is in the loop (of a virtual one: on the socket that was lent), or a transfer is under way.
     pub sending: bool,
     /// When the transfer that is under way began, by the worker's steady time; `None`: none is.
     pub transfer_since: Option<u64>,
@@ -96,6 +97,10 @@ pub struct Conn {
     pub lent_of: ShardSet,
     /// Bytes of pinned memory that a slow reader's answers refer to, as counted in the worker's sum.
     pub pinned: usize,
+    /// The shard to whose worker the socket is lent.
+    pub lent_to: Option<usize>,
+    /// The socket that was lent to this worker with the oldest command (virtual ones only).
+    pub borrowed: Option<RawFd>,
     /// What the session waits for before it takes more.
     pub wait: Option<Wait>,
     /// In the run queue.
@@ -136,6 +141,8 @@ impl Conn {
             lent: 0,
             lent_of: ShardSet::default(),
             pinned: 0,
+            lent_to: None,
+            borrowed: None,
             wait: None,
             queued: false,
             dirty: false,
@@ -195,11 +202,14 @@ impl Conn {
 /// Capacity that an empty tail keeps: the start of a request line, not a whole receive buffer.
 const KEPT_TAIL: usize = 512;
 
-/// Hashes an [`Origin`]: numbers that this program gives out, so there is nobody to defend against.
-#[derive(Default)]
-struct OriginHasher(u64);
+/// A map from what this program numbers itself.
+pub type ByNumber<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
-impl Hasher for OriginHasher {
+/// Hashes an [`Origin`] and the like: numbers that this program gives out, so there is nobody to defend against.
+#[derive(Default)]
+pub struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -230,7 +240,7 @@ pub struct Conns {
     free: Vec<usize>,
     /// The slot of each socket, by the slot number in its `ConnId`.
     sockets: Vec<Option<ConnKey>>,
-    virtuals: HashMap<Origin, ConnKey, BuildHasherDefault<OriginHasher>>,
+    virtuals: ByNumber<Origin, ConnKey>,
     open_sockets: usize,
 }
 

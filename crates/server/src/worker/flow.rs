@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Always holds:
-//! - W1: one batch a connection is in the loop at most, and none while a transfer (`transfer.rs`) sends on its socket.
+//! - W1: one batch a connection is in the loop at most, and none while a transfer (`transfer.rs`) sends on its socket, or while that is lent (`lend.rs`).
 //! - W2: what a connection makes the worker hold is bounded: unread bytes by [`MOST_TAIL`] and the receive buffers under way,
 //!   answers by the session's own window; all together by the plan's `pending`. While answers take half of it, each session's window is small
 //!   ([`crate::session::Window`]), and while those that go out take all of it other workers keep theirs; where unread bytes and slow readers' answers
@@ -39,6 +39,10 @@ impl Worker {
         let Some(at) = self.conns.of_socket(id) else {
             return;
         };
+        self.need_socket(at);
+        if self.conns.get(at).is_none() {
+            return;
+        }
         self.core.stats.bytes_read += data.len() as u64;
         self.news = true;
         self.input(at, data);
@@ -153,8 +157,10 @@ impl Worker {
             conn.paused = true;
             self.paused.push(at);
         }
-        if let Link::Virtual(_) = conn.link {
-            self.core.outbox.mesh().ran(self.index, fed.consumed);
+        match conn.link {
+            Link::Virtual(_) => self.core.outbox.mesh().ran(self.index, fed.consumed),
+            Link::Socket(id) if fed.consumed == data.len() => self.lend_socket(at, id),
+            Link::Socket(_) => {}
         }
         self.mark_dirty(at);
         fed.consumed
@@ -292,6 +298,12 @@ impl Worker {
         let Link::Virtual(origin) = conn.link else {
             return;
         };
+        if conn.sending || self.send_for(at) {
+            return;
+        }
+        let Some(conn) = self.conns.get(at) else {
+            return;
+        };
         let outbox = &mut self.core.outbox;
         let mut any = false;
         while std::mem::take(&mut anyway) || !outbox.mesh().full(origin.worker) {
@@ -299,6 +311,8 @@ impl Worker {
                 break;
             };
             any = true;
+            // An answer gives the socket back.
+            conn.borrowed = None;
             self.usual_answer = usual(self.usual_answer, unit.bytes.len());
             outbox.answer(origin, unit);
         }
@@ -321,7 +335,10 @@ impl Worker {
         result: std::io::Result<usize>,
     ) {
         let Some(at) = self.conns.of_socket(id) else {
-            self.recycle(batch); // the connection was closed meanwhile
+            match self.sends_for_others.remove(&id) {
+                Some((at, origin)) => self.sent_for(at, origin, batch, result),
+                None => self.recycle(batch), // the connection was closed meanwhile
+            }
             return;
         };
         if let Some(conn) = self.conns.get(at) {
@@ -407,7 +424,7 @@ impl Worker {
     }
 
     /// Empties a batch and keeps it for another send.
-    fn recycle(&mut self, mut batch: Box<SendBatch>) {
+    pub(super) fn recycle(&mut self, mut batch: Box<SendBatch>) {
         self.frames_freed |= has_pages(&batch);
         batch.clear(&mut self.unpinned);
         self.give_back_pins();
@@ -527,6 +544,7 @@ impl Worker {
         let Some(at) = self.conns.of_socket(id) else {
             return;
         };
+        self.need_socket(at);
         if let Some(error) = error {
             tracing::debug!("receiving failed: {error}");
             self.close(at);
@@ -555,13 +573,18 @@ impl Worker {
         self.frames_freed = true;
         match conn.link {
             Link::Socket(id) => {
-                self.core.ev.close(id);
+                self.close_socket(at, &conn, id);
                 if self.core.shared.shards > 1 {
                     self.core.outbox.gone(at);
                 }
                 self.left(conn.fd);
             }
-            Link::Virtual(_) => self.core.outbox.mesh().ran(self.index, conn.unread()),
+            Link::Virtual(origin) => {
+                self.core.outbox.mesh().ran(self.index, conn.unread());
+                if conn.borrowed.is_some() {
+                    self.core.outbox.give_back(origin);
+                }
+            }
         }
     }
 }

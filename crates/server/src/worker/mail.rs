@@ -2,10 +2,12 @@
 //! Messages from other workers: sockets to take over, commands for this shard, answers to this worker's connections.
 
 use std::collections::VecDeque;
+use std::os::fd::RawFd;
 
 use super::Worker;
 use super::conns::{Conn, Link};
 use super::flow::usual;
+use crate::reply::Answer;
 use crate::route::{Message, Origin};
 use crate::session::Session;
 
@@ -24,8 +26,12 @@ impl Worker {
         for message in mail.drain(..) {
             match message {
                 Message::Newcomer(newcomer) => self.adopt(newcomer),
-                Message::Commands { origin, bytes } => {
-                    self.commands(origin, &bytes);
+                Message::Commands {
+                    origin,
+                    bytes,
+                    socket,
+                } => {
+                    self.commands(origin, &bytes, socket);
                     self.core.outbox.keep(bytes);
                 }
                 Message::Answer {
@@ -36,6 +42,7 @@ impl Worker {
                     let mesh = self.core.outbox.mesh();
                     mesh.taken(self.index, answer.bytes.len());
                     self.usual_answer = usual(self.usual_answer, answer.bytes.len());
+                    self.got_back(at, shard);
                     let conn = self.conns.get(at);
                     let waited_for = conn.is_some();
                     let left = match conn {
@@ -46,6 +53,19 @@ impl Worker {
                     self.give_back_pins();
                     self.core.outbox.keep(left.bytes);
                     if waited_for {
+                        self.feed_again(at);
+                    }
+                }
+                Message::Sent {
+                    conn: at,
+                    shard,
+                    buffer,
+                } => {
+                    self.core.outbox.keep(buffer);
+                    self.usual_answer = usual(self.usual_answer, 0);
+                    self.got_back(at, shard);
+                    if let Some(conn) = self.conns.get(at) {
+                        conn.session.remote_reply(shard, Answer::default());
                         self.feed_again(at);
                     }
                 }
@@ -70,9 +90,12 @@ impl Worker {
     }
 
     /// Another worker's connection has commands for this shard: they run in a virtual connection that stands for it.
-    fn commands(&mut self, origin: Origin, bytes: &[u8]) {
+    fn commands(&mut self, origin: Origin, bytes: &[u8], socket: Option<RawFd>) {
         if self.refused.contains(&origin) {
             self.core.outbox.mesh().ran(self.index, bytes.len());
+            if socket.is_some() {
+                self.core.outbox.give_back(origin);
+            }
             return;
         }
         let at = self.conns.of_origin(origin).unwrap_or_else(|| {
@@ -82,6 +105,9 @@ impl Worker {
                 self.now_ms,
             ))
         });
+        if let (Some(conn), Some(_)) = (self.conns.get(at), socket) {
+            conn.borrowed = socket;
+        }
         self.news = true;
         self.input(at, bytes);
     }

@@ -3,6 +3,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -299,8 +300,22 @@ impl Client {
         });
     }
 
-    /// Ends the connection with unread answers or unsent data in the kernel: the peer sees a reset.
+    /// Ends the connection so that the peer sees a reset.
     pub fn reset(self) {
-        drop(self);
+        let at_once = libc::linger {
+            l_onoff: 1,
+            l_linger: 0,
+        };
+        // SAFETY: the kernel reads a `linger`, which lives on this stack, of an open socket.
+        let done = unsafe {
+            libc::setsockopt(
+                self.stream.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_LINGER,
+                (&raw const at_once).cast(),
+                size_of::<libc::linger>() as libc::socklen_t,
+            )
+        };
+        assert_eq!(done, 0);
     }
 }
