@@ -446,8 +446,6 @@ impl Posix {
     }
 
     fn on_disk(&mut self, core: &mut Core, events: &mut Vec<Event>) {
-        self.disk_bell.drain();
-        self.disk_bell.lower();
         let mut results = std::mem::take(&mut self.results);
         self.pool.take_done(&mut results);
         for (index, result) in results.drain(..) {
@@ -486,7 +484,7 @@ impl Posix {
             if can_receive || events.len() > before {
                 wait = Some(Duration::ZERO);
             }
-            let found = self.wait(wait)?;
+            let (found, waited) = self.wait(wait)?;
             for nth in 0..found {
                 let libc::epoll_event {
                     events: flags,
@@ -495,18 +493,19 @@ impl Posix {
                 let index = data as u32;
                 match data >> 56 {
                     kind if kind == Kind::Conn as u64 => self.on_conn(index, flags, events),
-                    kind if kind == Kind::Disk as u64 => self.on_disk(core, events),
+                    kind if kind == Kind::Disk as u64 => self.disk_bell.drain(),
                     kind if kind == Kind::Listener as u64 => self.on_acceptable(index, events),
-                    _ => {
-                        self.waker.drain();
-                        if self.waker.lower() {
-                            events.push(Event::Woken);
-                        }
-                    }
+                    _ => self.waker.drain(),
                 }
             }
+            if self.disk_bell.lower() {
+                self.on_disk(core, events);
+            }
+            if self.waker.lower() {
+                events.push(Event::Woken);
+            }
             self.receive(events);
-            if events.len() > before || (found == 0 && !can_receive) {
+            if events.len() > before || (found == 0 && waited && !can_receive) {
                 return Ok(());
             }
             // Only writable edges or an empty socket came: wait for the rest of the time.
@@ -520,8 +519,11 @@ impl Posix {
         }
     }
 
-    /// Waits for events; gives how many came (0 also after a signal).
-    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+    /// Waits for events; gives how many came (0 also after a signal), and whether it waited as long as it was to: not where it was woken before.
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<(usize, bool)> {
+        const NOT: Option<Duration> = Some(Duration::ZERO);
+        let waits = timeout == NOT || (self.waker.sleep() && self.disk_bell.sleep());
+        let timeout = if waits { timeout } else { NOT };
         // Rounded up, so that a wait of less than a millisecond is not a spin.
         let millis = timeout.map_or(-1, |timeout| {
             timeout.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as libc::c_int
@@ -537,11 +539,11 @@ impl Posix {
             )
         };
         if found >= 0 {
-            return Ok(found as usize);
+            return Ok((found as usize, waits));
         }
         let error = io::Error::last_os_error();
         if error.kind() == io::ErrorKind::Interrupted {
-            Ok(0)
+            Ok((0, true))
         } else {
             Err(error)
         }

@@ -494,9 +494,7 @@ impl Uring {
         events: &mut Vec<Event>,
     ) -> io::Result<()> {
         let before = events.len();
-        let started = timeout
-            .filter(|timeout| !timeout.is_zero())
-            .map(|_| Instant::now());
+        let mut until = None;
         let mut left = timeout;
         loop {
             // What is known already happened before anything that the kernel has to tell.
@@ -514,24 +512,46 @@ impl Uring {
             let reads = core.reads_in_flight;
             let looks =
                 (1..=SPIN_READS).contains(&reads) && wait.is_none_or(|wait| !wait.is_zero());
-            let spun = looks && self.ring.submit_and_spin(wait)?;
-            let woken = spun || self.ring.submit_and_wait(wait)?;
+            let spun = looks && self.ring.submit_and_spin(wait, &self.waker)?;
+            let woken = spun || self.wait(wait)?;
             self.reap(core, events);
+            if self.waker.lower() {
+                events.push(Event::Woken);
+            }
             if spun && core.reads_in_flight < reads {
                 self.ring.spin_paid();
             }
             if events.len() > before || !woken {
                 return Ok(());
             }
-            // Only inner work was done (a cancellation, a close): wait for the rest of the time.
-            match (timeout, started) {
-                (None, _) => {}
-                (Some(timeout), Some(started)) if started.elapsed() < timeout => {
-                    left = Some(timeout - started.elapsed().min(timeout));
+            // Only inner work was done (a cancellation, a close): wait on. The time counts from here, since that is rare and the clock is read
+            // for it in no other round.
+            if let Some(timeout) = timeout {
+                let now = Instant::now();
+                let until = *until.get_or_insert(now + timeout);
+                if now >= until {
+                    return Ok(());
                 }
-                _ => return Ok(()),
+                left = Some(until - now);
             }
         }
+    }
+
+    /// Submits, and waits. False if that time passed or a signal came.
+    fn wait(&mut self, limit: Option<Duration>) -> io::Result<bool> {
+        const NOT: Option<Duration> = Some(Duration::ZERO);
+        if limit == NOT {
+            return self.ring.submit_and_wait(NOT);
+        }
+        // Most of what is submitted, sends, ends at once, and until it has the loop is awake for whoever wakes it.
+        if self.ring.submits_first() {
+            self.ring.submit_and_wait(NOT)?;
+            if self.ring.has_completions() {
+                return Ok(true);
+            }
+        }
+        let sleeps = self.waker.sleep();
+        self.ring.submit_and_wait(if sleeps { limit } else { NOT })
     }
 
     fn reap(&mut self, core: &mut Core, events: &mut Vec<Event>) {
@@ -544,10 +564,8 @@ impl Uring {
                 kind if kind == Kind::Send as u64 => self.on_send(index, done, events),
                 kind if kind == Kind::Disk as u64 => self.on_disk(core, index, done, events),
                 kind if kind == Kind::Accept as u64 => self.on_accept(index, done, events),
+                // Its state says whether it was rung.
                 kind if kind == Kind::Wake as u64 => {
-                    if self.waker.lower() {
-                        events.push(Event::Woken);
-                    }
                     if !done.more() {
                         self.arm_waker();
                     }

@@ -1,19 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Waking a loop from another thread: an event descriptor behind a flag.
+//! Waking a loop from another thread: an event descriptor behind a state.
 //!
-//! The flag is up from the first `wake` until the loop has seen it, so any number of wakes between two rounds of the loop cost one
-//! system call. The loop lowers the flag *before* it reports the wake-up: whoever finds it up may rely on a report that
-//! is still to come, and whoever finds it down makes a new one.
+//! ```text
+//!          sleep               wake, which writes to the descriptor
+//!  Awake ---------> Asleep ------------------------------------------> Rung
+//!    ^ `------------------------------ wake ----------------------------^ |
+//!    `----------------------------- lower ------------------------------'
+//! ```
+//!
+//! A wake costs a system call only where the loop sleeps or is about to; a loop that is awake looks at the state before it sleeps. It lowers the
+//! state *before* it reports the wake-up: whoever finds it rung may rely on a report that is still to come, and whoever does not makes a new one.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+const AWAKE: u8 = 0;
+const ASLEEP: u8 = 1;
+const RUNG: u8 = 2;
 
 #[derive(Debug)]
 struct Bell {
     fd: OwnedFd,
-    rung: AtomicBool,
+    state: AtomicU8,
 }
 
 /// Wakes a loop from any thread.
@@ -35,14 +45,14 @@ impl Waker {
         Ok(Waker {
             bell: Arc::new(Bell {
                 fd,
-                rung: AtomicBool::new(false),
+                state: AtomicU8::new(AWAKE),
             }),
         })
     }
 
     /// Makes the loop's `poll` return with [`crate::Event::Woken`].
     pub fn wake(&self) {
-        if !self.bell.rung.swap(true, Ordering::AcqRel) {
+        if self.bell.state.swap(RUNG, Ordering::AcqRel) == ASLEEP {
             let one = 1u64;
             // SAFETY: writes 8 bytes that live on this stack; the descriptor is open as long as `bell` lives. The
             // write can fail only when the counter is at its limit, and then the loop is awake already.
@@ -55,9 +65,23 @@ impl Waker {
         self.bell.fd.as_raw_fd()
     }
 
-    /// Lowers the flag; true if it was up.
+    /// The loop is about to sleep. False if it was woken already.
+    pub(crate) fn sleep(&self) -> bool {
+        let state = &self.bell.state;
+        let before = state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire);
+        before != Err(RUNG)
+    }
+
+    /// The loop was woken, and has not reported it.
+    pub(crate) fn is_rung(&self) -> bool {
+        self.bell.state.load(Ordering::Acquire) == RUNG
+    }
+
+    /// The loop is awake; true if it was woken.
     pub(crate) fn lower(&self) -> bool {
-        self.bell.rung.swap(false, Ordering::AcqRel)
+        let state = &self.bell.state;
+        // Nobody else makes it awake.
+        state.load(Ordering::Acquire) != AWAKE && state.swap(AWAKE, Ordering::AcqRel) == RUNG
     }
 
     /// Empties the descriptor's counter (non-blocking descriptors only).

@@ -299,11 +299,12 @@ impl Worker {
             self.now_ms = clock(&self.core.shared);
             self.core.shard.set_now(self.now_ms);
             self.note_second();
-            self.pass_time(Instant::now());
+            let now = Instant::now();
+            self.pass_time(now);
             self.news = false;
             self.look_ahead(&events);
             self.take_events(&mut events);
-            self.round();
+            self.round(now);
             if self.drained() {
                 break;
             }
@@ -383,10 +384,9 @@ impl Worker {
         }
     }
 
-    /// What follows the events of a round.
-    fn round(&mut self) {
+    /// What follows the events of a round, which began then.
+    fn round(&mut self, now: Instant) {
         self.run_queue();
-        let now = Instant::now();
         let tick = now >= self.next_tick;
         if tick {
             self.next_tick = now + TICK;

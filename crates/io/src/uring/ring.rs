@@ -16,6 +16,7 @@ use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue};
 use super::limit;
 use super::spin::Spin;
 use crate::recv::RecvPool;
+use crate::wake::Waker;
 
 /// The buffer group of the receive buffers.
 pub(super) const BUFFER_GROUP: u16 = 0;
@@ -263,14 +264,18 @@ impl Ring {
         true
     }
 
-    /// Submits, and looks for a completion for a while, though no longer than `wait`, without sleeping. True if there is one.
-    pub(super) fn submit_and_spin(&mut self, wait: Option<Duration>) -> io::Result<bool> {
+    /// Submits, and looks for a completion or a wake-up for a while, though no longer than `wait`, without sleeping. True if there is one.
+    pub(super) fn submit_and_spin(
+        &mut self,
+        wait: Option<Duration>,
+        waker: &Waker,
+    ) -> io::Result<bool> {
         let Some(until) = self.spin.begin(wait) else {
             return Ok(false);
         };
         // What the kernel has deferred to this thread becomes completions when it enters.
         self.submit_and_wait(Some(Duration::ZERO))?;
-        while self.uring.completion().is_empty() {
+        while self.uring.completion().is_empty() && !waker.is_rung() {
             if Instant::now() >= until {
                 self.spin.in_vain();
                 return Ok(false);
@@ -286,6 +291,15 @@ impl Ring {
     /// A read ended while the thread looked for it.
     pub(super) fn spin_paid(&mut self) {
         self.spin.paid();
+    }
+
+    /// Whether to submit what is queued before it waits: there is something, and completions need not gather.
+    pub(super) fn submits_first(&mut self) -> bool {
+        self.gather.is_none() && !self.uring.submission().is_empty()
+    }
+
+    pub(super) fn has_completions(&mut self) -> bool {
+        !self.uring.completion().is_empty()
     }
 
     /// Submits, and waits for a completion no longer than `timeout`. False if that time passed or a signal came.
