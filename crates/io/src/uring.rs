@@ -564,12 +564,8 @@ impl Uring {
                 kind if kind == Kind::Send as u64 => self.on_send(index, done, events),
                 kind if kind == Kind::Disk as u64 => self.on_disk(core, index, done, events),
                 kind if kind == Kind::Accept as u64 => self.on_accept(index, done, events),
-                // Its state says whether it was rung.
-                kind if kind == Kind::Wake as u64 => {
-                    if !done.more() {
-                        self.arm_waker();
-                    }
-                }
+                // Whether it was rung its state says.
+                kind if kind == Kind::Wake as u64 && !done.more() => self.arm_waker(),
                 _ => {}
             }
         }
