@@ -287,6 +287,13 @@ impl EventLoop {
         }
     }
 
+    /// The connection's socket stays open when the loop is dropped, since another may still send on it.
+    pub fn leave_open(&mut self, conn: ConnId) {
+        if let Driver::Uring(uring) = &mut self.driver {
+            uring.leave_open(conn);
+        }
+    }
+
     /// Closes at once; no `Received` or `Ended` comes for it after this call. A send in flight still comes back as
     /// [`Event::Sent`]. Closing a connection that is gone does nothing.
     ///
@@ -344,8 +351,8 @@ impl EventLoop {
         }
     }
 
-    /// Submits what was asked, waits until something happened or `timeout` passed (`None`: no limit), and appends the
-    /// events. A signal ends the wait early with `Ok`.
+    /// Submits what was asked, waits until something happened or `timeout` passed (`None`: no limit; twice that where only the loop itself had something
+    /// to do meanwhile), and appends the events. A signal ends the wait early with `Ok`.
     ///
     /// # Errors
     /// Only when the loop itself is broken (a programmer error or a kernel that refuses to go on).

@@ -78,7 +78,7 @@ struct Conn {
     starved: bool,
     ended: bool,
     closing: bool,
-    /// The descriptor is another loop's.
+    /// The descriptor is another loop's, or may be used by one: it is not closed here.
     borrowed: bool,
     sending: Option<Sending>,
 }
@@ -251,6 +251,12 @@ impl Uring {
     pub(crate) fn descriptor(&mut self, conn: ConnId) -> Option<RawFd> {
         let state = self.conns.get(conn)?;
         (!state.closing).then_some(state.fd)
+    }
+
+    pub(crate) fn leave_open(&mut self, conn: ConnId) {
+        if let Some(state) = self.conns.get(conn) {
+            state.borrowed = true;
+        }
     }
 
     /// See [`crate::EventLoop::send_for`].

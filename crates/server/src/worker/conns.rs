@@ -99,6 +99,8 @@ pub struct Conn {
     pub pinned: usize,
     /// The shard to whose worker the socket is lent.
     pub lent_to: Option<usize>,
+    /// Something waits for the socket to come back: it is in the worker's list of those.
+    pub needed: bool,
     /// The socket that was lent to this worker with the oldest command (virtual ones only).
     pub borrowed: Option<RawFd>,
     /// What the session waits for before it takes more.
@@ -142,6 +144,7 @@ impl Conn {
             lent_of: ShardSet::default(),
             pinned: 0,
             lent_to: None,
+            needed: false,
             borrowed: None,
             wait: None,
             queued: false,

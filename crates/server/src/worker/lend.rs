@@ -47,7 +47,10 @@ impl Worker {
         if self.is_lent(at) && self.core.outbox.mesh().has_mail(self.index) {
             self.read_mail();
         }
-        if self.is_lent(at) {
+        if let Some(conn) = self.conns.get(at)
+            && conn.lent_to.is_some()
+            && !std::mem::replace(&mut conn.needed, true)
+        {
             self.needed.push(at);
         }
     }
@@ -60,7 +63,13 @@ impl Worker {
     /// L3: looks for words that woke nobody.
     pub(super) fn look_for_mail(&mut self, tick: bool) {
         let mut needed = std::mem::take(&mut self.needed);
-        needed.retain(|&at| self.is_lent(at));
+        needed.retain(|&at| {
+            let Some(conn) = self.conns.get(at) else {
+                return false;
+            };
+            conn.needed = conn.lent_to.is_some();
+            conn.needed
+        });
         let waits = !needed.is_empty() || !self.closed_lent.is_empty();
         self.needed = needed;
         let mesh = self.core.outbox.mesh();
@@ -170,5 +179,20 @@ impl Worker {
         let lent = Vec::new();
         self.core.outbox.answer(origin, Answer { bytes, lent });
         self.recycle(batch);
+    }
+}
+
+impl Drop for Worker {
+    /// A worker that leaves before its sockets are back, since it failed or its time was over, leaves them open: their numbers must not be given to
+    /// newcomers while others may send on them. The process is about to end.
+    fn drop(&mut self) {
+        for (_, conn) in self.conns.iter() {
+            if let (Link::Socket(id), Some(_)) = (conn.link, conn.lent_to) {
+                self.core.ev.leave_open(id);
+            }
+        }
+        for (id, _) in self.closed_lent.values() {
+            self.core.ev.leave_open(*id);
+        }
     }
 }
