@@ -18,7 +18,8 @@
 //! ```
 //!
 //! Invariants: U1. A connection's slot is freed, and its descriptor closed, when it is closing and none of its
-//! operations is in flight. A descriptor that is another loop's is in a slot for one send, and stays open. U2. Every submission ends in one completion without "more"; `shut_down` waits for all.
+//! operations is in flight. A descriptor that is another loop's is in a slot for one send, and stays open.
+//! U2. Every submission ends in one completion without "more"; `shut_down` waits for all.
 
 mod accept; // accepting
 mod disk; // device operations
@@ -265,14 +266,14 @@ impl Uring {
         fd: RawFd,
         batch: Box<SendBatch>,
     ) -> Result<ConnId, Box<SendBatch>> {
+        if batch.is_empty() {
+            return Err(batch);
+        }
         let state = Conn {
             receiving: false,
             borrowed: true,
             ..Conn::new(fd)
         };
-        if batch.is_empty() {
-            return Err(batch);
-        }
         let Ok(conn) = self.conns.insert(state) else {
             return Err(batch);
         };

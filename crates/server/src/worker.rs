@@ -19,8 +19,8 @@ mod ahead; // what the round will look up, asked for before
 mod conns; // the connections, sockets and virtual ones
 mod devices; // what becomes of flash devices is told
 mod drain; // the end: answer what was received, then close
-mod lend; // sockets lent to other workers with a command
 mod flow; // bytes in, answers out, and the limits on both
+mod lend; // sockets lent to other workers with a command
 mod mail; // messages from other workers
 mod transfer; // answers that the kernel sends from the flash file
 

@@ -77,7 +77,7 @@ impl Worker {
             // In each round, since the wake-up may have come for something else.
             mesh.want(self.index);
         }
-        if (waits || tick || self.draining()) && self.core.outbox.mesh().has_mail(self.index) {
+        if (waits || tick || self.draining()) && mesh.has_mail(self.index) {
             self.read_mail();
         }
     }

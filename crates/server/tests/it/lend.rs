@@ -12,13 +12,7 @@ use senko_io::fault::{Fault, FaultSwitch};
 use senko_server::settings::BackendChoice;
 
 use crate::serve::client::{Client, Place, on_both};
-
-/// A value that tells its key and place.
-fn value(key: usize, len: usize) -> Vec<u8> {
-    (0..len)
-        .map(|at| b'a' + ((key * 31 + at * 7 + at / 251) % 26) as u8)
-        .collect()
-}
+use crate::serve::value;
 
 fn answer(key: usize, len: usize) -> Vec<u8> {
     let head = format!("VALUE key{key} 0 {len}\r\n").into_bytes();
@@ -198,8 +192,8 @@ fn sockets_come_back_from_commands_that_are_given_up() {
         let (mut place, switch) = on_flash(io, 192, 3000);
         for round in 0..3 {
             let mut gone: Vec<Client> = (0..64).map(|_| place.connect()).collect();
-            // Another key each round, since what was read may be in memory now.
             switch.inject(Some(Op::Read), 0..u64::MAX, Fault::Stall);
+            // Other keys each round, since what was read may be in memory now.
             for (n, client) in gone.iter_mut().enumerate() {
                 client.send(format!("get key{}\r\n", round * 64 + n).as_bytes());
             }

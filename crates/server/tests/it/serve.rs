@@ -17,7 +17,7 @@ use senko_server::server::Server;
 use senko_server::settings::{BackendChoice, FlashSpec, Settings};
 
 /// A value that tells its key and place, so that a wrong byte shows.
-fn value(key: usize, len: usize) -> Vec<u8> {
+pub(crate) fn value(key: usize, len: usize) -> Vec<u8> {
     (0..len)
         .map(|at| b'a' + ((key * 31 + at * 7 + at / 251) % 26) as u8)
         .collect()
