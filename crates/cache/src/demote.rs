@@ -89,8 +89,11 @@ impl Shard {
         Ok(())
     }
 
-    /// The logs whose device takes items have turns.
+    /// The logs whose device takes items have turns; none does while the shard is closed.
     fn choose_log(&mut self) -> Option<usize> {
+        if self.closed {
+            return None;
+        }
         for _ in 0..self.logs.len() {
             self.next_log = (self.next_log + 1) % self.logs.len();
             if self.logs[self.next_log].health.takes_items() {

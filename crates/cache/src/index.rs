@@ -292,8 +292,9 @@ impl Index {
                 at = if at + 1 == new.len() { 0 } else { at + 1 };
             }
         }
-        for (bytes, word) in self.load(n).chunks_exact_mut(8).zip(new.iter()) {
-            bytes.copy_from_slice(&word.to_le_bytes());
+        let chunk = self.segments[n].chunk;
+        for (at, &word) in new.iter().enumerate() {
+            self.lines.set_word(chunk, at * 8, word);
         }
         self.slots = self.slots - u64::from(count) + u64::from(kept);
         self.segments[n].count = kept;

@@ -122,7 +122,7 @@ impl Bound {
             Some(path) => Some(Arc::new(Recorder::create(path)?)),
             None => None,
         };
-        let files = open_flash(&settings, recorder.as_ref())?;
+        let (files, untouched) = open_flash(&settings, recorder.as_ref())?;
         let transfer_files = transfer_files(&settings, &files)?;
         let home = match settings.data_dir.clone() {
             Some(dir) => Some(Arc::new(Home::open(&dir, &settings, &files)?)),
@@ -198,6 +198,7 @@ impl Bound {
         if let Some(home) = &home {
             home.begin(if files.is_empty() { 0 } else { plan.region })?;
         }
+        untouched.settle();
         let warm = home.as_ref().map(|_| warm_report(&loops));
         for go_on in &go {
             // A worker that is gone shows in `join`.
@@ -597,8 +598,10 @@ fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
 fn open_flash(
     settings: &Settings,
     recorder: Option<&Arc<Recorder>>,
-) -> Result<Vec<Arc<FlashFile>>, ServerError> {
-    let open = |(number, spec): (usize, &crate::settings::FlashSpec)| {
+) -> Result<(Vec<Arc<FlashFile>>, Untouched), ServerError> {
+    let mut untouched = Untouched(Vec::new());
+    let mut files = Vec::new();
+    for (number, spec) in settings.flash.iter().enumerate() {
         let options = FileOptions {
             bytes: spec.bytes,
             read_only: false,
@@ -606,9 +609,47 @@ fn open_flash(
             recorder: recorder.map(|r| (Arc::clone(r), number as u16)),
             faults: settings.faults.get(number).cloned(),
         };
-        Ok(Arc::new(FlashFile::open(&spec.path, &options)?))
-    };
-    settings.flash.iter().enumerate().map(open).collect()
+        let before = std::fs::metadata(&spec.path).ok();
+        files.push(Arc::new(FlashFile::open(&spec.path, &options)?));
+        if before.as_ref().is_none_or(|meta| meta.is_file()) {
+            let bytes = before.map(|meta| meta.len());
+            untouched.0.push((spec.path.clone(), bytes));
+        }
+    }
+    Ok((files, untouched))
+}
+
+/// Flash files, with the bytes that each had before this start, if it was there. A start that fails leaves them so: gigabytes that a wrong path or size
+/// took are given back.
+struct Untouched(Vec<(PathBuf, Option<u64>)>);
+
+impl Untouched {
+    /// The start did not fail.
+    fn settle(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Untouched {
+    fn drop(&mut self) {
+        for (path, before) in &self.0 {
+            // The refusal is told; what can't be undone besides costs space only.
+            let _ = match before {
+                None => std::fs::remove_file(path),
+                Some(bytes) => {
+                    std::fs::OpenOptions::new()
+                        .write(true)
+                        .open(path)
+                        .and_then(|file| {
+                            if file.metadata()?.len() > *bytes {
+                                file.set_len(*bytes)?;
+                            }
+                            Ok(())
+                        })
+                }
+            };
+        }
+    }
 }
 
 /// The flash files as sendfile takes them; empty with `--transfer direct`.

@@ -148,10 +148,18 @@ pub(crate) fn make<'a>(
         return empty(&plan, logs, shape, memory, items, None, life_of(seed));
     };
     let shape = Shape::plan(plan.flash_pages, plan.memory);
+    let mut origin = comeback.origin;
+    let saved = match &mut origin {
+        Origin::Saved { index, .. } => Some(saved::Head::read(index, &plan, comeback.stop)),
+        Origin::Empty(_) | Origin::Kept => None,
+    };
+    // A saved index keeps its shape, whatever memory there is now.
+    let shapes = saved.iter().flatten().map(|head| &head.shape);
+    let words = shapes.chain([&shape]).map(|s| plan.belongs.words(s)).max();
     let words = comeback
         .files
         .state
-        .words(plan.belongs.words(&shape))
+        .words(words.unwrap_or(0))
         .map_err(unusable)?;
     let words = Arc::new(words);
     let items = comeback
@@ -168,7 +176,7 @@ pub(crate) fn make<'a>(
         flushes: comeback.flushes,
         life: life_of(seed ^ comeback.opened.rotate_left(32)),
     };
-    match comeback.origin {
+    match origin {
         Origin::Empty(why) => parts.begin(&plan, logs, shape, why),
         Origin::Kept => {
             let words = Arc::clone(&parts.words);
@@ -179,7 +187,7 @@ pub(crate) fn make<'a>(
         }
         Origin::Saved { mut index, items } => {
             parts.clear();
-            match saved::Head::read(&mut index, &plan, comeback.stop) {
+            match saved.expect("its head was read") {
                 Ok(head) => {
                     let mut made = parts.load(&plan, logs, &head, &mut index, shape)?;
                     if made.recovered.why_empty.is_none() {
@@ -346,10 +354,6 @@ impl Parts {
                 shape,
                 Some("the saved index is damaged".to_owned()),
             );
-        }
-        let fits = self.words.count() >= plan.belongs.words(&head.shape);
-        if !fits {
-            return Err(too_small());
         }
         let state = State::new(self.words, &plan.belongs, head.life, &head.shape);
         state.set_flushes(self.flushes);

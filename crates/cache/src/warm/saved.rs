@@ -8,16 +8,18 @@
 //! length at most.
 
 use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use senko_io::{AlignedBuf, DeviceId, PageBuf, Queue, Tag};
 
 use super::state::Belongs;
 use super::{Places, Plan, Recovered};
-use crate::arena::{Handle, MAX_CHUNK};
 use crate::flash::log::{Log, LogMark};
 use crate::index::{Index, Shape, Slot};
-use crate::item::{CHAIN_HEADER, ITEM_HEADER};
 use crate::key::{Key, MAX_KEY};
 use crate::record::{self, At, Header};
 use crate::shard::Shard;
+use crate::stats::CacheStats;
 use crate::superblock::VERSION;
 
 const INDEX_MAGIC: &[u8; 8] = b"SENKOIDX";
@@ -32,6 +34,8 @@ const ENTRY: usize = 24;
 const LOG_BYTES: usize = 24;
 /// The item had proved itself to the eviction policy.
 const PROVEN: u32 = 1;
+/// From this bit on: which share of the items like it was newer, in parts of 65,536.
+const NEWER_AT: u32 = 16;
 
 /// What stands before the segments of a saved index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -222,6 +226,36 @@ fn segment_crc(n: usize, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(n as u32, bytes)
 }
 
+/// The queue of a shard that does not serve yet: a closed shard writes nothing when it evicts (`demote.rs`).
+struct Nowhere;
+
+impl Queue for Nowhere {
+    fn frame(&mut self, _: usize) -> Option<PageBuf> {
+        None
+    }
+    fn read(&mut self, _: DeviceId, _: u64, _: usize, _: PageBuf, _: Tag, _: u64) {
+        unreachable!("nothing is read");
+    }
+    fn write(
+        &mut self,
+        _: DeviceId,
+        _: u64,
+        _: Arc<AlignedBuf>,
+        _: usize,
+        _: usize,
+        _: Tag,
+        _: u64,
+    ) {
+        unreachable!("nothing is written");
+    }
+    fn flush(&mut self, _: DeviceId, _: Tag, _: u64) {
+        unreachable!("nothing is flushed");
+    }
+    fn discard(&mut self, _: DeviceId, _: u64, _: u64, _: Tag, _: u64) {
+        unreachable!("nothing is discarded");
+    }
+}
+
 /// Items of a clean stop, still to be read.
 pub(crate) struct SavedItems<'a> {
     from: Box<dyn Read + 'a>,
@@ -238,9 +272,8 @@ impl<'a> SavedItems<'a> {
         }
     }
 
-    /// The next item's access time, copy, whether it had proved itself, and its record; `None` at the end, or where the file is damaged, which
-    /// `damaged` tells.
-    fn next(&mut self, record: &mut Vec<u8>, damaged: &mut bool) -> Option<(u32, Slot, bool)> {
+    /// The next item, its record apart; `None` at the end, or where the file is damaged, which `damaged` tells.
+    fn next(&mut self, record: &mut Vec<u8>, damaged: &mut bool) -> Option<SavedItem> {
         *damaged = true;
         let mut entry = [0; ENTRY];
         self.from.read_exact(&mut entry).ok()?;
@@ -255,9 +288,22 @@ impl<'a> SavedItems<'a> {
             return None;
         }
         *damaged = false;
-        let proven = u32_at(&entry, 12) & PROVEN != 0;
-        (len > 0).then(|| (u32_at(&entry, 8), Slot(u64_at(&entry, 16)), proven))
+        let flags = u32_at(&entry, 12);
+        (len > 0).then(|| SavedItem {
+            access: u32_at(&entry, 8),
+            copy: Slot(u64_at(&entry, 16)),
+            proven: flags & PROVEN != 0,
+            newer: flags >> NEWER_AT,
+        })
     }
+}
+
+/// What is saved of an item besides its record.
+struct SavedItem {
+    access: u32,
+    copy: Slot,
+    proven: bool,
+    newer: u32,
 }
 
 /// The header of a complete record, if that is what the bytes are.
@@ -280,14 +326,23 @@ impl Shard {
     pub fn save_items(&self, out: &mut dyn Write, stop: u64) -> io::Result<u64> {
         let mut head = [0; ITEMS_HEAD];
         begin(&mut head, ITEMS_MAGIC, &self.belongs(), stop);
+        put(&mut head, 40, &self.dram_item_bytes.to_le_bytes());
         seal(&mut head);
         out.write_all(&head)?;
         let mut saved = 0;
         for class in 0..self.arena.classes().len() {
-            for (item, proven) in self.policy.order(&self.arena, class) {
+            let order = self.policy.order(&self.arena, class);
+            let proven = order.iter().filter(|(_, proven)| *proven).count();
+            // Of unproven ones and proven ones: how many there are, and how many of them are newer.
+            let all = [order.len() - proven, proven];
+            let mut newer = all;
+            for (item, proven) in order {
+                let like = usize::from(proven);
+                newer[like] -= 1;
                 if self.is_dead(item) {
                     continue;
                 }
+                let share = ((newer[like] << 16) / all[like]) as u32;
                 let copy = self.arena.flash_copy(item);
                 let copy = if self.copy_holds(copy) {
                     copy
@@ -298,7 +353,8 @@ impl Shard {
                 let mut entry = [0; ENTRY];
                 put(&mut entry, 4, &(len as u32).to_le_bytes());
                 put(&mut entry, 8, &self.arena.access(item).to_le_bytes());
-                put(&mut entry, 12, &u32::from(proven).to_le_bytes());
+                let flags = u32::from(proven) | share << NEWER_AT;
+                put(&mut entry, 12, &flags.to_le_bytes());
                 put(&mut entry, 16, &copy.0.to_le_bytes());
                 let mut crc = crc32c::crc32c(&entry[4..]);
                 self.arena.pieces(item, 0, len, |piece| {
@@ -323,8 +379,10 @@ impl Shard {
         Ok(saved)
     }
 
+    /// Whether the saved index will have the copy: also where its device is out of use now. An item saved without a copy that is there would have two
+    /// slots, and the older would come to light again once the item is deleted (S1).
     fn copy_holds(&self, copy: Slot) -> bool {
-        copy != Slot::EMPTY && self.place(copy).is_some()
+        copy != Slot::EMPTY && !self.is_gone(copy)
     }
 
     /// Writes the index, for [`Shard::open`] after a clean stop. What is in DRAM goes back to its flash copy or is dropped: the shard is at its
@@ -385,7 +443,12 @@ impl Shard {
         }
         let mut record = Vec::new();
         let mut damaged = false;
-        while let Some((access, copy, proven)) = saved.next(&mut record, &mut damaged) {
+        // Where there is less memory than there was, the oldest of each class stay behind; what has a copy on flash has it still. Beyond that a start
+        // evicts as commands do, but writes nothing.
+        let room = self.memory.saturating_sub(self.index.bytes()) as u64;
+        let keep = u128::from(room << 16) / u128::from(u64_at(&head, 40).max(1));
+        self.closed = true;
+        while let Some(item) = saved.next(&mut record, &mut damaged) {
             let Some(header) = whole_record(&record) else {
                 damaged = true;
                 break;
@@ -393,37 +456,31 @@ impl Shard {
             if record::expired(header.expiry, self.now) {
                 continue;
             }
-            if !self.load_item(&record, &header, access, copy, proven) {
-                // There is less memory than there was; what is on flash stays there.
-                recovered.dropped += 1;
-            }
+            let loaded = u128::from(item.newer) < keep && self.load_item(&record, &header, &item);
+            recovered.dropped += u64::from(!loaded);
         }
+        self.closed = false;
+        // What the start did is not what commands asked for.
+        recovered.dropped += self.stats.evictions + self.stats.demotions_clean;
+        self.stats = CacheStats::default();
+        self.evicted_by_class.fill(0);
+        self.class_evictions.fill(0);
+        self.oom_by_class.fill(0);
         recovered.damaged += u64::from(damaged);
         recovered.dram_items = self.dram_items;
         recovered.flash_items = self.flash_items;
     }
 
     /// Enters one item; false if there is no memory for it.
-    fn load_item(
-        &mut self,
-        record: &[u8],
-        header: &Header,
-        access: u32,
-        copy: Slot,
-        proven: bool,
-    ) -> bool {
+    fn load_item(&mut self, record: &[u8], header: &Header, saved: &SavedItem) -> bool {
+        let copy = saved.copy;
         let hash = Key::new(record::key_at(record, 0, header)).hash;
-        while let Some(segment) = self.index.wants_growth(hash) {
-            if !self.index.grow(segment) {
-                break;
-            }
-            self.share_memory(0);
-        }
-        let Some(item) = self.free_item_of(record.len()) else {
+        self.grow_index(&mut Nowhere, hash);
+        let Ok(item) = self.take_item(&mut Nowhere, record.len()) else {
             return false;
         };
         self.arena.put(item, 0, record);
-        self.arena.set_access(item, access);
+        self.arena.set_access(item, saved.access);
         let there = (copy != Slot::EMPTY)
             .then(|| self.index.find_same(hash, copy))
             .flatten();
@@ -432,7 +489,7 @@ impl Shard {
             let slot = self.index.dram_slot(hash, item);
             self.index.set(pos, slot);
             self.flash_items -= 1;
-            self.enter_policy(item, hash, proven);
+            self.enter_policy(item, hash, saved.proven);
             return true;
         }
         let slot = self.index.dram_slot(hash, item);
@@ -440,31 +497,8 @@ impl Shard {
             self.arena.free_item(item);
             return false;
         }
-        self.enter_policy(item, hash, proven);
+        self.enter_policy(item, hash, saved.proven);
         true
-    }
-
-    /// Chunks for a record, if they are free.
-    fn free_item_of(&mut self, len: usize) -> Option<Handle> {
-        if self.arena.over_limit() {
-            return None;
-        }
-        let class = self.arena.class_for((len + ITEM_HEADER).min(MAX_CHUNK));
-        let item = self.arena.alloc(class)?;
-        self.arena.init_item(item, self.now, self.epoch);
-        let mut left = len.saturating_sub(MAX_CHUNK - ITEM_HEADER);
-        let mut last = item;
-        while left > 0 {
-            let class = self.arena.class_for((left + CHAIN_HEADER).min(MAX_CHUNK));
-            let Some(chunk) = self.arena.alloc(class) else {
-                self.arena.free_item(item);
-                return None;
-            };
-            self.arena.chain(item, last, chunk);
-            last = chunk;
-            left = left.saturating_sub(MAX_CHUNK - CHAIN_HEADER);
-        }
-        Some(item)
     }
 }
 

@@ -331,7 +331,11 @@ impl Run {
         }
     }
 
-    fn set(&mut self, n: u64) {
+    pub fn is_resident(&mut self, n: u64) -> bool {
+        matches!(self.shard.lookup(&Key::new(&key_of(n))), Lookup::Dram(_))
+    }
+
+    pub fn set(&mut self, n: u64) {
         let key = key_of(n);
         let (value, flags) = (self.value(), self.rng.below(3) as u32 * 1000);
         let expiry = if self.rng.below(4) == 0 {

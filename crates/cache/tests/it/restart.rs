@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use senko_cache::{
-    Comeback, Fetch, Fetched, Key, Lookup, Origin, PolicyKind, Recovered, Shard, ShardConfig,
-    SharedFiles, Want,
+    Comeback, DeviceState, Fetch, Fetched, Key, Lookup, Origin, PolicyKind, Recovered, Shard,
+    ShardConfig, SharedFiles, Want,
 };
 use senko_io::{PAGE_SIZE, SharedFile, observe_stores};
 
@@ -137,6 +137,7 @@ impl Restarts {
         self.run.shard = shard;
         self.run.queue = MemoryQueue::with_device(device, &FRAMES, seed);
         self.run.waiting.clear();
+        self.run.steady_ms = 0;
         self.run.shard.set_now(self.run.now_ms);
     }
 
@@ -455,6 +456,88 @@ fn a_clean_stop_keeps_what_it_says() {
             }
         }
         assert!(r.kept > 10_000, "seed {seed}: {}", r.kept);
+    }
+}
+
+/// A stop while a device is out of use saves what is there behind it, and DRAM's items as what they are: of each key one slot (S1). Nothing that was
+/// deleted or overwritten later comes to light again, neither at once nor after a kill.
+#[test]
+fn a_stop_beside_a_device_that_is_out_brings_nothing_back() {
+    for seed in seeds(6_250_000, 4) {
+        let config = config_of(3 << 20, 32 << 20 >> 12, policy(seed), seed);
+        let mut r = Restarts::new(config, 1500, 60_000, seed);
+        r.run.steady_step = 40;
+        let mut found = 0;
+        for round in 0..16 {
+            r.steps(4000);
+            r.run.drain();
+            r.run.queue.stalled = true;
+            let out = |run: &Run| run.shard.devices().any(|d| d.state == DeviceState::Out);
+            for _ in 0..3000 {
+                r.run.step();
+                if out(&r.run) {
+                    break;
+                }
+            }
+            r.run.queue.stalled = false;
+            r.run.drain();
+            assert!(out(&r.run), "seed {seed}: the device is well again");
+            let recovered = r.restart(round % 4 != 3, |_, _| {});
+            assert_eq!(
+                (&recovered.why_empty, recovered.damaged),
+                (&None, 0),
+                "seed {seed}"
+            );
+            found += recovered.flash_items;
+            r.steps(3000);
+            r.kill(false);
+        }
+        assert!(found > 1000 && r.kept > r.lost, "seed {seed}");
+    }
+}
+
+/// With less memory the newest items of DRAM come back, and all that is on flash; with more, all.
+#[test]
+fn other_memory_after_a_clean_stop_keeps_the_newest() {
+    for (seed, flash) in [(1, 64 << 20 >> 12), (2, 0), (3, 64 << 20 >> 12), (4, 0)] {
+        let with = |memory| config_of(memory, flash, policy(seed), seed);
+        let mut r = Restarts::new(with(40 << 20), 100_000, 1, seed);
+        for n in 0..60_000 {
+            r.run.set(n);
+            r.run.device(4);
+        }
+        r.run.drain();
+        let before = r.run.shard.stats();
+        r.home.config = with(16 << 20);
+        let recovered = r.restart(true, |_, _| {});
+        assert_eq!(recovered.why_empty, None, "seed {seed}");
+        assert!(
+            recovered.dropped > 0 && recovered.dram_items < before.dram_items,
+            "seed {seed}: {recovered:?}"
+        );
+        let stats = r.run.shard.stats();
+        assert_eq!((stats.evictions, stats.demotions_clean), (0, 0));
+        let of = |r: &mut Restarts, keys: std::ops::Range<u64>| {
+            let there = keys.clone().filter(|&n| r.run.is_resident(n)).count();
+            there as f64 / (keys.end - keys.start) as f64
+        };
+        let (old, new) = (of(&mut r, 38_000..42_000), of(&mut r, 59_500..60_000));
+        assert!(
+            new > 0.5 && new > 2.0 * old,
+            "seed {seed}: {new} of the newest, {old} of the older"
+        );
+        r.steps(3000);
+        r.home.config = with(40 << 20);
+        let before = r.run.shard.stats();
+        let recovered = r.restart(true, |_, _| {});
+        assert_eq!(
+            (recovered.why_empty, recovered.dropped),
+            (None, 0),
+            "seed {seed}"
+        );
+        // A quarter may have expired.
+        assert!(recovered.dram_items >= before.dram_items * 2 / 3);
+        r.steps(3000);
     }
 }
 

@@ -12,6 +12,9 @@
 //! The bars are medians of ratios within a round: a virtual machine's speed changes from minute to minute, most of all for what two processors do together, and
 //! not for all work alike. At one number of connections the contenders and the device follow each other within seconds.
 //!
+//! A device may read one file faster than another, above all a virtual one whose host keeps a part of it in memory. So no more than two files of full size are
+//! there at a time, and fio reads extstore's file too.
+//!
 //! A flash GET is one that the server answered from flash by its own count; hits in DRAM, which the same run has too, do not
 //! count, and the kernel's count of the device's reads stands beside it.
 
@@ -25,7 +28,7 @@ use senko_cache::RECORD_HEADER;
 use senko_io::PAGE_SIZE;
 use serde_json::json;
 
-use crate::rig::fio::{self, Job};
+use crate::rig::fio::{self, Job, Reads};
 use crate::rig::series::{COLUMNS, Contender, take_turn, take_turns};
 use crate::rig::traffic::{self, us};
 use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, median, over, put};
@@ -48,6 +51,9 @@ const LATENCY_WINDOW: Duration = Duration::from_secs(2);
 /// it moves about one a second.
 const EXTSTORE_FILL: f64 = 12_000.0;
 
+/// The device's rate on extstore's file over its rate on senko's: near 1, or `get_over_extstore` is of the files.
+const FILES: &str = "extstore_file_over_senko_file";
+
 /// Sizes of a run.
 struct Plan {
     memory: u64,
@@ -58,6 +64,8 @@ struct Plan {
     connections: Vec<usize>,
     rates: Vec<f64>,
     dram_keys: u64,
+    /// Of the paper's own values: keys, memory.
+    paper: (u64, u64),
     /// Value bytes, keys, memory.
     small: [(usize, u64, u64); 2],
 }
@@ -80,6 +88,8 @@ impl Plan {
                 ],
             ),
             dram_keys: bench.scaled(50_000, 200_000),
+            // Two pages an item: as many bytes as above.
+            paper: bench.scaled((1 << 17, 64 << 20), (1_000_000, 512 << 20)),
             small: bench.scaled(
                 [(50, 1_500_000, 64 << 20), (300, 600_000, 64 << 20)],
                 [(50, 20_000_000, 512 << 20), (300, 10_000_000, 512 << 20)],
@@ -111,7 +121,7 @@ impl Experiment for ServeFlashGet {
         let bench = Bench::open(options)?;
         let plan = Plan::new(&bench);
         let mut run = Run {
-            steps: Steps::new(progress, 12),
+            steps: Steps::new(progress, 14),
             outcome: Outcome::new(),
             table: Table::new("Flash GETs, medians of the rounds", &COLUMNS),
             bench: &bench,
@@ -240,40 +250,33 @@ impl Run<'_> {
         let data = self.plan.keys * PAGE_SIZE as u64;
         // Half as much again for what the mixes overwrite.
         let room = data / 2 * 3;
-        self.bench.scratch.need(room + data / 8 * 9 + room)?;
+        self.bench.scratch.need(room + room)?;
         let senko = self.start(
             Ok(self.senko("senko", self.plan.memory, room)),
             &items,
             None,
         );
-        let sendfile = self
-            .senko("sendfile", self.plan.memory, data / 8 * 9)
-            .with(&["--transfer", "sendfile"]);
-        let sendfile = self.start(Ok(sendfile), &items, None);
         let extstore = self.bench.extstore("extstore", self.plan.memory, room);
         let extstore = self.start(extstore, &items, Some(EXTSTORE_FILL));
 
         self.steps.next("closed loops and fio, in turns");
-        let contenders = [
-            ("senko", &senko),
-            ("extstore", &extstore),
-            ("sendfile", &sendfile),
-        ];
+        let contenders = [("senko", &senko), ("extstore", &extstore)];
         let connections = self.plan.connections.clone();
-        let closed = self.closed_loops(&contenders, &items, &connections, 1);
+        let closed = self.closed_loops(&contenders, &items, &connections, 1, "");
         let mut reads = closed.iter().flat_map(|one| &one.device.reads);
         if let (Some(first), Some(last)) = (reads.next(), reads.last()) {
             self.outcome.probe(first.per_second, last.per_second);
         }
         self.bars(&closed);
+        self.compare_files(&senko, &extstore);
         self.latency_at_one(&senko, &items);
-        self.curve(&contenders, &items, &closed)?;
+        self.curve(&contenders, &items, &closed, true);
 
         self.steps.next("GETs and SETs");
         for gets in [0.95, 0.5] {
             let what = format!("{:.0}/{:.0} GET/SET", gets * 100.0, (1.0 - gets) * 100.0);
             let all = self.turns(
-                &contenders[..2],
+                &contenders,
                 &items,
                 &Load {
                     gets,
@@ -293,7 +296,56 @@ impl Run<'_> {
                 put(&mut self.outcome, &key, series.figure(Window::found));
             }
         }
+
+        drop(extstore);
+        let sendfile = self
+            .senko("sendfile", self.plan.memory, data / 8 * 9)
+            .with(&["--transfer", "sendfile"]);
+        let sendfile = self.start(Ok(sendfile), &items, None);
+        self.steps.next("sendfile");
+        let contenders = [("senko", &senko), ("sendfile", &sendfile)];
+        let many: Vec<usize> = connections
+            .into_iter()
+            .filter(|&connections| connections >= BAR_CONNECTIONS)
+            .collect();
+        let closed = self.closed_loops(&contenders, &items, &many, 1, ", beside sendfile");
+        put(
+            &mut self.outcome,
+            "get_over_sendfile",
+            over_rival(&closed, 1),
+        );
+        self.curve(&contenders[1..], &items, &closed[..], false);
         Ok(())
+    }
+
+    /// The device's rate on the one file and on the other. Devices that keep a part of themselves in faster memory (virtual ones in their host's) may read
+    /// files of different age at different rates, and then the ratio of two servers is of their files.
+    fn compare_files(&mut self, senko: &Contender, extstore: &Contender) {
+        let mut rates = [Vec::new(), Vec::new()];
+        for _ in 0..self.plan.rounds {
+            for ((name, server), rates) in [("senko", senko), ("extstore", extstore)]
+                .into_iter()
+                .zip(&mut rates)
+            {
+                let look = Look {
+                    server: (name, server),
+                    pages: 1,
+                    depth: DEPTH,
+                    time: self.plan.window,
+                };
+                match self.reads_of(look) {
+                    Ok(reads) => rates.push(reads.per_second),
+                    Err(why) => {
+                        put(&mut self.outcome, FILES, Err(why));
+                        return;
+                    }
+                }
+            }
+        }
+        let [of_senko, of_extstore] = rates;
+        let ratios = of_extstore.iter().zip(&of_senko).map(|(e, s)| e / s);
+        let ratio = median(ratios.collect()).ok_or_else(|| "no round".to_owned());
+        put(&mut self.outcome, FILES, ratio);
     }
 
     /// Closed loops of some numbers of connections on items of some pages, with the device between them.
@@ -303,8 +355,9 @@ impl Run<'_> {
         items: &Items,
         connections: &[usize],
         pages: u64,
+        what: &str,
     ) -> Vec<Closed> {
-        let new = |&connections: &usize| Closed::new(connections, contenders);
+        let new = |&connections: &usize| Closed::new(connections, contenders, what);
         let mut closed: Vec<Closed> = connections.iter().map(new).collect();
         let time = self.plan.window;
         for round in 0..self.plan.rounds {
@@ -332,17 +385,7 @@ impl Run<'_> {
             return;
         }
         let before = self.bench.disk_counts();
-        let reads = self.written_span(&look).and_then(|span| {
-            fio::random_reads(&Job {
-                file: &self.flash_file(look.server.0),
-                span,
-                block: look.pages * PAGE_SIZE as u64,
-                depth: look.depth,
-                time: look.time,
-                core: self.bench.server_core(),
-            })
-        });
-        match reads {
+        match self.reads_of(look) {
             Ok(reads) => {
                 if let (Some(before), Some(after)) = (before, self.bench.disk_counts()) {
                     let reached = after.since(&before).reads as f64;
@@ -354,15 +397,34 @@ impl Run<'_> {
         }
     }
 
-    /// Bytes from the start of the server's flash file that hold items.
-    fn written_span(&self, look: &Look<'_>) -> Result<u64, String> {
-        let server = look.server.1.as_ref().map_err(Clone::clone)?;
+    fn reads_of(&self, look: Look<'_>) -> Result<Reads, String> {
+        let (file, span) = self.written_span(&look)?;
+        fio::random_reads(&Job {
+            file: &file,
+            span,
+            block: look.pages * PAGE_SIZE as u64,
+            depth: look.depth,
+            time: look.time,
+            core: self.bench.server_core(),
+        })
+    }
+
+    /// A server's flash file, and the bytes from its start that hold items.
+    fn written_span(&self, look: &Look<'_>) -> Result<(PathBuf, u64), String> {
+        let (name, server) = look.server;
+        let server = server.as_ref().map_err(Clone::clone)?;
         let stats = server.stats().map_err(|error| format!("{error:#}"))?;
-        match stats.get("flash_written_bytes") {
+        let (written, file) = match stats.get("extstore_bytes_written") {
+            Some(bytes) => (Some(bytes), self.bench.scratch.path(&format!("{name}.ext"))),
+            None => (stats.get("flash_written_bytes"), self.flash_file(name)),
+        };
+        match written {
             Some(&bytes) if bytes > 0.0 => {
-                Ok((bytes as u64).min(self.plan.keys * look.pages * PAGE_SIZE as u64))
+                let most = self.plan.keys * look.pages * PAGE_SIZE as u64;
+                // Extstore writes one of its pages after the other, each whole.
+                Ok((file, (bytes as u64).min(most)))
             }
-            _ => Err(format!("{} wrote nothing to flash", look.server.0)),
+            _ => Err(format!("{name} wrote nothing to flash")),
         }
     }
 
@@ -384,9 +446,11 @@ impl Run<'_> {
             "get_and_dram_hits_over_fio",
             over_device(0, Window::hits_per_second),
         );
-        for (key, rival) in [("get_over_extstore", 1), ("get_over_sendfile", 2)] {
-            put(&mut self.outcome, key, over_rival(closed, rival));
-        }
+        put(
+            &mut self.outcome,
+            "get_over_extstore",
+            over_rival(closed, 1),
+        );
         for one in all {
             let at = |what| format!("{what}_at_{}", one.connections);
             let over_device = one.over_device(0, FLASH);
@@ -492,19 +556,21 @@ impl Run<'_> {
         put(&mut self.outcome, "latency1_over_floor", over_floor);
     }
 
-    /// Latency at fixed rates, with all in DRAM beside it (figure 9).
+    /// Latency at fixed rates, with all in DRAM beside it if asked for (figure 9). `closed` has the contenders last, in this order.
     fn curve(
         &mut self,
         contenders: &[(&str, &Contender)],
         items: &Items,
         closed: &[Closed],
-    ) -> Result<()> {
+        beside_dram: bool,
+    ) {
         let few = Items {
             keys: self.plan.dram_keys.min(items.keys),
             ..items.clone()
         };
         let memory = few.keys * 3 * PAGE_SIZE as u64 / 2 + (64 << 20);
-        let dram = self.start(self.bench.memcached("memcached", memory), &few, None);
+        let dram =
+            beside_dram.then(|| self.start(self.bench.memcached("memcached", memory), &few, None));
         self.steps.next("fixed rates");
         let mut table = Table::new(
             "Latency of GETs at fixed rates (open loop, 64 connections), from when each was due",
@@ -529,7 +595,10 @@ impl Run<'_> {
             for (number, &(name, contender)) in contenders.iter().enumerate() {
                 let peak = closed
                     .iter()
-                    .filter_map(|closed| closed.all[number].figure(Window::rate).ok())
+                    .filter_map(|closed| {
+                        let first = closed.all.len() - contenders.len();
+                        closed.all[first + number].figure(Window::rate).ok()
+                    })
                     .fold(0.0, f64::max);
                 if rate <= peak * 0.95 {
                     all.extend(take_turns(
@@ -543,20 +612,22 @@ impl Run<'_> {
                     ));
                 }
             }
-            all.extend(take_turns(
-                self.bench,
-                &[("memcached in DRAM", &dram)],
-                &few,
-                &load,
-                "",
-                1,
-                self.plan.curve_window,
-            ));
+            if let Some(dram) = &dram {
+                all.extend(take_turns(
+                    self.bench,
+                    &[("memcached in DRAM", dram)],
+                    &few,
+                    &load,
+                    "",
+                    1,
+                    self.plan.curve_window,
+                ));
+            }
             let mean = |series: &Series| {
                 let window = series.windows.first()?;
                 Some(window.step.get.mean() / 1e3)
             };
-            let in_dram = all.last().and_then(mean);
+            let in_dram = dram.as_ref().and(all.last()).and_then(mean);
             for series in all {
                 let Some(window) = series.windows.first() else {
                     continue;
@@ -586,26 +657,24 @@ impl Run<'_> {
             }
         }
         self.outcome.tables.push(table);
-        Ok(())
     }
 
     /// The paper's values of 4,096 bytes.
     fn paper_values(&mut self) -> Result<()> {
-        let items = Items::fixed(self.plan.keys, KEY, 4096);
-        let data = self.plan.keys * 2 * PAGE_SIZE as u64;
+        let (keys, memory) = self.plan.paper;
+        let items = Items::fixed(keys, KEY, 4096);
+        let data = keys * 2 * PAGE_SIZE as u64;
         self.bench.scratch.need(data / 8 * (9 + 6))?;
         let senko = self.start(
-            Ok(self.senko("senko-4096", self.plan.memory, data / 8 * 9)),
+            Ok(self.senko("senko-4096", memory, data / 8 * 9)),
             &items,
             None,
         );
-        let extstore = self
-            .bench
-            .extstore("extstore-4096", self.plan.memory, data / 4 * 3);
+        let extstore = self.bench.extstore("extstore-4096", memory, data / 4 * 3);
         let extstore = self.start(extstore, &items, Some(EXTSTORE_FILL));
         self.steps.next("values of 4,096 bytes");
         let contenders = [("senko-4096", &senko), ("extstore-4096", &extstore)];
-        let closed = self.closed_loops(&contenders, &items, &[64, 256], 2);
+        let closed = self.closed_loops(&contenders, &items, &[64, 256], 2, "");
         // As with one page, extstore's share of the device is the limit.
         for (key, contender) in [("get4096_over_fio_8k", 0), ("extstore4096_over_fio_8k", 1)] {
             put(

@@ -297,12 +297,25 @@ impl Home {
         block.region = region as u64;
         block.cas_reserved = self.cas_base + RESERVE;
         self.write(&mut block)?;
-        for n in 0..block.shards as usize {
-            for path in [self.index_path(n), self.items_path(n)] {
-                let _ = Snapshot::remove(&path);
+        self.remove_saved();
+        Ok(())
+    }
+
+    /// Removes the files of stops, also those of more threads than there are now.
+    fn remove_saved(&self) {
+        let Ok(entries) = std::fs::read_dir(&self.dir) else {
+            return;
+        };
+        for name in entries.flatten().map(|entry| entry.file_name()) {
+            let Some(name) = name.to_str() else { continue };
+            let part = name.strip_suffix(".new").unwrap_or(name);
+            let number = ["index-", "items-"]
+                .iter()
+                .find_map(|kind| part.strip_prefix(kind)?.strip_suffix(".senko"));
+            if number.is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit())) {
+                let _ = Snapshot::remove(&self.dir.join(part));
             }
         }
-        Ok(())
     }
 
     fn write(&self, block: &mut Superblock) -> Result<(), ServerError> {
@@ -525,6 +538,7 @@ fn check_labels(
             Ok(label) if label.number != number as u32 => {
                 "the order of the files is another".to_owned()
             }
+            Ok(label) if label.opened > block.opened => "the directory is an older copy".to_owned(),
             Ok(_) => "it is an older copy".to_owned(),
             Err(error) => format!("its label {error}"),
         };
@@ -557,6 +571,8 @@ fn check_unlabelled(files: &[Arc<FlashFile>], ours: Option<u64>) -> Result<(), S
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use senko_io::AlignedBuf;
+
     use super::*;
 
     fn place(name: &str) -> (PathBuf, Settings, [Arc<FlashFile>; 1]) {
@@ -637,7 +653,14 @@ mod tests {
         let home = Home::open(&data, &settings, &files).unwrap();
         home.begin(1 << 20).unwrap();
         drop(home);
-        for name in ["items-0.senko", "items-0.senko.new", "index-0.senko.new"] {
+        // Those of other shards are of a time with more threads.
+        for name in [
+            "items-0.senko",
+            "items-0.senko.new",
+            "index-0.senko.new",
+            "index-17.senko",
+            "items-17.senko",
+        ] {
             std::fs::write(data.join(name), b"a part").unwrap();
         }
         Home::open(&data, &settings, &files)
@@ -649,6 +672,52 @@ mod tests {
             .map(|entry| entry.unwrap().file_name())
             .collect();
         assert_eq!(left, ["super.senko"]);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// A flash file that is not as the last start left it is refused, and what is wrong with it told.
+    #[test]
+    fn labels_tell_flash_files_apart() {
+        let (dir, settings, [first]) = place("labels");
+        let options = FileOptions {
+            bytes: 2 << 20,
+            ..FileOptions::default()
+        };
+        let second = Arc::new(FlashFile::open(&dir.join("second"), &options).unwrap());
+        let files = [Arc::clone(&first), Arc::clone(&second)];
+        let data = dir.join("data");
+        let open = |files: &[Arc<FlashFile>]| Home::open(&data, &settings, files);
+        let refused = |files: &[Arc<FlashFile>], why: &str| {
+            let error = open(files).unwrap_err().0;
+            assert!(error.contains(why) && error.contains("--reinit"), "{error}");
+        };
+        open(&files).unwrap().begin(1 << 20).unwrap();
+        let older = DeviceLabel::read(&*first).unwrap();
+        open(&files).unwrap().begin(1 << 20).unwrap();
+        let label = DeviceLabel::read(&*first).unwrap();
+        refused(&[Arc::clone(&second), Arc::clone(&first)], "order");
+        older.write(&*first).unwrap();
+        refused(&files, "an older copy");
+        // A start that was killed before it wrote the superblock has written the next label.
+        for opened in [label.opened, label.opened + 1] {
+            DeviceLabel { opened, ..label }.write(&*first).unwrap();
+            open(&files).unwrap();
+        }
+        let next = label.opened + 2;
+        let next = DeviceLabel {
+            opened: next,
+            ..label
+        };
+        next.write(&*first).unwrap();
+        refused(&files, "the directory is an older copy");
+        let mut page = AlignedBuf::new(1);
+        label.encode(&mut page);
+        page[8] = 9;
+        let tag = Tag::cache(Purpose::Meta);
+        first.write(0, &page, tag).unwrap();
+        refused(&files, "version 9");
+        let elsewhere = Home::open(&dir.join("elsewhere"), &settings, &files).unwrap_err();
+        assert!(elsewhere.0.contains("version 9"), "{elsewhere:?}");
         std::fs::remove_dir_all(&dir).unwrap();
     }
 

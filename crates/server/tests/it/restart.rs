@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::serve::client::{Client, DEVICE_PATIENCE, Place};
 use senko_cache::Superblock;
-use senko_io::{FileOptions, FlashFile, PAGE_SIZE};
+use senko_io::trace::{Record, TraceReader};
+use senko_io::{FileOptions, FlashFile, Op, PAGE_SIZE};
 use senko_server::server::{RunningServer, Server};
 use senko_server::settings::{BackendChoice, FlashSpec, Settings};
 
@@ -147,6 +148,21 @@ fn a_flush_to_come_comes_after_the_stop() {
     assert!(present(&mut client, 0..200, 1).is_empty());
     place = place.restart(|_| {});
     assert!(present(&mut place.connect(), 0..200, 1).is_empty());
+}
+
+/// W6: when the clean mark is set, all that was written is on the device.
+#[test]
+fn a_clean_stop_flushes_the_device_after_the_last_write() {
+    let mut place = begin(2, |settings| {
+        settings.trace = Some(settings.shared_memory.join("trace"));
+    });
+    fill(&mut place.connect(), 0..KEYS, 1);
+    place.end();
+    let trace = TraceReader::open(place.settings().trace.as_ref().unwrap()).unwrap();
+    let records: Vec<Record> = trace.map(Result::unwrap).collect();
+    let last = records.iter().rposition(|r| r.op == Op::Write).unwrap();
+    assert!(last > 20, "{last}");
+    assert!(records[last..].iter().any(|r| r.op == Op::Flush));
 }
 
 /// One worker saves its shard, then another raises the number of a flush that is due (`Home::finish` notes it).
@@ -391,16 +407,22 @@ fn other_settings_are_refused_until_told_to_start_over() {
     refused(&|s| s.threads = 2, "-t 1");
     refused(&|s| s.flash[0].bytes = 64 << 20, "bytes");
     refused(&|s| s.flash[0].bytes = 256 << 20, "bytes");
+    let flash = std::fs::metadata(&settings.flash[0].path).unwrap();
+    assert_eq!(
+        flash.len(),
+        128 << 20,
+        "a start that is refused takes no disk"
+    );
     let second = FlashSpec {
         path: settings.shared_memory.join("second-flash"),
         bytes: 128 << 20,
     };
     refused(&|s| s.flash.push(second.clone()), "2 were named");
-    std::fs::remove_file(&second.path).unwrap();
+    assert!(!second.path.exists());
     refused(&|s| s.region = Some(64 << 10), "region");
     let other = settings.shared_memory.join("other-flash");
     refused(&|s| s.flash[0].path = other.clone(), "label");
-    std::fs::remove_file(&other).unwrap();
+    assert!(!other.exists());
     let elsewhere = settings.shared_memory.join("elsewhere");
     refused(
         &|s| s.data_dir = Some(elsewhere.clone()),

@@ -36,10 +36,10 @@ pub(super) struct Closed {
 }
 
 impl Closed {
-    pub(super) fn new(connections: usize, contenders: &[(&str, &Contender)]) -> Closed {
+    pub(super) fn new(connections: usize, contenders: &[(&str, &Contender)], what: &str) -> Closed {
         Closed {
             connections,
-            all: Series::of(contenders, &format!("{connections} connections")),
+            all: Series::of(contenders, &format!("{connections} connections{what}")),
             device: Device::default(),
         }
     }
