@@ -147,6 +147,8 @@ pub struct Shared {
     words: Option<Arc<ServerWords>>,
     /// Held by whoever raises or plans a flush.
     flush_order: Mutex<()>,
+    /// Held by who notes the time.
+    second: Mutex<()>,
     /// Connection counters.
     pub conn_counts: ConnCounts,
     flush_generation: AtomicU64,
@@ -189,6 +191,7 @@ impl Shared {
             clock_floor_ms: 0,
             words: None,
             flush_order: Mutex::new(()),
+            second: Mutex::new(()),
             conn_counts: ConnCounts {
                 accepting: AtomicU8::new(1),
                 ..ConnCounts::default()
@@ -270,7 +273,9 @@ impl Shared {
         if let Some(words) = &self.words
             && words.second() < second
         {
-            words.set_second(second);
+            // Of two workers the one with the later second is not to be overwritten (W9).
+            let _alone = lock(&self.second);
+            words.set_second(second.max(words.second()));
         }
     }
     /// Flushes asked for since the start or the last reset.

@@ -256,13 +256,34 @@ impl Run<'_> {
             &items,
             None,
         );
+        // First of all, so that the SETs have taken no items' place.
+        let sendfile = self
+            .senko("sendfile", self.plan.memory, data / 8 * 9)
+            .with(&["--transfer", "sendfile"]);
+        let sendfile = self.start(Ok(sendfile), &items, None);
+        self.steps.next("sendfile");
+        let contenders = [("senko", &senko), ("sendfile", &sendfile)];
+        let connections = self.plan.connections.clone();
+        let many: Vec<usize> = connections
+            .iter()
+            .copied()
+            .filter(|&connections| connections >= BAR_CONNECTIONS)
+            .collect();
+        let closed = self.closed_loops(&contenders, &items, &many, 1, (", beside sendfile", 500));
+        put(
+            &mut self.outcome,
+            "get_over_sendfile",
+            over_rival(&closed, 1),
+        );
+        self.curve(&contenders[1..], &items, &closed, false);
+        drop(sendfile);
+
         let extstore = self.bench.extstore("extstore", self.plan.memory, room);
         let extstore = self.start(extstore, &items, Some(EXTSTORE_FILL));
 
         self.steps.next("closed loops and fio, in turns");
         let contenders = [("senko", &senko), ("extstore", &extstore)];
-        let connections = self.plan.connections.clone();
-        let closed = self.closed_loops(&contenders, &items, &connections, 1, "");
+        let closed = self.closed_loops(&contenders, &items, &connections, 1, ("", 0));
         let mut reads = closed.iter().flat_map(|one| &one.device.reads);
         if let (Some(first), Some(last)) = (reads.next(), reads.last()) {
             self.outcome.probe(first.per_second, last.per_second);
@@ -296,25 +317,6 @@ impl Run<'_> {
                 put(&mut self.outcome, &key, series.figure(Window::found));
             }
         }
-
-        drop(extstore);
-        let sendfile = self
-            .senko("sendfile", self.plan.memory, data / 8 * 9)
-            .with(&["--transfer", "sendfile"]);
-        let sendfile = self.start(Ok(sendfile), &items, None);
-        self.steps.next("sendfile");
-        let contenders = [("senko", &senko), ("sendfile", &sendfile)];
-        let many: Vec<usize> = connections
-            .into_iter()
-            .filter(|&connections| connections >= BAR_CONNECTIONS)
-            .collect();
-        let closed = self.closed_loops(&contenders, &items, &many, 1, ", beside sendfile");
-        put(
-            &mut self.outcome,
-            "get_over_sendfile",
-            over_rival(&closed, 1),
-        );
-        self.curve(&contenders[1..], &items, &closed[..], false);
         Ok(())
     }
 
@@ -348,14 +350,15 @@ impl Run<'_> {
         put(&mut self.outcome, FILES, ratio);
     }
 
-    /// Closed loops of some numbers of connections on items of some pages, with the device between them.
+    /// Closed loops of some numbers of connections on items of some pages, with the device between them. Each window's keys are drawn anew, by the round's
+    /// number.
     fn closed_loops(
         &mut self,
         contenders: &[(&str, &Contender)],
         items: &Items,
         connections: &[usize],
         pages: u64,
-        what: &str,
+        (what, first_round): (&str, usize),
     ) -> Vec<Closed> {
         let new = |&connections: &usize| Closed::new(connections, contenders, what);
         let mut closed: Vec<Closed> = connections.iter().map(new).collect();
@@ -369,7 +372,7 @@ impl Run<'_> {
                     time,
                 };
                 self.look_at_device(look, &mut one.device);
-                let load = Load::gets(one.connections).round(round);
+                let load = Load::gets(one.connections).round(first_round + round);
                 take_turn(self.bench, contenders, items, &load, time, &mut one.all);
             }
         }
@@ -674,7 +677,7 @@ impl Run<'_> {
         let extstore = self.start(extstore, &items, Some(EXTSTORE_FILL));
         self.steps.next("values of 4,096 bytes");
         let contenders = [("senko-4096", &senko), ("extstore-4096", &extstore)];
-        let closed = self.closed_loops(&contenders, &items, &[64, 256], 2, "");
+        let closed = self.closed_loops(&contenders, &items, &[64, 256], 2, ("", 0));
         // As with one page, extstore's share of the device is the limit.
         for (key, contender) in [("get4096_over_fio_8k", 0), ("extstore4096_over_fio_8k", 1)] {
             put(

@@ -225,7 +225,7 @@ impl Run<'_> {
                     self.bench,
                     server,
                     items,
-                    &Load::gets(CONNECTIONS),
+                    &Load::gets(CONNECTIONS).round(1 << 20),
                     time + Duration::from_secs(2),
                 )
             });

@@ -316,6 +316,8 @@ fn apply(settings: &mut Settings, options: &[String]) -> Result<(), String> {
             "-F" => settings.no_flush_all = true,
             "-M" => settings.no_evict = true,
             "-X" => settings.no_dump = true,
+            // A thread that senko does not have.
+            "-o" if words.next().is_some_and(|o| o == "no_lru_maintainer") => {}
             "-I" => match words
                 .next()
                 .and_then(|n| n.strip_suffix('m'))
