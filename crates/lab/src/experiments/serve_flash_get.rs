@@ -121,7 +121,7 @@ impl Experiment for ServeFlashGet {
         let bench = Bench::open(options)?;
         let plan = Plan::new(&bench);
         let mut run = Run {
-            steps: Steps::new(progress, 14),
+            steps: Steps::new(progress, 24),
             outcome: Outcome::new(),
             table: Table::new("Flash GETs, medians of the rounds", &COLUMNS),
             bench: &bench,
