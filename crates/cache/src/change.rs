@@ -151,13 +151,14 @@ impl Shard {
         self.enter_policy(item, hash, known);
     }
 
-    /// The segment of `hash` is full: it grows now, and items give the memory back at the next allocation. (Growth comes
-    /// before an allocation, but it may have been put off because the log was busy, and many drafts may be waiting for their values.)
+    /// The segment of `hash` is full: it grows now, and items give the memory back at the next allocation, or, where nothing is evicted, when
+    /// some are deleted. (Growth comes before an allocation, but it may have been put off because the log was busy or nothing may be evicted,
+    /// and many drafts may be waiting for their values.)
     fn insert_grown(&mut self, hash: u64, slot: Slot) -> bool {
         let segment = self.index.segment_of(hash);
         // The first growth may be the wave's, past a segment that ran ahead of it.
         for _ in 0..2 {
-            if self.config.no_evict || !self.index.grow(segment) {
+            if !self.index.grow(segment) {
                 return false;
             }
             self.share_memory(0);
@@ -182,15 +183,17 @@ impl Shard {
     fn make_slot(&mut self, hash: u64) {
         self.stats.drops_index += 1;
         let segment = self.index.segment_of(hash);
-        let mut victim: Option<Slot> = None;
+        let (mut victim, mut any): (Option<Slot>, Option<Slot>) = (None, None);
         self.index.each(segment, |slot| {
             let colder = |v: Slot| slot.is_flash() && (!v.is_flash() || slot.hot() < v.hot());
             let free = slot.is_flash() || self.arena.pins(self.index.handle(slot)) == 0;
             if free && victim.is_none_or(colder) {
                 victim = Some(slot);
             }
+            any = any.or(Some(slot));
         });
-        let victim = victim.expect("fewer items are pinned than a segment has slots");
+        // Where answers are being sent from all of them, one stays until its answer is sent, without a slot.
+        let victim = victim.or(any).expect("a full segment has slots");
         if victim.is_dram() {
             self.unlink_item(self.index.handle(victim));
         } else {

@@ -49,7 +49,7 @@ impl Shard {
             self.drop_evicted(item, hash, header.fetched());
             return Ok(());
         };
-        if len.div_ceil(PAGE_SIZE) as u64 > self.logs[n].pages() / 2 {
+        if len.div_ceil(PAGE_SIZE) as u64 > self.logs[n].most_pages() {
             self.stats.drops_size += 1;
             self.drop_evicted(item, hash, header.fetched());
             return Ok(());
@@ -241,9 +241,11 @@ impl Shard {
                 return self.wait_or_drop(queue, n, item, hash, why);
             }
         };
-        // Over budget, the pages are reserved but the item goes: the reservation is given up by streaming nothing.
+        // Over budget, the pages are reserved but the item goes: the reservation is given up by streaming nothing. The buffers that
+        // the empty end of the slice took go to the device, or nobody might find one free again.
         if self.admitter.admit(len, fetched).is_err() {
-            self.logs[n].cancel_stream();
+            self.logs[n].cancel_stream(len);
+            self.logs[n].settle(queue, self.steady_ms);
             self.stats.drops_budget += 1;
             self.drop_evicted(item, hash, fetched);
             return Ok(());

@@ -49,7 +49,7 @@ impl Shard {
 
     fn take_chunk<Q: Queue>(&mut self, queue: &mut Q, class: usize) -> Result<Handle, AllocError> {
         for _ in 0..MOST_VICTIMS {
-            if self.arena.over_limit() {
+            if self.arena.over_limit() && !self.config.no_evict {
                 self.shed_page(queue)?;
                 continue;
             }
@@ -83,12 +83,16 @@ impl Shard {
         self.shed_page(queue)
     }
 
-    /// Makes segments of the index grow that are about to be full, at the cost of items. Called where eviction is allowed.
+    /// Makes segments of the index grow that are about to be full, at the cost of items; where nothing is evicted, only from memory that is left.
     pub(crate) fn grow_index<Q: Queue>(&mut self, queue: &mut Q, hash: u64) {
         while let Some(segment) = self.index.wants_growth(hash) {
             self.share_memory(self.index.growth_bytes());
             while self.arena.over_limit() {
-                if self.config.no_evict || self.shed_page(queue).is_err() {
+                if self.config.no_evict {
+                    self.share_memory(0);
+                    return;
+                }
+                if self.shed_page(queue).is_err() {
                     return;
                 }
             }

@@ -32,6 +32,8 @@ pub struct Superblock {
     pub region: u64,
     /// How often the directory was opened; labels carry it too.
     pub opened: u64,
+    /// The start with this number may have written labels; if it is more than `opened`, it did not come to serve.
+    pub opening: u64,
     /// The stop before was clean: the files of the stop with this number hold all. 0: it was not, or the directory is in use.
     pub clean: u64,
     /// Every unique that was ever given out is less than this.
@@ -137,6 +139,7 @@ impl Superblock {
             (80, self.flush_due),
             (88, self.devices.len() as u64),
             (96, u64::from(self.flush_missed)),
+            (104, self.opening),
         ] {
             put(page, at, value);
         }
@@ -169,6 +172,7 @@ impl Superblock {
             last_second: get(page, 72),
             flush_due: get(page, 80),
             flush_missed: get(page, 96) != 0,
+            opening: get(page, 104),
             devices: (0..devices)
                 .map(|n| get(page, DEVICES_AT + n * DEVICE_BYTES))
                 .collect(),
@@ -270,6 +274,16 @@ impl DeviceLabel {
         device.flush(tag())?;
         Ok(())
     }
+
+    /// Leaves a device without a label, durably.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn erase(device: &dyn Device) -> Result<(), SuperblockError> {
+        device.write(0, &AlignedBuf::new(1), tag())?;
+        device.flush(tag())?;
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -284,6 +298,7 @@ mod tests {
             shards: 3,
             region: 4,
             opened: 5,
+            opening: 77,
             clean: 6,
             cas_reserved: 7,
             last_second: 8,

@@ -141,11 +141,17 @@ impl Shard {
     /// Ends a transfer: lets the region go and counts. What was lost or is past its time leaves the index.
     pub fn end_transfer(&mut self, transfer: Transfer, end: TransferEnd) {
         self.logs[transfer.log].pin(transfer.position, false);
-        if let TransferEnd::Unread(error) = end {
-            let health = &mut self.logs[transfer.log].health;
-            if health.note_read(Err(error), self.steady_ms) {
-                self.state_changed(transfer.log);
-            }
+        let read = match end {
+            TransferEnd::Read => Some(Ok(())),
+            TransferEnd::Unread(error) => Some(Err(error)),
+            TransferEnd::Unused => None,
+        };
+        if let Some(read) = read
+            && self.logs[transfer.log]
+                .health
+                .note_read(read, self.steady_ms)
+        {
+            self.state_changed(transfer.log);
         }
         let lost = match (end, transfer.verdict) {
             (TransferEnd::Unused, _) | (TransferEnd::Read, Verdict::Unseen) => false,

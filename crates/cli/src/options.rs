@@ -99,7 +99,7 @@ pub struct ServeOptions {
     /// With --data-dir: a stop keeps the items of DRAM too
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
     pub keep_dram: Option<bool>,
-    /// With --data-dir: start over with an empty cache, whatever lies there (another format, size, device, number of threads)
+    /// Start over with an empty cache, whatever lies in --data-dir or --flash (another format, size, device, number of threads; another directory's)
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
     pub reinit: Option<bool>,
     /// DRAM only

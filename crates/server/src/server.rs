@@ -126,7 +126,11 @@ impl Bound {
         let transfer_files = transfer_files(&settings, &files)?;
         let home = match settings.data_dir.clone() {
             Some(dir) => Some(Arc::new(Home::open(&dir, &settings, &files)?)),
-            None => None,
+            None if settings.reinit => None,
+            None => {
+                home::check_unlabelled(&files, None, &settings)?;
+                None
+            }
         };
         if let Some(region) = home.as_ref().and_then(|home| home.region()) {
             settings.region = Some(region);
@@ -195,8 +199,10 @@ impl Bound {
                 "a worker thread ended before it was ready".into(),
             ));
         };
-        if let Some(home) = &home {
-            home.begin(if files.is_empty() { 0 } else { plan.region })?;
+        match &home {
+            Some(home) => home.begin(if files.is_empty() { 0 } else { plan.region })?,
+            None if settings.reinit => home::unlabel(&files)?,
+            None => {}
         }
         untouched.settle();
         let warm = home.as_ref().map(|_| warm_report(&loops));
@@ -533,9 +539,12 @@ fn check(settings: &Settings) -> Result<(), ServerError> {
             )));
         }
     }
-    if settings.data_dir.is_none() && (settings.keep_dram || settings.reinit) {
+    if settings.data_dir.is_none() && settings.keep_dram {
+        return wrong("--keep-dram keeps items in a data directory: name one with --data-dir");
+    }
+    if settings.data_dir.is_none() && settings.flash.is_empty() && settings.reinit {
         return wrong(
-            "--keep-dram and --reinit are about a data directory: name one with --data-dir",
+            "--reinit starts over what is kept, and neither --data-dir nor --flash is given",
         );
     }
     if settings.data_dir.is_some() && settings.flash.is_empty() && !settings.keep_dram {

@@ -295,6 +295,11 @@ impl Log {
     pub fn pages(&self) -> u64 {
         self.pages
     }
+    /// Most pages of a record: with the end of the slice left empty before it, it is less than all but a region, so that reclaim, which makes
+    /// room for it region by region, never comes to the region of the head.
+    pub fn most_pages(&self) -> u64 {
+        (self.pages - self.region_pages) / 2
+    }
     pub fn base(&self) -> u64 {
         self.base
     }
@@ -507,9 +512,10 @@ impl Log {
         Ok(position)
     }
 
-    /// Gives up a stream of which nothing was placed yet.
-    pub fn cancel_stream(&mut self) {
+    /// Gives up the stream of a record of `len` bytes of which nothing was placed yet; then [`Log::settle`].
+    pub fn cancel_stream(&mut self, len: usize) {
         debug_assert_eq!(self.stream.map(|(start, _)| start), Some(self.head));
+        self.record_bytes -= len as u64;
         self.stream = None;
     }
 
@@ -660,9 +666,17 @@ impl Log {
         self.tell(LogWord::Written, self.written_to());
         pages
     }
-    /// Gives up the stream under way: what it has placed stays as a record without an end, which no slot names.
+    /// Gives up the stream under way: what it has placed stays as a record without an end, which no slot names. The next record begins behind that.
     pub fn break_stream(&mut self) {
-        self.stream = None;
+        let Some((start, _)) = self.stream.take() else {
+            return;
+        };
+        let inside = self.head % self.region_pages;
+        if inside > 0 && self.head - inside > start {
+            let n = (self.head / self.region_pages % self.regions.len() as u64) as usize;
+            self.regions[n].first_record = inside as u32;
+            self.tell_region(n);
+        }
     }
     /// Whether a record is being streamed.
     pub fn is_streaming(&self) -> bool {

@@ -3,6 +3,7 @@
 
 mod corpus; // the seeds of the fuzz target
 mod model; // random commands against a map
+mod no_evict; // memory that is full, and nothing may go
 mod outage; // a device that stalls or fails for a while
 mod page_fill; // how full pages leave
 mod queue; // a queue whose completions the test hands out

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Pages leave full: at least 95 % of the bytes of pages are bytes of records, on the item sizes of Facebook's ETC. And items that no buffers hold go on.
 
-use senko_cache::{AllocError, Key, Shard};
+use senko_cache::{
+    Admission, AdmissionRule, AllocError, DeviceSlice, Key, Lookup, Shard, ShardConfig,
+};
 use senko_workload::{Rng, etc};
 
 use crate::model::config;
@@ -64,6 +66,49 @@ fn items_larger_than_the_buffers_go_round_the_slice() {
         let key = format!("key {n}").into_bytes();
         let len = 700_000 + rng.below(300_000) as usize;
         store(&mut shard, &mut queue, &key, &value[..len]);
+    }
+    let s = shard.stats();
+    assert!(s.demotions > 300 && s.drops_busy == 0, "{s:?}");
+}
+
+/// What is not admitted has left the end of a slice empty all the same. The buffers of that went nowhere, and the next item waited for one for ever.
+#[test]
+fn items_that_are_refused_at_the_end_of_a_slice_leave_the_buffers_free() {
+    let pages = 24 << 20 >> 12;
+    let config = ShardConfig {
+        flash: vec![DeviceSlice {
+            device: 0,
+            first_page: 0,
+            pages: pages as u64,
+        }],
+        admission: Admission {
+            rule: AdmissionRule::Fetched,
+            budget: None,
+        },
+        ..config(8 << 20, 0)
+    };
+    let mut shard = Shard::new(config).expect("a shard");
+    let mut queue = MemoryQueue::new(pages, &[(1, 8), (16, 4)], 1);
+    let value = vec![b'v'; 1 << 20];
+    shard.set_now(1_700_000_000_000);
+    let mut rng = Rng::new(3);
+    for n in 0..6_000_u64 {
+        let key = format!("key {n}").into_bytes();
+        let len = if rng.below(4) == 0 {
+            700_000 + rng.below(300_000) as usize
+        } else {
+            rng.below(60_000) as usize
+        };
+        store(&mut shard, &mut queue, &key, &value[..len]);
+        if rng.below(2) == 0
+            && let Lookup::Dram(item) = shard.lookup(&Key::new(&key))
+        {
+            shard.hit(item);
+        }
+        // The log rests between items.
+        while let Some(completion) = queue.complete_one() {
+            shard.on_disk(&mut queue, completion);
+        }
     }
     let s = shard.stats();
     assert!(s.demotions > 300 && s.drops_busy == 0, "{s:?}");

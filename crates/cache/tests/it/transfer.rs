@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Transfers: the answer is found where it lies and checked, its region is kept meanwhile, and what is damaged is a miss.
 
-use senko_cache::{AllocError, FlashRef, Key, Lookup, Shard, Transfer, TransferEnd};
+use senko_cache::{AllocError, DeviceState, FlashRef, Key, Lookup, Shard, Transfer, TransferEnd};
 use senko_io::{Op, PAGE_SIZE, Purpose, Queue, Tag};
 
 use crate::model::config;
@@ -169,6 +169,33 @@ fn a_damaged_or_unreadable_record_is_a_miss() {
     );
     assert_eq!((bench.flash(keys[0]), bench.flash(keys[1])), (None, None));
     assert!(bench.flash(keys[2]).is_some());
+}
+
+/// A device with bad sectors is not one that fails, whichever way what is good was read.
+#[test]
+fn bad_sectors_among_good_transfers_leave_a_device_in_use() {
+    let mut bench = Bench::new();
+    bench.store(40 << 20);
+    bench.settle();
+    let keys: Vec<u64> = (0..bench.stored)
+        .filter(|n| bench.flash(*n).is_some())
+        .take(100)
+        .collect();
+    for (nth, n) in keys.into_iter().enumerate() {
+        let Some(mut transfer) = bench.begin(n) else {
+            continue;
+        };
+        let end = if nth % 2 == 0 {
+            TransferEnd::Unread(senko_io::IoError::Os(5))
+        } else {
+            let pages = bench.read(&transfer);
+            assert!(transfer.find(&pages).is_some());
+            TransferEnd::Read
+        };
+        bench.shard.end_transfer(transfer, end);
+    }
+    assert!(bench.shard.stats().flash_read_errors > 40);
+    assert!(bench.shard.devices().all(|d| d.state == DeviceState::Up));
 }
 
 #[test]

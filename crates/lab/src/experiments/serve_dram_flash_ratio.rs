@@ -68,7 +68,8 @@ impl Experiment for ServeDramFlashRatio {
             bench: &bench,
             rounds: bench.scaled(3, 9),
             window: Duration::from_secs(bench.scaled(1, 3)),
-            warm_up: Duration::from_secs(bench.scaled(2, 30)),
+            // DRAM has the popular items after about as many requests as there are items.
+            warm_up: Duration::from_secs(bench.scaled(15, 30)),
             outcome: Outcome::new(),
             table: Table::new("Hits a second, medians of the rounds", &COLUMNS),
         };

@@ -4,7 +4,7 @@
 //! Returned flags stand in the order in which they were asked for, and a flag that changes the item takes effect at
 //! its place in that order, as in memcached: `mg k t T30` returns the old time, `mg k T30 t` the new one.
 
-use senko_cache::{AllocError, Fetched, FlashItem, ItemRef, Meta, Want};
+use senko_cache::{AllocError, Fetched, FlashItem, ItemRef, Lookup, Meta, Want};
 use senko_io::Queue;
 
 use super::change::{Counted, Delta};
@@ -261,11 +261,17 @@ fn flash_hit<Q: Queue>(
 ) -> Outcome {
     if would_win(&found.meta, flags) {
         // The win must be written down: the item has to come to DRAM.
-        return match ctx.shard.lookup(&req.key) {
-            senko_cache::Lookup::Flash(at) => Outcome::Fetch(at, Want::Resident),
-            // The shard changed since the read (it was promoted): the next run sees it as it is now.
-            _ => Outcome::Busy,
-        };
+        match ctx.shard.lookup(&req.key) {
+            Lookup::Flash(at) => return Outcome::Fetch(at, Want::Resident),
+            // This very read has promoted it, mostly.
+            Lookup::Dram(item) => {
+                dram_hit(ctx, req, flags, item, false, true, out);
+                value::count(ctx, req.key.bytes, flags.ttl.is_some(), true);
+            }
+            Lookup::Miss if flags.vivify.is_some() => return Outcome::Busy,
+            Lookup::Miss => miss(ctx, req, flags, out),
+        }
+        return Outcome::Done;
     }
     let mut line = Line {
         meta: found.meta,

@@ -115,7 +115,7 @@ impl Home {
         let (block, from, words) = match found {
             // No start got so far as to serve: nothing is stored, and nothing is settled.
             Ok(block) if !settings.reinit && block.opened == 0 => {
-                check_unlabelled(files, Some(block.id))?;
+                check_unlabelled(files, Some(block.id), settings)?;
                 begin_anew(&device, memory, settings, files, Some(block))?
             }
             Ok(block) if !settings.reinit => {
@@ -125,7 +125,7 @@ impl Home {
                 (block, from, words)
             }
             Err(SuperblockError::Blank) if !settings.reinit => {
-                check_unlabelled(files, None)?;
+                check_unlabelled(files, None, settings)?;
                 begin_anew(&device, memory, settings, files, None)?
             }
             Err(error) if !settings.reinit => {
@@ -281,18 +281,21 @@ impl Home {
     /// When the directory or a label can't be written.
     pub fn begin(&self, region: usize) -> Result<(), ServerError> {
         let mut block = self.block();
+        // Said before the labels: a directory that does not say it and has labels of the next start is an older copy.
+        block.opening = block.opened + 1;
+        self.write(&mut block)?;
         for (number, file) in self.files.iter().enumerate() {
             let label = DeviceLabel {
                 id: block.id,
                 number: number as u32,
                 pages: file.pages(),
-                opened: block.opened + 1,
+                opened: block.opening,
             };
             label
                 .write(&**file)
                 .map_err(|e| fail(format!("the label of {} {e}", file.path().display())))?;
         }
-        block.opened += 1;
+        block.opened = block.opening;
         block.clean = 0;
         block.region = region as u64;
         block.cas_reserved = self.cas_base + RESERVE;
@@ -527,10 +530,10 @@ fn check_labels(
 ) -> Result<(), ServerError> {
     for (number, file) in files.iter().enumerate() {
         let why = match DeviceLabel::read(&**file) {
-            // Labels are written before the superblock.
+            // A start that was killed on the way may have written some.
             Ok(label)
                 if (label.id, label.number) == (block.id, number as u32)
-                    && (block.opened..=block.opened + 1).contains(&label.opened) =>
+                    && [block.opened, block.opening].contains(&label.opened) =>
             {
                 continue;
             }
@@ -552,18 +555,40 @@ fn check_labels(
 }
 
 /// No flash file is of another directory than the one with this number.
-fn check_unlabelled(files: &[Arc<FlashFile>], ours: Option<u64>) -> Result<(), ServerError> {
+pub fn check_unlabelled(
+    files: &[Arc<FlashFile>],
+    ours: Option<u64>,
+    settings: &Settings,
+) -> Result<(), ServerError> {
+    let reinit = if settings.drop_in {
+        "`reinit = true` in the file of -o senko_config"
+    } else {
+        "--reinit"
+    };
     for file in files {
         let why = match DeviceLabel::read(&**file) {
             Ok(label) if Some(label.id) == ours => continue,
-            Ok(_) => "belongs to another data directory".to_owned(),
-            Err(error @ SuperblockError::Version { .. }) => format!("has a label that {error}"),
+            // Another's, or the directory was to start over and did not get to.
+            Ok(_) if ours.is_some() => "is not of the given data directory:".to_owned(),
+            Ok(_) => "belongs to a data directory that is not given: give that one, or".to_owned(),
+            Err(error @ (SuperblockError::Version { .. } | SuperblockError::Io(_))) => {
+                format!("has a label that {error}:")
+            }
             Err(_) => continue,
         };
         return Err(fail(format!(
-            "{} {why}: give that directory, or start over with --reinit",
+            "{} {why} start over with {reinit}",
             file.path().display()
         )));
+    }
+    Ok(())
+}
+
+/// Takes flash files from the data directories that they belong to.
+pub fn unlabel(files: &[Arc<FlashFile>]) -> Result<(), ServerError> {
+    for file in files {
+        DeviceLabel::erase(&**file)
+            .map_err(|e| fail(format!("the label of {} {e}", file.path().display())))?;
     }
     Ok(())
 }
@@ -631,10 +656,7 @@ mod tests {
             label.write(&*files[0]).unwrap();
         }
         let elsewhere = Home::open(&dir.join("elsewhere"), &settings, &files).unwrap_err();
-        assert!(
-            elsewhere.0.contains("another data directory"),
-            "{elsewhere:?}"
-        );
+        assert!(elsewhere.0.contains("that is not given"), "{elsewhere:?}");
         Home::open(&data, &settings, &files)
             .unwrap()
             .begin(1 << 20)
@@ -695,21 +717,27 @@ mod tests {
         let older = DeviceLabel::read(&*first).unwrap();
         open(&files).unwrap().begin(1 << 20).unwrap();
         let label = DeviceLabel::read(&*first).unwrap();
+        let second_label = DeviceLabel::read(&*second).unwrap();
         refused(&[Arc::clone(&second), Arc::clone(&first)], "order");
         older.write(&*first).unwrap();
         refused(&files, "an older copy");
-        // A start that was killed before it wrote the superblock has written the next label.
+        label.write(&*first).unwrap();
+        let superblock = std::fs::read(data.join("super.senko")).unwrap();
+        open(&files).unwrap().begin(1 << 20).unwrap();
+        std::fs::write(data.join("super.senko"), superblock).unwrap();
+        refused(&files, "the directory is an older copy");
+        // A start that was killed before it served has said that it would write labels, and written some.
+        second_label.write(&*second).unwrap();
+        label.write(&*first).unwrap();
+        let killed = open(&files).unwrap();
+        let mut block = killed.block().clone();
+        block.opening += 1;
+        killed.write(&mut block).unwrap();
+        drop(killed);
         for opened in [label.opened, label.opened + 1] {
             DeviceLabel { opened, ..label }.write(&*first).unwrap();
             open(&files).unwrap();
         }
-        let next = label.opened + 2;
-        let next = DeviceLabel {
-            opened: next,
-            ..label
-        };
-        next.write(&*first).unwrap();
-        refused(&files, "the directory is an older copy");
         let mut page = AlignedBuf::new(1);
         label.encode(&mut page);
         page[8] = 9;

@@ -102,6 +102,20 @@ impl Session {
         lone.then_some((foreign.shard, foreign.bytes))
     }
 
+    /// The peer sends no more: a command of which a part of the value went to another shard is never answered there, so nobody waits for that.
+    /// What that shard has taken of it goes when it learns that the connection is closed.
+    pub fn give_up_value(&mut self) {
+        let State::Forward { shard, .. } = self.state else {
+            return;
+        };
+        self.state = State::Closed;
+        // A shard answers in order, so only a command that it has not refused already is still the newest with it.
+        if let Some(last) = self.foreign.pop_back_if(|last| last.shard == shard) {
+            self.foreign_bytes -= last.bytes;
+            self.replies.ready(last.place);
+        }
+    }
+
     /// More of a value for another shard.
     pub(super) fn step_forward<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
         let State::Forward { shard, left } = &mut self.state else {

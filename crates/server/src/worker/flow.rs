@@ -136,7 +136,10 @@ impl Worker {
         match fed.state {
             // What a session leaves unread is the start of a line or header; more than that never becomes a request.
             FeedState::NeedMore => {
-                conn.closing |= conn.ended || data.len() - fed.consumed > MOST_TAIL
+                conn.closing |= conn.ended || data.len() - fed.consumed > MOST_TAIL;
+                if conn.ended {
+                    conn.session.give_up_value();
+                }
             }
             FeedState::Close => conn.closing = true,
             FeedState::Blocked(wait) => {
@@ -555,7 +558,10 @@ impl Worker {
         };
         conn.ended = true;
         // What came before is still answered: a session that has work goes on, one that waits for more never gets it.
-        conn.closing |= conn.takes_input();
+        if conn.takes_input() {
+            conn.closing = true;
+            conn.session.give_up_value();
+        }
         self.settle(at);
     }
 

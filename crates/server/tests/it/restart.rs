@@ -426,9 +426,10 @@ fn other_settings_are_refused_until_told_to_start_over() {
     let elsewhere = settings.shared_memory.join("elsewhere");
     refused(
         &|s| s.data_dir = Some(elsewhere.clone()),
-        "another data directory",
+        "a data directory that is not given",
     );
     std::fs::remove_dir_all(&elsewhere).unwrap();
+    refused(&|s| s.data_dir = None, "a data directory that is not given");
     let superblock = settings.data_dir.as_ref().unwrap().join("super.senko");
     let good = std::fs::read(&superblock).unwrap();
     let mut bad = good.clone();
@@ -456,6 +457,26 @@ fn other_settings_are_refused_until_told_to_start_over() {
     place = place.restart(|s| s.reinit = false);
     assert!(place.server().report().warm.clone().unwrap().flash_items > 0);
     present(&mut place.connect(), (0..KEYS).step_by(7), 2);
+}
+
+/// A flash file is taken from its data directory where that is asked for: the directory then refuses it, and who has no directory does not.
+#[test]
+fn a_flash_file_is_taken_from_its_directory() {
+    let mut place = begin(1, |_| {});
+    fill(&mut place.connect(), 0..KEYS, 1);
+    place.end();
+    let data_dir = place.settings().data_dir.clone();
+    for reinit in [true, false] {
+        place = place.restart(|s| {
+            s.data_dir = None;
+            s.reinit = reinit;
+        });
+        place.end();
+    }
+    let mut settings = place.settings().clone();
+    settings.data_dir = data_dir;
+    let error = Server::start(settings).unwrap_err().to_string();
+    assert!(error.contains("is not the flash file"), "{error}");
 }
 
 /// Memory gone without a clean stop: empty, with a reason, and nothing of the past shows, although the new cache writes where the old

@@ -93,7 +93,12 @@ fn half_sent_requests_hold_up_nobody() {
 
 #[test]
 fn clients_that_vanish_mid_value_leave_nothing_behind() {
-    on_both(1, |place| {
+    vanish(1);
+    vanish(2);
+}
+
+fn vanish(shards: usize) {
+    on_both(shards, |place| {
         let len = 500_000;
         // Together far more than the server's memory.
         for round in 0..300 {
