@@ -110,9 +110,12 @@ impl Session {
         };
         self.state = State::Closed;
         // A shard answers in order, so only a command that it has not refused already is still the newest with it.
-        if let Some(last) = self.foreign.pop_back_if(|last| last.shard == shard) {
+        if let Some(last) = self.foreign.back()
+            && last.shard == shard
+        {
             self.foreign_bytes -= last.bytes;
             self.replies.ready(last.place);
+            self.foreign.pop_back();
         }
     }
 
