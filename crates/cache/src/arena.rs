@@ -2,7 +2,7 @@
 //! DRAM of one shard: pages cut into chunks of a size class. One arena holds items, another the segments of the index.
 //!
 //! One mapping, reserved at start, whose pages move between classes, so that nothing is ever asked of the general
-//! allocator; a limit says how many pages may be in use, and what is above it goes back to the system. A chunk is named by a
+//! allocator; a limit says how many pages may be in use, and free ones above it go back to the system. A chunk is named by a
 //! [`Handle`], 32 bits in units of 16 bytes: 64 GiB a shard. Everything is reached by bounds-checked slices of the mapping; there is no `unsafe` here.
 //!
 //! ```text
@@ -11,6 +11,7 @@
 //! ```
 //!
 //! Always holds: a page belongs to one class or is free; `used` of a page counts its chunks that are not on the class's free list.
+//! The system's memory is behind no more pages than the limit, or than are in use if those are more.
 
 use senko_io::{AlignedBuf, MappedMemory, PAGE_SIZE};
 
@@ -68,7 +69,9 @@ pub(crate) struct Arena {
     mem: AlignedBuf,
     page_bytes: usize,
     pages: Vec<Page>,
+    /// The first `given_back` of them have no memory behind them.
     free_pages: Vec<u32>,
+    given_back: usize,
     fresh: usize,
     limit: usize,
     /// Free a page as soon as nothing in it is in use (else a class keeps a page or two for what comes).
@@ -191,6 +194,7 @@ impl Arena {
                 pages
             ],
             free_pages: Vec::new(),
+            given_back: 0,
             fresh: 0,
             limit: pages,
             eager: false,
@@ -214,6 +218,21 @@ impl Arena {
     /// Sets how many pages may be used.
     pub fn set_limit(&mut self, pages: usize) {
         self.limit = pages.min(self.pages.len());
+        self.give_back();
+    }
+    /// Gives the memory of free pages above the limit back to the system.
+    fn give_back(&mut self) {
+        let pages = self.page_bytes / PAGE_SIZE;
+        while self.fresh - self.given_back > self.limit {
+            let Some(&page) = self.free_pages.get(self.given_back) else {
+                return;
+            };
+            self.mem.release(page as usize * pages, pages);
+            if !self.eager {
+                self.mem.prefer_small(page as usize * pages, pages);
+            }
+            self.given_back += 1;
+        }
     }
     /// Whether more pages are in use than may be.
     pub fn over_limit(&self) -> bool {
@@ -283,15 +302,9 @@ impl Arena {
         if let Some(&moved) = self.classes[class].pages.get(place) {
             self.pages[moved as usize].place = place as u32;
         }
-        if self.over_limit() {
-            let pages = self.page_bytes / PAGE_SIZE;
-            self.mem.release(page * pages, pages);
-            if !self.eager {
-                self.mem.prefer_small(page * pages, pages);
-            }
-        }
         self.pages[page].class = NO_CLASS;
         self.free_pages.push(page as u32);
+        self.give_back();
     }
 
     /// Frees a page if it belongs to a class and none of its chunks is in use; whether it is free then.
@@ -434,6 +447,7 @@ impl Arena {
         if self.free_pages.pop().is_none() {
             self.fresh += 1;
         }
+        self.given_back = self.given_back.min(self.free_pages.len());
         self.pages[page] = Page {
             class: class as u8,
             used: 0,
@@ -512,6 +526,47 @@ mod tests {
             }
         }
         assert!(a.bytes_in_use() / a.page_bytes() <= a.classes.len() * 2);
+    }
+
+    #[test]
+    fn memory_that_was_free_before_the_limit_fell_goes_back() {
+        let mut a = Arena::for_items(AlignedBuf::new(4 << 20 >> 12));
+        let class = a.class_for(MAX_CHUNK);
+        let chunks: Vec<Handle> = std::iter::from_fn(|| a.alloc(class)).collect();
+        for &chunk in &chunks {
+            a.bytes_mut(chunk, 0, MAX_CHUNK).fill(1);
+        }
+        let kept = chunks[0];
+        for &chunk in &chunks[1..] {
+            a.free(chunk);
+        }
+        let pages = a.pages.len();
+        // A page of ones is one that the system still has memory for.
+        let behind = |a: &Arena| {
+            (0..pages)
+                .filter(|&page| a.mem[(page + 1) * a.page_bytes - 1] != 0)
+                .count()
+        };
+        assert_eq!(behind(&a), pages);
+        for limit in [pages - 3, pages / 2, 5] {
+            a.set_limit(limit);
+            assert_eq!(behind(&a), limit);
+        }
+        // Less than is in use: what is freed goes back at once.
+        a.set_limit(0);
+        let left = a.bytes_in_use() / a.page_bytes();
+        assert_eq!(behind(&a), left);
+        a.free(kept);
+        for page in 0..pages {
+            a.release_if_empty(page);
+        }
+        assert_eq!((behind(&a), a.bytes_in_use()), (0, 0));
+        // It all comes back, and none of it twice.
+        a.set_limit(pages);
+        let again: std::collections::HashSet<Handle> =
+            std::iter::from_fn(|| a.alloc(class)).collect();
+        assert_eq!(again.len(), chunks.len());
+        assert_eq!(a.given_back, 0);
     }
 
     #[test]

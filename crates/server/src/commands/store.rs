@@ -137,7 +137,7 @@ fn apply<Q: Queue>(
     };
     let compare = rules.compare.filter(|&unique| unique != 0);
     let Some(old) = old else {
-        ctx.stats.cas_misses += u64::from(compare.is_some());
+        ctx.stats.cas_misses += u64::from(rules.mode == StoreMode::Cas);
         return Ok(match rules.mode {
             StoreMode::Add => link(ctx, rules, draft),
             StoreMode::Append | StoreMode::Prepend if rules.vivify => link(ctx, rules, draft),
@@ -150,10 +150,12 @@ fn apply<Q: Queue>(
     let older = rules.accept_older
         && rules.mode == StoreMode::Cas
         && compare.is_some_and(|unique| unique < cas);
-    match matches {
-        Some(true) => ctx.stats.cas_hits += 1,
-        Some(false) if !older => ctx.stats.cas_badval += 1,
-        _ => {}
+    if rules.mode == StoreMode::Cas {
+        if matches == Some(true) || older {
+            ctx.stats.cas_hits += 1;
+        } else {
+            ctx.stats.cas_badval += 1;
+        }
     }
     match rules.mode {
         StoreMode::Add => Ok(Ended::Refused),

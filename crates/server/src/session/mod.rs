@@ -324,6 +324,11 @@ impl Session {
         matches!(self.state, State::Command) && self.replies.waiting() == 0
     }
 
+    /// A parked command waits for memory: feed again when there may be some, also after the last input.
+    pub fn waits_for_memory(&self) -> bool {
+        self.units.iter().any(|unit| unit.ticket.is_none())
+    }
+
     /// Runs the commands in `input`, up to `budget` of them (it is lowered by each).
     pub fn feed<Q: Queue>(
         &mut self,
@@ -363,14 +368,23 @@ impl Session {
                 return Step::Took(take as usize);
             }
             State::Forward { .. } => return self.step_forward(ctx, input),
-            State::Closed => return Step::Stop(input.len(), FeedState::Close),
+            State::Closed => {
+                self.retry(ctx);
+                let state = match self.waits_for_memory() {
+                    true => FeedState::Blocked(Wait::Memory),
+                    false => FeedState::Close,
+                };
+                return Step::Stop(input.len(), state);
+            }
             State::Command | State::Keys { .. } | State::Dump(_) => {}
         }
         if self.blocking > 0 {
             self.retry(ctx);
             if self.blocking > 0 {
-                let memory = self.units.iter().any(|unit| unit.ticket.is_none());
-                let wait = if memory { Wait::Memory } else { Wait::Fetch };
+                let wait = match self.waits_for_memory() {
+                    true => Wait::Memory,
+                    false => Wait::Fetch,
+                };
                 return Step::Stop(0, FeedState::Blocked(wait));
             }
         }

@@ -87,7 +87,8 @@ impl Worker {
             self.mark_dirty(at);
             return;
         }
-        if !conn.queued && !conn.paused && !conn.closing {
+        let feeds = !conn.closing || conn.session.waits_for_memory();
+        if !conn.queued && !conn.paused && feeds {
             self.feed_tail(at);
         } else {
             self.mark_dirty(at);
