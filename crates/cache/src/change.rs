@@ -209,7 +209,7 @@ impl Shard {
     }
 
     /// A new draft, complete, with the old item's value and the draft's in the order asked (`append`: old first), the old item's flags
-    /// and expiry. `draft` is used up, but for [`AllocError::Busy`], which hands it back.
+    /// and expiry, but neither its stale nor its won mark, as in memcached. `draft` is used up, but for [`AllocError::Busy`], which hands it back.
     ///
     /// # Errors
     /// See [`AllocError`].
@@ -245,7 +245,7 @@ impl Shard {
                 }
                 let m = old_header.meta(0);
                 self.edit(made.item, |h| {
-                    h.set_marks(false, m.stale, m.won, m.binary_key)
+                    h.set_marks(false, false, false, m.binary_key)
                 });
                 self.abort(draft);
                 Ok(made)
@@ -282,7 +282,8 @@ impl Shard {
         }
     }
 
-    /// Gives an item another (short) value with a fresh unique (or `cas`): in place where it fits, else in a new item that is linked.
+    /// Gives an item another (short) value with a fresh unique (or `cas`): in place where it fits, else in a new item that is linked. A value of
+    /// another length is neither stale nor won, as in memcached.
     ///
     /// # Errors
     /// See [`AllocError`]; the item is as it was then.
@@ -316,7 +317,16 @@ impl Shard {
         }
         let mut made = made?;
         self.fill(&mut made, value);
-        self.edit(made.item, |h| h.marks = header.marks);
+        let m = header.meta(0);
+        let same = header.value_len as usize == value.len();
+        self.edit(made.item, |h| {
+            h.set_marks(
+                same && m.fetched,
+                same && m.stale,
+                same && m.won,
+                m.binary_key,
+            );
+        });
         Ok(self.link(made, cas))
     }
 
