@@ -267,9 +267,13 @@ fn effects(
                     };
                     let mut text = n.to_string().into_bytes();
                     text.resize(text.len().max(e.value.len()), b' ');
+                    // A longer number is a new item, which has no marks.
+                    let same = text.len() == e.value.len();
                     let new = Entry {
                         value: Arc::new(text),
                         unique: 0,
+                        stale: same && e.stale,
+                        won: same && e.won,
                         ..e
                     };
                     end(End::Number(n, false), Some(new));
@@ -346,6 +350,8 @@ fn store(at: &Context<'_>, act: &Act, old: Option<Entry>, end: &mut dyn FnMut(En
                 let joined = Entry {
                     value: Arc::new(whole),
                     unique: 0,
+                    stale: false,
+                    won: false,
                     ..e
                 };
                 end(End::Stored, Some(joined));
