@@ -408,6 +408,10 @@ impl Shard {
             self.admitter.advance(unix_ms);
         }
     }
+    /// Unix milliseconds of the clock.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
     /// Unix seconds of the clock.
     pub fn now(&self) -> u32 {
         self.now

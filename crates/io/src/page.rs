@@ -6,16 +6,14 @@
 //! costs nothing until it is used. Memory of a [`crate::SharedFile`] outlives the process. A frame lies in exactly one registered buffer of the ring: the pool's layout never
 //! lets one cross a multiple of [`REGISTER_SPAN`].
 
-use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
-use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes in a page: the unit of every device operation, and the read unit that papers B and E build on.
 pub const PAGE_SIZE: usize = 4096;
@@ -283,30 +281,36 @@ pub fn prefetch(bytes: &[u8]) {
     let _ = bytes;
 }
 
-/// One size of frame.
-struct Class {
-    pages: usize,
-    /// The first free frame of this size.
-    head: Cell<u32>,
-}
-
 struct Pool {
     memory: AlignedBuf,
-    classes: Box<[Class]>,
-    /// Free lists: the next free frame after each free frame. Kept beside the frames, not in them, so that a frame
-    /// that was never read into is never touched.
-    next: Box<[Cell<u32>]>,
+    /// Pages of the frames of each class.
+    classes: Box<[usize]>,
     /// Byte offset of each frame.
     offsets: Box<[usize]>,
     frame_bytes: usize,
-    taken_bytes: Cell<usize>,
+    free: Mutex<Free>,
+}
+
+/// The free frames, kept beside them and not in them, so that a frame that was never read into is never touched.
+struct Free {
+    /// The first of each class.
+    heads: Box<[u32]>,
+    /// The next behind each.
+    next: Box<[u32]>,
+    taken_bytes: usize,
+}
+
+impl Pool {
+    fn free(&self) -> MutexGuard<'_, Free> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A fixed set of page frames in a few size classes, all in one mapping (which the io_uring backend registers).
-/// Cheap to clone (an `Rc`), used by one thread. Taking and returning a frame are O(1).
+/// Cheap to clone (an `Arc`), meant for one thread: taking and returning a frame are O(1), under a lock that nobody else wants.
 #[derive(Clone)]
 pub struct FramePool {
-    pool: Rc<Pool>,
+    pool: Arc<Pool>,
 }
 
 impl FramePool {
@@ -330,6 +334,7 @@ impl FramePool {
         let mut offsets = Vec::new();
         let mut next = Vec::new();
         let mut made = Vec::new();
+        let mut heads = Vec::new();
         let mut end = 0;
         let mut frame_bytes = 0;
         for &(pages, count) in classes {
@@ -344,16 +349,16 @@ impl FramePool {
                     end = end.next_multiple_of(REGISTER_SPAN);
                 }
                 offsets.push(end);
-                next.push(Cell::new(if nth + 1 == count {
+                next.push(if nth + 1 == count {
                     NONE
                 } else {
                     first + nth as u32 + 1
-                }));
+                });
                 end += bytes;
                 frame_bytes += bytes;
             }
-            let head = Cell::new(if count == 0 { NONE } else { first });
-            made.push(Class { pages, head });
+            heads.push(if count == 0 { NONE } else { first });
+            made.push(pages);
         }
         assert!(
             offsets.len() < NONE as usize,
@@ -362,31 +367,35 @@ impl FramePool {
         let pool = Pool {
             memory: AlignedBuf::try_new(end / PAGE_SIZE)?,
             classes: made.into(),
-            next: next.into(),
             offsets: offsets.into(),
             frame_bytes,
-            taken_bytes: Cell::new(0),
+            free: Mutex::new(Free {
+                heads: heads.into(),
+                next: next.into(),
+                taken_bytes: 0,
+            }),
         };
         Ok(FramePool {
-            pool: Rc::new(pool),
+            pool: Arc::new(pool),
         })
     }
 
     /// A frame of at least `pages` pages, from the smallest class that has that size *and* a free frame.
     pub fn take(&self, pages: usize) -> Option<PageBuf> {
         let pool = &self.pool;
-        for (number, class) in pool.classes.iter().enumerate() {
-            let frame = class.head.get();
-            if class.pages < pages || frame == NONE {
+        let mut free = pool.free();
+        for (number, &class_pages) in pool.classes.iter().enumerate() {
+            let frame = free.heads[number];
+            if class_pages < pages || frame == NONE {
                 continue;
             }
-            class.head.set(pool.next[frame as usize].get());
-            let bytes = class.pages * PAGE_SIZE;
-            pool.taken_bytes.set(pool.taken_bytes.get() + bytes);
+            free.heads[number] = free.next[frame as usize];
+            let bytes = class_pages * PAGE_SIZE;
+            free.taken_bytes += bytes;
             // SAFETY: every offset of a frame lies inside the mapping.
             let start = unsafe { pool.memory.start.add(pool.offsets[frame as usize]) };
             return Some(PageBuf {
-                pool: Rc::clone(pool),
+                pool: Arc::clone(pool),
                 start,
                 bytes,
                 frame,
@@ -398,12 +407,12 @@ impl FramePool {
 
     /// Pages of the largest class.
     pub fn largest(&self) -> usize {
-        self.pool.classes.last().map_or(0, |class| class.pages)
+        self.pool.classes.last().copied().unwrap_or(0)
     }
 
     /// Bytes of the whole pool, and bytes now handed out.
     pub fn usage(&self) -> (usize, usize) {
-        (self.pool.frame_bytes, self.pool.taken_bytes.get())
+        (self.pool.frame_bytes, self.pool.free().taken_bytes)
     }
 
     /// The mapping, for registration: start and bytes.
@@ -413,7 +422,7 @@ impl FramePool {
 
     /// Number of the registered buffer that holds `frame`, if the frame is of this pool.
     pub(crate) fn register_index(&self, frame: &PageBuf) -> Option<u16> {
-        Rc::ptr_eq(&self.pool, &frame.pool)
+        Arc::ptr_eq(&self.pool, &frame.pool)
             .then(|| (self.pool.offsets[frame.frame as usize] / REGISTER_SPAN) as u16)
     }
 
@@ -433,12 +442,15 @@ impl fmt::Debug for FramePool {
 /// One frame of a [`FramePool`]; bytes through `Deref<[u8]>`/`DerefMut` (the frame's whole length); returns to its pool
 /// on drop. A new frame holds what its last user left in it.
 pub struct PageBuf {
-    pool: Rc<Pool>,
+    pool: Arc<Pool>,
     start: NonNull<u8>,
     bytes: usize,
     frame: u32,
     class: u32,
 }
+
+// SAFETY: the frame's bytes are this value's alone, and lie in a mapping that `pool`, which threads may share, keeps.
+unsafe impl Send for PageBuf {}
 
 impl PageBuf {
     /// Size in pages.
@@ -454,11 +466,11 @@ impl PageBuf {
 
 impl Drop for PageBuf {
     fn drop(&mut self) {
-        let pool = &self.pool;
-        let head = &pool.classes[self.class as usize].head;
-        pool.next[self.frame as usize].set(head.get());
-        head.set(self.frame);
-        pool.taken_bytes.set(pool.taken_bytes.get() - self.bytes);
+        let mut free = self.pool.free();
+        let (frame, class) = (self.frame as usize, self.class as usize);
+        free.next[frame] = free.heads[class];
+        free.heads[class] = self.frame;
+        free.taken_bytes -= self.bytes;
     }
 }
 

@@ -7,7 +7,7 @@
 #![deny(unsafe_code)]
 
 mod commands; // what each command does to the shard
-pub mod load;
+pub mod load; // the load generator and checker
 pub mod protocol; // parsers of the three dialects, no I/O
 pub mod reply; // ordered answers of one connection, some still waiting for flash
 pub mod route; // requests for keys that another shard owns
@@ -15,4 +15,5 @@ pub mod server; // start, run, drain
 pub mod session; // one connection's commands: parse, run, wait, answer
 pub mod settings; // what the server was told, one struct
 pub mod shared; // what all workers see: settings, published statistics, flush and shutdown requests
-pub mod worker; // one thread: event loop, shard, connections // the load generator and checker
+mod shelf; // where a shard lies while its worker waits, for others to read from
+pub mod worker; // one thread: event loop, shard, connections

@@ -21,6 +21,7 @@ use senko_cache::{CacheStats, DeviceState, ServerWords, Shard, SlabClassStats};
 use senko_io::DiskStats;
 
 use crate::settings::Settings;
+use crate::shelf::Shelf;
 
 /// The version of the memcached protocols that is spoken. Clients read it as numbers, so it stands first.
 pub const PROTOCOL_VERSION: &str = "1.6.18";
@@ -47,7 +48,7 @@ thread_stats! {
     cas_misses cas_hits cas_badval touch_hits touch_misses
     store_too_large store_no_memory
     bytes_read bytes_written conn_yields idle_kicks
-    forwarded sent_for_others retries slow_readers_closed transfers_given_up
+    forwarded sent_for_others read_across retries slow_readers_closed transfers_given_up
 }
 
 /// What a worker shows the others, about ten times a second.
@@ -139,6 +140,8 @@ pub struct Shared {
     pub settings: Settings,
     /// Number of shards, one a worker.
     pub shards: usize,
+    /// Where each lies while its worker waits.
+    pub(crate) shelves: Vec<Shelf>,
     /// Unix seconds of the start.
     pub started: u32,
     /// Unix milliseconds that the clock never shows less than: what the server before had seen.
@@ -186,6 +189,7 @@ impl Shared {
         };
         Shared {
             shards,
+            shelves: (0..shards).map(|_| Shelf::default()).collect(),
             devices: Mutex::new(vec![vec![DeviceState::Up; shards]; settings.flash.len()]),
             started,
             clock_floor_ms: 0,
@@ -267,6 +271,12 @@ impl Shared {
     /// Number of the latest flush that was acknowledged.
     pub fn flush_generation(&self) -> u64 {
         self.flush_generation.load(Ordering::Acquire)
+    }
+    /// Whether a shard that has applied so many flushes has applied all that hold at this second.
+    #[inline]
+    pub fn is_flushed(&self, flushes: u64, now: u32) -> bool {
+        let due = self.flush_due.load(Ordering::Acquire);
+        (due == 0 || now < due) && self.flush_generation() == flushes
     }
     /// Notes the time for a server that comes after this one.
     pub fn note_second(&self, second: u32) {
@@ -476,6 +486,11 @@ impl Cursor {
             // A limit out of this shard's bounds was refused by the shard that took the command; bounds are alike.
             shard.set_dram_limit((limit / shared.shards as u64) as usize);
         }
+    }
+
+    /// How many flushes its shard has applied.
+    pub fn flushes(&self) -> u64 {
+        self.flush
     }
 
     /// The reset generation that the counters have seen: what [`Published::reset`] is set to.

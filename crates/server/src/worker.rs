@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One thread: its event loop, its shard, its connections.
 //!
-//! A round of the loop: wait for events; take each, requests before device reads that ended; run the connections that have unread input in turn; send every
+//! A round of the loop: wait for events, while others may read from the shard (`shelf.rs`); take each, requests before device reads that ended; run the connections that have unread input in turn; send every
 //! connection's answers in one batch; hand messages to other workers. Nothing in a round waits, locks or allocates for a
-//! request whose key this shard owns (messages between workers lock once a round and worker, and where an answer that another worker sent is looked for).
+//! request whose key this shard owns (messages between workers lock once a round and worker, and where an answer that another worker sent is looked for; the shelf locks twice a round).
 //!
 //! ```text
 //! poll -> Accepted  -> accept::accepted -> the worker with the fewest connections
@@ -39,6 +39,7 @@ use crate::route::{Mesh, Message, Origin, Outbox};
 use crate::server::home::{Home, Stopped};
 use crate::session::{Ctx, Window};
 use crate::shared::{ConnEntry, Cursor, Published, Shared, ThreadStats};
+use crate::shelf::Held;
 pub use accept::{Door, Newcomer};
 pub use conns::ConnKey;
 use conns::{ByNumber, Conns};
@@ -159,7 +160,7 @@ pub struct Worker {
 struct Core {
     me: usize,
     ev: EventLoop,
-    shard: Shard,
+    shard: Held,
     shared: Arc<Shared>,
     stats: ThreadStats,
     cursor: Cursor,
@@ -184,6 +185,19 @@ impl Core {
             window: self.window,
         }
     }
+
+    /// Submits and waits, while the shard is there for others.
+    fn poll(&mut self, timeout: Duration, events: &mut Vec<Event>) -> Result<(), String> {
+        let shelf = (self.shared.shards > 1).then(|| &self.shared.shelves[self.me]);
+        if let Some(shelf) = shelf {
+            shelf.lay(&mut self.shard, self.cursor.flushes());
+        }
+        let polled = self.ev.poll(Some(timeout), events);
+        if let Some(shelf) = shelf {
+            shelf.take(&mut self.shard);
+        }
+        polled.map_err(|e| format!("the event loop failed: {e}"))
+    }
 }
 
 impl Worker {
@@ -207,7 +221,7 @@ impl Worker {
             me: config.index,
             ev,
             cursor: Cursor::at(shard.flushes()),
-            shard,
+            shard: shard.into(),
             shared: config.shared,
             stats: ThreadStats::default(),
             outbox: Outbox::new(config.index, config.mesh),
@@ -292,10 +306,7 @@ impl Worker {
             } else {
                 TICK
             };
-            self.core
-                .ev
-                .poll(Some(timeout), &mut events)
-                .map_err(|e| format!("the event loop failed: {e}"))?;
+            self.core.poll(timeout, &mut events)?;
             self.now_ms = clock(&self.core.shared);
             self.core.shard.set_now(self.now_ms);
             self.note_second();

@@ -18,7 +18,7 @@ const NEXT: usize = 4;
 const NOTE: usize = 30;
 
 /// Orders the items of DRAM. An item is handed in once ([`Policy::insert`]), and taken out once ([`Policy::remove`]).
-pub(crate) trait Policy: std::fmt::Debug {
+pub(crate) trait Policy: std::fmt::Debug + Send {
     /// An item became visible. `known`: it was wanted before (promoted from flash), so it need not prove itself.
     fn insert(&mut self, arena: &mut Arena, class: usize, item: Handle, hash: u64, known: bool);
     /// An item was read.

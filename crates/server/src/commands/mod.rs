@@ -40,7 +40,7 @@ use crate::reply::Reply;
 use crate::session::Ctx;
 
 /// Values above this are sent from where they lie, pinned, instead of being copied.
-const COPY_LIMIT: u32 = 32 << 10;
+pub(crate) const COPY_LIMIT: u32 = 32 << 10;
 
 /// What a command does, without key and dialect.
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +100,11 @@ impl Op {
             Op::MetaDebug { .. } => false,
             _ => true,
         }
+    }
+
+    /// Whether it does nothing but read, so that what is in DRAM is all that it needs of a shard.
+    pub fn only_reads(&self) -> bool {
+        matches!(self, Op::Get { .. } | Op::MetaGet(_)) && !self.changes()
     }
 
     /// Whether its reply depends on whether an earlier command for the same key has run: that changes the key, or (`mg`, of

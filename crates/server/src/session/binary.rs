@@ -103,7 +103,9 @@ impl Session {
             remote: self.remote,
         };
         if let Some(shard) = self.other_shard(ctx, &req.key) {
-            self.forward(ctx, shard, &input[..used], 0);
+            if !self.read_across(ctx, shard, &req) {
+                self.forward(ctx, shard, &input[..used], 0);
+            }
         } else if self.hazard(&req.op, req.key.hash) {
             return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
         } else {

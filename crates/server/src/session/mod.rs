@@ -12,7 +12,8 @@
 //!                        │         │ Done                                     │ Busy
 //!                        │         ▼                                          ▼
 //!                        │       reply                                  retried by feed
-//!                        ├─▶ other shard's key: forward ─▶ slot ──remote_reply──▶ reply ready
+//!                        ├─▶ other shard's key: read across ─▶ reply
+//!                        │                      else forward ─▶ slot ──remote_reply──▶ reply ready
 //!                        └─▶ value follows: Storing / Forward / Skip
 //! ```
 //!

@@ -6,11 +6,11 @@
 //! place among the replies. What is refused before its key is known is answered here, so that both sides agree on how
 //! many commands there are.
 
-use senko_cache::Key;
+use senko_cache::{Key, Lookup};
 use senko_io::Queue;
 
 use super::{Ctx, FeedState, Foreign, ForeignKind, Session, State, Step, Wait};
-use crate::commands::{self, DumpStep};
+use crate::commands::{self, DumpStep, Outcome, Request};
 use crate::protocol::number::push_u64;
 use crate::protocol::split_line;
 use crate::reply::Answer;
@@ -24,6 +24,53 @@ impl Session {
         }
         let shard = key.shard(ctx.shared.shards);
         (shard != ctx.me).then_some(shard)
+    }
+
+    /// Answers a command from DRAM of another shard, if that lies on its shelf and DRAM is all that it takes (H1 to H4 in `shelf.rs`).
+    pub(super) fn read_across<Q: Queue>(
+        &mut self,
+        ctx: &mut Ctx<'_, Q>,
+        shard: usize,
+        req: &Request<'_>,
+    ) -> bool {
+        if !req.op.only_reads() || self.foreign.iter().any(|f| f.shard == shard) {
+            return false;
+        }
+        let Some(mut look) = ctx.shared.shelves[shard].look() else {
+            return false;
+        };
+        let (flushes, there) = look.parts();
+        there.set_now(ctx.shard.now_ms());
+        if !ctx.shared.is_flushed(flushes, there.now()) {
+            return false;
+        }
+        match there.lookup(&req.key) {
+            Lookup::Dram(item) if there.meta(item).value_len <= commands::COPY_LIMIT => {}
+            Lookup::Miss => {}
+            Lookup::Dram(_) | Lookup::Flash(_) => return false,
+        }
+        let place = self.replies.begin();
+        let outcome = commands::run(
+            &mut Ctx {
+                shard: there,
+                queue: &mut *ctx.queue,
+                shared: ctx.shared,
+                stats: &mut *ctx.stats,
+                cursor: &mut *ctx.cursor,
+                router: &mut *ctx.router,
+                me: shard,
+                conn: ctx.conn,
+                entry: ctx.entry,
+                window: ctx.window,
+            },
+            req,
+            &mut None,
+            None,
+            self.replies.at(place),
+        );
+        debug_assert!(matches!(outcome, Outcome::Done), "DRAM knew the answer");
+        ctx.stats.read_across += 1;
+        true
     }
 
     fn expect(&mut self, shard: usize, bytes: usize, kind: ForeignKind) {

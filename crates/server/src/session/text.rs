@@ -212,7 +212,9 @@ impl Session {
     ) -> Step {
         let req = self.request(op, form, key, text);
         if let Some(shard) = self.other_shard(ctx, &req.key) {
-            self.forward(ctx, shard, &input[..used], 0);
+            if !self.read_across(ctx, shard, &req) {
+                self.forward(ctx, shard, &input[..used], 0);
+            }
         } else if self.hazard(&req.op, req.key.hash) {
             return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
         } else {
@@ -306,7 +308,9 @@ impl Session {
         };
         let req = self.request(op, Form::Text { noreply: false }, key, &[]);
         if let Some(shard) = self.other_shard(ctx, &req.key) {
-            self.forward_key(ctx, shard, key, cas, touch, ends);
+            if !self.read_across(ctx, shard, &req) {
+                self.forward_key(ctx, shard, key, cas, touch, ends);
+            }
         } else if self.hazard(&op, req.key.hash) {
             return Step::Stop(start, FeedState::Blocked(Wait::Fetch));
         } else {

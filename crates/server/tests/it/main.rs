@@ -11,6 +11,7 @@ mod corpus; // the fuzz targets' seeds, run once
 mod serve; // the server over real sockets: limits, bad clients, several workers, the end
 mod restart; // stopped and started again, with a data directory
 mod lend; // answers that the worker of another shard sends
+mod across; // answers read from the shard of another worker
 mod transfer; // answers that the kernel sends from the flash file
 mod faults; // flash devices that fail under a running server
 mod property; // random commands of several connections over real sockets, against a model

@@ -285,6 +285,15 @@ impl Client {
         String::from_utf8(self.until(end.as_bytes())).unwrap()
     }
 
+    /// A number of `stats`.
+    pub fn stat(&mut self, name: &str) -> u64 {
+        let stats = self.text("stats\r\n", "END\r\n");
+        let line = stats
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+        line.unwrap_or_else(|| panic!("{stats}")).parse().unwrap()
+    }
+
     pub fn store(&mut self, key: &str, value: &[u8]) {
         self.send(format!("set {key} 0 0 {}\r\n", value.len()).as_bytes());
         self.send(value);

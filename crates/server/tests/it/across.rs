@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Answers that a worker reads from another's shard while that waits (H1 to H4 in `shelf.rs`): they are the shard's own, and never older.
+
+use std::sync::atomic::Ordering;
+
+use crate::serve::client::{Client, Place, on_both};
+use crate::serve::value;
+
+/// Two workers, and a connection at each.
+fn one_at_each(place: &Place) -> [Client; 2] {
+    let clients = [place.connect(), place.connect()];
+    place.wait_for_connections(2);
+    clients
+}
+
+const KEYS: usize = 64;
+
+#[test]
+fn every_dialect_says_the_same_at_either_worker() {
+    on_both(2, |place| {
+        let mut clients = one_at_each(&place);
+        for key in 0..KEYS {
+            clients[0].store(&format!("key{key}"), &value(key, key * 400));
+        }
+        // Larger than what is copied.
+        clients[0].store("large", &value(7, 100_000));
+        let before = clients[0].stat("senko_read_across");
+        let hits = clients[0].stat("get_hits");
+        for key in (0..KEYS).cycle().take(10 * KEYS) {
+            let name = format!("key{key}");
+            let mut get = vec![0x80, 0x0c, 0, name.len() as u8];
+            get.extend_from_slice(&[0; 4]);
+            get.extend_from_slice(&(name.len() as u32).to_be_bytes());
+            get.extend_from_slice(&[0; 12]);
+            get.extend_from_slice(name.as_bytes());
+            let next = (key + 1) % KEYS;
+            let requests = [
+                format!("get {name}\r\nmn\r\n"),
+                format!("gets {name}\r\nmn\r\n"),
+                format!("get {name} no{key} key{next} {name}\r\nmn\r\n"),
+                format!("mg {name} v k f s c t\r\nmn\r\n"),
+                format!("mg {name} s\r\nmg no{key} v q\r\nmg no{key} k\r\nmn\r\n"),
+                "get large\r\nmn\r\n".to_owned(),
+            ];
+            for request in requests {
+                let [here, there] = clients.each_mut().map(|client| {
+                    client.send(request.as_bytes());
+                    client.until(b"MN\r\n")
+                });
+                assert_eq!(here, there, "{request}");
+                assert!(
+                    here.windows(5)
+                        .any(|w| w == b"VALUE" || &w[..2] == b"VA" || &w[..2] == b"HD")
+                );
+            }
+            let mut binary = [Client::connect(place.port()), Client::connect(place.port())];
+            let [here, there] = binary.each_mut().map(|client| {
+                client.send(&get);
+                client.exactly(24 + 4 + name.len() + key * 400)
+            });
+            assert_eq!(here, there);
+            assert!(here[24 + 4..].starts_with(name.as_bytes()));
+        }
+        // Of eighteen hits half arrived at the wrong worker; what it read itself is left to how busy the other one was.
+        let asked = 10 * KEYS as u64;
+        let across = clients[0].stat("senko_read_across") - before;
+        assert!(across > asked, "{across}");
+        // Each lookup counts once, wherever it was answered: eight hits a text connection, one a binary one.
+        assert_eq!(clients[1].stat("get_hits") - hits, asked * (2 * 8 + 2));
+    });
+}
+
+#[test]
+fn a_connection_reads_its_own_writes() {
+    on_both(2, |place| {
+        for mut client in one_at_each(&place) {
+            for n in 0..2000 {
+                let key = n % KEYS;
+                client.ask(
+                    &format!(
+                        "set key{key} 0 0 4 noreply\r\n{n:04}\r\nget key{key}\r\ndelete key{key} noreply\r\nget key{key} key{key}\r\n"
+                    ),
+                    &format!("VALUE key{key} 0 4\r\n{n:04}\r\nEND\r\nEND\r\n"),
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn a_flush_holds_at_once_for_keys_of_a_worker_that_sleeps() {
+    on_both(2, |place| {
+        for (mut client, mut other) in [(0, 1), (1, 0)].map(|_| (place.connect(), place.connect()))
+        {
+            for _ in 0..30 {
+                for key in 0..8 {
+                    other.store(&format!("key{key}"), b"old");
+                }
+                client.ask("flush_all\r\n", "OK\r\n");
+                for key in 0..8 {
+                    client.ask(&format!("get key{key}\r\n"), "END\r\n");
+                }
+            }
+        }
+    });
+}
+
+/// Its worker looks at the clock when something comes, and ten times a second.
+#[test]
+fn what_expires_is_gone_at_once_from_a_worker_that_sleeps() {
+    on_both(2, |place| {
+        for mut client in one_at_each(&place) {
+            for _ in 0..30 {
+                for key in 0..8 {
+                    client.ask(&format!("set key{key} 0 10 3\r\nold\r\n"), "STORED\r\n");
+                }
+                place.clock.fetch_add(11_000, Ordering::Relaxed);
+                for key in 0..8 {
+                    client.ask(&format!("get key{key}\r\n"), "END\r\n");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn one_client_wins_a_stale_item() {
+    on_both(2, |place| {
+        let mut clients = one_at_each(&place);
+        for n in 0..500 {
+            let key = n % KEYS;
+            clients[0].store(&format!("key{key}"), b"1");
+            clients[1].ask(&format!("md key{key} I\r\n"), "HD\r\n");
+            for client in &mut clients {
+                client.send(format!("mg key{key} v\r\n").as_bytes());
+            }
+            let mut marks = clients.each_mut().map(|client| client.until(b"\r\n1\r\n"));
+            marks.sort();
+            assert_eq!(marks, [&b"VA 1 X W\r\n1\r\n"[..], b"VA 1 Z X\r\n1\r\n"]);
+        }
+    });
+}
