@@ -161,6 +161,39 @@ def started_again(server):
         assert time.monotonic() < end, said
 
 
+def unix_answers(path):
+    try:
+        with socket.socket(socket.AF_UNIX) as s:
+            s.connect(path)
+            s.sendall(b"mn\r\n")
+            return s.recv(10) == b"MN\r\n"
+    except OSError:  # not there yet, or the one before
+        return False
+
+
+def test_a_unix_socket_is_taken_over_at_once_after_a_kill(senko, tmp_path):
+    """The ring of a killed process keeps its socket for a moment. And log lines in a file are plain text."""
+    path = str(tmp_path / "socket")
+    for last in [False, False, False, True]:
+        with open(tmp_path / "log", "w+") as log:
+            process = subprocess.Popen([senko, "serve", "-v", "-m", "64", "--no-flash", "-s", path], cwd=str(tmp_path), stdin=subprocess.DEVNULL, stderr=log)
+            while not unix_answers(path):
+                assert process.poll() is None, (tmp_path / "log").read_text()
+                time.sleep(0.01)
+            process.send_signal(signal.SIGTERM if last else signal.SIGKILL)
+            assert process.wait(60) == (0 if last else -signal.SIGKILL)
+    said = (tmp_path / "log").read_text()
+    assert "SIGTERM" in said and "\x1b" not in said
+
+
+def test_a_data_directory_is_made_before_the_flash_file_in_it(senko, tmp_path):
+    path = str(tmp_path / "new")
+    port = servers.free_port()
+    command = [senko, "serve", "-p", str(port), "-m", "64", "--data-dir", path, "--flash", path + "/flash:256m"]
+    server = servers.Server("dram", ("127.0.0.1", port), subprocess.Popen(command, cwd=str(tmp_path), stdin=subprocess.DEVNULL))
+    servers.wait_until_up(server).stop()
+
+
 def test_it_comes_back_after_a_kill(senko, tmp_path):
     """Killed and started again on the same file, it serves: what it finds is right or missing, never wrong."""
     server = servers.start_senko("flash")

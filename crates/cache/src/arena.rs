@@ -134,7 +134,7 @@ impl Arena {
     }
 
     /// Bytes of a page of an arena for `bytes` bytes of items.
-    fn item_page_bytes(bytes: usize) -> usize {
+    pub fn item_page_bytes(bytes: usize) -> usize {
         (bytes / 2048).next_power_of_two().clamp(64 << 10, 1 << 20)
     }
 

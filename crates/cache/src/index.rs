@@ -214,6 +214,14 @@ impl Index {
         Some(index)
     }
 
+    /// Bytes of segments of these steps, their pages' waste aside.
+    pub fn bytes_of(steps: &[u8]) -> usize {
+        let lines = steps
+            .iter()
+            .filter_map(|&step| SEGMENT_LINES.get(step as usize));
+        lines.map(|&lines| lines as usize * 64).sum()
+    }
+
     /// The wave stands at the first segment that has the least step: those before it have grown.
     fn find_wave(&mut self) {
         self.step = self.segments.iter().map(|s| s.step).min().unwrap_or(0);

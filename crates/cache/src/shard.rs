@@ -138,8 +138,26 @@ pub enum AllocError {
 
 /// Why a shard could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct OpenError(pub String);
+#[error("{text}")]
+pub struct OpenError {
+    text: String,
+    least_memory: Option<u64>,
+}
+
+impl OpenError {
+    pub(crate) fn new(text: impl Into<String>) -> OpenError {
+        OpenError {
+            text: text.into(),
+            least_memory: None,
+        }
+    }
+
+    /// Bytes of [`ShardConfig::memory`] that would do, where there are too few. With more memory some other parts grow too, so that a little more may be
+    /// asked for then.
+    pub fn least_memory(&self) -> Option<u64> {
+        self.least_memory
+    }
+}
 
 /// Which items leave DRAM first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -295,37 +313,42 @@ impl Shard {
         unix_ms: u64,
     ) -> Result<(Shard, Recovered), OpenError> {
         if config.memory < SMALLEST_MEMORY {
-            return Err(OpenError(format!(
+            return Err(OpenError::new(format!(
                 "a shard needs at least {SMALLEST_MEMORY} bytes of memory, {} were given",
                 config.memory
             )));
         }
         if config.memory > Arena::MOST_BYTES {
-            return Err(OpenError(
-                "a shard takes less than 64 GiB of memory: use more threads".to_owned(),
+            return Err(OpenError::new(
+                "a shard takes less than 64 GiB of memory: use more threads",
             ));
         }
         let (logs, base, buffers) = make_logs(&config)?;
+        let too_small = |least: u64, what: &str| OpenError {
+            text: format!(
+                "{} bytes of memory for each shard are too small for its write buffers and {what}: {least} are the least",
+                config.memory
+            ),
+            least_memory: Some(least),
+        };
         // Full of 4 KB items, the index takes nine bytes of each; that must leave room for items.
         let least = buffers as u64 + base * 12 + SMALLEST_MEMORY as u64 / 2;
-        let too_small = || {
-            OpenError(format!(
-                "{} bytes of memory for each shard are too small for the index and write buffers of {} bytes of flash: at least {least} are needed",
-                config.memory,
-                base * PAGE_SIZE as u64
-            ))
-        };
         if (config.memory as u64) < least {
-            return Err(too_small());
+            let flash = base * PAGE_SIZE as u64;
+            return Err(too_small(
+                least,
+                &format!("the index of {flash} bytes of flash"),
+            ));
         }
         let memory = config.memory.saturating_sub(buffers);
         // The policy is made for the memory, so only then is it known what that leaves.
         let classes = Arena::item_classes();
         let policy = policy::make(config.policy, classes, memory);
         let item_pages = Arena::item_memory(memory);
+        let item_page_bytes = Arena::item_page_bytes(item_pages * PAGE_SIZE);
         let memory = memory.saturating_sub(policy.bytes());
         if config.max_item + ITEM_HEADER > memory / 2 && config.max_item > MAX_CHUNK {
-            return Err(OpenError(format!(
+            return Err(OpenError::new(format!(
                 "an item of {} bytes is more than half of the {memory} bytes that a shard has for items: give more memory or a smaller largest item",
                 config.max_item
             )));
@@ -345,15 +368,24 @@ impl Shard {
             item_pages,
             now: (unix_ms / 1000) as u32,
         };
-        let made = warm::make(plan, logs, comeback, config.seed)?;
+        let index_too_large = |index: usize, item_page_bytes: usize| {
+            let items = 2 * LEAST_PAGES * item_page_bytes;
+            let least = (index + items + buffers + policy.bytes()) as u64;
+            // The policy takes more of more memory.
+            too_small(least + least / 8, "the index that it comes back with")
+        };
+        let made = warm::make(plan, logs, comeback, config.seed).map_err(|error| match error {
+            warm::Unmade::IndexTooLarge(bytes) => index_too_large(bytes, item_page_bytes),
+            warm::Unmade::Unusable(why) => OpenError::new(why),
+        })?;
         let mut arena = Arena::for_items(made.items);
         if memory < made.index.bytes() + 2 * LEAST_PAGES * arena.page_bytes() {
-            return Err(too_small());
+            return Err(index_too_large(made.index.bytes(), arena.page_bytes()));
         }
         arena.set_limit((memory - made.index.bytes()) / arena.page_bytes());
         let logs = made.logs;
         let reclaim_frames = FramePool::try_new(&[(FRAME_PAGES, logs.len())])
-            .map_err(|e| OpenError(format!("cannot map the frames of reclaim: {e}")))?;
+            .map_err(|e| OpenError::new(format!("cannot map the frames of reclaim: {e}")))?;
         let mut shard = Shard {
             policy,
             memory,
@@ -655,7 +687,7 @@ fn make_logs(config: &ShardConfig) -> Result<(Vec<Log>, u64, usize), OpenError> 
     let mut base = 0;
     for (number, &slice) in config.flash.iter().enumerate() {
         if slice.pages < 4 * region_pages {
-            return Err(OpenError(format!(
+            return Err(OpenError::new(format!(
                 "{} bytes of flash for each shard are fewer than four regions of {region} bytes: give more flash or a smaller --region",
                 slice.pages * PAGE_SIZE as u64
             )));
@@ -672,8 +704,8 @@ fn make_logs(config: &ShardConfig) -> Result<(Vec<Log>, u64, usize), OpenError> 
         logs.push(log);
     }
     if base >= 1 << 30 {
-        return Err(OpenError(
-            "a shard takes at most 4 TiB of flash: use more threads".to_owned(),
+        return Err(OpenError::new(
+            "a shard takes at most 4 TiB of flash: use more threads",
         ));
     }
     let buffers = logs.len() * (chunks * chunk + FRAME_PAGES * PAGE_SIZE);

@@ -44,6 +44,8 @@ pub struct Superblock {
     pub flush_due: u64,
     /// A shard was saved before it had applied the last `flush_all`: every shard applies one at the next start.
     pub flush_missed: bool,
+    /// The clean stop was to save items of DRAM too.
+    pub items_saved: bool,
     /// Pages of each flash file.
     pub devices: Vec<u64>,
 }
@@ -140,6 +142,7 @@ impl Superblock {
             (88, self.devices.len() as u64),
             (96, u64::from(self.flush_missed)),
             (104, self.opening),
+            (112, u64::from(self.items_saved)),
         ] {
             put(page, at, value);
         }
@@ -173,6 +176,7 @@ impl Superblock {
             flush_due: get(page, 80),
             flush_missed: get(page, 96) != 0,
             opening: get(page, 104),
+            items_saved: get(page, 112) != 0,
             devices: (0..devices)
                 .map(|n| get(page, DEVICES_AT + n * DEVICE_BYTES))
                 .collect(),
@@ -304,6 +308,7 @@ mod tests {
             last_second: 8,
             flush_due: 9,
             flush_missed: true,
+            items_saved: true,
             devices: vec![10, 11],
         }
     }
@@ -312,8 +317,8 @@ mod tests {
     fn fields_are_where_the_format_document_says_and_no_bit_flips_unseen() {
         let mut page = vec![0; PAGE_SIZE];
         block().encode(&mut page).expect("two devices fit");
-        let words: Vec<u64> = (2..13).map(|n| get(&page, n * 8)).collect();
-        assert_eq!(words, [1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 1]);
+        let words: Vec<u64> = (2..15).map(|n| get(&page, n * 8)).collect();
+        assert_eq!(words, [1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 1, 77, 1]);
         assert_eq!((get(&page, 128), get(&page, 144)), (10, 11));
         assert_eq!(Superblock::decode(&page), Ok(block()));
         let label = DeviceLabel {

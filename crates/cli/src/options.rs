@@ -387,9 +387,10 @@ impl ServeOptions {
             let bytes = DEFAULT_FLASH_BYTES.min((free + present) / 4) & !((1 << 20) - 1);
             if bytes < LEAST_DEFAULT_FLASH_BYTES {
                 bail!(
-                    "{} has too little free space ({}) for a flash file; name a place with --flash PATH:SIZE or start with --no-flash",
+                    "{} has {} of free space, a quarter of which would be too little for a flash file ({} is the least); name a place and size with --flash PATH:SIZE, or start with --no-flash",
                     folder.display(),
-                    crate::units::show_size(free)
+                    crate::units::show_size(free),
+                    crate::units::show_size(LEAST_DEFAULT_FLASH_BYTES)
                 );
             }
             bytes

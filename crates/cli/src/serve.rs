@@ -5,7 +5,7 @@
 //! root, flash files are opened as the user the server runs as; the process that put the server in the background is
 //! released when it answers.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -206,6 +206,7 @@ fn start_log(verbosity: u8) {
     let _ = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .try_init();
 }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::disk::{Core, Request};
+use crate::net;
 use crate::posix::Posix;
 use crate::uring::Uring;
 use crate::{
@@ -253,6 +254,15 @@ impl EventLoop {
         on!(self, driver => driver.set_receiving(conn, on));
     }
 
+    /// Takes no more from the peer: what the kernel has received comes still, and then [`Event::Ended`], as if the peer had sent no more.
+    /// A connection that is gone is left alone.
+    pub fn end_input(&mut self, conn: ConnId) {
+        let fd = on!(self, driver => driver.socket(conn));
+        if let Some(fd) = fd {
+            net::end_input(fd);
+        }
+    }
+
     /// Sends; one batch at a time a connection (programmer error otherwise). The batch comes back in [`Event::Sent`];
     /// for a connection that is gone, with an error.
     ///
@@ -266,7 +276,7 @@ impl EventLoop {
     /// on posix.
     pub fn descriptor(&mut self, conn: ConnId) -> Option<RawFd> {
         match &mut self.driver {
-            Driver::Uring(uring) => uring.descriptor(conn),
+            Driver::Uring(uring) => uring.socket(conn),
             Driver::Posix(_) => None,
         }
     }

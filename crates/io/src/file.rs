@@ -15,7 +15,7 @@ use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,12 +82,8 @@ impl FlashFile {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let locked = |error: io::Error| {
-            io::Error::new(
-                error.kind(),
-                format!("flash file {} {error}", path.display()),
-            )
-        };
+        let locked =
+            |error: io::Error| io::Error::new(error.kind(), format!("{} {error}", path.display()));
         if let Some(meta) = &existing {
             lock::check_own(meta, options.read_only).map_err(locked)?;
         }
@@ -678,18 +674,12 @@ fn open_error(path: &Path, block_device: bool, error: &io::Error) -> io::Error {
 
 /// Allocates the file's blocks, so that no later write meets a full disk. On failure the file is as it was before.
 fn preallocate(file: &File, path: &Path, size: u64, asked: u64, made: bool) -> io::Result<()> {
-    let fd = file.as_raw_fd();
-    let allocated = loop {
-        // SAFETY: takes no memory; `fd` is open. Mode 0 allocates and extends, and leaves what is written alone.
-        if unsafe { libc::fallocate(fd, 0, 0, asked as libc::off_t) } == 0 {
-            break Ok(());
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EINTR) => {}
-            Some(libc::EOPNOTSUPP) => break write_zeros(file, size, asked),
-            _ => break Err(error),
-        }
+    let left = space_left(path);
+    let allocated = if lacks_blocks(file, asked) > left.unwrap_or(u64::MAX) {
+        // Holes of a file that has the length already could not be told from what was written before, and would stay filled.
+        Err(io::Error::from_raw_os_error(libc::ENOSPC))
+    } else {
+        allocate(file, size, asked)
     };
     let Err(error) = allocated else { return Ok(()) };
     let _ = file.set_len(size);
@@ -698,22 +688,38 @@ fn preallocate(file: &File, path: &Path, size: u64, asked: u64, made: bool) -> i
     }
     let text = match error.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => {
-            format!(
-                "no space for flash file {} of {asked} bytes{}",
-                path.display(),
-                space_left(path)
-            )
+            let left = left.map_or(String::new(), |left| format!(": {left} are left there"));
+            format!("no space for {} of {asked} bytes{left}", path.display())
         }
         Some(libc::EFBIG) => {
             let limit = "a file may not be that large here (file system, or ulimit -f)";
-            format!(
-                "cannot make flash file {} of {asked} bytes: {limit}",
-                path.display()
-            )
+            format!("cannot make {} of {asked} bytes: {limit}", path.display())
         }
         _ => return Err(failed(path, "cannot allocate", &error)),
     };
     Err(io::Error::new(error.kind(), text))
+}
+
+/// Allocates the first `asked` bytes of a file of `size` bytes.
+fn allocate(file: &File, size: u64, asked: u64) -> io::Result<()> {
+    loop {
+        // SAFETY: takes no memory; the descriptor is open. Mode 0 allocates and extends, and leaves what is written alone.
+        if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, asked as libc::off_t) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EOPNOTSUPP) => return write_zeros(file, size, asked),
+            _ => return Err(error),
+        }
+    }
+}
+
+/// Bytes that the first `asked` bytes of a file lack at least.
+fn lacks_blocks(file: &File, asked: u64) -> u64 {
+    let has = file.metadata().map_or(asked, |meta| meta.blocks() * 512);
+    asked.saturating_sub(has)
 }
 
 /// Makes the name of a new file survive a power cut. On failure there is no file.
@@ -750,17 +756,20 @@ fn write_zeros(file: &File, size: u64, asked: u64) -> io::Result<()> {
     file.sync_data()
 }
 
-/// `": N are left"`, if the system tells.
-fn space_left(path: &Path) -> String {
+/// Bytes that this process may still allocate beside `path`, if the system tells.
+fn space_left(path: &Path) -> Option<u64> {
     use std::os::unix::ffi::OsStrExt;
-    let Ok(name) = std::ffi::CString::new(folder_of(path).as_os_str().as_bytes()) else {
-        return String::new();
-    };
+    let name = std::ffi::CString::new(folder_of(path).as_os_str().as_bytes()).ok()?;
     // SAFETY: zeros are a valid value, and the kernel writes only this structure, which lives on this stack.
     let mut stats: libc::statvfs = unsafe { std::mem::zeroed() };
     // SAFETY: `name` ends with a zero byte and lives until the call returns.
     if unsafe { libc::statvfs(name.as_ptr(), &mut stats) } != 0 {
-        return String::new();
+        return None;
     }
-    format!(": {} are left there", stats.f_bavail * stats.f_frsize)
+    // SAFETY: takes no memory, and can't fail. What is kept in reserve is root's.
+    let blocks = match unsafe { libc::geteuid() } {
+        0 => stats.f_bfree,
+        _ => stats.f_bavail,
+    };
+    Some(blocks * stats.f_frsize)
 }

@@ -174,6 +174,13 @@ pub fn connect_unix(path: &Path) -> io::Result<OwnedFd> {
     connect().map_err(|error| named(error, format_args!("cannot connect to {}", path.display())))
 }
 
+/// Lets a socket receive what is in its buffer, and then the end.
+pub(crate) fn end_input(fd: RawFd) {
+    // A peer that has left already is the only failure.
+    // SAFETY: takes no memory; the caller's table holds the descriptor open.
+    unsafe { libc::shutdown(fd, libc::SHUT_RD) };
+}
+
 /// The same kind of error with what was tried in front of its text.
 fn named(error: io::Error, what: std::fmt::Arguments<'_>) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))

@@ -275,6 +275,10 @@ impl Posix {
 
     // Connections.
 
+    pub(crate) fn socket(&mut self, conn: ConnId) -> Option<RawFd> {
+        self.conns.get(conn).map(|state| state.fd.as_raw_fd())
+    }
+
     pub(crate) fn duplicate(&mut self, conn: ConnId) -> io::Result<OwnedFd> {
         match self.conns.get(conn) {
             Some(state) => {

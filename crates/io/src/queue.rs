@@ -32,7 +32,7 @@ pub enum Op {
 #[non_exhaustive]
 pub enum IoError {
     /// The operating system's error number.
-    #[error("operating system error {0}")]
+    #[error("{}", std::io::Error::from_raw_os_error(*.0))]
     Os(i32),
     /// Fewer bytes than asked for: the device or file ends there.
     #[error("{got} of {want} bytes were transferred")]

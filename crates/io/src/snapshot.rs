@@ -1,20 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Files that are written whole and read whole: what a clean stop leaves for the next start.
 //!
-//! A snapshot is written under another name, made durable, and renamed: a reader finds a whole one or the one before.
+//! A snapshot is written under another name, made durable, and renamed: a reader finds a whole one or the one before. It holds what clients stored, so only
+//! its owner may read it.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 const BUFFER: usize = 256 << 10;
 
-/// A snapshot being written.
+/// A snapshot being written. Dropped unfinished, it leaves nothing behind.
 #[derive(Debug)]
 pub struct Snapshot {
     out: BufWriter<File>,
-    draft: PathBuf,
+    draft: Draft,
     path: PathBuf,
+}
+
+/// The file while it has its other name, which it loses with this.
+#[derive(Debug)]
+struct Draft(PathBuf);
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // What made the snapshot fail is told; after a rename there is nothing.
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 impl Snapshot {
@@ -24,10 +37,16 @@ impl Snapshot {
     /// One sentence with the path.
     pub fn create(path: &Path) -> io::Result<Snapshot> {
         let draft = draft_of(path);
-        let file = File::create(&draft).map_err(|e| named("make", &draft, &e))?;
+        // One that a process left that was killed may be open to others.
+        let cleared = remove_if_there(&draft);
+        let mut how = OpenOptions::new();
+        how.write(true).create_new(true).mode(0o600);
+        let file = cleared
+            .and_then(|()| how.open(&draft))
+            .map_err(|e| named("make", &draft, &e))?;
         Ok(Snapshot {
             out: BufWriter::with_capacity(BUFFER, file),
-            draft,
+            draft: Draft(draft),
             path: path.to_owned(),
         })
     }
@@ -38,12 +57,7 @@ impl Snapshot {
     /// One sentence with the path.
     pub fn remove(path: &Path) -> io::Result<()> {
         for path in [path, &draft_of(path)] {
-            match std::fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(named("remove", path, &error));
-                }
-                _ => {}
-            }
+            remove_if_there(path).map_err(|error| named("remove", path, &error))?;
         }
         Ok(())
     }
@@ -56,9 +70,9 @@ impl Snapshot {
         let Snapshot { out, draft, path } = self;
         let file = out
             .into_inner()
-            .map_err(|e| named("write", &draft, e.error()))?;
-        file.sync_all().map_err(|e| named("write", &draft, &e))?;
-        std::fs::rename(&draft, &path).map_err(|e| named("make", &path, &e))?;
+            .map_err(|e| named("write", &draft.0, e.error()))?;
+        file.sync_all().map_err(|e| named("write", &draft.0, &e))?;
+        std::fs::rename(&draft.0, &path).map_err(|e| named("make", &path, &e))?;
         sync_folder_of(&path)
     }
 }
@@ -97,6 +111,13 @@ impl SnapshotReader {
 impl Read for SnapshotReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.from.read(into)
+    }
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

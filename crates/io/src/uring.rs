@@ -249,7 +249,7 @@ impl Uring {
         Ok(conn)
     }
 
-    pub(crate) fn descriptor(&mut self, conn: ConnId) -> Option<RawFd> {
+    pub(crate) fn socket(&mut self, conn: ConnId) -> Option<RawFd> {
         let state = self.conns.get(conn)?;
         (!state.closing).then_some(state.fd)
     }

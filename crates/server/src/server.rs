@@ -30,7 +30,7 @@ use senko_io::{Backend, FileOptions, FlashFile, Listener, PAGE_SIZE};
 use crate::route::Mesh;
 use crate::settings::{Settings, Transfer};
 use crate::shared::{Shared, Shutdown};
-use crate::worker::{Door, Worker, WorkerConfig};
+use crate::worker::{Door, Unmade, Worker, WorkerConfig};
 use home::{Home, LABEL_PAGES, Stopped};
 use plan::{MemoryPlan, memory_plan};
 
@@ -118,6 +118,9 @@ impl Bound {
             mut settings,
             listeners,
         } = self;
+        if let Some(dir) = &settings.data_dir {
+            home::make_folder(dir)?; // flash files may be to lie in it
+        }
         let recorder = match &settings.trace {
             Some(path) => Some(Arc::new(Recorder::create(path)?)),
             None => None,
@@ -188,21 +191,30 @@ impl Bound {
         }
         drop(ready);
 
-        let mut loops: Vec<Option<LoopReport>> = (0..threads.len()).map(|_| None).collect();
+        let mut loops: Vec<LoopReport> = Vec::new();
+        let mut unmade = None;
         for report in reports.iter().take(threads.len()) {
-            let report = report.map_err(ServerError)?; // dropping `go` ends the others
-            let index = report.index;
-            loops[index] = Some(report);
+            match report {
+                Ok(report) => loops.push(report),
+                Err(why) => unmade = unmade.or(Some(why)),
+            }
         }
-        let Some(loops) = loops.into_iter().collect::<Option<Vec<_>>>() else {
-            return Err(ServerError(
-                "a worker thread ended before it was ready".into(),
-            ));
+        if loops.len() < threads.len() {
+            call_off(go, threads);
+            return Err(match unmade {
+                Some(why) => not_made(why, &settings, &sizes),
+                None => ServerError("a worker thread ended before it was ready".into()),
+            });
+        }
+        loops.sort_by_key(|report| report.index);
+        let begun = match &home {
+            Some(home) => home.begin(if files.is_empty() { 0 } else { plan.region }),
+            None if settings.reinit => home::unlabel(&files),
+            None => Ok(()),
         };
-        match &home {
-            Some(home) => home.begin(if files.is_empty() { 0 } else { plan.region })?,
-            None if settings.reinit => home::unlabel(&files)?,
-            None => {}
+        if let Err(error) = begun {
+            call_off(go, threads);
+            return Err(error);
         }
         untouched.settle();
         let warm = home.as_ref().map(|_| warm_report(&loops));
@@ -437,6 +449,20 @@ impl Keeper {
     }
 }
 
+/// Why a worker can't be made, with the memory that would do.
+fn not_made(why: Unmade, settings: &Settings, sizes: &[u64]) -> ServerError {
+    let least = why
+        .least_shard
+        .and_then(|shard| plan::least_memory(settings, sizes, shard));
+    ServerError(match least {
+        Some(least) if settings.item_memory.is_some() => {
+            format!("{}; give -m {} or more", why.text, least >> 20)
+        }
+        Some(least) => format!("{}; give --memory {}m or more", why.text, least >> 20),
+        None => why.text,
+    })
+}
+
 /// What all shards together came back with; each reason for emptiness goes to the log once.
 fn warm_report(loops: &[LoopReport]) -> Recovered {
     let mut all = Recovered::default();
@@ -472,7 +498,7 @@ fn share(settings: &Settings, home: Option<&Home>) -> Shared {
 /// A worker's thread.
 fn work(
     config: WorkerConfig,
-    ready: &mpsc::Sender<Result<LoopReport, String>>,
+    ready: &mpsc::Sender<Result<LoopReport, Unmade>>,
     go: &mpsc::Receiver<()>,
     control: Control,
 ) -> Result<Option<Stopped>, String> {
@@ -497,6 +523,14 @@ fn work(
     // Whatever ends this worker ends the server: a cache that lost a shard would answer misses for ever.
     let _guard = EndsAll(control);
     worker.run()
+}
+
+/// Ends the workers that wait to be let go. When all have ended, nothing is held any more that a next start needs.
+fn call_off(go: Vec<mpsc::Sender<()>>, threads: Vec<JoinHandle<Result<Option<Stopped>, String>>>) {
+    drop(go);
+    for thread in threads {
+        let _ = thread.join();
+    }
 }
 
 struct EndsAll(Control);
@@ -568,7 +602,7 @@ fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
         {
             address.set_port(port);
         }
-        match listen_soon(address, settings.backlog) {
+        match listen_soon(|| Listener::tcp(address, settings.backlog)) {
             Ok(listener) => {
                 address.set_port(listener.local_port().unwrap_or(address.port()));
                 let name = if address.is_ipv4() {
@@ -594,7 +628,7 @@ fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
         }
     }
     if let Some(path) = &settings.unix_socket {
-        let listener = Listener::unix(path, settings.unix_mask, settings.backlog)?;
+        let listener = listen_soon(|| Listener::unix(path, settings.unix_mask, settings.backlog))?;
         all.push(Listening {
             listener,
             address: None,
@@ -732,18 +766,20 @@ fn share_of_budget(settings: &Settings) -> senko_cache::Admission {
     }
     admission
 }
-/// How long a port may still belong to a server that was killed: the kernel closes what its ring held a little later.
-const PORT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Listens on an address, and tries again for a while if another socket has it.
-fn listen_soon(address: SocketAddr, backlog: u32) -> std::io::Result<Listener> {
+/// How long an address may still belong to a server that was killed: the kernel closes what its ring held a little later.
+const ADDRESS_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Listens, and tries again for a while if another socket has the address.
+fn listen_soon(listen: impl Fn() -> std::io::Result<Listener>) -> std::io::Result<Listener> {
     let start = Instant::now();
     loop {
-        match Listener::tcp(address, backlog) {
+        match listen() {
             Err(e)
-                if e.kind() == std::io::ErrorKind::AddrInUse && start.elapsed() < PORT_PATIENCE =>
+                if e.kind() == std::io::ErrorKind::AddrInUse
+                    && start.elapsed() < ADDRESS_PATIENCE =>
             {
-                std::thread::sleep(Duration::from_millis(50));
+                std::thread::sleep(Duration::from_millis(20));
             }
             result => return result,
         }

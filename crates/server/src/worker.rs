@@ -78,6 +78,24 @@ pub struct WorkerConfig {
     pub mesh: Arc<Mesh>,
 }
 
+/// Why a worker can't be made.
+#[derive(Debug)]
+pub struct Unmade {
+    /// One sentence.
+    pub text: String,
+    /// Bytes of memory that its shard needs at least, where that is why.
+    pub least_shard: Option<u64>,
+}
+
+impl From<String> for Unmade {
+    fn from(text: String) -> Unmade {
+        Unmade {
+            text,
+            least_shard: None,
+        }
+    }
+}
+
 /// One worker.
 pub struct Worker {
     index: usize,
@@ -119,8 +137,6 @@ pub struct Worker {
     ended: VecDeque<Completion>,
     /// A device operation ended in this round.
     disk_moved: bool,
-    /// Bytes came in this round.
-    news: bool,
     /// Clock: Unix milliseconds, read once a round.
     now_ms: u64,
     /// The second that was noted last.
@@ -204,8 +220,8 @@ impl Worker {
     /// Makes loop and shard, on the thread that will run them.
     ///
     /// # Errors
-    /// One sentence.
-    pub fn new(config: WorkerConfig) -> Result<Worker, String> {
+    /// [`Unmade`]
+    pub fn new(config: WorkerConfig) -> Result<Worker, Unmade> {
         let mut ev = EventLoop::new(&config.loop_config).map_err(|e| e.to_string())?;
         for file in &config.files {
             ev.attach(Arc::clone(file));
@@ -251,7 +267,6 @@ impl Worker {
             frames_freed: false,
             ended: VecDeque::new(),
             disk_moved: false,
-            news: false,
             now_ms,
             second: 0,
             next_tick: Instant::now(),
@@ -312,7 +327,6 @@ impl Worker {
             self.note_second();
             let now = Instant::now();
             self.pass_time(now);
-            self.news = false;
             self.look_ahead(&events);
             self.take_events(&mut events);
             self.round(now);
@@ -552,10 +566,12 @@ fn open_shard(
     config: ShardConfig,
     home: &Option<Arc<Home>>,
     now_ms: u64,
-) -> Result<(Shard, Recovered), String> {
+) -> Result<(Shard, Recovered), Unmade> {
     let comeback = home.as_ref().map(|home| home.comeback(index)).transpose()?;
-    let (mut shard, recovered) =
-        Shard::open(config, comeback, now_ms).map_err(|e| e.to_string())?;
+    let (mut shard, recovered) = Shard::open(config, comeback, now_ms).map_err(|error| Unmade {
+        text: error.to_string(),
+        least_shard: error.least_memory(),
+    })?;
     if let Some(home) = home {
         shard.begin_cas(home.cas_base());
     }

@@ -37,7 +37,7 @@ use crate::arena::{Arena, LINKED, STATE_AT, UNIT};
 use crate::flash::log::{Log, LogMark};
 use crate::index::{Index, Shape, Slot};
 use crate::item::{FLASH, ITEM_HEADER};
-use crate::shard::{OpenError, Shard};
+use crate::shard::Shard;
 pub use saved::fuzz_saved;
 pub use server_words::ServerWords;
 use state::{Belongs, State};
@@ -122,6 +122,15 @@ pub(crate) struct Plan {
     pub now: u32,
 }
 
+/// Why index, logs and memory can't be made.
+#[derive(Debug)]
+pub(crate) enum Unmade {
+    /// Memory can't be had; one sentence.
+    Unusable(String),
+    /// The index takes so many bytes, which the memory is too small for.
+    IndexTooLarge(usize),
+}
+
 /// The parts of a shard that may come from a process before.
 pub(crate) struct Made<'a> {
     pub logs: Vec<Log>,
@@ -138,14 +147,14 @@ pub(crate) fn make<'a>(
     logs: Vec<Log>,
     comeback: Option<Comeback<'a>>,
     seed: u64,
-) -> Result<Made<'a>, OpenError> {
-    let unusable = |e: std::io::Error| OpenError(e.to_string());
+) -> Result<Made<'a>, Unmade> {
+    let unusable = |e: std::io::Error| Unmade::Unusable(e.to_string());
     let Some(comeback) = comeback else {
         let shape = Shape::plan(plan.flash_pages, plan.memory);
         let pages = Arena::segment_memory(plan.memory, shape.page_bytes);
         let memory = AlignedBuf::try_new(pages).map_err(unusable)?;
         let items = AlignedBuf::try_new(plan.item_pages).map_err(unusable)?;
-        return empty(&plan, logs, shape, memory, items, None, life_of(seed));
+        return empty(logs, shape, memory, items, None, life_of(seed));
     };
     let shape = Shape::plan(plan.flash_pages, plan.memory);
     let mut origin = comeback.origin;
@@ -210,29 +219,17 @@ fn life_of(seed: u64) -> u32 {
     (z ^ (z >> 31)) as u32
 }
 
-fn too_small() -> OpenError {
-    OpenError(
-        "the memory of a shard is too small for the index that it comes back with: give more memory, or start over with --reinit"
-            .to_owned(),
-    )
-}
-
 /// An empty shard.
 fn empty<'a>(
-    plan: &Plan,
     mut logs: Vec<Log>,
     shape: Shape,
     memory: AlignedBuf,
     items: AlignedBuf,
     state: Option<State>,
     life: u32,
-) -> Result<Made<'a>, OpenError> {
-    let index = Index::new(shape, memory, state.clone()).ok_or_else(|| {
-        OpenError(format!(
-            "{} bytes of memory for each shard are too small for the index",
-            plan.memory
-        ))
-    })?;
+) -> Result<Made<'a>, Unmade> {
+    let index = Index::new(shape, memory, state.clone())
+        .ok_or_else(|| Unmade::IndexTooLarge(Index::bytes_of(&vec![0; shape.segments()])))?;
     for log in &mut logs {
         log.live(life, state.clone());
     }
@@ -274,19 +271,11 @@ impl Parts {
         logs: Vec<Log>,
         shape: Shape,
         why: Option<String>,
-    ) -> Result<Made<'a>, OpenError> {
+    ) -> Result<Made<'a>, Unmade> {
         self.clear();
         let state = State::new(self.words, &plan.belongs, self.life, &shape);
         state.set_flushes(self.flushes);
-        let mut made = empty(
-            plan,
-            logs,
-            shape,
-            self.memory,
-            self.items,
-            Some(state),
-            self.life,
-        )?;
+        let mut made = empty(logs, shape, self.memory, self.items, Some(state), self.life)?;
         made.recovered.why_empty = why;
         Ok(made)
     }
@@ -298,7 +287,7 @@ impl Parts {
         mut logs: Vec<Log>,
         (state, life, kept_shape): (State, u32, Shape),
         shape: Shape,
-    ) -> Result<Made<'a>, OpenError> {
+    ) -> Result<Made<'a>, Unmade> {
         let damaged = "the shared memory is damaged".to_owned();
         let marks: Option<Vec<LogMark>> = logs.iter().map(|log| log.mark_of(&state)).collect();
         let Some(marks) = marks.filter(|marks| marks_fit(&logs, marks)) else {
@@ -346,7 +335,7 @@ impl Parts {
         head: &saved::Head,
         from: &mut dyn Read,
         shape: Shape,
-    ) -> Result<Made<'a>, OpenError> {
+    ) -> Result<Made<'a>, Unmade> {
         if !marks_fit(&logs, &head.marks) {
             return self.begin(
                 plan,
@@ -358,7 +347,7 @@ impl Parts {
         let state = State::new(self.words, &plan.belongs, head.life, &head.shape);
         state.set_flushes(self.flushes);
         let mut index = Index::sized(head.shape, self.memory, Some(state.clone()), &head.steps)
-            .ok_or_else(too_small)?;
+            .ok_or_else(|| Unmade::IndexTooLarge(Index::bytes_of(&head.steps)))?;
         for (log, mark) in logs.iter_mut().zip(&head.marks) {
             log.go_on(mark);
         }

@@ -701,5 +701,5 @@ fn an_item_with_all_its_pins_taken_can_be_changed() {
 fn more_memory_than_handles_name_is_refused() {
     let config = config_of(80 << 30, 0, PolicyKind::Lru, 1);
     let error = Shard::open(config, None, 0).expect_err("handles have 32 bits");
-    assert!(error.0.contains("64 GiB"), "{}", error.0);
+    assert!(error.to_string().contains("64 GiB"), "{error}");
 }

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -167,6 +168,57 @@ fn closed_numbers_stay_dead() {
         assert!(events.iter().any(
             |event| matches!(event, Event::Received { conn, data } if *conn == second && &data[..] == b"alive")
         ));
+    });
+}
+
+/// What was received before comes, also where receiving is off at that moment, and then the end; the other direction stays open.
+#[test]
+fn ended_input_brings_what_was_received() {
+    on_both(|backend| {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut io = EventLoop::new(&config(backend)).unwrap();
+        for (tcp, off) in [(true, false), (true, true), (false, false), (false, true)] {
+            let (mine, theirs): (OwnedFd, OwnedFd) = if tcp {
+                let mine = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                let theirs = listener.accept().unwrap().0;
+                theirs.set_nonblocking(true).unwrap();
+                (mine.into(), theirs.into())
+            } else {
+                let (mine, theirs) = UnixStream::pair().unwrap();
+                theirs.set_nonblocking(true).unwrap();
+                (mine.into(), theirs.into())
+            };
+            let mut mine = std::fs::File::from(mine);
+            let conn = io.adopt(theirs).unwrap();
+            if off {
+                io.set_receiving(conn, false);
+            }
+            io.poll(Some(Duration::from_millis(5)), &mut Vec::new())
+                .unwrap();
+            let bytes = [7; 100_000];
+            mine.write_all(&bytes).unwrap();
+            io.end_input(conn);
+            if off {
+                io.set_receiving(conn, true);
+            }
+            let ended = |event: &Event| matches!(event, Event::Ended { error: None, .. });
+            let events = poll_until(&mut io, |events| events.iter().any(ended));
+            let mut received = Vec::new();
+            for event in &events {
+                if let Event::Received { data, .. } = event {
+                    received.extend_from_slice(data);
+                }
+            }
+            assert!(ended(&events[events.len() - 1]) && received == bytes);
+            let batch = Box::new(SendBatch::from(b"answer".to_vec()));
+            io.send(conn, batch, SendMode::Try);
+            io.close(conn);
+            io.end_input(conn);
+            poll_until(&mut io, |events| !events.is_empty());
+            let mut answer = [0; 6];
+            mine.read_exact(&mut answer).unwrap();
+            assert_eq!(&answer, b"answer");
+        }
     });
 }
 

@@ -170,11 +170,7 @@ fn the_holder_is_named() {
     let error = FlashFile::open(&path, &sized(4 << 20)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        format!(
-            "flash file {} is in use by process {}",
-            path.display(),
-            holder.id()
-        )
+        format!("{} is in use by process {}", path.display(), holder.id())
     );
     assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy);
     assert_eq!(
@@ -222,12 +218,20 @@ fn no_space_is_told_and_undone() {
     std::fs::write(&path, vec![1; 1 << 20]).unwrap();
     let grown = refused(&path, &sized(64 << 20));
     let kept = std::fs::read(&path).unwrap();
+    // Of the length already, and all holes but the first megabyte.
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(64 << 20).unwrap();
+    let before = file.metadata().unwrap();
+    let filled = refused(&path, &sized(64 << 20));
+    let after = file.metadata().unwrap();
+    drop(file);
     drop(small);
-    for text in [fresh, grown] {
-        let start = format!(
-            "no space for flash file {} of 67108864 bytes: ",
-            path.display()
-        );
+    assert_eq!(
+        (after.len(), after.blocks()),
+        (before.len(), before.blocks())
+    );
+    for text in [fresh, grown, filled] {
+        let start = format!("no space for {} of 67108864 bytes: ", path.display());
         assert!(
             text.starts_with(&start) && text.ends_with(" are left there"),
             "{text}"

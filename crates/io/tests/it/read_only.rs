@@ -154,7 +154,7 @@ fn holder() {
 fn so_it_is_between_processes() {
     let folder = Folder::new();
     let path = made(&folder);
-    let by = |pid: u32| format!("flash file {} is in use by process {pid}", path.display());
+    let by = |pid: u32| format!("{} is in use by process {pid}", path.display());
 
     let file = FlashFile::open(&path, &reading()).unwrap();
     let (reader, answer) = hold("read", &path);

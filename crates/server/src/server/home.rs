@@ -12,6 +12,8 @@
 //! devices have been flushed, and it says whether a `flush_all` was too late for a shard. While it is set, the files count and shared memory does
 //! not; while it is not, the other way round (W6).
 
+mod checks; // whether settings, directory and flash files belong together
+
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,6 +29,8 @@ use senko_io::{
 
 use super::ServerError;
 use crate::settings::Settings;
+use checks::{check_block, check_labels};
+pub use checks::{check_unlabelled, unlabel};
 
 /// Pages at the head of a flash file that are its label's.
 pub(super) const LABEL_PAGES: u64 = 256;
@@ -61,12 +65,14 @@ enum From {
 }
 
 /// What a worker leaves at a clean stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stopped {
     /// How many `flush_all` its shard had applied.
     pub flushes: u64,
     /// Greatest unique given out.
     pub cas: u64,
+    /// Why the items of DRAM, which were to be saved, were not.
+    pub items_unsaved: Option<String>,
 }
 
 fn fail(text: String) -> ServerError {
@@ -88,8 +94,21 @@ fn uniques_of_today() -> u64 {
     since.unwrap_or_default().as_secs() << 24
 }
 
+/// Makes the folder of a data directory, if it is missing.
+///
+/// # Errors
+/// One sentence with the path.
+pub fn make_folder(dir: &Path) -> Result<(), ServerError> {
+    std::fs::create_dir_all(dir).map_err(|e| {
+        fail(format!(
+            "cannot make the data folder {}: {e}",
+            dir.display()
+        ))
+    })
+}
+
 impl Home {
-    /// Opens a data directory, made if missing, for these flash files.
+    /// Opens a data directory ([`make_folder`]) for these flash files.
     ///
     /// # Errors
     /// One sentence: in use, not writable, or of something else than what the settings say.
@@ -98,12 +117,6 @@ impl Home {
         settings: &Settings,
         files: &[Arc<FlashFile>],
     ) -> Result<Home, ServerError> {
-        std::fs::create_dir_all(dir).map_err(|e| {
-            fail(format!(
-                "cannot make the data folder {}: {e}",
-                dir.display()
-            ))
-        })?;
         let path = dir.join("super.senko");
         let options = FileOptions {
             bytes: Superblock::PAGES * PAGE_SIZE as u64,
@@ -215,10 +228,7 @@ impl Home {
         let mut origin = match &self.from {
             From::Nothing(why) => Origin::Empty(why.clone()),
             From::Memory => Origin::Kept,
-            From::Files(_) => match self.saved(n) {
-                Ok(origin) => origin,
-                Err(why) => Origin::Empty(Some(why)),
-            },
+            From::Files(_) => self.saved(n, block.items_saved)?,
         };
         let mut files = Vec::new();
         if matches!(origin, Origin::Kept) {
@@ -255,15 +265,25 @@ impl Home {
         })
     }
 
-    /// The files of a clean stop.
-    fn saved(&self, n: usize) -> Result<Origin<'static>, String> {
-        let index = SnapshotReader::open(&self.index_path(n)).map_err(|e| e.to_string())?;
-        let index = index.ok_or_else(|| format!("{} is gone", self.index_path(n).display()))?;
-        // Without its items a shard has still what is on flash.
-        let items = SnapshotReader::open(&self.items_path(n)).ok().flatten();
+    /// The files of a clean stop, with items of DRAM or without. One that can't be read is an error: a start would remove it.
+    fn saved(&self, n: usize, with_items: bool) -> Result<Origin<'static>, String> {
+        let open = |path: &Path| {
+            SnapshotReader::open(path)
+                .map_err(|error| format!("{error}; make it readable, or start over with --reinit"))
+        };
+        let gone = |path: &Path| format!("{} is gone", path.display());
+        let (index, items) = (self.index_path(n), self.items_path(n));
+        let Some(from) = open(&index)? else {
+            return Ok(Origin::Empty(Some(gone(&index))));
+        };
+        let saved_items = open(&items)?.filter(|_| with_items);
+        if with_items && saved_items.is_none() {
+            // Without its items a shard has still what is on flash.
+            tracing::warn!("{}: what was in DRAM does not come back", gone(&items));
+        }
         Ok(Origin::Saved {
-            index: Box::new(index),
-            items: items.map(|i| Box::new(i) as Box<dyn std::io::Read>),
+            index: Box::new(from),
+            items: saved_items.map(|i| Box::new(i) as Box<dyn std::io::Read>),
         })
     }
 
@@ -296,7 +316,7 @@ impl Home {
                 .map_err(|e| fail(format!("the label of {} {e}", file.path().display())))?;
         }
         block.opened = block.opening;
-        block.clean = 0;
+        (block.clean, block.items_saved) = (0, false);
         block.region = region as u64;
         block.cas_reserved = self.cas_base + RESERVE;
         self.write(&mut block)?;
@@ -353,20 +373,19 @@ impl Home {
     /// One sentence; what shared memory holds is still valid then.
     pub fn save(&self, n: usize, shard: &mut Shard) -> Result<Stopped, String> {
         let stop = self.block().opened;
-        let text = |e: std::io::Error| e.to_string();
-        if self.keep_dram {
-            let mut out = Snapshot::create(&self.items_path(n)).map_err(text)?;
-            let saved = shard.save_items(&mut out, stop);
-            saved.map_err(|e| format!("cannot write {}: {e}", self.items_path(n).display()))?;
-            out.finish().map_err(text)?;
-        }
-        let mut out = Snapshot::create(&self.index_path(n)).map_err(text)?;
-        let saved = shard.save(&mut out, stop);
-        saved.map_err(|e| format!("cannot write {}: {e}", self.index_path(n).display()))?;
-        out.finish().map_err(text)?;
+        let items = match self.keep_dram {
+            true => write_whole(&self.items_path(n), |out| shard.save_items(out, stop)),
+            false => Ok(()),
+        };
+        // What is on flash is saved also where there is no room for what is in DRAM.
+        write_whole(&self.index_path(n), |out| shard.save(out, stop)).inspect_err(|_| {
+            // Without the index it is of no use. What can't be removed now, the next start removes.
+            let _ = Snapshot::remove(&self.items_path(n));
+        })?;
         Ok(Stopped {
             flushes: shard.flushes(),
             cas: shard.cas(),
+            items_unsaved: items.err(),
         })
     }
 
@@ -374,7 +393,7 @@ impl Home {
     /// a shard was saved is left to the next start: `flushes` is the number of the last.
     ///
     /// # Errors
-    /// One sentence; what shared memory holds is still valid then.
+    /// One sentence; what shared memory holds is still valid then, or, where only items of DRAM could not be saved, the files are.
     pub fn finish(&self, stopped: &[Stopped], flushes: u64) -> Result<(), ServerError> {
         let mut block = self.block();
         for file in &self.files {
@@ -386,11 +405,27 @@ impl Home {
         block.last_second = u64::from(self.words.second()).max(block.last_second);
         block.flush_due = u64::from(self.words.flush_due());
         block.flush_missed = stopped.iter().any(|s| s.flushes != flushes);
+        block.items_saved = self.keep_dram;
         block.clean = block.opened;
         self.write(&mut block)?;
         remove_memory(&self.shared_memory, block.id, block.shards);
-        Ok(())
+        match stopped.iter().find_map(|s| s.items_unsaved.as_ref()) {
+            Some(why) => Err(fail(format!(
+                "{why}; what is on flash was saved, what was in DRAM only is lost"
+            ))),
+            None => Ok(()),
+        }
     }
+}
+
+/// Writes a file of a clean stop; it is there whole, or not at all.
+fn write_whole(
+    path: &Path,
+    write: impl FnOnce(&mut Snapshot) -> std::io::Result<u64>,
+) -> Result<(), String> {
+    let mut out = Snapshot::create(path).map_err(|e| e.to_string())?;
+    write(&mut out).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+    out.finish().map_err(|e| e.to_string())
 }
 
 fn shard_memory(folder: &Path, id: u64, shard: usize, part: &str) -> PathBuf {
@@ -483,116 +518,6 @@ fn origin(memory: &Path, block: &Superblock) -> Result<(From, ServerWords), Serv
     Ok((From::Nothing(Some(why)), new_words(memory, block.id)?))
 }
 
-fn check_block(
-    dir: &Path,
-    block: &Superblock,
-    settings: &Settings,
-    files: &[Arc<FlashFile>],
-) -> Result<(), ServerError> {
-    let dir = dir.display();
-    if block.shards as usize != settings.threads {
-        return Err(fail(format!(
-            "the data in {dir} is of {} threads: start with -t {}, or start over with --reinit",
-            block.shards, block.shards
-        )));
-    }
-    if block.devices.len() != files.len() {
-        return Err(fail(format!(
-            "the data in {dir} is of {} flash files, {} were named: name the same, or start over with --reinit",
-            block.devices.len(),
-            files.len()
-        )));
-    }
-    for (&pages, file) in block.devices.iter().zip(files) {
-        if pages != file.pages() {
-            return Err(fail(format!(
-                "the data in {dir} is of {} bytes of {}, {} are given: give as many, or start over with --reinit",
-                pages * PAGE_SIZE as u64,
-                file.path().display(),
-                file.pages() * PAGE_SIZE as u64
-            )));
-        }
-    }
-    match settings.region {
-        Some(region) if block.region != 0 && region as u64 != block.region => Err(fail(format!(
-            "the data in {dir} is in regions of {} bytes, not of {region}: leave out --region, or start over with --reinit",
-            block.region
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// Each flash file is the one that the directory was last used with, and not an older copy of it.
-fn check_labels(
-    dir: &Path,
-    block: &Superblock,
-    files: &[Arc<FlashFile>],
-) -> Result<(), ServerError> {
-    for (number, file) in files.iter().enumerate() {
-        let why = match DeviceLabel::read(&**file) {
-            // A start that was killed on the way may have written some.
-            Ok(label)
-                if (label.id, label.number) == (block.id, number as u32)
-                    && [block.opened, block.opening].contains(&label.opened) =>
-            {
-                continue;
-            }
-            Ok(label) if label.id != block.id => "it is another directory's".to_owned(),
-            Ok(label) if label.number != number as u32 => {
-                "the order of the files is another".to_owned()
-            }
-            Ok(label) if label.opened > block.opened => "the directory is an older copy".to_owned(),
-            Ok(_) => "it is an older copy".to_owned(),
-            Err(error) => format!("its label {error}"),
-        };
-        return Err(fail(format!(
-            "{} is not the flash file that {} was last used with: {why}; give the right one, or start over with --reinit",
-            file.path().display(),
-            dir.display()
-        )));
-    }
-    Ok(())
-}
-
-/// No flash file is of another directory than the one with this number.
-pub fn check_unlabelled(
-    files: &[Arc<FlashFile>],
-    ours: Option<u64>,
-    settings: &Settings,
-) -> Result<(), ServerError> {
-    let reinit = if settings.drop_in {
-        "`reinit = true` in the file of -o senko_config"
-    } else {
-        "--reinit"
-    };
-    for file in files {
-        let why = match DeviceLabel::read(&**file) {
-            Ok(label) if Some(label.id) == ours => continue,
-            // Another's, or the directory was to start over and did not get to.
-            Ok(_) if ours.is_some() => "is not of the given data directory:".to_owned(),
-            Ok(_) => "belongs to a data directory that is not given: give that one, or".to_owned(),
-            Err(error @ (SuperblockError::Version { .. } | SuperblockError::Io(_))) => {
-                format!("has a label that {error}:")
-            }
-            Err(_) => continue,
-        };
-        return Err(fail(format!(
-            "{} {why} start over with {reinit}",
-            file.path().display()
-        )));
-    }
-    Ok(())
-}
-
-/// Takes flash files from the data directories that they belong to.
-pub fn unlabel(files: &[Arc<FlashFile>]) -> Result<(), ServerError> {
-    for file in files {
-        DeviceLabel::erase(&**file)
-            .map_err(|e| fail(format!("the label of {} {e}", file.path().display())))?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -602,7 +527,7 @@ mod tests {
 
     fn place(name: &str) -> (PathBuf, Settings, [Arc<FlashFile>; 1]) {
         let dir = std::env::temp_dir().join(format!("senko-home-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::create_dir_all(dir.join("data")).unwrap();
         let settings = Settings {
             shared_memory: dir.clone(),
             threads: 1,
@@ -627,6 +552,7 @@ mod tests {
             let stopped = [Stopped {
                 flushes: applied,
                 cas: 1,
+                items_unsaved: None,
             }];
             home.finish(&stopped, last).unwrap();
             drop(home);
@@ -655,6 +581,7 @@ mod tests {
             };
             label.write(&*files[0]).unwrap();
         }
+        std::fs::create_dir(dir.join("elsewhere")).unwrap();
         let elsewhere = Home::open(&dir.join("elsewhere"), &settings, &files).unwrap_err();
         assert!(elsewhere.0.contains("that is not given"), "{elsewhere:?}");
         Home::open(&data, &settings, &files)
@@ -744,6 +671,7 @@ mod tests {
         let tag = Tag::cache(Purpose::Meta);
         first.write(0, &page, tag).unwrap();
         refused(&files, "version 9");
+        std::fs::create_dir(dir.join("elsewhere")).unwrap();
         let elsewhere = Home::open(&dir.join("elsewhere"), &settings, &files).unwrap_err();
         assert!(elsewhere.0.contains("version 9"), "{elsewhere:?}");
         std::fs::remove_dir_all(&dir).unwrap();

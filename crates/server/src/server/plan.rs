@@ -133,6 +133,27 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
     })
 }
 
+/// The cap, in whole MiB, that gives each shard so many bytes; `None` if none does.
+pub fn least_memory(settings: &Settings, flash: &[u64], shard: u64) -> Option<u64> {
+    let mut settings = settings.clone();
+    let mut least = settings.item_memory.unwrap_or(settings.memory) >> 20 << 20;
+    // What shards lack is added until they lack nothing; buffers take a part of each addition.
+    for _ in 0..100 {
+        least += 1 << 20;
+        match &mut settings.item_memory {
+            Some(items) => *items = least,
+            None => settings.memory = least,
+        }
+        let plan = memory_plan(&settings, flash).ok()?;
+        let lacks = shard.saturating_sub(plan.shard as u64);
+        if lacks == 0 {
+            return Some(least);
+        }
+        least += (lacks * settings.threads as u64) >> 20 << 20;
+    }
+    None
+}
+
 /// Frames of about `bytes` bytes in all, in classes that waste at most half of a frame, up to the largest that a shard asks
 /// for: most for the short reads that are most of the work.
 fn frame_classes(bytes: u64) -> Vec<(usize, usize)> {
@@ -261,6 +282,21 @@ mod tests {
                 now += 1;
                 assert!(now <= need + need / 8, "{error}");
             }
+        }
+    }
+
+    #[test]
+    fn the_least_memory_for_a_shard_is_the_least() {
+        for (memory, threads, shard) in [(32, 1, 100 << 20), (64, 2, 23 << 20), (4096, 3, 9 << 30)]
+        {
+            let mut settings = settings(memory << 20, threads, 1024);
+            let flash = [4 << 30];
+            let least = least_memory(&settings, &flash, shard).unwrap();
+            let mut given = |bytes| {
+                settings.memory = bytes;
+                memory_plan(&settings, &flash).unwrap().shard as u64
+            };
+            assert!(given(least) >= shard && given(least - (4 << 20)) < shard);
         }
     }
 

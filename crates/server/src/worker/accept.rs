@@ -127,6 +127,9 @@ impl Worker {
         let mut conn = Conn::new(Link::Socket(id), session, self.now_ms);
         (conn.entry, conn.fd) = (Some(entry), fd as u64);
         self.conns.insert(conn);
+        if self.draining() {
+            self.core.ev.end_input(id);
+        }
     }
 
     /// Says that there is no room, and closes.

@@ -172,11 +172,6 @@ impl Conn {
             && self.session.is_idle()
     }
 
-    /// Nothing is under way: no command waits, nothing is to be sent.
-    pub fn is_idle(&mut self) -> bool {
-        self.takes_input() && !self.sending && self.session.replies().is_empty()
-    }
-
     pub fn is_socket(&self) -> bool {
         matches!(self.link, Link::Socket(_))
     }
@@ -244,7 +239,6 @@ pub struct Conns {
     /// The slot of each socket, by the slot number in its `ConnId`.
     sockets: Vec<Option<ConnKey>>,
     virtuals: ByNumber<Origin, ConnKey>,
-    open_sockets: usize,
 }
 
 impl Conns {
@@ -266,7 +260,6 @@ impl Conns {
                     self.sockets.resize(slot + 1, None);
                 }
                 self.sockets[slot] = Some(at);
-                self.open_sockets += 1;
             }
             Link::Virtual(origin) => {
                 self.virtuals.insert(origin, at);
@@ -309,18 +302,12 @@ impl Conns {
         match conn.link {
             Link::Socket(id) => {
                 self.sockets[id.0 as u32 as usize] = None;
-                self.open_sockets -= 1;
             }
             Link::Virtual(origin) => {
                 self.virtuals.remove(&origin);
             }
         }
         Some(conn)
-    }
-
-    /// Sockets open.
-    pub fn open_sockets(&self) -> usize {
-        self.open_sockets
     }
 
     /// All connections.
@@ -355,7 +342,6 @@ mod tests {
         assert!(conns.get(first).is_none() && conns.get(second).is_some());
         assert_eq!(conns.of_socket(ConnId(5)), None);
         assert!(second.0 < 1 << 48);
-        assert_eq!(conns.open_sockets(), 1);
     }
 
     #[test]
@@ -367,7 +353,6 @@ mod tests {
         };
         let at = conns.insert(conn(Link::Virtual(origin)));
         assert_eq!(conns.of_origin(origin), Some(at));
-        assert_eq!(conns.open_sockets(), 0);
         conns.remove(at);
         assert_eq!(conns.of_origin(origin), None);
     }

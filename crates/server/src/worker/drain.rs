@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The end of a worker: accept nobody, answer what was received, close, and leave when nobody needs this shard any more.
 //!
-//! A connection is closed once it has nothing under way in a round that brought no new bytes. A worker whose own connections
+//! What a socket had received when the end began is answered, and the rest is not read: the connection then ends as if its client had sent no
+//! more, however many requests that sends on. A worker whose own connections
 //! are gone still runs commands for those of the others. All of it has a bound, so that a client that does not read
 //! cannot keep a server from ending.
 
 use std::time::{Duration, Instant};
 
+use senko_io::ConnId;
+
 use super::Worker;
+use super::conns::{ConnKey, Link};
 use crate::server::home::Stopped;
 use crate::shared::Shutdown;
 
@@ -15,14 +19,15 @@ use crate::shared::Shutdown;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for events while draining.
 pub(super) const STEP: Duration = Duration::from_millis(5);
-/// Rounds without news before idle connections are closed: what the kernel had received has been seen by then.
-const QUIET_ROUNDS: u32 = 2;
+/// So long a client that sends faster than its requests are taken, so that the socket's buffer is never empty, is read.
+const LAST_INPUT: Duration = Duration::from_secs(1);
 
 /// How far a drain is.
 #[derive(Debug)]
 pub(super) struct Drain {
     until: Instant,
-    quiet: u32,
+    /// `None`: nobody is read any more.
+    last_input: Option<Instant>,
 }
 
 impl Worker {
@@ -37,39 +42,51 @@ impl Worker {
         if how == Shutdown::No {
             return false;
         }
+        let now = Instant::now();
         if self.drain.is_none() {
-            tracing::debug!(
-                "worker {} drains {} connections",
-                self.index,
-                self.conns.open_sockets()
-            );
-            self.drain = Some(Drain {
-                until: Instant::now() + PATIENCE * self.core.shared.settings.patience,
-                quiet: 0,
-            });
-            self.core.ev.set_accepting(false);
-            self.waiting.clear();
-            self.core.outbox.mesh().wake_all(); // a `shutdown` command reached only this worker
+            self.begin_drain(now);
         }
         let Some(drain) = &mut self.drain else {
             return false;
         };
-        let busy = self.news || !self.ended.is_empty();
-        drain.quiet = if busy { 0 } else { drain.quiet + 1 };
-        let out_of_time = how == Shutdown::Now || Instant::now() >= drain.until;
-        if out_of_time || drain.quiet >= QUIET_ROUNDS {
-            let idle: Vec<_> = self
-                .conns
-                .iter()
-                .filter_map(|(at, conn)| {
-                    (conn.is_socket() && (out_of_time || conn.is_idle())).then_some(at)
-                })
-                .collect();
-            for at in idle {
+        let out_of_time = how == Shutdown::Now || now >= drain.until;
+        if out_of_time {
+            for (at, _) in self.sockets() {
                 self.close(at);
+            }
+        } else if drain.last_input.is_some_and(|last| now >= last) {
+            drain.last_input = None;
+            for (_, id) in self.sockets() {
+                self.ended(id, None);
             }
         }
         out_of_time || self.core.outbox.mesh().everybody_left()
+    }
+
+    fn begin_drain(&mut self, now: Instant) {
+        let sockets = self.sockets();
+        tracing::debug!("worker {} drains {} connections", self.index, sockets.len());
+        let patience = self.core.shared.settings.patience;
+        self.drain = Some(Drain {
+            until: now + PATIENCE * patience,
+            last_input: Some(now + LAST_INPUT * patience),
+        });
+        self.core.ev.set_accepting(false);
+        self.waiting.clear();
+        for (_, id) in sockets {
+            self.core.ev.end_input(id);
+        }
+        self.core.outbox.mesh().wake_all(); // a `shutdown` command reached only this worker
+    }
+
+    /// This worker's own connections.
+    fn sockets(&mut self) -> Vec<(ConnKey, ConnId)> {
+        let all = self.conns.iter();
+        all.filter_map(|(at, conn)| match conn.link {
+            Link::Socket(id) => Some((at, id)),
+            Link::Virtual(_) => None,
+        })
+        .collect()
     }
 
     /// Leaves the shard to the data directory, if there is one.

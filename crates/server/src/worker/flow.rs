@@ -44,7 +44,6 @@ impl Worker {
             return;
         }
         self.core.stats.bytes_read += data.len() as u64;
-        self.news = true;
         self.input(at, data);
     }
 

@@ -108,7 +108,6 @@ impl Worker {
         if let (Some(conn), Some(_)) = (self.conns.get(at), socket) {
             conn.borrowed = socket;
         }
-        self.news = true;
         self.input(at, bytes);
     }
 

@@ -256,26 +256,79 @@ fn a_kill_between_two_valid_states_finds_the_later_one() {
     }
 }
 
-/// The memory stays valid where the files could not be written, whichever shard's, and however often.
+fn files_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| name != "super.senko").collect();
+    names.sort();
+    names
+}
+
+/// The memory stays valid where an index could not be written, whichever shard's, and however often; what is on flash is saved also where items of DRAM could not be.
 #[test]
-fn a_stop_that_cannot_save_leaves_the_memory() {
+fn a_stop_that_cannot_save_all_saves_what_it_can() {
     let mut place = begin(2, |settings| settings.keep_dram = true);
     fill(&mut place.connect(), 0..KEYS, 1);
     let data = place.folder.join("data");
-    for (version, name) in ["index-0", "index-1", "items-1"].into_iter().enumerate() {
+    let names = ["index-0", "items-1", "index-1"];
+    for (version, name) in names.into_iter().enumerate() {
         let draft = data.join(format!("{name}.senko.new"));
         std::fs::create_dir(&draft).unwrap();
         let why = place.end_badly();
         assert!(why.contains(name), "{why}");
         std::fs::remove_dir(&draft).unwrap();
+        let left = files_in(&data);
+        if name == "items-1" {
+            assert!(why.contains("what is on flash was saved"), "{why}");
+            assert_eq!(left, ["index-0.senko", "index-1.senko", "items-0.senko"]);
+            assert!(
+                !files_in(&place.folder)
+                    .iter()
+                    .any(|f| f.starts_with("senko-"))
+            );
+        } else {
+            let other = if name == "index-0" { 1 } else { 0 };
+            assert_eq!(
+                left,
+                [
+                    format!("index-{other}.senko"),
+                    format!("items-{other}.senko")
+                ]
+            );
+        }
         place = place.restart(|_| {});
         let mut client = place.connect();
         let warm = place.server().report().warm.clone().unwrap();
         assert!(warm.flash_items > 0 && warm.why_empty.is_none(), "{warm:?}");
+        assert_eq!(warm.dram_items > 0, name == "items-1", "{warm:?}");
         let found = present(&mut client, (0..KEYS).step_by(7), version + 1);
         assert!(found.len() > KEYS / 7 / 4, "{}", found.len());
         fill(&mut client, 0..KEYS, version + 2);
     }
+}
+
+/// A file of a stop that can't be read is not taken for one that is not there, which a start would remove. They are for nobody else to read.
+#[test]
+fn saved_files_that_cannot_be_read_are_kept() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut place = begin(1, |settings| settings.keep_dram = true);
+    let data = place.folder.join("data");
+    fill(&mut place.connect(), 0..KEYS, 1);
+    place.end();
+    for name in ["index-0.senko", "items-0.senko"] {
+        let (path, aside) = (data.join(name), place.folder.join("aside"));
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+        std::fs::rename(&path, &aside).unwrap();
+        // A link to itself can be opened by nobody, be it root.
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        let why = Server::start(place.settings().clone()).unwrap_err();
+        assert!(why.0.contains(name) && why.0.contains("--reinit"), "{why}");
+        std::fs::rename(&aside, &path).unwrap();
+    }
+    place = place.restart(|_| {});
+    let warm = place.server().report().warm.clone().unwrap();
+    assert!(warm.dram_items > 0 && warm.flash_items > 0, "{warm:?}");
 }
 
 /// What is to hold later holds after a kill, too.
@@ -317,6 +370,11 @@ fn time_and_a_flush_to_come_survive_a_kill() {
 
 /// Copies what a kill at this moment would leave, with the shared memory or without, and starts a server on the copy.
 fn start_copy(place: &Place, number: usize, memory: bool) -> RunningServer {
+    Server::start(copy_of(place, number, memory)).unwrap()
+}
+
+/// The copy, as the settings of a server on it.
+fn copy_of(place: &Place, number: usize, memory: bool) -> Settings {
     let to = place.folder.join(&format!("copy{number}"));
     std::fs::create_dir(&to).unwrap();
     std::fs::create_dir(to.join("data")).unwrap();
@@ -331,7 +389,7 @@ fn start_copy(place: &Place, number: usize, memory: bool) -> RunningServer {
     };
     copy(&place.folder, &to);
     copy(&place.folder.join("data"), &to.join("data"));
-    Server::start(Settings {
+    Settings {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         memory: 64 << 20,
         threads: place.server().report().threads,
@@ -345,8 +403,51 @@ fn start_copy(place: &Place, number: usize, memory: bool) -> RunningServer {
         clock: Some(std::sync::Arc::clone(&place.clock)),
         patience: DEVICE_PATIENCE,
         ..Settings::default()
-    })
-    .unwrap()
+    }
+}
+
+/// Memory that is too small for the index of before is refused, with the number that is enough; all is still there then.
+#[test]
+fn too_little_memory_for_the_kept_index_is_refused_with_what_is_enough() {
+    const MANY: usize = 800_000;
+    let mut place = begin(1, |_| {});
+    let mut client = place.connect();
+    for from in (0..MANY).step_by(1000) {
+        let sets: String = (from..from + 1000)
+            .map(|key| format!("set s{key} 0 0 90 noreply\r\n{key:090}\r\n"))
+            .collect();
+        client.ask(&(sets + "mn\r\n"), "MN\r\n");
+    }
+    let killed = copy_of(&place, 0, true);
+    let index = client.stat("flash_index_bytes");
+    assert!(index > 6 << 20, "{index}");
+    place.end();
+    for mut settings in [killed, place.settings().clone()] {
+        // It leaves the shard less than the index takes.
+        settings.memory = 31 << 20;
+        let mut refused = 0;
+        let server = loop {
+            match Server::start(settings.clone()) {
+                Ok(server) => break server,
+                Err(why) => {
+                    let (_, least) = why.0.split_once("give --memory ").expect(&why.0);
+                    let least: u64 = least.split_once('m').unwrap().0.parse().unwrap();
+                    assert!(least << 20 > settings.memory, "{why}");
+                    settings.memory = least << 20;
+                    refused += 1;
+                }
+            }
+        };
+        assert!((1..=2).contains(&refused), "{refused}");
+        assert!(settings.memory < 48 << 20, "{}", settings.memory);
+        let warm = server.report().warm.clone().unwrap();
+        assert!(
+            warm.flash_items > MANY as u64 / 2 && warm.why_empty.is_none(),
+            "{warm:?}"
+        );
+        server.shutdown();
+        server.join().unwrap();
+    }
 }
 
 /// A command that was answered holds in whatever is started from the memory at that moment.

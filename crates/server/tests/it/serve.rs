@@ -6,11 +6,11 @@ pub(crate) mod client; // a server in this process, and connections to it
 
 use std::io::{Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use client::{Client, Place, on_both};
+use client::{Client, DEVICE_PATIENCE, Place, on_both};
 use senko_io::Op;
 use senko_io::fault::{Fault, FaultSwitch};
 use senko_server::server::Server;
@@ -425,9 +425,7 @@ fn a_unix_socket_and_tcp_side_by_side() {
 
 #[test]
 fn a_shutdown_answers_what_was_received() {
-    on_both(2, |place| {
-        // The half request is waited for as long as it lasts.
-        let mut place = place.restart(|settings| settings.patience = 3);
+    on_both(2, |mut place| {
         let mut client = place.connect();
         for n in 0..2000 {
             client.store(&format!("d{n}"), &value(n, 2000));
@@ -447,6 +445,51 @@ fn a_shutdown_answers_what_was_received() {
         assert_eq!(ends, 500);
         assert_eq!(half.rest(), b"");
         place.end();
+    });
+}
+
+/// Clients that always had a request under way kept a server from stopping until it cut them all off.
+#[test]
+fn a_shutdown_ends_also_clients_that_go_on() {
+    let request: &[u8] = b"get here\r\nget nowhere\r\n";
+    let answer: &[u8] = b"VALUE here 0 4\r\nhere\r\nEND\r\nEND\r\n";
+    on_both(2, |mut place| {
+        assert_eq!(place.settings().patience, DEVICE_PATIENCE, "100 seconds");
+        place.connect().store("here", b"here");
+        let answered = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                let mut client = place.connect();
+                let answered = &answered;
+                scope.spawn(move || {
+                    while client.try_ask(request, answer) {
+                        answered.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            while answered.load(Ordering::Relaxed) < 1000 {
+                std::thread::yield_now();
+            }
+            let begin = Instant::now();
+            place.end();
+            assert!(begin.elapsed() < Duration::from_secs(50));
+        });
+    });
+}
+
+/// One that sends without waiting never leaves a moment without bytes to read.
+#[test]
+fn a_shutdown_ends_also_a_client_that_sends_on_and_on() {
+    on_both(2, |place| {
+        let mut place = place.restart(|settings| settings.patience = 2);
+        let mut client = place.connect();
+        let mut sender = client.second_handle();
+        std::thread::scope(|scope| {
+            scope.spawn(move || while sender.write_all(&b"get no\r\n".repeat(5000)).is_ok() {});
+            client.expect(b"END\r\n");
+            scope.spawn(move || client.rest());
+            place.end();
+        });
     });
 }
 

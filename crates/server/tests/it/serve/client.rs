@@ -280,6 +280,25 @@ impl Client {
         self.expect(answer.as_bytes());
     }
 
+    /// Asks a server that may end: false where it ended before the whole answer.
+    ///
+    /// # Panics
+    /// With a wrong answer.
+    pub fn try_ask(&mut self, request: &[u8], answer: &[u8]) -> bool {
+        if self.stream.write_all(request).is_err() {
+            return false;
+        }
+        let mut got = vec![0; answer.len()];
+        match self.stream.read_exact(&mut got) {
+            Ok(()) => assert_eq!(got, answer),
+            Err(error) => {
+                assert_ne!(error.kind(), ErrorKind::WouldBlock, "no answer");
+                return false;
+            }
+        }
+        true
+    }
+
     pub fn text(&mut self, request: &str, end: &str) -> String {
         self.send(request.as_bytes());
         String::from_utf8(self.until(end.as_bytes())).unwrap()

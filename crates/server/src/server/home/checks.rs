@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether settings, data directory and flash files belong together: what does not is refused in one sentence.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use senko_cache::{DeviceLabel, Superblock, SuperblockError};
+use senko_io::{FlashFile, PAGE_SIZE};
+
+use crate::server::ServerError;
+use crate::settings::Settings;
+
+/// The directory is of these threads, flash files and regions.
+pub(super) fn check_block(
+    dir: &Path,
+    block: &Superblock,
+    settings: &Settings,
+    files: &[Arc<FlashFile>],
+) -> Result<(), ServerError> {
+    let dir = dir.display();
+    if block.shards as usize != settings.threads {
+        return Err(ServerError(format!(
+            "the data in {dir} is of {} threads: start with -t {}, or start over with --reinit",
+            block.shards, block.shards
+        )));
+    }
+    if block.devices.len() != files.len() {
+        return Err(ServerError(format!(
+            "the data in {dir} is of {} flash files, {} were named: name the same, or start over with --reinit",
+            block.devices.len(),
+            files.len()
+        )));
+    }
+    for (&pages, file) in block.devices.iter().zip(files) {
+        if pages != file.pages() {
+            return Err(ServerError(format!(
+                "the data in {dir} is of {} bytes of {}, {} are given: give as many, or start over with --reinit",
+                pages * PAGE_SIZE as u64,
+                file.path().display(),
+                file.pages() * PAGE_SIZE as u64
+            )));
+        }
+    }
+    match settings.region {
+        Some(region) if block.region != 0 && region as u64 != block.region => {
+            Err(ServerError(format!(
+                "the data in {dir} is in regions of {} bytes, not of {region}: leave out --region, or start over with --reinit",
+                block.region
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Each flash file is the one that the directory was last used with, and not an older copy of it.
+pub(super) fn check_labels(
+    dir: &Path,
+    block: &Superblock,
+    files: &[Arc<FlashFile>],
+) -> Result<(), ServerError> {
+    for (number, file) in files.iter().enumerate() {
+        let why = match DeviceLabel::read(&**file) {
+            // A start that was killed on the way may have written some.
+            Ok(label)
+                if (label.id, label.number) == (block.id, number as u32)
+                    && [block.opened, block.opening].contains(&label.opened) =>
+            {
+                continue;
+            }
+            Ok(label) if label.id != block.id => "it is another directory's".to_owned(),
+            Ok(label) if label.number != number as u32 => {
+                "the order of the files is another".to_owned()
+            }
+            Ok(label) if label.opened > block.opened => "the directory is an older copy".to_owned(),
+            Ok(_) => "it is an older copy".to_owned(),
+            Err(error) => format!("its label {error}"),
+        };
+        return Err(ServerError(format!(
+            "{} is not the flash file that {} was last used with: {why}; name the right one with --flash, or start over with --reinit",
+            file.path().display(),
+            dir.display()
+        )));
+    }
+    Ok(())
+}
+
+/// No flash file is of another directory than the one with this number.
+pub fn check_unlabelled(
+    files: &[Arc<FlashFile>],
+    ours: Option<u64>,
+    settings: &Settings,
+) -> Result<(), ServerError> {
+    let reinit = if settings.drop_in {
+        "`reinit = true` in the file of -o senko_config"
+    } else {
+        "--reinit"
+    };
+    for file in files {
+        let why = match DeviceLabel::read(&**file) {
+            Ok(label) if Some(label.id) == ours => continue,
+            // Another's, or the directory was to start over and did not get to.
+            Ok(_) if ours.is_some() => "is not of the given data directory:".to_owned(),
+            Ok(_) => "belongs to a data directory that is not given: give that one, or".to_owned(),
+            Err(error @ (SuperblockError::Version { .. } | SuperblockError::Io(_))) => {
+                format!("has a label that {error}:")
+            }
+            Err(_) => continue,
+        };
+        return Err(ServerError(format!(
+            "{} {why} start over with {reinit}",
+            file.path().display()
+        )));
+    }
+    Ok(())
+}
+
+/// Takes flash files from the data directories that they belong to.
+pub fn unlabel(files: &[Arc<FlashFile>]) -> Result<(), ServerError> {
+    for file in files {
+        DeviceLabel::erase(&**file)
+            .map_err(|e| ServerError(format!("the label of {} {e}", file.path().display())))?;
+    }
+    Ok(())
+}
