@@ -2,6 +2,7 @@
 """`--memory` is a cap, whatever clients ask for and do not read."""
 
 import socket
+import threading
 import time
 
 import pytest
@@ -84,5 +85,89 @@ def test_small_answers_behind_a_lent_one(senko, threads):
         for client in clients:
             client.close()
         assert peak(server) <= memory * 1.05, "%d MiB of %d" % (peak(server) >> 20, memory >> 20)
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("kind, threads", [("flash", 1), ("flash", 2), ("dram", 1)])
+def test_requests_that_come_faster_than_they_run(senko, kind, threads):
+    """Clients that send sets without end and want no answers are held back by their sockets: nobody is closed, each request is run, others are served."""
+    memory = 88 << 20
+    connections, sets, length = 64, 10_000, 180
+    server = servers.start_senko(kind, "-t", str(threads), memory=memory)
+    errors = []
+
+    def firehose(n):
+        try:
+            with socket.create_connection(server.address, timeout=120) as sock:
+                value = b"v" * length
+                for start in range(0, sets, 500):
+                    sock.sendall(
+                        b"".join(
+                            b"set k%d-%d 0 0 %d noreply\r\n%s\r\n" % (n, m, length, value)
+                            for m in range(start, start + 500)
+                        )
+                    )
+                # All that came before it has run when this one is answered.
+                sock.sendall(b"mn\r\n")
+                answer = sock.recv(64)
+                assert answer == b"MN\r\n", answer
+        except Exception as error:  # told by the test, not by the thread
+            errors.append(error)
+
+    try:
+        threads_of_clients = [threading.Thread(target=firehose, args=(n,)) for n in range(connections)]
+        for thread in threads_of_clients:
+            thread.start()
+        asked = 0
+        while any(thread.is_alive() for thread in threads_of_clients):
+            assert server.ask(b"get none\r\n") == b"END\r\n"
+            asked += 1
+            time.sleep(0.01)
+        for thread in threads_of_clients:
+            thread.join()
+        assert not errors, errors[:3]
+        assert asked > 0
+        stats = server.stats()
+        assert int(stats["cmd_set"]) == connections * sets
+        assert int(stats["senko_slow_readers_closed"]) == 0
+        if threads == 1:
+            assert peak(server) <= memory * 1.08, "%d MiB of %d" % (peak(server) >> 20, memory >> 20)
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_unread_requests_of_slow_readers_stop_nobody(senko, threads):
+    """Who sends requests without end and reads no answer fills its own share; others are received from all the time."""
+    server = servers.start_senko("dram", "-t", str(threads), memory=88 << 20)
+    try:
+        assert server.ask(b"set k 0 0 300\r\n" + b"v" * 300 + b"\r\n", b"\r\n") == b"STORED\r\n"
+        requests = b"get k\r\n" * 40_000
+        clients = []
+        with socket.create_connection(server.address, timeout=10) as other:
+            for _ in range(40):
+                client = socket.create_connection(server.address)
+                client.setblocking(False)
+                try:
+                    client.send(requests)
+                except OSError:
+                    pass
+                clients.append(client)
+            slowest = 0
+            for _ in range(200):
+                for client in clients:
+                    try:
+                        client.send(requests)
+                    except OSError:
+                        pass  # full, or closed because it does not read
+                began = time.monotonic()
+                other.sendall(b"get none\r\n")
+                assert other.recv(64) == b"END\r\n"
+                slowest = max(slowest, time.monotonic() - began)
+                time.sleep(0.01)
+        assert slowest < 5, slowest
+        for client in clients:
+            client.close()
     finally:
         server.stop()

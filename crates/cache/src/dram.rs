@@ -70,6 +70,10 @@ impl Shard {
     fn make_room<Q: Queue>(&mut self, queue: &mut Q, class: usize) -> Result<(), AllocError> {
         if self.evictions_to_rebalance == 0 {
             self.evictions_to_rebalance = (self.dram_items / TURNOVER).max(REBALANCE_EVERY) as u32;
+            if !std::mem::take(&mut self.index_grew) {
+                self.index_share = 0;
+                self.share_memory(0);
+            }
             if self.rebalance(queue)? {
                 return Ok(());
             }
@@ -86,27 +90,25 @@ impl Shard {
     /// Makes segments of the index grow that are about to be full, at the cost of items; where nothing is evicted, only from memory that is left.
     pub(crate) fn grow_index<Q: Queue>(&mut self, queue: &mut Q, hash: u64) {
         while let Some(segment) = self.index.wants_growth(hash) {
-            self.share_memory(self.index.growth_bytes());
+            self.share_memory(self.index.growth_bytes(segment));
             while self.arena.over_limit() {
-                if self.config.no_evict {
-                    self.share_memory(0);
-                    return;
-                }
-                if self.shed_page(queue).is_err() {
+                if self.config.no_evict || self.shed_page(queue).is_err() {
                     return;
                 }
             }
-            let grown = self.index.grow(segment);
-            self.share_memory(0);
-            if !grown {
+            if !self.index.grow(segment) {
                 return;
             }
+            self.index_grew = true;
         }
     }
 
-    /// Limits items to the memory that the index leaves, less `extra` bytes.
-    pub(crate) fn share_memory(&mut self, extra: usize) {
-        let items = self.memory.saturating_sub(self.index.bytes() + extra);
+    /// Limits items to the memory that the index leaves, once it has grown by `growth` bytes. What the index gives back is left to its next
+    /// growth, until it no longer grows: a wave takes and frees pages in turn, and items that made room for each would go by the page, not
+    /// one by one in the policy's order.
+    pub(crate) fn share_memory(&mut self, growth: usize) {
+        self.index_share = self.index_share.max(self.index.bytes() + growth);
+        let items = self.memory.saturating_sub(self.index_share);
         self.arena
             .set_limit((items / self.arena.page_bytes()).max(LEAST_PAGES));
     }

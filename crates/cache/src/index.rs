@@ -312,9 +312,14 @@ impl Index {
     pub fn bytes(&self) -> usize {
         self.lines.bytes_in_use() + self.segments.len() * size_of::<Segment>()
     }
-    /// Most bytes that growing a segment adds.
-    pub fn growth_bytes(&self) -> usize {
-        self.lines.page_bytes()
+    /// Bytes that growing a segment adds before the segment's old memory is free.
+    pub fn growth_bytes(&self, n: usize) -> usize {
+        let step = self.segments[n].step as usize + 1;
+        if step < self.steps && self.lines.class(step).free == 0 {
+            self.lines.page_bytes()
+        } else {
+            0
+        }
     }
     /// Slots in use.
     pub fn slots(&self) -> u64 {

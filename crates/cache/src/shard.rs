@@ -256,6 +256,10 @@ pub struct Shard {
     pinned_bytes: usize,
     /// The same, as it was at start.
     pub(crate) reserved: usize,
+    /// What of it is not for items: the most that the index has taken of late.
+    pub(crate) index_share: usize,
+    /// Whether the index has grown since pages were last to be rebalanced.
+    pub(crate) index_grew: bool,
     pub(crate) config: ShardConfig,
     pub(crate) now_ms: u64,
     pub(crate) now: u32,
@@ -378,11 +382,10 @@ impl Shard {
             warm::Unmade::IndexTooLarge(bytes) => index_too_large(bytes, item_page_bytes),
             warm::Unmade::Unusable(why) => OpenError::new(why),
         })?;
-        let mut arena = Arena::for_items(made.items);
+        let arena = Arena::for_items(made.items);
         if memory < made.index.bytes() + 2 * LEAST_PAGES * arena.page_bytes() {
             return Err(index_too_large(made.index.bytes(), arena.page_bytes()));
         }
-        arena.set_limit((memory - made.index.bytes()) / arena.page_bytes());
         let logs = made.logs;
         let reclaim_frames = FramePool::try_new(&[(FRAME_PAGES, logs.len())])
             .map_err(|e| OpenError::new(format!("cannot map the frames of reclaim: {e}")))?;
@@ -390,6 +393,8 @@ impl Shard {
             policy,
             memory,
             reserved: memory,
+            index_share: 0,
+            index_grew: false,
             pinned_bytes: 0,
             reclaims: logs.iter().map(|_| Reclaim::default()).collect(),
             reclaim_frames,
@@ -422,6 +427,7 @@ impl Shard {
             state: made.state,
             closed: false,
         };
+        shard.share_memory(0);
         shard.set_now(unix_ms);
         let mut recovered = made.recovered;
         if let Some(mut items) = made.saved_items {

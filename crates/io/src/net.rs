@@ -181,6 +181,12 @@ pub(crate) fn end_input(fd: RawFd) {
     unsafe { libc::shutdown(fd, libc::SHUT_RD) };
 }
 
+/// Ends both directions: what waits on the socket, for bytes or for room, ends at once.
+pub(crate) fn end(fd: RawFd) {
+    // SAFETY: a descriptor in, no memory.
+    unsafe { libc::shutdown(fd, libc::SHUT_RDWR) };
+}
+
 /// The same kind of error with what was tried in front of its text.
 fn named(error: io::Error, what: std::fmt::Arguments<'_>) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))

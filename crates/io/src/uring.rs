@@ -4,6 +4,8 @@
 //! Accepting and receiving are multishot: armed once, they complete again and again, each receive with a buffer that the
 //! kernel took from the ring of free ones. A receive stops when it is cancelled, when the peer ends, or when no buffer is
 //! free; then the connection waits in `starved` and is armed again, first come first served, as buffers come back.
+//! A multishot receive takes up to 32 buffers in a row of a sender that does not stop. So one that filled its buffer, or found none,
+//! is followed by receives of one buffer each, until one of them is short.
 //!
 //! A receive's states, and the functions on the edges:
 //!
@@ -40,7 +42,7 @@ use crate::conns::Conns;
 use crate::disk::Core;
 use crate::recv::RecvPool;
 use crate::send::Sending;
-use crate::{ConnId, Event, LoopConfig, SendBatch, SendMode, Waker};
+use crate::{ConnId, Event, LoopConfig, SendBatch, SendMode, Waker, net};
 use accept::Acceptor;
 use disk::REGISTERED_DEVICES;
 use ring::{BUFFER_GROUP, Done, Ring};
@@ -76,6 +78,8 @@ struct Conn {
     armed: bool,
     cancelling: bool,
     receiving: bool,
+    /// It sends much: one buffer a receive.
+    streams: bool,
     starved: bool,
     ended: bool,
     closing: bool,
@@ -92,6 +96,7 @@ impl Conn {
             armed: false,
             cancelling: false,
             receiving: true,
+            streams: false,
             starved: false,
             ended: false,
             closing: false,
@@ -290,7 +295,16 @@ impl Uring {
         }
         state.armed = true;
         state.ops += 1;
-        let entry = opcode::RecvMulti::new(Fd(state.fd), BUFFER_GROUP).build();
+        let fd = Fd(state.fd);
+        let entry = if state.streams {
+            let len = self.recv.buffer_bytes() as u32;
+            opcode::Recv::new(fd, std::ptr::null_mut(), len)
+                .buf_group(BUFFER_GROUP)
+                .build()
+                .flags(squeue::Flags::BUFFER_SELECT)
+        } else {
+            opcode::RecvMulti::new(fd, BUFFER_GROUP).build()
+        };
         self.push(entry, Kind::Recv, conn.0 as u32);
     }
 
@@ -328,13 +342,18 @@ impl Uring {
             return;
         }
         match (done.result, data) {
-            (1.., Some(data)) => events.push(Event::Received { conn, data }),
+            (1.., Some(data)) => {
+                let full = self.recv.buffer_bytes();
+                state.streams = bytes == full || (state.streams && bytes > full / 4);
+                events.push(Event::Received { conn, data });
+            }
             (0, _) => {
                 state.ended = true;
                 events.push(Event::Ended { conn, error: None });
             }
             (result, _) => match -result {
                 libc::ENOBUFS => {
+                    state.streams = true;
                     state.starved = true;
                     self.starved.push_back(conn);
                 }
@@ -468,6 +487,10 @@ impl Uring {
             .sending
             .as_ref()
             .is_some_and(|sending| sending.mode == SendMode::Wait);
+        if cancel_send && !state.borrowed {
+            // A send that was woken often without finding room waits in a thread of the kernel's, where a cancel may not reach it.
+            net::end(state.fd);
+        }
         self.conns.closing();
         if cancel_recv {
             self.cancel(Kind::Recv, conn.0 as u32);

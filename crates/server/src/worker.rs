@@ -32,7 +32,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use senko_cache::{Recovered, Shard, ShardConfig};
 use senko_io::transfer::CachedFile;
 use senko_io::{
-    Backend, Completion, ConnId, Event, EventLoop, FlashFile, ListenerId, LoopConfig, Op, SendBatch,
+    Backend, Completion, ConnId, Event, EventLoop, FlashFile, ListenerId, LoopConfig, Op, RecvBuf,
+    SendBatch,
 };
 
 use crate::route::{Mesh, Message, Origin, Outbox};
@@ -163,6 +164,11 @@ pub struct Worker {
     /// Bytes held for connections, and how many may be.
     held: usize,
     pending: usize,
+    /// Bytes of these that are requests which can't run yet, and the receive buffers kept from the loop for as long as they are many.
+    backlog: usize,
+    withheld: Vec<RecvBuf>,
+    /// Some session took input since the last tick.
+    took_input: bool,
     /// Bytes of item memory that slow readers' answers refer to.
     slow_pinned: usize,
     drain: Option<drain::Drain>,
@@ -281,6 +287,9 @@ impl Worker {
             leaving: 0,
             usual_answer: 1 << 10,
             held: 0,
+            backlog: 0,
+            withheld: Vec::new(),
+            took_input: false,
             pending: config.pending,
             slow_pinned: 0,
             drain: None,
@@ -388,7 +397,7 @@ impl Worker {
 
     fn event(&mut self, event: Event) {
         match event {
-            Event::Received { conn, data } => self.received(conn, &data),
+            Event::Received { conn, data } => self.received(conn, data),
             Event::Sent {
                 conn,
                 batch,
@@ -443,6 +452,7 @@ impl Worker {
         self.flush_dirty();
         self.hand_over(tick);
         self.enforce_bound();
+        self.give_back_buffers(tick);
         if tick {
             self.free_pinned();
         }

@@ -8,4 +8,5 @@ mod outage; // a device that stalls or fails for a while
 mod page_fill; // how full pages leave
 mod queue; // a queue whose completions the test hands out
 mod restart; // kills, clean stops, lost memory
+mod stay; // what eviction leaves in DRAM
 mod transfer; // answers sent from where they lie

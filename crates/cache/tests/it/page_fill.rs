@@ -10,7 +10,7 @@ use crate::model::config;
 use crate::queue::MemoryQueue;
 
 /// Stores an item, and lets the device end one operation after the other as long as there is no room.
-fn store(shard: &mut Shard, queue: &mut MemoryQueue, key: &[u8], value: &[u8]) {
+pub fn store(shard: &mut Shard, queue: &mut MemoryQueue, key: &[u8], value: &[u8]) {
     loop {
         match shard.alloc(queue, &Key::new(key), 0, 0, value.len()) {
             Ok(mut draft) => {

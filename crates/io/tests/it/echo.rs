@@ -328,3 +328,53 @@ fn held_buffers_hold_back_receives() {
         assert_eq!(seen, [0, 1, 2, 3]);
     });
 }
+
+/// Who sends without end gets one buffer at a time once it has filled one, so that it takes neither all buffers nor a burst of them a round;
+/// when it has stopped, small receives are as before, and no byte is lost on the way.
+#[test]
+fn a_sender_without_end_takes_one_buffer_a_round() {
+    on_both(|backend: Backend| {
+        let config = LoopConfig {
+            recv_buffers: 32,
+            recv_buffer_bytes: 1024,
+            ..config(backend)
+        };
+        let mut io = EventLoop::new(&config).unwrap();
+        let (theirs, mut mine) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        io.adopt(theirs.into()).unwrap();
+        let sent: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
+        mine.write_all(&sent).unwrap();
+        let mut got = Vec::new();
+        let round = |io: &mut EventLoop, got: &mut Vec<u8>| {
+            let mut events = Vec::new();
+            io.poll(Some(Duration::from_millis(200)), &mut events)
+                .unwrap();
+            for event in &events {
+                let Event::Received { data, .. } = event else {
+                    panic!("{event:?}")
+                };
+                got.extend_from_slice(data);
+            }
+            events.len()
+        };
+        // The first may be a burst: nothing is known of the sender yet.
+        let first = round(&mut io, &mut got);
+        assert!(first <= 32 && got.len() < sent.len());
+        while got.len() < sent.len() {
+            let buffers = round(&mut io, &mut got);
+            assert_ne!(buffers, 0, "nothing came, but there is more");
+            if backend == Backend::Uring && got.len() < sent.len() {
+                assert!(buffers <= 2, "{buffers} buffers in a round");
+            }
+        }
+        for _ in 0..10 {
+            mine.write_all(b"small").unwrap();
+            let before = got.len();
+            while got.len() < before + 5 {
+                assert_ne!(round(&mut io, &mut got), 0);
+            }
+        }
+        assert!(got[..sent.len()] == sent && got[sent.len()..] == b"small".repeat(10));
+    });
+}

@@ -6,7 +6,7 @@
 //! place among the replies. What is refused before its key is known is answered here, so that both sides agree on how
 //! many commands there are.
 
-use senko_cache::{Key, Lookup};
+use senko_cache::{Fetched, Key, Lookup};
 use senko_io::Queue;
 
 use super::{Ctx, FeedState, Foreign, ForeignKind, Session, State, Step, Wait};
@@ -44,11 +44,12 @@ impl Session {
         if !ctx.shared.is_flushed(flushes, there.now()) {
             return false;
         }
-        match there.lookup(&req.key) {
-            Lookup::Dram(item) if there.meta(item).value_len <= commands::COPY_LIMIT => {}
-            Lookup::Miss => {}
+        let found = match there.lookup(&req.key) {
+            Lookup::Dram(item) if there.meta(item).value_len <= commands::COPY_LIMIT => None,
+            // Not to be looked up again: once an expired item is gone, its tag may lead to another key's copy on flash.
+            Lookup::Miss => Some(Fetched::Absent),
             Lookup::Dram(_) | Lookup::Flash(_) => return false,
-        }
+        };
         let place = self.replies.begin();
         let outcome = commands::run(
             &mut Ctx {
@@ -65,7 +66,7 @@ impl Session {
             },
             req,
             &mut None,
-            None,
+            found,
             self.replies.at(place),
         );
         debug_assert!(matches!(outcome, Outcome::Done), "DRAM knew the answer");

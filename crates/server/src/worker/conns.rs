@@ -88,6 +88,8 @@ pub struct Conn {
     pub in_batch: usize,
     /// Bytes of memory used for it, as counted in the worker's sum.
     pub held: usize,
+    /// Bytes of these that are requests that came and could not run yet, as counted in the worker's sum.
+    pub backlog: usize,
     /// Bytes of answers that it holds, as counted in the worker's sum, and of these those that leave whatever else happens; of a slow reader they count as
     /// held.
     pub answers: usize,
@@ -138,6 +140,7 @@ impl Conn {
             copied: 0,
             in_batch: 0,
             held: 0,
+            backlog: 0,
             answers: 0,
             leaving: 0,
             lent: 0,
@@ -181,23 +184,45 @@ impl Conn {
         self.tail.len() - self.tail_start
     }
 
+    /// Bytes of memory that what is unread takes.
+    pub fn unread_memory(&self) -> usize {
+        match self.unread() {
+            0 => 0,
+            _ => self.tail.capacity(),
+        }
+    }
+
+    /// Puts bytes behind what is unread.
+    pub fn append(&mut self, data: &[u8]) {
+        if self.tail.capacity() - self.tail.len() < data.len() {
+            self.drop_consumed();
+            // Few sizes: an allocator keeps memory for each size by itself.
+            let bytes = (self.tail.len() + data.len()).next_power_of_two();
+            self.tail.reserve_exact(bytes - self.tail.len());
+        }
+        self.tail.extend_from_slice(data);
+    }
+
     /// Notes that the session consumed so much of the tail.
     pub fn consume(&mut self, bytes: usize) {
         self.tail_start += bytes;
-        if self.tail_start == self.tail.len() {
-            self.tail.clear();
-            self.tail_start = 0;
-            if self.tail.capacity() > KEPT_TAIL {
-                self.tail = Vec::new();
+        if self.tail_start > self.tail.len() / 2 {
+            self.drop_consumed();
+            // What came in a burst and is nearly read keeps no burst's memory.
+            let kept = self.tail.len().next_power_of_two().max(KEPT_TAIL);
+            if self.tail.capacity() > 2 * kept {
+                self.tail.shrink_to(kept);
             }
-        } else if self.tail_start > self.tail.len() / 2 {
-            self.tail.drain(..self.tail_start);
-            self.tail_start = 0;
         }
+    }
+
+    fn drop_consumed(&mut self) {
+        self.tail.drain(..self.tail_start);
+        self.tail_start = 0;
     }
 }
 
-/// Capacity that an empty tail keeps: the start of a request line, not a whole receive buffer.
+/// Capacity that an empty tail keeps, or twice that: the start of a request line, not a whole receive buffer.
 const KEPT_TAIL: usize = 512;
 
 /// A map from what this program numbers itself.
@@ -326,6 +351,7 @@ impl Conns {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use senko_workload::Rng;
 
     fn conn(link: Link) -> Conn {
         Conn::new(link, Session::new(None), 0)
@@ -370,5 +396,39 @@ mod tests {
         );
         conn.consume(3);
         assert!(conn.tail.is_empty() && conn.tail_start == 0);
+    }
+
+    /// Whatever comes and is consumed in whatever parts: nothing is lost or turned round, and the memory is a few times what is unread.
+    #[test]
+    fn the_tail_keeps_all_that_is_unread_and_little_memory() {
+        let mut random = Rng::new(7);
+        let mut conn = conn(Link::Socket(ConnId(0)));
+        let (mut came, mut went) = (0_usize, 0);
+        for _ in 0..20_000 {
+            // Bursts now and then, else parts.
+            let most = if random.below(50) == 0 { 100_000 } else { 2000 };
+            let part = random.below(most) as usize;
+            let data: Vec<u8> = (came..came + part).map(|n| (n % 251) as u8).collect();
+            came += part;
+            conn.append(&data);
+            let most = conn.unread() as u64 + 1;
+            let part = random.below(most).max(random.below(most)) as usize;
+            conn.consume(part);
+            went += part;
+            assert_eq!(conn.unread(), came - went);
+            let rest = &conn.tail[conn.tail_start..];
+            assert!(
+                rest.iter()
+                    .zip(went..)
+                    .all(|(byte, n)| *byte == (n % 251) as u8)
+            );
+            let memory = conn.unread_memory();
+            assert!(
+                memory <= 8 * conn.unread() + 2 * KEPT_TAIL,
+                "{memory} for {}",
+                conn.unread()
+            );
+            assert_eq!(memory == 0, conn.unread() == 0);
+        }
     }
 }

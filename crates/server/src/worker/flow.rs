@@ -10,7 +10,8 @@
 //! Always holds:
 //! - W1: one batch a connection is in the loop at most, and none while a transfer (`transfer.rs`) sends on its socket, or while that is lent (`lend.rs`).
 //! - W2: what a connection makes the worker hold is bounded: unread bytes by [`MOST_TAIL`] and the receive buffers under way,
-//!   answers by the session's own window; all together by the plan's `pending`. While answers take half of it, each session's window is small
+//!   answers by the session's own window; all together by the plan's `pending`. While requests that can't run yet take half of it, receive buffers do
+//!   not go back ([`Worker::received`]), so that they take at most these buffers more; a slow reader's do not count there, so that it stops nobody. While answers take half of it, each session's window is small
 //!   ([`crate::session::Window`]), and while those that go out take all of it other workers keep theirs; where unread bytes and slow readers' answers
 //!   take it, the connection that has not moved for longest is closed.
 //! - W3: a slow reader's answer holds no frame: it is copied. Item memory it may hold; while more than an eighth of a shard is held, those of its readers who
@@ -34,8 +35,25 @@ const SPARE_BATCHES: usize = 64;
 const PATIENCE_MS: u64 = 500;
 
 impl Worker {
-    /// Bytes came from a socket.
-    pub(super) fn received(&mut self, id: ConnId, data: &RecvBuf) {
+    /// Bytes came from a socket. While much is unread the buffer does not go back to the loop, which receives from nobody once it has none, so
+    /// that the kernel holds the senders back.
+    pub(super) fn received(&mut self, id: ConnId, data: RecvBuf) {
+        self.take_in(id, &data);
+        if self.backlog > self.pending / 2 {
+            self.withheld.push(data);
+        }
+    }
+
+    /// Gives the loop its buffers back when little is unread, or when nothing moved from one tick to the next: what all wait for may take long
+    /// (a device that stalls), and others need it not.
+    pub(super) fn give_back_buffers(&mut self, tick: bool) {
+        let stuck = tick && !std::mem::take(&mut self.took_input);
+        if stuck || self.backlog <= self.pending / 2 {
+            self.withheld.clear();
+        }
+    }
+
+    fn take_in(&mut self, id: ConnId, data: &RecvBuf) {
         let Some(at) = self.conns.of_socket(id) else {
             return;
         };
@@ -62,12 +80,12 @@ impl Worker {
             if let Some(conn) = self.conns.get(at)
                 && !conn.closing
             {
-                conn.tail.extend_from_slice(&data[consumed..]);
+                conn.append(&data[consumed..]);
             } else {
                 self.dropped(at, data.len() - consumed);
             }
         } else {
-            conn.tail.extend_from_slice(data);
+            conn.append(data);
             // A value is taken whatever the session waits for.
             if !conn.queued && !conn.paused {
                 self.feed_tail(at);
@@ -132,6 +150,7 @@ impl Worker {
             data,
             &mut budget,
         );
+        self.took_input |= fed.consumed > 0;
         let before = conn.wait.take();
         match fed.state {
             // What a session leaves unread is the start of a line or header; more than that never becomes a request.
@@ -478,9 +497,18 @@ impl Worker {
         self.leaving = self.leaving + leaving - before;
         let before = std::mem::replace(&mut conn.pinned, pinned);
         self.slow_pinned = self.slow_pinned + pinned - before;
-        let held = unread + conn.copied + queued;
+        let memory = conn.unread_memory();
+        let held = memory + conn.copied + queued;
         let before = std::mem::replace(&mut conn.held, held);
         self.held = self.held + held - before;
+        // What waits for the rest of a request, or for a slow reader, is nobody's backlog, and another worker's bytes are held back there.
+        let waits = !conn.takes_input() && conn.slow_since == 0;
+        let backlog = match conn.link {
+            Link::Socket(_) if waits => memory,
+            _ => 0,
+        };
+        let before = std::mem::replace(&mut conn.backlog, backlog);
+        self.backlog = self.backlog + backlog - before;
         let before = std::mem::replace(&mut conn.answers, answers);
         self.answers = self.answers + answers - before;
         if conn.closing && !conn.sending && conn.session.replies().is_empty() {
@@ -572,6 +600,7 @@ impl Worker {
         };
         conn.session.cancel(&mut self.core.ctx(at, None));
         self.held -= conn.held;
+        self.backlog -= conn.backlog;
         self.answers -= conn.answers;
         self.leaving -= conn.leaving;
         self.slow_pinned -= conn.pinned;

@@ -3,6 +3,9 @@
 
 use std::sync::atomic::Ordering;
 
+use senko_cache::AdmissionRule;
+
+use crate::property::keys::twins;
 use crate::serve::client::{Client, Place, on_both};
 use crate::serve::value;
 
@@ -138,5 +141,69 @@ fn one_client_wins_a_stale_item() {
             marks.sort();
             assert_eq!(marks, [&b"VA 1 X W\r\n1\r\n"[..], b"VA 1 Z X\r\n1\r\n"]);
         }
+    });
+}
+
+/// Once an expired item of DRAM is gone, its tag may lead to another key's copy on flash.
+#[test]
+fn what_expires_beside_a_key_of_its_tag_is_a_miss() {
+    on_both(2, |place| {
+        // No more flash than the twins are twins on.
+        let place = place.restart(|settings| {
+            settings.admission.rule = AdmissionRule::All;
+            settings.max_connections = 64;
+            settings.memory = 29 << 20;
+            settings.flash[0].bytes = 48 << 20;
+            settings.flash[0].path.set_extension("small");
+        });
+        let mut clients = one_at_each(&place);
+        let pairs: Vec<[&str; 2]> = twins()
+            .chunks(2)
+            .step_by(4)
+            .map(|pair| [0, 1].map(|n| std::str::from_utf8(&pair[n]).unwrap()))
+            .collect();
+        let value = value(0, 2000);
+        let get = |client: &mut Client, key: &str| {
+            client.send(format!("get {key}\r\n").as_bytes());
+            client.expect(format!("VALUE {key} 0 2000\r\n").as_bytes());
+            client.expect(&value);
+            client.ask("", "\r\nEND\r\n");
+        };
+        let mut fillers = 0..;
+        let mut fill = |client: &mut Client, count| {
+            for n in fillers.by_ref().take(count) {
+                client.store(&format!("f{n:06}"), &value);
+            }
+        };
+        // Memory has found its use, then what nobody asks for goes to flash.
+        let [client, _] = &mut clients;
+        fill(client, 12_000);
+        for [_, lasting] in &pairs {
+            client.store(lasting, &value);
+        }
+        for [expiring, _] in &pairs {
+            client.send(format!("set {expiring} 0 100 2000\r\n").as_bytes());
+            client.send(&value);
+            client.ask("\r\n", "STORED\r\n");
+        }
+        for _ in 0..200 {
+            for [expiring, _] in &pairs {
+                get(client, expiring);
+            }
+            fill(client, 20);
+        }
+        assert_eq!(clients[0].stat("flash_hits"), 0);
+        let across = clients[0].stat("senko_read_across");
+        // At once, before anybody looks for what has expired.
+        place.clock.fetch_add(101_000, Ordering::Relaxed);
+        for [expiring, _] in &pairs {
+            clients[0].ask(&format!("get {expiring}\r\n"), "END\r\n");
+        }
+        // Keys of both shards; what was read across is left to how busy the other worker was.
+        assert!(clients[0].stat("senko_read_across") > across);
+        for [_, lasting] in &pairs {
+            get(&mut clients[0], lasting);
+        }
+        assert_eq!(clients[0].stat("flash_hits"), pairs.len() as u64);
     });
 }

@@ -12,7 +12,7 @@
 //! `SENKO_TEST_FACTOR=20` runs as many more seeds, `SENKO_PROPERTY_SEED` one in particular.
 
 mod commands; // what is sent
-mod keys; // keys and values
+pub mod keys; // keys and values
 mod own; // keys of one connection: the model
 mod peer; // a connection
 mod replies; // keys of one connection: exact replies

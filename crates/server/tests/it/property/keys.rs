@@ -143,7 +143,7 @@ pub const TOKEN: usize = 12;
 
 /// Keys of which each two that follow each other have the same tag, in the same segment and shard, on flash of up to 64 MiB. A tag is the
 /// lowest 30 bits of a hash then, bit 31 decides between two shards, and the highest seven hold the segment.
-fn twins() -> &'static [Vec<u8>] {
+pub fn twins() -> &'static [Vec<u8>] {
     static TWINS: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     TWINS.get_or_init(|| {
         const TRIED: u32 = 1 << 23;

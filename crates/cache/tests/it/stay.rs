@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is asked for all the time stays in DRAM, however much passes by it to flash and however far the index grows.
+
+use senko_cache::{Key, Lookup, Shard};
+
+use crate::model::config;
+use crate::page_fill::store;
+use crate::queue::MemoryQueue;
+
+/// What this found: items made room for the whole of each segment that grew, a page of them at a time and whoever lay in it, and got the room back
+/// right after, so that all that left DRAM while flash filled went by the page.
+#[test]
+fn hot_items_stay_while_the_index_grows() {
+    const FLASH: usize = 256 << 20;
+    let mut shard = Shard::new(config(32 << 20, FLASH as u64 >> 12)).expect("a shard");
+    let mut queue = MemoryQueue::new(FLASH >> 12, &[(1, 8), (16, 4)], 1);
+    shard.set_now(1_700_000_000_000);
+    let hot: Vec<String> = (0..1000).map(|n| format!("hot {n:06}")).collect();
+    for key in &hot {
+        store(&mut shard, &mut queue, key.as_bytes(), &[b'h'; 200]);
+    }
+    let index = shard.stats().index_bytes;
+    for n in 0..500_000 {
+        let key = format!("cold{n:06}");
+        store(&mut shard, &mut queue, key.as_bytes(), &[b'c'; 200]);
+        let key = &hot[n % hot.len()];
+        match shard.lookup(&Key::new(key.as_bytes())) {
+            Lookup::Dram(item) => shard.hit(item),
+            elsewhere => panic!("{key} after {n} others: {elsewhere:?}"),
+        }
+    }
+    let s = shard.stats();
+    assert!(s.demotions > 350_000 && s.index_bytes > 2 * index, "{s:?}");
+    // A page of 64 KiB for each that the index took, and as many at most because classes age differently.
+    assert!(s.slab_moves * (64 << 10) <= 2 * s.index_bytes, "{s:?}");
+}
