@@ -151,7 +151,7 @@ def test_a_settled_fill_comes_back(senko, end):
         keys, length = 40_000, 2000
         fill(victim.address, keys, length)
         before = int(victim.stats()["flash_written_bytes"])
-        # More than memory of other items: the keys have left DRAM and the write buffers.
+        # More than memory of other items, that are asked for: the keys have left DRAM and the write buffers.
         push(victim, 120 << 20)
         assert int(victim.stats()["flash_written_bytes"]) > before
         there = held(victim.address, keys, length)
@@ -176,6 +176,10 @@ def push(victim, total):
     for first in range(0, count, 200):
         wire.send(b"".join(b"set p%d 0 0 2000\r\n%s\r\n" % (n, b"." * 2000) for n in range(first, first + 200)))
         assert all(wire.line() == b"STORED" for _ in range(200))
+        # What is never asked for would only pass by what fills the main queue.
+        for _ in range(2):
+            wire.send(b"get %s\r\n" % b" ".join(b"p%d" % n for n in range(first, first + 200)))
+            assert len(wire.values()) == 200
     wire.close()
 
 
