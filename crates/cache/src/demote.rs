@@ -150,11 +150,11 @@ impl Shard {
         hash: u64,
         len: usize,
     ) -> Result<u64, NoPlace> {
-        let log = &mut self.logs[n];
+        let (log, tag) = (&mut self.logs[n], self.index.tag(hash));
         let (position, offset) = if len <= PAGE_SIZE {
-            log.place_small(len, self.index.tag(hash))?
+            log.place_small(len, tag)?
         } else {
-            (log.place_large(len)?, 0)
+            log.place_large(len, self.arena.header(item).prefix_len(), tag)?
         };
         let head = self.flash_header(n, item, len, position);
         let log = &mut self.logs[n];

@@ -267,7 +267,7 @@ impl Shard {
         loop {
             let op = self.reads.op(n);
             let step = match std::mem::replace(&mut op.stage, Stage::Idle) {
-                Stage::Here(Ok(frame)) if op.large.is_some() => self.next_piece(queue, n, frame),
+                Stage::Here(Ok(frame)) if op.large.is_some() => self.next_piece(queue, n, frame, 0),
                 Stage::Here(Ok(frame)) => self.look(queue, n, frame),
                 Stage::Here(Err(())) => {
                     self.stats.flash_read_errors += 1;
@@ -343,7 +343,7 @@ impl Shard {
         let op = self.reads.op(n);
         let run = &frame[..op.pages as usize * PAGE_SIZE];
         let generation = self.logs[op.log].generation(op.position);
-        let found = find_record(run, op.key().bytes, op.slot.len() == 1, generation);
+        let found = find_record(run, op.key().bytes, generation);
         let (at, header) = match found {
             Found::At(at, header) => (at, header),
             Found::OtherKeysOnly => {
@@ -378,7 +378,7 @@ impl Shard {
                 Some((_, now)) => Fetched::Header(self.flash_meta(&header, slot), FlashRef(now.0)),
                 None => Fetched::Changed,
             }),
-            _ if !whole => self.begin_large(queue, n, frame, total),
+            _ if !whole => self.begin_large(queue, n, frame, at, total),
             Want::Answer => {
                 self.stats.flash_hits += 1;
                 if slot.hits_lately() + 1 >= self.config.promote_after {
@@ -463,6 +463,7 @@ impl Shard {
         queue: &mut Q,
         n: u32,
         frame: PageBuf,
+        at: usize,
         total: usize,
     ) -> Step {
         let op = self.reads.op(n);
@@ -483,7 +484,7 @@ impl Shard {
                 return Step::Ended(Fetched::Absent);
             }
         };
-        let want_crc = Header::read(&frame).crc;
+        let want_crc = Header::read(&frame[at..]).crc;
         self.reads.op(n).large = Some(Large {
             item,
             total,
@@ -491,22 +492,29 @@ impl Shard {
             crc: 0,
             want_crc,
         });
-        self.next_piece(queue, n, frame)
+        self.next_piece(queue, n, frame, at)
     }
 
-    /// A piece of a large record is here.
-    fn next_piece<Q: Queue>(&mut self, queue: &mut Q, n: u32, frame: PageBuf) -> Step {
+    /// A piece of a large record is here, at an offset of the frame.
+    fn next_piece<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: u32,
+        frame: PageBuf,
+        offset: usize,
+    ) -> Step {
         let op = self.reads.op(n);
         let large = op.large.as_mut().expect("a large read has its item");
-        let len = (op.pages as usize * PAGE_SIZE).min(large.total - large.have);
+        let len = (op.pages as usize * PAGE_SIZE - offset).min(large.total - large.have);
+        let piece = &frame[offset..offset + len];
         let skip = if large.have == 0 { 4 } else { 0 };
-        large.crc = crc32c::crc32c_append(large.crc, &frame[skip..len]);
+        large.crc = crc32c::crc32c_append(large.crc, &piece[skip..]);
         let (item, at, log) = (large.item, large.have, op.log);
         large.have += len;
         let (left, matches) = (large.total - large.have, large.crc == large.want_crc);
         op.piece += op.pages;
         op.pages = left.div_ceil(PAGE_SIZE).min(FRAME_PAGES) as u64;
-        self.arena.put(item, at, &frame[..len]);
+        self.arena.put(item, at, piece);
         if left > 0 && self.logs[log].health.is_out() {
             self.stats.flash_misses_out += 1;
             return Step::Ended(self.lost(n));
@@ -534,11 +542,11 @@ impl Shard {
     }
 }
 
-/// Looks for a key in a run of pages: among the small records of a page, or the one that starts it. A page never holds
-/// two records of a key (L4).
-pub(crate) fn find_record(run: &[u8], key: &[u8], small: bool, generation: u32) -> Found {
-    let mut at = 0;
+/// Looks for a key among the records that begin in the first page of a run. A page never holds two records of a key (L4).
+pub(crate) fn find_record(run: &[u8], key: &[u8], generation: u32) -> Found {
+    let mut end = 0;
     loop {
+        let at = record::skip_gap(run, end, PAGE_SIZE);
         match record::peek(run, at, PAGE_SIZE) {
             At::Record(header) => {
                 let len = header.record_len();
@@ -550,12 +558,9 @@ pub(crate) fn find_record(run: &[u8], key: &[u8], small: bool, generation: u32) 
                         Found::Damaged
                     };
                 }
-                if !small || len > PAGE_SIZE {
-                    return Found::OtherKeysOnly;
-                }
-                at = record::next_offset(at, len);
+                end = record::next_offset(at, len).min(PAGE_SIZE);
             }
-            At::End if at == 0 => return Found::Damaged,
+            At::End if end == 0 => return Found::Damaged,
             At::End => return Found::OtherKeysOnly,
             At::Damaged => return Found::Damaged,
         }

@@ -55,22 +55,17 @@ pub fn flash_pages(data: &[u8]) {
         );
     }
     for key in &keys {
-        for small in [true, false] {
-            if let Found::At(at, header) = find_record(&run, key, small, generation) {
-                assert!(
-                    at + header.prefix_len() <= run.len(),
-                    "a prefix within the run"
-                );
-                assert_eq!(record::key_at(&run, at, &header), key.as_slice());
-                if let Some(bytes) = run.get(at..at + header.record_len())
-                    && record::intact(bytes)
-                {
-                    let value =
-                        header.prefix_len()..header.prefix_len() + header.value_len as usize;
-                    assert!(
-                        bytes[RECORD_HEADER..].starts_with(b"VALUE ") && value.end <= bytes.len()
-                    );
-                }
+        if let Found::At(at, header) = find_record(&run, key, generation) {
+            assert!(
+                at + header.prefix_len() <= PAGE_SIZE,
+                "a prefix within the page"
+            );
+            assert_eq!(record::key_at(&run, at, &header), key.as_slice());
+            if let Some(bytes) = run.get(at..at + header.record_len())
+                && record::intact(bytes)
+            {
+                let value = header.prefix_len()..header.prefix_len() + header.value_len as usize;
+                assert!(bytes[RECORD_HEADER..].starts_with(b"VALUE ") && value.end <= bytes.len());
             }
         }
     }
@@ -78,8 +73,9 @@ pub fn flash_pages(data: &[u8]) {
 
 /// Visits the records of a page as reclaim does, notes their keys, and mends their checksums where asked.
 fn walk(run: &mut [u8], generation: u32, mend: bool, keys: &mut Vec<Vec<u8>>) {
-    let mut at = 0;
-    while at < PAGE_SIZE {
+    let mut end = 0;
+    while end < PAGE_SIZE {
+        let at = record::skip_gap(run, end, PAGE_SIZE);
         let At::Record(header) = record::peek(run, at, PAGE_SIZE) else {
             return;
         };
@@ -100,9 +96,6 @@ fn walk(run: &mut [u8], generation: u32, mend: bool, keys: &mut Vec<Vec<u8>>) {
         if !keys.contains(&key) {
             keys.push(key);
         }
-        if len > PAGE_SIZE {
-            return;
-        }
-        at = record::next_offset(at, len);
+        end = record::next_offset(at, len);
     }
 }

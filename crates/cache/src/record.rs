@@ -245,8 +245,18 @@ pub(crate) enum At {
     Damaged,
 }
 
-/// Looks at offset `at` of a run of pages that starts on a page boundary. A record in the first page that ends within it is small;
-/// one that reaches beyond is only valid at offset 0.
+/// Where the next record of a run's first page begins, from `at` on: what no record took is zero. The end of the page if there is none. (A record
+/// whose two checksums are both 0, one in 2^64, is not found.)
+#[inline]
+pub(crate) fn skip_gap(run: &[u8], at: usize, page: usize) -> usize {
+    run[at..page]
+        .chunks_exact(RECORD_ALIGN)
+        .position(|word| word != [0; RECORD_ALIGN])
+        .map_or(page, |words| at + words * RECORD_ALIGN)
+}
+
+/// Looks at offset `at` of a run of pages that starts on a page boundary. A record may reach beyond the first page, but not its header and
+/// key.
 pub(crate) fn peek(run: &[u8], at: usize, page: usize) -> At {
     if at + KEY_AT + 1 > page {
         return At::End;
@@ -259,8 +269,7 @@ pub(crate) fn peek(run: &[u8], at: usize, page: usize) -> At {
             At::Damaged
         };
     }
-    let len = header.record_len();
-    if (at + len > page && at != 0) || &run[at + RECORD_HEADER..at + KEY_AT] != VALUE_WORD {
+    if at + header.prefix_len() > page || &run[at + RECORD_HEADER..at + KEY_AT] != VALUE_WORD {
         return At::Damaged;
     }
     At::Record(header)

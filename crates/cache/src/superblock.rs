@@ -13,7 +13,7 @@ use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, Tag};
 const MAGIC: &[u8; 8] = b"SENKODIR";
 const LABEL_MAGIC: &[u8; 8] = b"SENKODEV";
 /// Version of all that a cache keeps for its next start, and of its flash files: one number, so that the superblock's decides for all.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 const DEVICES_AT: usize = 128;
 const DEVICE_BYTES: usize = 16;
 /// Most flash files of one server.

@@ -64,7 +64,7 @@ impl Transfer {
     /// every check.
     pub fn find(&mut self, pages: &[u8]) -> Option<Range<usize>> {
         let key = &self.key[..self.key_len as usize];
-        let found = find_record(pages, key, self.slot.len() == 1, self.generation);
+        let found = find_record(pages, key, self.generation);
         let (verdict, range) = match found {
             Found::OtherKeysOnly => (Verdict::OtherKeysOnly, None),
             Found::Damaged => (Verdict::Damaged, None),

@@ -12,8 +12,9 @@
 //! ```
 //!
 //! Paper E: an item that never straddles a 4 KB page costs one read, so records of up to a page are packed by best fit into a few
-//! open pages. Paper B: a larger one starts on a page. Chunks (runs of pages in DRAM) are written in order, each once; the two
-//! newest stay open for small records, so that pages leave nearly full.
+//! open pages. Paper B: a larger one takes the fewest pages that hold it; it ends where its last page does, and small ones fill the
+//! front of its first (paper B has it start where its first page does, and its tail, half a page a record, stays empty). Chunks (runs
+//! of pages in DRAM) are written in order, each once; the two newest stay open for small records, so that pages leave nearly full.
 //!
 //! Always holds:
 //! - L1: `tail <= head <= tail + pages`, and `tail` is the start of a region.
@@ -34,7 +35,7 @@ use crate::record::RECORD_ALIGN;
 use crate::shard::DeviceSlice;
 use crate::warm::state::{LogWord, State};
 
-/// Pages that small records may go to: with 8, 16, 32 of them, 94.0, 95.5, 96.6 % of the bytes are used on the ETC sizes.
+/// Pages that small records may go to.
 const OPEN_PAGES: usize = 32;
 /// A page with less room than this is full: no record is smaller.
 const SMALLEST_RECORD: usize = 48;
@@ -66,8 +67,16 @@ struct Chunk {
 struct OpenPage {
     position: u64,
     used: usize,
+    /// Where its room ends: with the page, or where a large record begins.
+    end: usize,
     /// Tags of the records in it (L4).
     tags: Vec<u32>,
+}
+
+impl OpenPage {
+    fn room(&self) -> usize {
+        self.end - self.used
+    }
 }
 
 /// What is remembered of a region besides its place.
@@ -422,8 +431,8 @@ impl Log {
         let mut best: Option<usize> = None;
         for (n, page) in self.open_pages.iter().enumerate() {
             // Most pages are ruled out by their room; only then are their tags looked at.
-            if PAGE_SIZE - page.used >= len
-                && best.is_none_or(|b| page.used > self.open_pages[b].used)
+            if page.room() >= len
+                && best.is_none_or(|b| page.room() < self.open_pages[b].room())
                 && !page.tags.contains(&tag)
             {
                 best = Some(n);
@@ -433,19 +442,7 @@ impl Log {
             Some(n) => n,
             None => {
                 let position = self.place(1)?;
-                let mut tags = Vec::new();
-                if self.open_pages.len() >= OPEN_PAGES {
-                    let fullest = (0..self.open_pages.len())
-                        .max_by_key(|&n| self.open_pages[n].used)
-                        .expect("not empty");
-                    tags = self.open_pages.swap_remove(fullest).tags;
-                    tags.clear();
-                }
-                self.open_pages.push(OpenPage {
-                    position,
-                    used: 0,
-                    tags,
-                });
+                self.open_page(position, PAGE_SIZE);
                 self.open_pages.len() - 1
             }
         };
@@ -453,19 +450,52 @@ impl Log {
         let (position, used) = (page.position, page.used);
         page.tags.push(tag);
         page.used = (used + len).next_multiple_of(RECORD_ALIGN);
-        if page.used + SMALLEST_RECORD > PAGE_SIZE {
+        if page.used + SMALLEST_RECORD > page.end {
             self.open_pages.swap_remove(n);
         }
         self.record_bytes += len as u64;
         Ok((position, used))
     }
 
-    /// Gives a place to a record of several pages, if there are space and buffers for all of it. [`Log::put`] the bytes, then
-    /// [`Log::settle`].
-    pub fn place_large(&mut self, len: usize) -> Result<u64, NoPlace> {
-        let position = self.place(len.div_ceil(PAGE_SIZE) as u64)?;
+    /// Gives a place to a record of several pages, if there are space and buffers for all of it: at the end of its pages, so that small
+    /// ones can fill what is left of its first (but its first `prefix` bytes lie in that page). Returns position and offset in the page.
+    /// [`Log::put`] the bytes, then [`Log::settle`].
+    pub fn place_large(
+        &mut self,
+        len: usize,
+        prefix: usize,
+        tag: u64,
+    ) -> Result<(u64, usize), NoPlace> {
+        let pages = len.div_ceil(PAGE_SIZE);
+        let position = self.place(pages as u64)?;
         self.record_bytes += len as u64;
-        Ok(position)
+        let left = (pages * PAGE_SIZE - len).min(PAGE_SIZE - prefix);
+        let offset = left - left % RECORD_ALIGN;
+        if offset < SMALLEST_RECORD {
+            return Ok((position, 0));
+        }
+        self.open_page(position, offset).tags.push(tag as u32);
+        Ok((position, offset))
+    }
+
+    /// Lets small records into the first `end` bytes of a page, in place of the page with the least room if there are too many.
+    fn open_page(&mut self, position: u64, end: usize) -> &mut OpenPage {
+        let mut tags = Vec::new();
+        if self.open_pages.len() >= OPEN_PAGES {
+            let fullest = (0..self.open_pages.len())
+                .min_by_key(|&n| self.open_pages[n].room())
+                .expect("not empty");
+            tags = self.open_pages.swap_remove(fullest).tags;
+            tags.clear();
+        }
+        let page = OpenPage {
+            position,
+            used: 0,
+            end,
+            tags,
+        };
+        self.open_pages.push(page);
+        self.open_pages.last_mut().expect("just pushed")
     }
 
     /// Takes `pages` contiguous pages at the head.

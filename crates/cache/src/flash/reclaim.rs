@@ -172,8 +172,9 @@ impl Shard {
         let generation = self.logs[n].generation(walk.first);
         let end = walk.pages as usize * PAGE_SIZE;
         while walk.at < end {
-            let (page, in_page) = (walk.at / PAGE_SIZE, walk.at % PAGE_SIZE);
+            let page = walk.at / PAGE_SIZE;
             let run = &walk.frame[page * PAGE_SIZE..end];
+            let in_page = record::skip_gap(run, walk.at % PAGE_SIZE, PAGE_SIZE);
             let header = match record::peek(run, in_page, PAGE_SIZE) {
                 At::Record(header) if record::head_intact(&run[in_page..], &header, generation) => {
                     header
@@ -185,11 +186,12 @@ impl Shard {
             };
             let len = header.record_len();
             let position = walk.first + page as u64;
-            let next_at = if len > PAGE_SIZE || in_page + len > PAGE_SIZE {
-                (page + len.div_ceil(PAGE_SIZE)) * PAGE_SIZE
-            } else {
-                page * PAGE_SIZE + record::next_offset(in_page, len)
-            };
+            let next_at = page * PAGE_SIZE
+                + if in_page + len > PAGE_SIZE {
+                    (in_page + len).next_multiple_of(PAGE_SIZE)
+                } else {
+                    record::next_offset(in_page, len)
+                };
             match self.fate(n, run, in_page, &header, position) {
                 Fate::Forget => {}
                 Fate::Reinsert(..)
@@ -295,11 +297,11 @@ impl Shard {
             self.stats.reclaim_drops += 1;
             return true;
         };
-        let log = &mut self.logs[n];
+        let (log, tag) = (&mut self.logs[n], self.index.tag(hash));
         let placed = if len <= PAGE_SIZE {
-            log.place_small(len, self.index.tag(hash))
+            log.place_small(len, tag)
         } else {
-            log.place_large(len).map(|p| (p, 0))
+            log.place_large(len, header.prefix_len(), tag)
         };
         let (position, offset) = placed.expect("room was asked for");
         let mut header = *header;

@@ -2,6 +2,7 @@
 //! The cache shard against a model, over devices that answer late, out of order, and with errors.
 
 mod corpus; // the seeds of the fuzz target
+mod edges; // records of all lengths around whole pages
 mod model; // random commands against a map
 mod no_evict; // memory that is full, and nothing may go
 mod outage; // a device that stalls or fails for a while

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pages leave full: at least 95 % of the bytes of pages are bytes of records, on the item sizes of Facebook's ETC. And items that no buffers hold go on.
+//! Pages leave full: at least 97.5 % of the bytes of pages are bytes of records, on the item sizes of Facebook's ETC. And items that no buffers hold go on.
 
 use senko_cache::{
     Admission, AdmissionRule, AllocError, DeviceSlice, Key, Lookup, Shard, ShardConfig,
@@ -29,7 +29,7 @@ pub fn store(shard: &mut Shard, queue: &mut MemoryQueue, key: &[u8], value: &[u8
 }
 
 #[test]
-fn at_least_95_percent_on_the_etc_sizes() {
+fn at_least_97_5_percent_on_the_etc_sizes() {
     let mut shard = Shard::new(config(32 << 20, 256 << 20 >> 12)).expect("a shard");
     let mut queue = MemoryQueue::new(256 << 20 >> 12, &[(1, 8), (16, 4)], 1);
     let value = vec![b'v'; 1 << 20];
@@ -47,7 +47,7 @@ fn at_least_95_percent_on_the_etc_sizes() {
         s.page_fill_page_bytes >> 20
     );
     assert!(
-        s.page_fill_page_bytes > 100 << 20 && fill >= 0.95,
+        s.page_fill_page_bytes > 100 << 20 && fill >= 0.975,
         "page fill {fill:.4}"
     );
 }
