@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `senko lab`: lists and runs the experiments of `senko_lab`; all that is here is arguments and printing.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
@@ -87,7 +88,9 @@ pub fn main(args: LabArgs) -> Result<()> {
             let scale = if quick { Scale::Quick } else { Scale::Full };
             let bar = Bar {
                 shown: Cell::new(false),
+                doing: RefCell::default(),
                 terminal: std::io::stderr().is_terminal(),
+                start: Instant::now(),
             };
             let mut options = Options {
                 scale,
@@ -114,10 +117,12 @@ pub fn main(args: LabArgs) -> Result<()> {
     Ok(())
 }
 
-/// One line on a terminal that says how far the run is.
+/// How far the run is: one line that changes on a terminal, elsewhere a line for each thing that begins.
 struct Bar {
     shown: Cell<bool>,
+    doing: RefCell<String>,
     terminal: bool,
+    start: Instant,
 }
 
 impl Bar {
@@ -133,6 +138,9 @@ impl Progress for Bar {
         if self.terminal {
             self.shown.set(true);
             eprint!("\r\x1b[K[{done}/{total}] {doing}");
+        } else if self.doing.replace(doing.to_owned()) != doing {
+            let seconds = self.start.elapsed().as_secs();
+            eprintln!("{seconds:5} s [{done}/{total}] {doing}");
         }
     }
 }

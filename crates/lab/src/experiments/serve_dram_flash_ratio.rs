@@ -10,9 +10,10 @@
 //! so a contender that cannot keep all items keeps the popular ones. What counts is hits a second. extstore may write items to its
 //! file from 128 bytes on, where it would keep those below 512 in DRAM by itself.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use senko_workload::{KeySpace, ValueLen};
 use serde_json::json;
 
@@ -20,7 +21,7 @@ use crate::rig::contender::Cap;
 use crate::rig::series::{COLUMNS, Contender, take_turns};
 use crate::rig::swap::SwapFile;
 use crate::rig::traffic::{self, ZIPF};
-use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, over, put};
+use crate::rig::{Bench, Items, Load, Series, Spec, Steps, Window, over, process, put};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 
 /// The experiment.
@@ -39,6 +40,22 @@ const SWAPPING: [&str; 4] = [
 ];
 /// Connections.
 const CONNECTIONS: usize = 64;
+/// From an age of a minute on a hit changes an item of memcached, and a page that was changed has to be written before it can go: a swapping server whose
+/// items are younger is twice as fast as it will ever be again.
+const MEMCACHED_BUMP: Duration = Duration::from_secs(62);
+/// What must be free besides the items of a server that gets its cap when it is full.
+const SPARE: u64 = 1 << 30;
+
+/// How a contender is filled.
+#[derive(Clone, Copy)]
+enum Filling {
+    /// As fast as it takes the items.
+    Fast,
+    /// At so many items a second.
+    Rate(f64),
+    /// Without its cap, where memory has room for so many bytes: a server that swaps takes some ten thousand items a second.
+    CappedAfter(u64),
+}
 
 impl Experiment for ServeDramFlashRatio {
     fn name(&self) -> &'static str {
@@ -64,12 +81,12 @@ impl Experiment for ServeDramFlashRatio {
             ("etc", Items::etc(etc_keys, cap)),
         ];
         let mut run = Run {
-            steps: Steps::new(progress, 2 + 8 * ratios.len() as u64),
+            steps: Steps::new(progress, 3 + 10 * ratios.len() as u64),
             bench: &bench,
             rounds: bench.scaled(3, 9),
             window: Duration::from_secs(bench.scaled(1, 3)),
-            // DRAM has the popular items after about as many requests as there are items.
-            warm_up: Duration::from_secs(bench.scaled(15, 30)),
+            // DRAM has most of the popular items after as many requests as there are items, and all after twice as many.
+            warm_up: Duration::from_secs(bench.scaled(12, 90)),
             outcome: Outcome::new(),
             table: Table::new("Hits a second, medians of the rounds", &COLUMNS),
         };
@@ -133,38 +150,47 @@ impl Run<'_> {
         self.bench.scratch.need(3 * room)?;
         let dram = self.bench.memcached("dram", room);
         let dram = dram.map(|spec| spec.with(&["-L"]));
-        let dram = self.start(dram, &format!("{name}, all in DRAM"), items, None);
+        let what = format!("{name}, all in DRAM");
+        let dram = self.fill(dram, &what, items, Filling::Fast);
         for &ratio in ratios {
             self.ratio(name, items, data, room, ratio, &dram)?;
         }
         Ok(())
     }
 
-    /// Starts, fills and warms up a contender; what goes wrong is its reason to be missing.
-    fn start(
+    /// Starts and fills a contender; what goes wrong is its reason to be missing.
+    fn fill(
         &mut self,
         spec: Result<Spec, String>,
         what: &str,
         items: &Items,
-        rate: Option<f64>,
+        filling: Filling,
     ) -> Contender {
         self.steps.next(&format!("filling: {what}"));
-        let start = |spec: Spec| -> Result<_> {
+        let fill = |spec: Spec| -> Result<_> {
             let server = spec.start(&self.bench.scratch)?;
-            match rate {
-                None => traffic::fill_fast(self.bench, &server, items)?,
-                rate => traffic::fill(self.bench, &server, items, rate)?,
-            };
-            traffic::measure(
-                self.bench,
-                &server,
-                items,
-                &self.load().round(1000),
-                self.warm_up,
-            )?;
+            let fast = || traffic::fill_fast(self.bench, &server, items);
+            match (filling, server.cap()) {
+                (Filling::Rate(rate), _) => traffic::fill(self.bench, &server, items, Some(rate)),
+                (Filling::CappedAfter(bytes), Some(cap))
+                    if process::available_memory().is_some_and(|free| free > bytes + SPARE) =>
+                {
+                    cap.fill_first(fast).map_err(|why| anyhow!(why))?
+                }
+                _ => fast(),
+            }?;
             Ok(server)
         };
-        start(spec?).map_err(|error| format!("{error:#}"))
+        fill(spec?).map_err(|error| format!("{error:#}"))
+    }
+
+    /// Asks a contender for its items as later on, so that DRAM has what is popular.
+    fn warm_up(&self, contender: Contender, items: &Items, time: Duration) -> Contender {
+        let server = contender?;
+        match traffic::measure(self.bench, &server, items, &self.load().round(1000), time) {
+            Ok(_) => Ok(server),
+            Err(error) => Err(format!("{error:#}")),
+        }
     }
 
     fn load(&self) -> Load {
@@ -186,23 +212,7 @@ impl Run<'_> {
     ) -> Result<()> {
         let memory = (data / one_to).next_multiple_of(1 << 20);
         let what = format!("{name} 1:{one_to}");
-        let flash = self.bench.scratch.path("senko.flash");
-        let senko = self
-            .bench
-            .senko("senko", memory)
-            .flash(&flash, room)
-            .with(&["-c", "128"]);
-        let senko = self.start(Ok(senko), &format!("{what}, senko"), items, None);
-        let extstore = self
-            .bench
-            .extstore("extstore", memory, room)
-            .map(|spec| spec.with(&["-o", "ext_item_size=128"]));
-        let extstore = self.start(
-            extstore,
-            &format!("{what}, extstore"),
-            items,
-            Some(EXTSTORE_FILL * items.keys as f64 / data as f64),
-        );
+        let name_of = |contender: &str| format!("{what}, {contender}");
         // Declared before the server that swaps to it, so that it outlives it.
         let swap_file = SwapFile::new(&self.bench.scratch.path("area.swap"), room);
         let swap = swap_file.as_ref().map_err(Clone::clone).and_then(|_| {
@@ -214,7 +224,26 @@ impl Run<'_> {
             let memcached = self.bench.memcached("swap", room)?;
             Ok(memcached.with(&SWAPPING).capped(Some(cap)))
         });
-        let swap = self.start(swap, &format!("{what}, swap"), items, None);
+        let swap = self.fill(swap, &name_of("swap"), items, Filling::CappedAfter(room));
+        let old = Instant::now() + MEMCACHED_BUMP;
+        let flash = self.bench.scratch.path("senko.flash");
+        let senko = self
+            .bench
+            .senko("senko", memory)
+            .flash(&flash, room)
+            .with(&["-c", "128"]);
+        let senko = self.fill(Ok(senko), &name_of("senko"), items, Filling::Fast);
+        let extstore = self
+            .bench
+            .extstore("extstore", memory, room)
+            .map(|spec| spec.with(&["-o", "ext_item_size=128"]));
+        let rate = Filling::Rate(EXTSTORE_FILL * items.keys as f64 / data as f64);
+        let extstore = self.fill(extstore, &name_of("extstore"), items, rate);
+        self.steps.next(&format!("{what}, warming up"));
+        let [senko, extstore] =
+            [senko, extstore].map(|contender| self.warm_up(contender, items, self.warm_up));
+        thread::sleep(old.saturating_duration_since(Instant::now()));
+        let swap = self.warm_up(swap, items, self.warm_up);
         for (name, contender) in [("senko", &senko), ("extstore", &extstore), ("swap", &swap)] {
             if let Ok(server) = contender {
                 self.outcome

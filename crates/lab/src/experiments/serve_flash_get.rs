@@ -78,8 +78,8 @@ impl Plan {
             keys: bench.scaled(1 << 17, 2_000_000),
             // The machine's speed changes within seconds, not for all contenders alike: many short turns.
             rounds: bench.scaled(5, 10),
-            window: Duration::from_secs(bench.scaled(1, 3)),
-            curve_window: Duration::from_secs(bench.scaled(1, 10)),
+            window: Duration::from_millis(bench.scaled(500, 3000)),
+            curve_window: Duration::from_millis(bench.scaled(500, 10_000)),
             connections: bench.scaled(vec![1, 16, 64, 256], vec![1, 4, 16, 32, 64, 128, 256]),
             rates: bench.scaled(
                 vec![2e3, 10e3, 30e3],
@@ -89,7 +89,7 @@ impl Plan {
             ),
             dram_keys: bench.scaled(50_000, 200_000),
             // Two pages an item: as many bytes as above.
-            paper: bench.scaled((1 << 17, 64 << 20), (1_000_000, 512 << 20)),
+            paper: bench.scaled((1 << 16, 64 << 20), (1_000_000, 512 << 20)),
             small: bench.scaled(
                 [(50, 1_500_000, 64 << 20), (300, 600_000, 64 << 20)],
                 [(50, 20_000_000, 512 << 20), (300, 10_000_000, 512 << 20)],
@@ -186,8 +186,8 @@ impl Run<'_> {
         outcome.setting("key_bytes", KEY);
         outcome.setting("page_value_bytes", page_value());
         outcome.setting("rounds", plan.rounds);
-        outcome.setting("window_seconds", plan.window.as_secs());
-        outcome.setting("curve_window_seconds", plan.curve_window.as_secs());
+        outcome.setting("window_seconds", plan.window.as_secs_f64());
+        outcome.setting("curve_window_seconds", plan.curve_window.as_secs_f64());
         outcome.setting("latency_rounds", LATENCY_ROUNDS);
         outcome.setting("connections", json!(plan.connections));
         outcome.setting("rates", json!(plan.rates));
@@ -264,12 +264,13 @@ impl Run<'_> {
         self.steps.next("sendfile");
         let contenders = [("senko", &senko), ("sendfile", &sendfile)];
         let connections = self.plan.connections.clone();
-        let many: Vec<usize> = connections
-            .iter()
-            .copied()
-            .filter(|&connections| connections >= BAR_CONNECTIONS)
-            .collect();
-        let closed = self.closed_loops(&contenders, &items, &many, 1, (", beside sendfile", 500));
+        let many = connections.iter().copied();
+        let beside: Vec<usize> = self.bench.scaled(
+            vec![64],
+            many.filter(|&many| many >= BAR_CONNECTIONS).collect(),
+        );
+        let what = (", beside sendfile", 500);
+        let closed = self.closed_loops(&contenders, &items, &beside, 1, what);
         put(
             &mut self.outcome,
             "get_over_sendfile",

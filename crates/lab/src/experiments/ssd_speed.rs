@@ -21,6 +21,7 @@ use senko_ssd::{Error, Op, Request};
 use senko_workload::Rng;
 
 use super::ssd_closed_form::{profile, uniform_writes};
+use crate::rig::process;
 use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
 
 /// The experiment.
@@ -71,16 +72,8 @@ impl Watch {
     }
 }
 
-/// A field of `/proc/self/status` or `/proc/meminfo` that is in kB, in bytes.
-fn kilobytes(file: &str, field: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(file).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(field))?;
-    let number = line.trim_start_matches(':').split_whitespace().next()?;
-    number.parse::<u64>().ok().map(|kb| kb * 1024)
-}
-
 fn resident() -> Option<u64> {
-    kilobytes("/proc/self/status", "VmRSS")
+    process::kernel_bytes("/proc/self/status", "VmRSS")
 }
 
 /// A rate, and the write amplification that was reached.
@@ -243,7 +236,7 @@ fn small(seed: u64, overwrites: u64) -> Result<Vec<Rate>> {
 
 /// The large drive: its rate and the memory it took, or why there is none.
 fn large(seed: u64, warm: f64, measured: f64) -> Result<Result<(Rate, u64), String>> {
-    let Some(available) = kilobytes("/proc/meminfo", "MemAvailable") else {
+    let Some(available) = process::available_memory() else {
         return Ok(Err(
             "the system does not say how much memory is available".into()
         ));

@@ -7,12 +7,13 @@
 //! Version 1 groups are made below the group of this process; version 2 groups below the root, because a group that holds
 //! processes may have no controlled children.
 
+use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::cleanup::{self, Guard, Undo};
 use super::sys;
@@ -52,6 +53,8 @@ struct Relief {
 
 /// By how much the limit of a group that stands still is lifted at a time.
 const LIFT: u64 = 128 << 10;
+/// How long a group may take to swap out what is above its limit.
+const SWAP_OUT: Duration = Duration::from_secs(120);
 /// How often groups are looked at.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -199,7 +202,40 @@ impl MemoryCap {
         Ok(())
     }
 
-    fn set(&self, file: &str, value: u64) -> Result<(), String> {
+    /// Does `filling` without the limit and sets it again: what is above it then is swapped out in one go, where a group that fills at its limit
+    /// waits for every page.
+    ///
+    /// # Errors
+    /// One sentence, if the limit cannot be set.
+    pub fn fill_first<T>(&self, filling: impl FnOnce() -> T) -> Result<T, String> {
+        let (limits, none): (&[(&str, u64)], _) = match self.version {
+            Version::V1 => (&[("memory.limit_in_bytes", self.bytes)], "-1"),
+            Version::V2 => (
+                &[
+                    ("memory.high", self.bytes),
+                    ("memory.max", self.bytes + self.bytes / 4),
+                ],
+                "max",
+            ),
+        };
+        for (file, _) in limits {
+            self.set(file, none)?;
+        }
+        let filled = filling();
+        for (file, bytes) in limits {
+            // Refused while the kernel finds too little to take, and then it goes on from where it was.
+            let end = Instant::now() + SWAP_OUT;
+            while let Err(why) = self.set(file, bytes) {
+                if Instant::now() > end {
+                    return Err(why);
+                }
+                thread::sleep(LOOK);
+            }
+        }
+        Ok(filled)
+    }
+
+    fn set(&self, file: &str, value: impl Display) -> Result<(), String> {
         let path = self.folder.join(file);
         fs::write(&path, value.to_string())
             .map_err(|error| format!("{} cannot be set: {error}", path.display()))

@@ -22,6 +22,19 @@ pub struct Io {
     pub written: u64,
 }
 
+/// Memory of the machine that could be had now, in bytes; `None` where the kernel does not say.
+pub fn available_memory() -> Option<u64> {
+    kernel_bytes("/proc/meminfo", "MemAvailable")
+}
+
+/// A size in a file of lines `name: number kB`, in bytes.
+pub fn kernel_bytes(file: &str, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let number = line.strip_prefix(':')?.trim().strip_suffix(" kB")?;
+    number.parse::<u64>().ok().map(|kib| kib << 10)
+}
+
 /// Memory of process `pid`.
 ///
 /// # Errors
