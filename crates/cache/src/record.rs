@@ -35,7 +35,7 @@ pub(crate) const MAX_PREFIX: usize = KEY_AT + 250 + 1 + 10 + 1 + 10 + 2;
 /// Records start at multiples of this within a page.
 pub(crate) const RECORD_ALIGN: usize = 8;
 
-const FETCHED: u8 = 1;
+pub(crate) const FETCHED: u8 = 1;
 const STALE: u8 = 2;
 const WON: u8 = 4;
 const BINARY_KEY: u8 = 8;

@@ -281,7 +281,7 @@ fn print_banner(report: &StartReport) {
         };
     }
     text += &format!(
-        "  items      keys to 250 bytes, values to {}\n",
+        "  items      keys to 250 bytes, with value and header to {}\n",
         show_size(report.max_item)
     );
     let _ = std::io::stderr().write_all(text.as_bytes());

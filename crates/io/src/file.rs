@@ -48,6 +48,8 @@ pub struct FlashFile {
     /// Dropped after the file was closed, so that whoever is refused no longer finds it on this process's list.
     _held: lock::Held,
     path: PathBuf,
+    /// Bytes that were there when it was opened.
+    found: u64,
     /// Only ever rises.
     pages: AtomicU64,
     direct: bool,
@@ -146,6 +148,7 @@ impl FlashFile {
             file,
             _held: held,
             path: path.to_path_buf(),
+            found: size,
             pages: AtomicU64::new(pages),
             direct,
             block_device,
@@ -154,6 +157,11 @@ impl FlashFile {
             recorder: options.recorder.clone(),
             faults: options.faults.clone(),
         })
+    }
+
+    /// Pages that were there before it was opened, and made as long as asked for.
+    pub fn found_pages(&self) -> u64 {
+        self.found / PAGE_SIZE as u64
     }
 
     /// Pages.

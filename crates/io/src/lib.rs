@@ -7,6 +7,7 @@
 //! epoll and a thread pool; [`faulty`] implements both in memory and loses, tears, reorders, corrupts and
 //! fails from a seed; [`trace`] wraps either and writes down what reaches the device.
 
+mod boot; // the time since the machine's start
 mod conns; // the table of connections, for both backends
 mod device; // the blocking face
 mod disk; // the table of device operations in flight, for both backends
@@ -29,6 +30,7 @@ pub mod transfer; // from a file through the page cache to a socket, in threads
 mod uring;
 mod wake; // waking a loop from another thread // backend: io_uring
 
+pub use boot::since_boot;
 pub use device::{Device, MOST_UNDER_WAY, ReadRequest, ReadStream};
 pub use event_loop::{Backend, BackendChoice, ConnId, Event, EventLoop, ListenerId, LoopConfig};
 pub use file::{FileOptions, FlashFile};

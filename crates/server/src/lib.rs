@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod clock; // the time that a server goes by
 mod commands; // what each command does to the shard
 pub mod load; // the load generator and checker
 pub mod protocol; // parsers of the three dialects, no I/O

@@ -17,16 +17,16 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use senko_cache::{DeviceSlice, Recovered, ShardConfig};
 use senko_io::trace::Recorder;
 use senko_io::transfer::CachedFile;
 use senko_io::{Backend, FileOptions, FlashFile, Listener, PAGE_SIZE};
 
+use crate::clock::Clock;
 use crate::route::Mesh;
 use crate::settings::{Settings, Transfer};
 use crate::shared::{Shared, Shutdown};
@@ -487,7 +487,14 @@ fn warm_report(loops: &[LoopReport]) -> Recovered {
 /// What the workers share, going on from the data directory if there is one.
 fn share(settings: &Settings, home: Option<&Home>) -> Shared {
     let second = home.map_or(0, Home::second);
-    let started = unix_now(settings).max(second);
+    let clock = settings.clock.as_deref();
+    let ahead = Clock::ahead(clock, second);
+    if clock.is_none() && ahead > 1 {
+        tracing::warn!(
+            "the system's clock is {ahead} s behind the last second of the server before: time goes on from that"
+        );
+    }
+    let started = (Clock::start(settings.clock.clone(), second).now_ms() / 1000) as u32;
     let shared = Shared::new(settings.clone(), settings.threads, started);
     match home {
         Some(home) => shared.going_on(Arc::clone(home.words()), second),
@@ -541,17 +548,6 @@ impl Drop for EndsAll {
             self.0.abort();
         }
     }
-}
-
-/// Unix seconds, by the clock that the server goes by.
-fn unix_now(settings: &Settings) -> u32 {
-    let ms = match &settings.clock {
-        Some(clock) => clock.load(Ordering::Acquire),
-        None => SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |d| d.as_millis() as u64),
-    };
-    (ms / 1000) as u32
 }
 
 fn check(settings: &Settings) -> Result<(), ServerError> {

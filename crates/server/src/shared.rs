@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use senko_cache::{CacheStats, DeviceState, ServerWords, Shard, SlabClassStats};
 use senko_io::DiskStats;
 
+use crate::clock::Clock;
 use crate::settings::Settings;
 use crate::shelf::Shelf;
 
@@ -144,8 +145,8 @@ pub struct Shared {
     pub(crate) shelves: Vec<Shelf>,
     /// Unix seconds of the start.
     pub started: u32,
-    /// Unix milliseconds that the clock never shows less than: what the server before had seen.
-    pub clock_floor_ms: u64,
+    /// What all workers go by.
+    pub clock: Clock,
     /// Where flushes are noted before they are acknowledged, if they are to outlive the process.
     words: Option<Arc<ServerWords>>,
     /// Held by whoever raises or plans a flush.
@@ -192,7 +193,7 @@ impl Shared {
             shelves: (0..shards).map(|_| Shelf::default()).collect(),
             devices: Mutex::new(vec![vec![DeviceState::Up; shards]; settings.flash.len()]),
             started,
-            clock_floor_ms: 0,
+            clock: Clock::start(settings.clock.clone(), 0),
             words: None,
             flush_order: Mutex::new(()),
             second: Mutex::new(()),
@@ -219,7 +220,7 @@ impl Shared {
     pub fn going_on(mut self, words: Arc<ServerWords>, second: u32) -> Shared {
         self.flush_generation = AtomicU64::new(words.flushes());
         self.flush_due = AtomicU32::new(words.flush_due());
-        self.clock_floor_ms = u64::from(second) * 1000;
+        self.clock = Clock::start(self.settings.clock.clone(), second);
         self.words = Some(words);
         self
     }

@@ -26,8 +26,7 @@ mod transfer; // answers that the kernel sends from the flash file
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use senko_cache::{Recovered, Shard, ShardConfig};
 use senko_io::transfer::CachedFile;
@@ -234,7 +233,7 @@ impl Worker {
         }
         ev.set_spin(config.shared.settings.spin);
         let transfers = transfer::Transfers::new(&config, &ev)?;
-        let now_ms = clock(&config.shared);
+        let now_ms = config.shared.clock.now_ms();
         let (shard, recovered) = open_shard(config.index, config.shard, &config.home, now_ms)?;
         config
             .mesh
@@ -331,7 +330,7 @@ impl Worker {
                 TICK
             };
             self.core.poll(timeout, &mut events)?;
-            self.now_ms = clock(&self.core.shared);
+            self.now_ms = self.core.shared.clock.now_ms();
             self.core.shard.set_now(self.now_ms);
             self.note_second();
             let now = Instant::now();
@@ -557,17 +556,6 @@ impl Worker {
             self.close(at);
         }
     }
-}
-
-/// Unix milliseconds: the system's clock, or the one that a test drives.
-fn clock(shared: &Shared) -> u64 {
-    let now = match &shared.settings.clock {
-        Some(clock) => clock.load(Ordering::Acquire),
-        None => SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |d| d.as_millis() as u64),
-    };
-    now.max(shared.clock_floor_ms)
 }
 
 /// A worker's shard, from what the data directory has of it.

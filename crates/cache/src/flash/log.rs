@@ -30,15 +30,12 @@ use senko_io::{AlignedBuf, DeviceId, PAGE_SIZE, Purpose, Queue, Tag};
 use super::discards::Discards;
 use super::health::Health;
 use super::lost::Lost;
+use super::open_pages::{OpenPages, SMALLEST_RECORD};
 use super::{TOKEN_PROBE, TOKEN_WRITE, token};
 use crate::record::RECORD_ALIGN;
 use crate::shard::DeviceSlice;
 use crate::warm::state::{LogWord, State};
 
-/// Pages that small records may go to.
-const OPEN_PAGES: usize = 32;
-/// A page with less room than this is full: no record is smaller.
-const SMALLEST_RECORD: usize = 48;
 /// Chunks that stay open for small records.
 const OPEN_CHUNKS: usize = 2;
 
@@ -60,23 +57,6 @@ struct Chunk {
     used: usize,
     submitted_ms: u64,
     written: bool,
-}
-
-/// A page that small records may go to.
-#[derive(Debug)]
-struct OpenPage {
-    position: u64,
-    used: usize,
-    /// Where its room ends: with the page, or where a large record begins.
-    end: usize,
-    /// Tags of the records in it (L4).
-    tags: Vec<u32>,
-}
-
-impl OpenPage {
-    fn room(&self) -> usize {
-        self.end - self.used
-    }
 }
 
 /// What is remembered of a region besides its place.
@@ -110,7 +90,7 @@ pub(crate) struct Log {
     in_flight: Vec<Chunk>,
     spare: Vec<Arc<AlignedBuf>>,
     /// Pages that small records may go to.
-    open_pages: Vec<OpenPage>,
+    open_pages: OpenPages,
     /// Where the record being streamed starts and ends.
     stream: Option<(u64, u64)>,
     /// Free pages that the largest record which found no space needs.
@@ -193,7 +173,7 @@ impl Log {
             spare: (0..chunks)
                 .map(|_| Arc::new(AlignedBuf::new(chunk_pages as usize)))
                 .collect(),
-            open_pages: Vec::new(),
+            open_pages: OpenPages::default(),
             stream: None,
             wanted: 0,
             discards: Discards::default(),
@@ -423,38 +403,22 @@ impl Log {
         open + self.chunk_pages * self.spare.len() as u64
     }
 
-    /// Gives a place to a small record of `len` bytes: the fullest open page that it fits, or a new page. Returns position
+    /// Gives a place to a small record of `len` bytes: in the open page that it fills best, or in a new one. Returns position
     /// and offset in the page. [`Log::put`] the bytes, then [`Log::settle`].
     pub fn place_small(&mut self, len: usize, tag: u64) -> Result<(u64, usize), NoPlace> {
         debug_assert!(len <= PAGE_SIZE);
-        let tag = tag as u32; // a tag has at most 30 bits
-        let mut best: Option<usize> = None;
-        for (n, page) in self.open_pages.iter().enumerate() {
-            // Most pages are ruled out by their room; only then are their tags looked at.
-            if page.room() >= len
-                && best.is_none_or(|b| page.room() < self.open_pages[b].room())
-                && !page.tags.contains(&tag)
-            {
-                best = Some(n);
-            }
-        }
-        let n = match best {
-            Some(n) => n,
+        let place = match self.open_pages.take(len, tag) {
+            Some(place) => place,
             None => {
                 let position = self.place(1)?;
-                self.open_page(position, PAGE_SIZE);
-                self.open_pages.len() - 1
+                self.open_pages.open(position);
+                self.open_pages
+                    .take(len, tag)
+                    .expect("an empty page has room")
             }
         };
-        let page = &mut self.open_pages[n];
-        let (position, used) = (page.position, page.used);
-        page.tags.push(tag);
-        page.used = (used + len).next_multiple_of(RECORD_ALIGN);
-        if page.used + SMALLEST_RECORD > page.end {
-            self.open_pages.swap_remove(n);
-        }
         self.record_bytes += len as u64;
-        Ok((position, used))
+        Ok(place)
     }
 
     /// Gives a place to a record of several pages, if there are space and buffers for all of it: at the end of its pages, so that small
@@ -474,28 +438,8 @@ impl Log {
         if offset < SMALLEST_RECORD {
             return Ok((position, 0));
         }
-        self.open_page(position, offset).tags.push(tag as u32);
+        self.open_pages.open_front(position, offset, tag);
         Ok((position, offset))
-    }
-
-    /// Lets small records into the first `end` bytes of a page, in place of the page with the least room if there are too many.
-    fn open_page(&mut self, position: u64, end: usize) -> &mut OpenPage {
-        let mut tags = Vec::new();
-        if self.open_pages.len() >= OPEN_PAGES {
-            let fullest = (0..self.open_pages.len())
-                .min_by_key(|&n| self.open_pages[n].room())
-                .expect("not empty");
-            tags = self.open_pages.swap_remove(fullest).tags;
-            tags.clear();
-        }
-        let page = OpenPage {
-            position,
-            used: 0,
-            end,
-            tags,
-        };
-        self.open_pages.push(page);
-        self.open_pages.last_mut().expect("just pushed")
     }
 
     /// Takes `pages` contiguous pages at the head.
@@ -655,7 +599,7 @@ impl Log {
     fn submit_oldest<Q: Queue>(&mut self, queue: &mut Q, now_ms: u64) {
         let mut chunk = self.open.remove(0);
         let end = chunk.first + chunk.used as u64;
-        self.open_pages.retain(|p| p.position >= end);
+        self.open_pages.close_before(end);
         chunk.submitted_ms = now_ms;
         self.health.begin(now_ms);
         queue.write(

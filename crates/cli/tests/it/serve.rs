@@ -33,7 +33,7 @@ fn with_no_arguments_but_a_port_it_makes_its_flash_file_and_says_so() {
         "ready",
         "127.0.0.1:",
         "senko-data/flash.senko",
-        "values to 1 MiB",
+        "with value and header to 1 MiB",
     ] {
         assert!(banner.contains(word), "{word} is not in\n{banner}");
     }

@@ -13,8 +13,12 @@
 //! not; while it is not, the other way round (W6).
 
 mod checks; // whether settings, directory and flash files belong together
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +33,7 @@ use senko_io::{
 
 use super::ServerError;
 use crate::settings::Settings;
-use checks::{check_block, check_labels};
+use checks::{check_block, check_labels, check_whole};
 pub use checks::{check_unlabelled, unlabel};
 
 /// Pages at the head of a flash file that are its label's.
@@ -47,6 +51,8 @@ pub struct Home {
     files: Vec<Arc<FlashFile>>,
     block: Mutex<Superblock>,
     words: Arc<ServerWords>,
+    /// The number of the cache that this one takes the place of (`--reinit`), until it does.
+    replaced: Mutex<Option<u64>>,
     /// What shards come back from.
     from: From,
     /// Uniques are greater than this.
@@ -125,6 +131,7 @@ impl Home {
         let device = FlashFile::open(&path, &options)?;
         let found = Superblock::read(&device);
         let memory = &settings.shared_memory;
+        let mut replaced = None;
         let (block, from, words) = match found {
             // No start got so far as to serve: nothing is stored, and nothing is settled.
             Ok(block) if !settings.reinit && block.opened == 0 => {
@@ -134,11 +141,12 @@ impl Home {
             Ok(block) if !settings.reinit => {
                 check_block(dir, &block, settings, files)?;
                 check_labels(dir, &block, files)?;
+                check_whole(dir, &block, files)?;
                 let (from, words) = origin(memory, &block)?;
                 (block, from, words)
             }
             Err(SuperblockError::Blank) if !settings.reinit => {
-                check_unlabelled(files, None, settings)?;
+                check_unlabelled(files, Some(0), settings)?;
                 begin_anew(&device, memory, settings, files, None)?
             }
             Err(error) if !settings.reinit => {
@@ -152,11 +160,21 @@ impl Home {
                     Ok(block) => Some(block),
                     Err(SuperblockError::Blank) => None,
                     Err(_) => Some(Superblock {
+                        id: labelled(files),
+                        opened: 1,
                         cas_reserved: uniques_of_today(),
                         ..Superblock::default()
                     }),
                 };
-                begin_anew(&device, memory, settings, files, before)?
+                match before {
+                    Some(before) if before.opened != 0 => {
+                        replaced = Some(before.id).filter(|&id| id != 0);
+                        let block = anew(settings, files, &before, random() | 1);
+                        let words = new_words(memory, block.id)?;
+                        (block, From::Nothing(None), words)
+                    }
+                    before => begin_anew(&device, memory, settings, files, before)?,
+                }
             }
         };
         Ok(Home {
@@ -170,12 +188,12 @@ impl Home {
             words: Arc::new(words),
             from,
             keep_dram: settings.keep_dram,
+            replaced: Mutex::new(replaced),
         })
     }
 
     fn block(&self) -> MutexGuard<'_, Superblock> {
-        // A thread that panicked meanwhile has left a whole one.
-        self.block.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.block)
     }
 
     /// Bytes of a region that flash was written with; `None` for a directory that is new.
@@ -191,7 +209,9 @@ impl Home {
         if self.from == From::Memory {
             return Ok(());
         }
-        let free = SharedFile::free_bytes(&self.shared_memory)?;
+        // What is replaced goes before anything is served.
+        let gone = lock(&self.replaced).map_or(0, |id| memory_bytes(&self.shared_memory, id));
+        let free = SharedFile::free_bytes(&self.shared_memory)? + gone;
         if free >= bytes {
             return Ok(());
         }
@@ -301,6 +321,11 @@ impl Home {
     /// When the directory or a label can't be written.
     pub fn begin(&self, region: usize) -> Result<(), ServerError> {
         let mut block = self.block();
+        if let Some(id) = lock(&self.replaced).take()
+            && !in_use(&self.shared_memory, id)?
+        {
+            remove_memory(&self.shared_memory, id);
+        }
         // Said before the labels: a directory that does not say it and has labels of the next start is an older copy.
         block.opening = block.opened + 1;
         self.write(&mut block)?;
@@ -378,9 +403,12 @@ impl Home {
             false => Ok(()),
         };
         // What is on flash is saved also where there is no room for what is in DRAM.
-        write_whole(&self.index_path(n), |out| shard.save(out, stop)).inspect_err(|_| {
+        write_whole(&self.index_path(n), |out| shard.save(out, stop)).map_err(|why| {
             // Without the index it is of no use. What can't be removed now, the next start removes.
             let _ = Snapshot::remove(&self.items_path(n));
+            format!(
+                "{why}; the next start goes on from shared memory, with what is on flash, unless the machine is started anew before"
+            )
         })?;
         Ok(Stopped {
             flushes: shard.flushes(),
@@ -408,7 +436,7 @@ impl Home {
         block.items_saved = self.keep_dram;
         block.clean = block.opened;
         self.write(&mut block)?;
-        remove_memory(&self.shared_memory, block.id, block.shards);
+        remove_memory(&self.shared_memory, block.id);
         match stopped.iter().find_map(|s| s.items_unsaved.as_ref()) {
             Some(why) => Err(fail(format!(
                 "{why}; what is on flash was saved, what was in DRAM only is lost"
@@ -436,14 +464,32 @@ fn server_memory(folder: &Path, id: u64) -> PathBuf {
     folder.join(format!("senko-{id:016x}.server"))
 }
 
-/// The server's words go last: without them nothing of the rest is used.
-fn remove_memory(folder: &Path, id: u64, shards: u32) {
+/// The files of shards in shared memory, however many there are.
+fn memory_files(folder: &Path, id: u64) -> Vec<PathBuf> {
+    let prefix = format!("senko-{id:016x}-");
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix));
+    ours.map(|entry| entry.path()).collect()
+}
+
+/// Bytes that the shards' files take.
+fn memory_bytes(folder: &Path, id: u64) -> u64 {
+    let files = memory_files(folder, id).into_iter();
+    let blocks = files.filter_map(|file| Some(file.metadata().ok()?.blocks()));
+    blocks.sum::<u64>() * 512
+}
+
+/// The server's words go first: without them nothing of the rest is used.
+fn remove_memory(folder: &Path, id: u64) {
     let _ = SharedFile::remove(&server_memory(folder, id));
-    for shard in 0..shards as usize {
-        for part in PARTS {
-            let _ = SharedFile::remove(&shard_memory(folder, id, shard, part));
-        }
+    for file in memory_files(folder, id) {
+        let _ = SharedFile::remove(&file);
     }
+}
+
+/// A thread that panicked meanwhile has left a whole one.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether a server runs that goes by this number: of another copy of the directory, as this one is locked.
@@ -452,7 +498,27 @@ fn in_use(memory: &Path, id: u64) -> Result<bool, ServerError> {
     Ok(there.is_some_and(|file| file.lock().is_err()))
 }
 
-/// A directory that holds nothing yet, or nothing any more. What it was before says which uniques are used up, and whose memory to free.
+/// The superblock of a cache that is empty. What was there before says which uniques are used up.
+fn anew(settings: &Settings, files: &[Arc<FlashFile>], before: &Superblock, id: u64) -> Superblock {
+    Superblock {
+        sequence: before.sequence,
+        id,
+        shards: settings.threads as u32,
+        cas_reserved: before.cas_reserved,
+        devices: files.iter().map(|f| f.pages()).collect(),
+        ..Superblock::default()
+    }
+}
+
+/// The number on the label of a flash file; 0 if none has one.
+fn labelled(files: &[Arc<FlashFile>]) -> u64 {
+    files
+        .iter()
+        .find_map(|file| DeviceLabel::read(&**file).ok())
+        .map_or(0, |label| label.id)
+}
+
+/// A directory that holds nothing yet: no start got so far as to serve.
 fn begin_anew(
     device: &FlashFile,
     memory: &Path,
@@ -463,20 +529,11 @@ fn begin_anew(
     let before = before.unwrap_or_default();
     let mut id = random() | 1;
     if before.id != 0 && !in_use(memory, before.id)? {
-        remove_memory(memory, before.id, before.shards);
-        if before.opened == 0 {
-            // A start that did not come to serve may have left labels with this number.
-            id = before.id;
-        }
+        remove_memory(memory, before.id);
+        // It may have left labels with this number.
+        id = before.id;
     }
-    let mut block = Superblock {
-        sequence: before.sequence,
-        id,
-        shards: settings.threads as u32,
-        cas_reserved: before.cas_reserved,
-        devices: files.iter().map(|f| f.pages()).collect(),
-        ..Superblock::default()
-    };
+    let mut block = anew(settings, files, &before, id);
     block
         .write(device)
         .map_err(|e| fail(format!("{} {e}", device.path().display())))?;
@@ -498,7 +555,7 @@ fn origin(memory: &Path, block: &Superblock) -> Result<(From, ServerWords), Serv
         file.lock()?;
     }
     if block.clean != 0 {
-        remove_memory(memory, block.id, block.shards);
+        remove_memory(memory, block.id);
         let words = new_words(memory, block.id)?;
         words.set_flush_due(block.flush_due as u32);
         words.set_flushes(u64::from(block.flush_missed));
@@ -513,188 +570,7 @@ fn origin(memory: &Path, block: &Superblock) -> Result<(From, ServerWords), Serv
         }
         None => "its shared memory is gone (was the machine started anew?)",
     };
-    remove_memory(memory, block.id, block.shards);
+    remove_memory(memory, block.id);
     let why = format!("the server was not stopped cleanly, and {why}");
     Ok((From::Nothing(Some(why)), new_words(memory, block.id)?))
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use senko_io::AlignedBuf;
-
-    use super::*;
-
-    fn place(name: &str) -> (PathBuf, Settings, [Arc<FlashFile>; 1]) {
-        let dir = std::env::temp_dir().join(format!("senko-home-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(dir.join("data")).unwrap();
-        let settings = Settings {
-            shared_memory: dir.clone(),
-            threads: 1,
-            ..Settings::default()
-        };
-        let options = FileOptions {
-            bytes: 2 << 20,
-            ..FileOptions::default()
-        };
-        let file = FlashFile::open(&dir.join("flash"), &options).unwrap();
-        (dir, settings, [Arc::new(file)])
-    }
-
-    /// W7, where the number of a flush rises after a shard was saved with the number before.
-    #[test]
-    fn what_a_saved_shard_missed_is_left_to_the_next_start() {
-        let (dir, settings, files) = place("missed");
-        for (applied, last) in [(0, 0), (4, 5), (5, 5)] {
-            let home = Home::open(&dir.join("data"), &settings, &files).unwrap();
-            home.begin(1 << 20).unwrap();
-            home.words().set_flush_due(77);
-            let stopped = [Stopped {
-                flushes: applied,
-                cas: 1,
-                items_unsaved: None,
-            }];
-            home.finish(&stopped, last).unwrap();
-            drop(home);
-            let home = Home::open(&dir.join("data"), &settings, &files).unwrap();
-            let comeback = home.comeback(0).unwrap();
-            assert_eq!(comeback.flushes < home.words().flushes(), applied != last);
-            assert_eq!(home.words().flush_due(), 77, "the one to come is left, too");
-        }
-        std::fs::remove_dir_all(&dir).unwrap();
-    }
-
-    /// A start writes labels and then the superblock: a kill between the two settles nothing, and takes nothing.
-    #[test]
-    fn a_start_that_never_served_leaves_nothing_settled() {
-        let (dir, mut settings, files) = place("never");
-        let data = dir.join("data");
-        for threads in [1, 2, 1] {
-            settings.threads = threads;
-            let home = Home::open(&data, &settings, &files).unwrap();
-            let block = home.block().clone();
-            let label = DeviceLabel {
-                id: block.id,
-                number: 0,
-                pages: files[0].pages(),
-                opened: block.opened + 1,
-            };
-            label.write(&*files[0]).unwrap();
-        }
-        std::fs::create_dir(dir.join("elsewhere")).unwrap();
-        let elsewhere = Home::open(&dir.join("elsewhere"), &settings, &files).unwrap_err();
-        assert!(elsewhere.0.contains("that is not given"), "{elsewhere:?}");
-        Home::open(&data, &settings, &files)
-            .unwrap()
-            .begin(1 << 20)
-            .unwrap();
-        settings.threads = 2;
-        let settled = Home::open(&data, &settings, &files).unwrap_err();
-        assert!(settled.0.contains("start with -t 1"), "{settled:?}");
-        std::fs::remove_dir_all(&dir).unwrap();
-    }
-
-    /// Shared memory is valid after a kill, whatever of the files the stop had written.
-    #[test]
-    fn what_a_killed_stop_had_written_goes() {
-        let (dir, settings, files) = place("stop");
-        let data = dir.join("data");
-        let home = Home::open(&data, &settings, &files).unwrap();
-        home.begin(1 << 20).unwrap();
-        drop(home);
-        // Those of other shards are of a time with more threads.
-        for name in [
-            "items-0.senko",
-            "items-0.senko.new",
-            "index-0.senko.new",
-            "index-17.senko",
-            "items-17.senko",
-        ] {
-            std::fs::write(data.join(name), b"a part").unwrap();
-        }
-        Home::open(&data, &settings, &files)
-            .unwrap()
-            .begin(1 << 20)
-            .unwrap();
-        let left: Vec<_> = std::fs::read_dir(&data)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name())
-            .collect();
-        assert_eq!(left, ["super.senko"]);
-        std::fs::remove_dir_all(&dir).unwrap();
-    }
-
-    /// A flash file that is not as the last start left it is refused, and what is wrong with it told.
-    #[test]
-    fn labels_tell_flash_files_apart() {
-        let (dir, settings, [first]) = place("labels");
-        let options = FileOptions {
-            bytes: 2 << 20,
-            ..FileOptions::default()
-        };
-        let second = Arc::new(FlashFile::open(&dir.join("second"), &options).unwrap());
-        let files = [Arc::clone(&first), Arc::clone(&second)];
-        let data = dir.join("data");
-        let open = |files: &[Arc<FlashFile>]| Home::open(&data, &settings, files);
-        let refused = |files: &[Arc<FlashFile>], why: &str| {
-            let error = open(files).unwrap_err().0;
-            assert!(error.contains(why) && error.contains("--reinit"), "{error}");
-        };
-        open(&files).unwrap().begin(1 << 20).unwrap();
-        let older = DeviceLabel::read(&*first).unwrap();
-        open(&files).unwrap().begin(1 << 20).unwrap();
-        let label = DeviceLabel::read(&*first).unwrap();
-        let second_label = DeviceLabel::read(&*second).unwrap();
-        refused(&[Arc::clone(&second), Arc::clone(&first)], "order");
-        older.write(&*first).unwrap();
-        refused(&files, "an older copy");
-        label.write(&*first).unwrap();
-        let superblock = std::fs::read(data.join("super.senko")).unwrap();
-        open(&files).unwrap().begin(1 << 20).unwrap();
-        std::fs::write(data.join("super.senko"), superblock).unwrap();
-        refused(&files, "the directory is an older copy");
-        // A start that was killed before it served has said that it would write labels, and written some.
-        second_label.write(&*second).unwrap();
-        label.write(&*first).unwrap();
-        let killed = open(&files).unwrap();
-        let mut block = killed.block().clone();
-        block.opening += 1;
-        killed.write(&mut block).unwrap();
-        drop(killed);
-        for opened in [label.opened, label.opened + 1] {
-            DeviceLabel { opened, ..label }.write(&*first).unwrap();
-            open(&files).unwrap();
-        }
-        let mut page = AlignedBuf::new(1);
-        label.encode(&mut page);
-        page[8] = 9;
-        let tag = Tag::cache(Purpose::Meta);
-        first.write(0, &page, tag).unwrap();
-        refused(&files, "version 9");
-        std::fs::create_dir(dir.join("elsewhere")).unwrap();
-        let elsewhere = Home::open(&dir.join("elsewhere"), &settings, &files).unwrap_err();
-        assert!(elsewhere.0.contains("version 9"), "{elsewhere:?}");
-        std::fs::remove_dir_all(&dir).unwrap();
-    }
-
-    /// W8, over starts that each follow a kill.
-    #[test]
-    fn uniques_are_reserved_before_they_are_used() {
-        let (dir, settings, files) = place("uniques");
-        let mut given_out = 0;
-        for round in 0..5 {
-            let home = Home::open(&dir.join("data"), &settings, &files).unwrap();
-            home.begin(1 << 20).unwrap();
-            assert!(home.cas_base() >= given_out, "round {round}");
-            given_out = home.cas_base();
-            for _ in 0..round * 3 {
-                // As many as may be given out before the next look.
-                given_out += RESERVE / 2;
-                home.note_cas(given_out);
-                home.keep().unwrap();
-                assert!(home.block().cas_reserved > given_out + RESERVE / 2 - 1);
-            }
-        }
-        std::fs::remove_dir_all(&dir).unwrap();
-    }
 }

@@ -59,6 +59,71 @@ pub struct MemoryPlan {
 /// # Errors
 /// One sentence with the number that would do, when memory or a flash file is too small.
 pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, String> {
+    let Dealt {
+        total,
+        shard,
+        pending,
+        recv_buffers,
+        frames,
+        disk_threads,
+        least,
+    } = deal(settings, flash);
+    if shard < LEAST_SHARD {
+        // Buffers take a part of what is added.
+        let does = |&need: &u64| {
+            let memory = need << 20;
+            let more = Settings {
+                memory,
+                ..settings.clone()
+            };
+            deal(&more, flash).shard >= LEAST_SHARD
+        };
+        let need = least.div_ceil(1 << 20);
+        let need = (need..2 * need).find(does).unwrap_or(need);
+        return Err(format!(
+            "--memory {}m is too small for {} and {} connections: {need}m is the least, \
+             or ask for fewer threads (-t) or connections (-c)",
+            settings.memory >> 20,
+            threads_text(settings.threads),
+            settings.max_connections,
+        ));
+    }
+    let region = region_for(settings, shard, flash);
+    check_flash(settings, flash, region)?;
+    Ok(MemoryPlan {
+        total,
+        loop_config: LoopConfig {
+            backend: settings.io,
+            recv_buffers,
+            recv_buffer_bytes: RECV_BUFFER_BYTES,
+            frames,
+            disk_threads,
+            max_connections: settings.max_connections + 16, // some are refused with an answer
+        },
+        pending: pending as usize,
+        shard: usize::try_from(shard)
+            .map_err(|_| "memory is larger than this machine can address".to_string())?,
+        region,
+    })
+}
+
+fn threads_text(threads: usize) -> String {
+    format!("{threads} thread{}", if threads == 1 { "" } else { "s" })
+}
+
+/// What each part gets, were it enough or not.
+struct Dealt {
+    total: u64,
+    shard: u64,
+    pending: u64,
+    recv_buffers: usize,
+    frames: Vec<(usize, usize)>,
+    disk_threads: usize,
+    /// What the least shards need beside buffers of this size.
+    least: u64,
+}
+
+fn deal(settings: &Settings, flash: &[u64]) -> Dealt {
     let threads = settings.threads as u64;
     // Small buffers for small memories; from 256 MiB a worker on, buffers have the size that speed asks for.
     let share = settings.item_memory.unwrap_or(settings.memory) / threads;
@@ -104,33 +169,15 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
             settings.memory.saturating_sub(fixed) / threads,
         ),
     };
-    if shard < LEAST_SHARD {
-        let need = (fixed + threads * LEAST_SHARD).div_ceil(1 << 20);
-        return Err(format!(
-            "--memory {}m is too small for {} threads and {} connections: {need}m is the least, \
-             or ask for fewer threads (-t) or connections (-c)",
-            settings.memory >> 20,
-            settings.threads,
-            settings.max_connections,
-        ));
-    }
-    let region = region_for(settings, shard, flash);
-    check_flash(settings, flash, region)?;
-    Ok(MemoryPlan {
+    Dealt {
         total,
-        loop_config: LoopConfig {
-            backend: settings.io,
-            recv_buffers,
-            recv_buffer_bytes: RECV_BUFFER_BYTES,
-            frames,
-            disk_threads,
-            max_connections: settings.max_connections + 16, // some are refused with an answer
-        },
-        pending: pending as usize,
-        shard: usize::try_from(shard)
-            .map_err(|_| "memory is larger than this machine can address".to_string())?,
-        region,
-    })
+        shard,
+        pending,
+        recv_buffers,
+        frames,
+        disk_threads,
+        least: fixed + threads * LEAST_SHARD,
+    }
 }
 
 /// The cap, in whole MiB, that gives each shard so many bytes; `None` if none does.

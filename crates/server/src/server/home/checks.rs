@@ -84,6 +84,25 @@ pub(super) fn check_labels(
     Ok(())
 }
 
+/// Each flash file has all that was there when it was last used: opening it has made it as long as before.
+pub(super) fn check_whole(
+    dir: &Path,
+    block: &Superblock,
+    files: &[Arc<FlashFile>],
+) -> Result<(), ServerError> {
+    let cut = |(pages, file): &(&u64, &Arc<FlashFile>)| file.found_pages() < **pages;
+    match block.devices.iter().zip(files).find(cut) {
+        None => Ok(()),
+        Some((pages, file)) => Err(ServerError(format!(
+            "{} has {} bytes, and the data in {} is of {}: it was cut off; bring it back, or start over with --reinit",
+            file.path().display(),
+            file.found_pages() * PAGE_SIZE as u64,
+            dir.display(),
+            pages * PAGE_SIZE as u64
+        ))),
+    }
+}
+
 /// No flash file is of another directory than the one with this number.
 pub fn check_unlabelled(
     files: &[Arc<FlashFile>],

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Data directories without a server: what a start settles, takes over and refuses.
+
+use senko_io::AlignedBuf;
+
+use super::*;
+
+fn place(name: &str) -> (PathBuf, Settings, [Arc<FlashFile>; 1]) {
+    let dir = std::env::temp_dir().join(format!("senko-home-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(dir.join("data")).unwrap();
+    let settings = Settings {
+        shared_memory: dir.clone(),
+        threads: 1,
+        ..Settings::default()
+    };
+    let options = FileOptions {
+        bytes: 2 << 20,
+        ..FileOptions::default()
+    };
+    let flash = dir.join("flash");
+    std::fs::write(&flash, vec![0; 2 << 20]).unwrap();
+    let file = FlashFile::open(&flash, &options).unwrap();
+    (dir, settings, [Arc::new(file)])
+}
+
+/// W7, where the number of a flush rises after a shard was saved with the number before.
+#[test]
+fn what_a_saved_shard_missed_is_left_to_the_next_start() {
+    let (dir, settings, files) = place("missed");
+    for (applied, last) in [(0, 0), (4, 5), (5, 5)] {
+        let home = Home::open(&dir.join("data"), &settings, &files).unwrap();
+        home.begin(1 << 20).unwrap();
+        home.words().set_flush_due(77);
+        let stopped = [Stopped {
+            flushes: applied,
+            cas: 1,
+            items_unsaved: None,
+        }];
+        home.finish(&stopped, last).unwrap();
+        drop(home);
+        let home = Home::open(&dir.join("data"), &settings, &files).unwrap();
+        let comeback = home.comeback(0).unwrap();
+        assert_eq!(comeback.flushes < home.words().flushes(), applied != last);
+        assert_eq!(home.words().flush_due(), 77, "the one to come is left, too");
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A start writes labels and then the superblock: a kill between the two settles nothing, and takes nothing.
+#[test]
+fn a_start_that_never_served_leaves_nothing_settled() {
+    let (dir, mut settings, files) = place("never");
+    let data = dir.join("data");
+    for threads in [1, 2, 1] {
+        settings.threads = threads;
+        let home = Home::open(&data, &settings, &files).unwrap();
+        let block = home.block().clone();
+        let label = DeviceLabel {
+            id: block.id,
+            number: 0,
+            pages: files[0].pages(),
+            opened: block.opened + 1,
+        };
+        label.write(&*files[0]).unwrap();
+    }
+    std::fs::create_dir(dir.join("elsewhere")).unwrap();
+    let elsewhere = Home::open(&dir.join("elsewhere"), &settings, &files).unwrap_err();
+    assert!(
+        elsewhere.0.contains("not of the given data directory"),
+        "{elsewhere:?}"
+    );
+    Home::open(&data, &settings, &files)
+        .unwrap()
+        .begin(1 << 20)
+        .unwrap();
+    settings.threads = 2;
+    let settled = Home::open(&data, &settings, &files).unwrap_err();
+    assert!(settled.0.contains("start with -t 1"), "{settled:?}");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Shared memory is valid after a kill, whatever of the files the stop had written.
+#[test]
+fn what_a_killed_stop_had_written_goes() {
+    let (dir, settings, files) = place("stop");
+    let data = dir.join("data");
+    let home = Home::open(&data, &settings, &files).unwrap();
+    home.begin(1 << 20).unwrap();
+    drop(home);
+    // Those of other shards are of a time with more threads.
+    for name in [
+        "items-0.senko",
+        "items-0.senko.new",
+        "index-0.senko.new",
+        "index-17.senko",
+        "items-17.senko",
+    ] {
+        std::fs::write(data.join(name), b"a part").unwrap();
+    }
+    Home::open(&data, &settings, &files)
+        .unwrap()
+        .begin(1 << 20)
+        .unwrap();
+    let left: Vec<_> = std::fs::read_dir(&data)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left, ["super.senko"]);
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A flash file that is not as the last start left it is refused, and what is wrong with it told.
+#[test]
+fn labels_tell_flash_files_apart() {
+    let (dir, settings, [first]) = place("labels");
+    let options = FileOptions {
+        bytes: 2 << 20,
+        ..FileOptions::default()
+    };
+    std::fs::write(dir.join("second"), vec![0; 2 << 20]).unwrap();
+    let second = Arc::new(FlashFile::open(&dir.join("second"), &options).unwrap());
+    let files = [Arc::clone(&first), Arc::clone(&second)];
+    let data = dir.join("data");
+    let open = |files: &[Arc<FlashFile>]| Home::open(&data, &settings, files);
+    let refused = |files: &[Arc<FlashFile>], why: &str| {
+        let error = open(files).unwrap_err().0;
+        assert!(error.contains(why) && error.contains("--reinit"), "{error}");
+    };
+    open(&files).unwrap().begin(1 << 20).unwrap();
+    let older = DeviceLabel::read(&*first).unwrap();
+    open(&files).unwrap().begin(1 << 20).unwrap();
+    let label = DeviceLabel::read(&*first).unwrap();
+    let second_label = DeviceLabel::read(&*second).unwrap();
+    refused(&[Arc::clone(&second), Arc::clone(&first)], "order");
+    older.write(&*first).unwrap();
+    refused(&files, "an older copy");
+    label.write(&*first).unwrap();
+    let superblock = std::fs::read(data.join("super.senko")).unwrap();
+    open(&files).unwrap().begin(1 << 20).unwrap();
+    std::fs::write(data.join("super.senko"), superblock).unwrap();
+    refused(&files, "the directory is an older copy");
+    // A start that was killed before it served has said that it would write labels, and written some.
+    second_label.write(&*second).unwrap();
+    label.write(&*first).unwrap();
+    let killed = open(&files).unwrap();
+    let mut block = killed.block().clone();
+    block.opening += 1;
+    killed.write(&mut block).unwrap();
+    drop(killed);
+    for opened in [label.opened, label.opened + 1] {
+        DeviceLabel { opened, ..label }.write(&*first).unwrap();
+        open(&files).unwrap();
+    }
+    let mut page = AlignedBuf::new(1);
+    label.encode(&mut page);
+    page[8] = 9;
+    let tag = Tag::cache(Purpose::Meta);
+    first.write(0, &page, tag).unwrap();
+    refused(&files, "version 9");
+    std::fs::create_dir(dir.join("elsewhere")).unwrap();
+    let elsewhere = Home::open(&dir.join("elsewhere"), &settings, &files).unwrap_err();
+    assert!(elsewhere.0.contains("version 9"), "{elsewhere:?}");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// W8, over starts that each follow a kill.
+#[test]
+fn uniques_are_reserved_before_they_are_used() {
+    let (dir, settings, files) = place("uniques");
+    let mut given_out = 0;
+    for round in 0..5 {
+        let home = Home::open(&dir.join("data"), &settings, &files).unwrap();
+        home.begin(1 << 20).unwrap();
+        assert!(home.cas_base() >= given_out, "round {round}");
+        given_out = home.cas_base();
+        for _ in 0..round * 3 {
+            // As many as may be given out before the next look.
+            given_out += RESERVE / 2;
+            home.note_cas(given_out);
+            home.keep().unwrap();
+            assert!(home.block().cas_reserved > given_out + RESERVE / 2 - 1);
+        }
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// The superblock was written, and the memory of before removed, when the directory was opened: a start with `--reinit` that was refused afterwards (too little
+/// memory, an item size that does not fit) had thrown away what it refused to take the place of.
+#[test]
+fn what_is_to_be_replaced_is_there_until_something_serves() {
+    let (dir, mut settings, files) = place("reinit");
+    let data = dir.join("data");
+    let memory = || {
+        let names = std::fs::read_dir(&dir)
+            .unwrap()
+            .map(|e| e.unwrap().file_name());
+        let mut ours: Vec<_> = names
+            .filter(|name| name.to_string_lossy().starts_with("senko-"))
+            .collect();
+        ours.sort();
+        ours
+    };
+    let home = Home::open(&data, &settings, &files).unwrap();
+    home.comeback(0).unwrap();
+    home.begin(1 << 20).unwrap();
+    let id = home.block().id;
+    drop(home);
+    let before = memory();
+    assert_eq!(before.len(), 4, "{before:?}");
+    settings.reinit = true;
+    let refused = Home::open(&data, &settings, &files).unwrap();
+    assert_ne!(refused.block().id, id);
+    drop(refused);
+    settings.reinit = false;
+    let home = Home::open(&data, &settings, &files).unwrap();
+    assert_eq!(home.block().id, id);
+    assert!(matches!(home.from, From::Memory));
+    drop(home);
+    assert!(before.iter().all(|file| memory().contains(file)));
+
+    // A damaged superblock does not say whose memory is to go; the flash file does.
+    for damaged in [false, true] {
+        if damaged {
+            std::fs::write(data.join("super.senko"), [0xa5; 8192]).unwrap();
+        }
+        settings.reinit = true;
+        let before = memory();
+        let home = Home::open(&data, &settings, &files).unwrap();
+        home.comeback(0).unwrap();
+        home.begin(1 << 20).unwrap();
+        let ours = format!("senko-{:016x}", home.block().id);
+        let left = memory();
+        let of_others = left
+            .iter()
+            .filter(|name| !name.to_string_lossy().starts_with(&ours));
+        // What the refused start had made was never anybody's: it has no shards.
+        let of_others: Vec<_> = of_others.filter(|name| before.contains(name)).collect();
+        assert!(
+            of_others
+                .iter()
+                .all(|name| name.to_string_lossy().ends_with(".server")),
+            "{of_others:?}"
+        );
+        assert!(!left.contains(&format!("senko-{id:016x}-0.items").into()));
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// It was made as long as it had been before anybody looked, and what was cut off were misses that nobody had been told of.
+#[test]
+fn a_flash_file_that_was_cut_off_is_refused() {
+    let (dir, settings, files) = place("cut");
+    let data = dir.join("data");
+    Home::open(&data, &settings, &files)
+        .unwrap()
+        .begin(1 << 20)
+        .unwrap();
+    let path = files[0].path().to_owned();
+    drop(files);
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(1 << 20).unwrap();
+    let options = FileOptions {
+        bytes: 2 << 20,
+        ..FileOptions::default()
+    };
+    let files = [Arc::new(FlashFile::open(&path, &options).unwrap())];
+    let refused = Home::open(&data, &settings, &files).unwrap_err();
+    assert!(refused.0.contains("it was cut off"), "{refused:?}");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
