@@ -527,7 +527,7 @@ fn other_settings_are_refused_until_told_to_start_over() {
     let elsewhere = settings.shared_memory.join("elsewhere");
     refused(
         &|s| s.data_dir = Some(elsewhere.clone()),
-        "a data directory that is not given",
+        "not of the given data directory",
     );
     std::fs::remove_dir_all(&elsewhere).unwrap();
     refused(&|s| s.data_dir = None, "a data directory that is not given");

@@ -118,7 +118,7 @@ pub fn check_unlabelled(
         let why = match DeviceLabel::read(&**file) {
             Ok(label) if Some(label.id) == ours => continue,
             // Another's, or the directory was to start over and did not get to.
-            Ok(_) if ours.is_some() => "is not of the given data directory:".to_owned(),
+            Ok(_) if ours.is_some() => "is not of the given data directory, or that has lost its super.senko: give the right one, or".to_owned(),
             Ok(_) => "belongs to a data directory that is not given: give that one, or".to_owned(),
             Err(error @ (SuperblockError::Version { .. } | SuperblockError::Io(_))) => {
                 format!("has a label that {error}:")
