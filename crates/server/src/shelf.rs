@@ -9,7 +9,7 @@
 //! command over (`route.rs`) to a worker that is awake, which is when that costs least.
 //!
 //! - H1. A shard is its worker's, or lies on its shelf under the lock. It is whole there: a round has no half of a change at its end.
-//! - H2. Who looks changes nothing but what a lookup and a hit change, allocates nothing, asks no device and takes no pin. So the worker waits for no
+//! - H2. Who looks changes nothing but what a lookup and a hit change and the mark that a meta get won, allocates nothing, asks no device and takes no pin. So the worker waits for no
 //!   longer than a value's copying when it takes its shard back; from when it wants it, nobody begins to look.
 //! - H3. Who looks has seen the latest flush that was acknowledged, or does not answer: the shelf says how many the shard has applied.
 //! - H4. A session looks only where none of its own commands is on its way to that shard: it reads its own writes.
