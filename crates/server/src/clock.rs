@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The clock.
 #[derive(Clone, Debug)]
 pub struct Clock {
-    /// Unix milliseconds at the start.
-    start_ms: u64,
+    /// Since 1970, at the start.
+    start: Duration,
     /// Since the machine's start, then.
     since: Duration,
     /// What a test drives it by.
@@ -23,17 +23,20 @@ pub struct Clock {
 impl Clock {
     /// Starts from the system's clock, or from Unix second `least` if that is later. `driven` has the Unix milliseconds instead, where a test drives it.
     pub fn start(driven: Option<Arc<AtomicU64>>, least: u32) -> Clock {
+        // First, so that it is never behind the system's: nothing is served a moment longer than clients expect.
+        let since = senko_io::since_boot();
         let system = SystemTime::now()
             .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_millis() as u64);
-        let least = u64::from(least) * 1000;
+            .unwrap_or_default();
+        let least = Duration::from_secs(u64::from(least));
+        let start = if driven.is_some() {
+            least
+        } else {
+            system.max(least)
+        };
         Clock {
-            start_ms: if driven.is_some() {
-                least
-            } else {
-                system.max(least)
-            },
-            since: senko_io::since_boot(),
+            start,
+            since,
             driven,
         }
     }
@@ -41,10 +44,12 @@ impl Clock {
     /// Unix milliseconds now.
     pub fn now_ms(&self) -> u64 {
         match &self.driven {
-            Some(clock) => clock.load(Ordering::Acquire).max(self.start_ms),
+            Some(clock) => clock
+                .load(Ordering::Acquire)
+                .max(self.start.as_millis() as u64),
             None => {
                 let passed = senko_io::since_boot().saturating_sub(self.since);
-                self.start_ms + passed.as_millis() as u64
+                (self.start + passed).as_millis() as u64
             }
         }
     }
