@@ -168,7 +168,7 @@ impl Home {
                 };
                 match before {
                     Some(before) if before.opened != 0 => {
-                        replaced = Some(before.id).filter(|&id| id != 0);
+                        replaced = Some(before.id);
                         let block = anew(settings, files, &before, random() | 1);
                         let words = new_words(memory, block.id)?;
                         (block, From::Nothing(None), words)
@@ -322,6 +322,7 @@ impl Home {
     pub fn begin(&self, region: usize) -> Result<(), ServerError> {
         let mut block = self.block();
         if let Some(id) = lock(&self.replaced).take()
+            && id != 0
             && !in_use(&self.shared_memory, id)?
         {
             remove_memory(&self.shared_memory, id);
@@ -442,6 +443,15 @@ impl Home {
                 "{why}; what is on flash was saved, what was in DRAM only is lost"
             ))),
             None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Home {
+    /// A start that was to replace something and did not: nobody else knows of the memory that it made.
+    fn drop(&mut self) {
+        if lock(&self.replaced).is_some() {
+            remove_memory(&self.shared_memory, self.block().id);
         }
     }
 }

@@ -210,7 +210,9 @@ fn what_is_to_be_replaced_is_there_until_something_serves() {
     settings.reinit = true;
     let refused = Home::open(&data, &settings, &files).unwrap();
     assert_ne!(refused.block().id, id);
+    refused.comeback(0).unwrap();
     drop(refused);
+    assert_eq!(memory(), before, "what it made is gone");
     settings.reinit = false;
     let home = Home::open(&data, &settings, &files).unwrap();
     assert_eq!(home.block().id, id);
