@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgAction, Args};
+use senko_server::server::home::make_folder;
 use senko_server::settings::{FlashSpec, Settings};
 use serde::Deserialize;
 
@@ -79,7 +80,7 @@ pub struct ServeOptions {
         help_heading = "Memory"
     )]
     pub memory: Option<Megabytes>,
-    /// Largest value (default 1m, 1k to 1g)
+    /// Largest item: key, value and header (default 1m, 1k to 1g)
     #[arg(short = 'I', long, value_name = "SIZE", help_heading = "Memory")]
     pub max_item_size: Option<Bytes>,
     /// Which items leave DRAM first: s3-fifo or lru
@@ -375,8 +376,7 @@ impl ServeOptions {
             .data_dir
             .clone()
             .unwrap_or_else(|| PathBuf::from("senko-data"));
-        std::fs::create_dir_all(&folder)
-            .with_context(|| format!("cannot make the data folder {}", folder.display()))?;
+        make_folder(&folder)?;
         let path = folder.join("flash.senko");
         let present = std::fs::metadata(&path).map_or(0, |m| m.len());
         let bytes = if present >= LEAST_DEFAULT_FLASH_BYTES {

@@ -649,6 +649,12 @@ fn open_flash(
             faults: settings.faults.get(number).cloned(),
         };
         let before = std::fs::metadata(&spec.path).ok();
+        if before.is_none() && spec.bytes == 0 {
+            let path = spec.path.display();
+            return Err(ServerError(format!(
+                "the flash file {path} does not exist: to make it, give its size, as in --flash {path}:4g"
+            )));
+        }
         files.push(Arc::new(FlashFile::open(&spec.path, &options)?));
         if before.as_ref().is_none_or(|meta| meta.is_file()) {
             let bytes = before.map(|meta| meta.len());

@@ -18,6 +18,7 @@ mod checks; // whether settings, directory and flash files belong together
 mod tests;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -105,11 +106,12 @@ fn uniques_of_today() -> u64 {
 /// # Errors
 /// One sentence with the path.
 pub fn make_folder(dir: &Path) -> Result<(), ServerError> {
-    std::fs::create_dir_all(dir).map_err(|e| {
-        fail(format!(
-            "cannot make the data folder {}: {e}",
-            dir.display()
-        ))
+    let dir_text = dir.display();
+    std::fs::create_dir_all(dir).map_err(|e| match e.kind() {
+        ErrorKind::AlreadyExists => fail(format!(
+            "{dir_text} is to be the data folder, and is no folder"
+        )),
+        _ => fail(format!("cannot make the data folder {dir_text}: {e}")),
     })
 }
 

@@ -84,7 +84,7 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
             "--memory {}m is too small for {} and {} connections: {need}m is the least, \
              or ask for fewer threads (-t) or connections (-c)",
             settings.memory >> 20,
-            threads_text(settings.threads),
+            counted(settings.threads, "thread"),
             settings.max_connections,
         ));
     }
@@ -107,8 +107,9 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
     })
 }
 
-fn threads_text(threads: usize) -> String {
-    format!("{threads} thread{}", if threads == 1 { "" } else { "s" })
+/// `1 thread`, `2 threads`.
+pub(super) fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// What each part gets, were it enough or not.

@@ -518,7 +518,7 @@ fn other_settings_are_refused_until_told_to_start_over() {
         path: settings.shared_memory.join("second-flash"),
         bytes: 128 << 20,
     };
-    refused(&|s| s.flash.push(second.clone()), "2 were named");
+    refused(&|s| s.flash.push(second.clone()), "not of 2");
     assert!(!second.path.exists());
     refused(&|s| s.region = Some(64 << 10), "region");
     let other = settings.shared_memory.join("other-flash");

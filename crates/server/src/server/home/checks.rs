@@ -8,6 +8,7 @@ use senko_cache::{DeviceLabel, Superblock, SuperblockError};
 use senko_io::{FlashFile, PAGE_SIZE};
 
 use crate::server::ServerError;
+use crate::server::plan::counted;
 use crate::settings::Settings;
 
 /// The directory is of these threads, flash files and regions.
@@ -20,14 +21,15 @@ pub(super) fn check_block(
     let dir = dir.display();
     if block.shards as usize != settings.threads {
         return Err(ServerError(format!(
-            "the data in {dir} is of {} threads: start with -t {}, or start over with --reinit",
-            block.shards, block.shards
+            "the data in {dir} is of {}: start with -t {}, or start over with --reinit",
+            counted(block.shards as usize, "thread"),
+            block.shards
         )));
     }
     if block.devices.len() != files.len() {
         return Err(ServerError(format!(
-            "the data in {dir} is of {} flash files, {} were named: name the same, or start over with --reinit",
-            block.devices.len(),
+            "the data in {dir} is of {}, not of {}: name the same, or start over with --reinit",
+            counted(block.devices.len(), "flash file"),
             files.len()
         )));
     }
