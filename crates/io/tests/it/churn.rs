@@ -324,3 +324,26 @@ fn accepting_off_and_on() {
         assert!(matches!(events[0], Event::Accepted { .. }));
     });
 }
+
+/// What waits to be taken must not be in front of what comes meanwhile: the kernel runs some twenty pieces of deferred work an enter.
+#[test]
+fn one_round_brings_all_that_came() {
+    const MANY: usize = 60;
+    on_both(|backend| {
+        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let (mut clients, streams): (Vec<_>, Vec<_>) =
+            (0..MANY).map(|_| UnixStream::pair().unwrap()).unzip();
+        for stream in streams {
+            stream.set_nonblocking(true).unwrap();
+            io.adopt(OwnedFd::from(stream)).unwrap();
+        }
+        let mut events = Vec::new();
+        io.poll(Some(Duration::ZERO), &mut events).unwrap();
+        assert!(events.is_empty(), "{events:?}");
+        for client in &mut clients {
+            client.write_all(b"x").unwrap();
+        }
+        io.poll(Some(PATIENCE), &mut events).unwrap();
+        assert_eq!(events.len(), MANY, "on {backend:?}");
+    });
+}
