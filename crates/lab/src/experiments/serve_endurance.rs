@@ -72,7 +72,9 @@ impl Experiment for ServeEndurance {
         run.outcome.setting("flash_bytes", run.flash);
         run.outcome.setting("memory_bytes", run.memory);
         run.outcome.setting("gets_while_overwriting", GETS);
-        run.overwrite()?;
+        let ended = run.overwrite();
+        run.outcome
+            .part(&["host_wa_fifo", "host_wa_reinsert", "page_fill"], ended);
         run.steps.next("last probe of the device");
         bench.finish(&mut run.outcome)?;
         run.traces();

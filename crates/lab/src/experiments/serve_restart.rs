@@ -71,8 +71,13 @@ impl Experiment for ServeRestart {
             ),
         };
         run.outcome.setting("rounds", rounds);
-        run.flash(rounds)?;
-        run.keep_dram()?;
+        let ended = run.flash(rounds);
+        let keys = ["stop_first_answer_s", "stop_all_known_s"];
+        let more = ["kill_first_answer_s", "kill_all_known_s"];
+        run.outcome.part(&[keys, more].concat(), ended);
+        let ended = run.keep_dram();
+        let keys = ["keep_dram_first_answer_s", "keep_dram_items_back"];
+        run.outcome.part(&keys, ended);
         run.steps.next("last probe");
         let Run {
             mut outcome, table, ..
