@@ -330,6 +330,8 @@ impl Shard {
             header.expiry,
             self.now,
         );
+        // As in `demote`.
+        let slot = slot.with_hot(u8::from(header.fetched()));
         if self.arena.pins(s.item) > 0 {
             // Answers are being sent from it: keep it in DRAM, clean.
             self.arena.set_flash_copy(s.item, slot);

@@ -544,7 +544,7 @@ impl Uring {
                 (1..=SPIN_READS).contains(&reads) && wait.is_none_or(|wait| !wait.is_zero());
             let spun = looks && self.ring.submit_and_spin(wait, &self.waker)?;
             let woken = spun || self.wait(wait)?;
-            self.ring.run_deferred()?;
+            self.ring.run_deferred(self.recv.available())?;
             self.reap(core, events);
             if self.waker.lower() {
                 events.push(Event::Woken);

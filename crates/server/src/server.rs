@@ -648,8 +648,10 @@ fn open_flash(
             recorder: recorder.map(|r| (Arc::clone(r), number as u16)),
             faults: settings.faults.get(number).cloned(),
         };
-        let before = std::fs::metadata(&spec.path).ok();
-        if before.is_none() && spec.bytes == 0 {
+        let found = std::fs::metadata(&spec.path);
+        let missing = (found.as_ref()).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound);
+        let before = found.ok();
+        if missing && spec.bytes == 0 {
             let path = spec.path.display();
             return Err(ServerError(format!(
                 "the flash file {path} does not exist: to make it, give its size, as in --flash {path}:4g"

@@ -25,9 +25,6 @@ pub(super) const BUFFER_GROUP: u16 = 0;
 const SMALL_SUBMISSIONS: u32 = 256;
 const SMALL_COMPLETIONS: u32 = 2048;
 
-/// More than a thousand connections and reads have deferred at a time.
-const MOST_ENTERS: usize = 64;
-
 const REGISTER_RING_FDS: libc::c_uint = 20;
 const UNREGISTER_RING_FDS: libc::c_uint = 21;
 
@@ -233,15 +230,18 @@ impl Ring {
         done.map_err(|error| refused("registering receive buffers", &error))
     }
 
-    /// Runs what the kernel has deferred to this thread to its end: an enter runs some twenty pieces, in the order in which they came. What is left
-    /// would be in front of all that comes meanwhile, and grow for as long as a round adds more than twenty: requests that
-    /// need no device would wait for hundreds that do.
-    pub(super) fn run_deferred(&mut self) -> io::Result<()> {
-        for _ in 0..MOST_ENTERS {
-            if !self.uring.submission().taskrun() {
+    /// Runs what the kernel has deferred to this thread, to its end or to `most` completions: an enter runs some twenty pieces, in the order in
+    /// which they came. What is left would be in front of all that comes meanwhile, and grow for as long as a round adds more
+    /// than twenty: requests that need no device would wait for hundreds that do.
+    pub(super) fn run_deferred(&mut self, most: usize) -> io::Result<()> {
+        let mut ready = self.uring.completion().len();
+        while ready < most && self.uring.submission().taskrun() {
+            self.submit_and_wait(Some(Duration::ZERO))?;
+            let before = std::mem::replace(&mut ready, self.uring.completion().len());
+            // The kernel may leave the flag set with nothing behind it.
+            if ready == before {
                 break;
             }
-            self.submit_and_wait(Some(Duration::ZERO))?;
         }
         Ok(())
     }

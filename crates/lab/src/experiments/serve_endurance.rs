@@ -73,8 +73,15 @@ impl Experiment for ServeEndurance {
         run.outcome.setting("memory_bytes", run.memory);
         run.outcome.setting("gets_while_overwriting", GETS);
         let ended = run.overwrite();
-        run.outcome
-            .part(&["host_wa_fifo", "host_wa_reinsert", "page_fill"], ended);
+        let keys = [
+            "host_wa_fifo",
+            "host_wa_reinsert",
+            "page_fill",
+            "bytes_per_day_over_budget",
+            "bytes_per_day_under_budget",
+            "bytes_per_day_without_budget",
+        ];
+        run.outcome.part(&keys, ended);
         run.steps.next("last probe of the device");
         bench.finish(&mut run.outcome)?;
         run.traces();

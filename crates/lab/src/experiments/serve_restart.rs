@@ -72,12 +72,9 @@ impl Experiment for ServeRestart {
         };
         run.outcome.setting("rounds", rounds);
         let ended = run.flash(rounds);
-        let keys = ["stop_first_answer_s", "stop_all_known_s"];
-        let more = ["kill_first_answer_s", "kill_all_known_s"];
-        run.outcome.part(&[keys, more].concat(), ended);
+        run.part(&["stop", "kill"], ended);
         let ended = run.keep_dram();
-        let keys = ["keep_dram_first_answer_s", "keep_dram_items_back"];
-        run.outcome.part(&keys, ended);
+        run.part(&["keep_dram"], ended);
         run.steps.next("last probe");
         let Run {
             mut outcome, table, ..
@@ -226,6 +223,16 @@ impl<'a> Victim<'a> {
     }
 }
 
+/// The figures of an end, and which of several is the worst.
+const FIGURES: [(&str, OfComeback, fn(f64, f64) -> f64); 4] = [
+    ("first_answer_s", |c| c.first_answer, f64::max),
+    ("all_known_s", |c| c.all_known, f64::max),
+    ("items_back", |c| c.back, f64::min),
+    ("sample_found_over_before", |c| c.sample, f64::min),
+];
+
+type OfComeback = fn(&Comeback) -> f64;
+
 fn worst(all: &[Comeback], of: fn(&Comeback) -> f64, fold: fn(f64, f64) -> f64) -> Figure {
     let numbers = all.iter().map(of);
     numbers
@@ -291,16 +298,19 @@ impl Run<'_> {
     }
 
     fn report(&mut self, name: &str, all: &[Comeback]) {
-        let mut figure = |key: &str, of, fold| {
-            put(
-                &mut self.outcome,
-                &format!("{name}_{key}"),
-                worst(all, of, fold),
-            );
-        };
-        figure("first_answer_s", |c| c.first_answer, f64::max);
-        figure("all_known_s", |c| c.all_known, f64::max);
-        figure("items_back", |c| c.back, f64::min);
-        figure("sample_found_over_before", |c| c.sample, f64::min);
+        for (key, of, fold) in FIGURES {
+            let key = format!("{name}_{key}");
+            put(&mut self.outcome, &key, worst(all, of, fold));
+        }
+    }
+
+    /// How the part with these ends ended.
+    fn part(&mut self, names: &[&str], ended: Result<()>) {
+        let keys = names
+            .iter()
+            .flat_map(|name| FIGURES.map(|(key, ..)| format!("{name}_{key}")));
+        let keys: Vec<String> = keys.collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        self.outcome.part(&keys, ended);
     }
 }

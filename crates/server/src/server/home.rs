@@ -160,7 +160,12 @@ impl Home {
             found => {
                 let before = match found {
                     Ok(block) => Some(block),
-                    Err(SuperblockError::Blank) => None,
+                    Err(SuperblockError::Blank) if labelled(files) == 0 => None,
+                    // The superblock is lost, or the files are another directory's, whose memory is not for this one to remove.
+                    Err(SuperblockError::Blank) => Some(Superblock {
+                        cas_reserved: uniques_of_today(),
+                        ..Superblock::default()
+                    }),
                     Err(_) => Some(Superblock {
                         id: labelled(files),
                         opened: 1,
@@ -323,15 +328,19 @@ impl Home {
     /// When the directory or a label can't be written.
     pub fn begin(&self, region: usize) -> Result<(), ServerError> {
         let mut block = self.block();
-        if let Some(id) = lock(&self.replaced).take()
-            && id != 0
-            && !in_use(&self.shared_memory, id)?
-        {
-            remove_memory(&self.shared_memory, id);
-        }
+        let replaced = lock(&self.replaced).filter(|&id| id != 0);
+        let replaced_runs =
+            replaced.is_some_and(|id| in_use(&self.shared_memory, id).unwrap_or(true));
         // Said before the labels: a directory that does not say it and has labels of the next start is an older copy.
         block.opening = block.opened + 1;
         self.write(&mut block)?;
+        // Nobody comes back to it from here on.
+        *lock(&self.replaced) = None;
+        if let Some(id) = replaced
+            && !replaced_runs
+        {
+            remove_memory(&self.shared_memory, id);
+        }
         for (number, file) in self.files.iter().enumerate() {
             let label = DeviceLabel {
                 id: block.id,

@@ -70,20 +70,24 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
     } = deal(settings, flash);
     if shard < LEAST_SHARD {
         // Buffers take a part of what is added.
-        let does = |&need: &u64| {
-            let memory = need << 20;
-            let more = Settings {
-                memory,
-                ..settings.clone()
-            };
-            deal(&more, flash).shard >= LEAST_SHARD
+        let with = |mb: u64| Settings {
+            memory: mb << 20,
+            item_memory: settings.item_memory.map(|_| mb << 20),
+            ..settings.clone()
         };
-        let need = least.div_ceil(1 << 20);
-        let need = (need..2 * need).find(does).unwrap_or(need);
+        let most = least.div_ceil(1 << 20) * 2;
+        let does = |&mb: &u64| deal(&with(mb), flash).shard >= LEAST_SHARD;
+        let need = (1..most).find(does).unwrap_or(most);
+        let (given, need) = match settings.item_memory {
+            Some(items) => (format!("-m {}", items >> 20), format!("-m {need}")),
+            None => (
+                format!("--memory {}m", settings.memory >> 20),
+                format!("{need}m"),
+            ),
+        };
         return Err(format!(
-            "--memory {}m is too small for {} and {} connections: {need}m is the least, \
+            "{given} is too small for {} and {} connections: {need} is the least, \
              or ask for fewer threads (-t) or connections (-c)",
-            settings.memory >> 20,
             counted(settings.threads, "thread"),
             settings.max_connections,
         ));
@@ -356,6 +360,19 @@ mod tests {
         let plan = memory_plan(&settings, &[]).unwrap();
         assert!(plan.shard >= 16 << 20);
         assert!(plan.total > 64 << 20);
+        // The least is named in the option's own terms, and does.
+        settings.item_memory = Some(8 << 20);
+        let refused = memory_plan(&settings, &[]).unwrap_err();
+        let (given, least) = refused.split_once(" connections: -m ").unwrap();
+        assert!(
+            given.starts_with("-m 8 is too small for 4 threads"),
+            "{refused}"
+        );
+        let least: u64 = least.split(' ').next().unwrap().parse().unwrap();
+        for (mb, does) in [(least, true), (least - 1, false)] {
+            settings.item_memory = Some(mb << 20);
+            assert_eq!(memory_plan(&settings, &[]).is_ok(), does, "{refused}");
+        }
     }
 
     #[test]

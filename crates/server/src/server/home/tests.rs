@@ -204,6 +204,7 @@ fn what_is_to_be_replaced_is_there_until_something_serves() {
     home.comeback(0).unwrap();
     home.begin(1 << 20).unwrap();
     let id = home.block().id;
+    let used = home.block().cas_reserved;
     drop(home);
     let before = memory();
     assert_eq!(before.len(), 4, "{before:?}");
@@ -213,6 +214,13 @@ fn what_is_to_be_replaced_is_there_until_something_serves() {
     refused.comeback(0).unwrap();
     drop(refused);
     assert_eq!(memory(), before, "what it made is gone");
+    // The last that can fail is the writing of a superblock, which has no room for so many files.
+    let too_many = vec![Arc::clone(&files[0]); 1000];
+    let refused = Home::open(&data, &settings, &too_many).unwrap();
+    refused.comeback(0).unwrap();
+    refused.begin(1 << 20).unwrap_err();
+    drop(refused);
+    assert_eq!(memory(), before, "what was there is there");
     settings.reinit = false;
     let home = Home::open(&data, &settings, &files).unwrap();
     assert_eq!(home.block().id, id);
@@ -245,6 +253,14 @@ fn what_is_to_be_replaced_is_there_until_something_serves() {
         );
         assert!(!left.contains(&format!("senko-{id:016x}-0.items").into()));
     }
+
+    // Nor does a lost one say which uniques are used up (W8), and its label may be another directory's.
+    let before = memory();
+    std::fs::remove_file(data.join("super.senko")).unwrap();
+    let home = Home::open(&data, &settings, &files).unwrap();
+    assert!(home.cas_base() > used);
+    home.begin(1 << 20).unwrap();
+    assert!(before.iter().all(|file| memory().contains(file)));
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
