@@ -223,15 +223,15 @@ impl<'a> Victim<'a> {
     }
 }
 
-/// The figures of an end, and which of several is the worst.
-const FIGURES: [(&str, OfComeback, fn(f64, f64) -> f64); 4] = [
+/// A figure of an end: its name, itself, and which of two is the worse.
+type OfEnd = (&'static str, fn(&Comeback) -> f64, fn(f64, f64) -> f64);
+
+const FIGURES: [OfEnd; 4] = [
     ("first_answer_s", |c| c.first_answer, f64::max),
     ("all_known_s", |c| c.all_known, f64::max),
     ("items_back", |c| c.back, f64::min),
     ("sample_found_over_before", |c| c.sample, f64::min),
 ];
-
-type OfComeback = fn(&Comeback) -> f64;
 
 fn worst(all: &[Comeback], of: fn(&Comeback) -> f64, fold: fn(f64, f64) -> f64) -> Figure {
     let numbers = all.iter().map(of);
