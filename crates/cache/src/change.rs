@@ -399,7 +399,7 @@ impl Shard {
             log.flush_all();
         }
         if self.epoch == 0 {
-            // Items of an epoch 65,536 flushes ago would come alive again.
+            // Items of an epoch 65,536 flushes ago would come alive again, those of epoch 0 at once.
             for n in 0..self.index.segments() {
                 self.sweep_segment(n, true);
             }

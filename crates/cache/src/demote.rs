@@ -54,6 +54,10 @@ impl Shard {
             self.drop_evicted(item, hash, header.fetched());
             return Ok(());
         }
+        if let Some(refusal) = self.admitter.refuses(len, header.fetched()) {
+            self.refuse(item, hash, refusal);
+            return Ok(());
+        }
         if self.logs[n].must_stream(len) {
             return self.begin_stream(queue, n, item, hash, len);
         }
@@ -65,11 +69,7 @@ impl Shard {
             return self.wait_or_drop(queue, n, item, hash, why);
         }
         if let Err(refusal) = self.admitter.admit(len, header.fetched()) {
-            match refusal {
-                Refusal::Rule => self.stats.drops_rule += 1,
-                Refusal::Budget => self.stats.drops_budget += 1,
-            }
-            self.drop_evicted(item, hash, header.fetched());
+            self.refuse(item, hash, refusal);
             return Ok(());
         }
         let position = self
@@ -221,6 +221,16 @@ impl Shard {
         }
     }
 
+    /// An item that leaves DRAM is not wanted on flash.
+    fn refuse(&mut self, item: Handle, hash: u64, refusal: Refusal) {
+        match refusal {
+            Refusal::Rule => self.stats.drops_rule += 1,
+            Refusal::Budget => self.stats.drops_budget += 1,
+        }
+        let fetched = self.arena.header(item).fetched();
+        self.drop_evicted(item, hash, fetched);
+    }
+
     /// Starts to write an item that is larger than the write buffers; it stays in DRAM, pinned, until all of it is placed.
     fn begin_stream<Q: Queue>(
         &mut self,
@@ -241,13 +251,12 @@ impl Shard {
                 return self.wait_or_drop(queue, n, item, hash, why);
             }
         };
-        // Over budget, the pages are reserved but the item goes: the reservation is given up by streaming nothing. The buffers that
+        // Refused, the pages are reserved but the item goes: the reservation is given up by streaming nothing. The buffers that
         // the empty end of the slice took go to the device, or nobody might find one free again.
-        if self.admitter.admit(len, fetched).is_err() {
+        if let Err(refusal) = self.admitter.admit(len, fetched) {
             self.logs[n].cancel_stream(len);
             self.logs[n].settle(queue, self.steady_ms);
-            self.stats.drops_budget += 1;
-            self.drop_evicted(item, hash, fetched);
+            self.refuse(item, hash, refusal);
             return Ok(());
         }
         let header = self.flash_header(n, item, len, position);

@@ -46,8 +46,8 @@ impl Shard {
         self.crawler = (self.crawler + 1) % self.index.segments();
     }
 
-    /// Removes what is expired or flushed from one segment; with `all_flash`, every flash slot too.
-    pub(crate) fn sweep_segment(&mut self, n: usize, all_flash: bool) {
+    /// Removes what is expired or flushed from one segment; with `all`, everything: what is pinned is freed with its last pin.
+    pub(crate) fn sweep_segment(&mut self, n: usize, all: bool) {
         let mut dead_items = Vec::new();
         let mut dead_slots = Vec::new();
         let mut lost_copies = Vec::new();
@@ -55,12 +55,12 @@ impl Shard {
             if slot.is_dram() {
                 let item = self.index.handle(slot);
                 let copy = self.arena.flash_copy(item);
-                if self.is_dead(item) && self.arena.pins(item) == 0 {
+                if all || self.is_dead(item) && self.arena.pins(item) == 0 {
                     dead_items.push(item);
                 } else if copy != Slot::EMPTY && self.is_gone(copy) {
                     lost_copies.push(item);
                 }
-            } else if all_flash || slot.expired(self.now) || self.is_gone(slot) {
+            } else if all || slot.expired(self.now) || self.is_gone(slot) {
                 dead_slots.push(slot);
             }
         });

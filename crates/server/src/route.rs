@@ -102,6 +102,8 @@ pub struct Mesh {
     most_backlog: usize,
     /// Bytes of answers that a worker may hold, or have in its inbox.
     most_answers: usize,
+    /// Workers that admit nobody any more, since the server ends.
+    draining: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -155,6 +157,7 @@ impl Mesh {
             workers: (0..workers).map(|_| Place::default()).collect(),
             most_backlog,
             most_answers,
+            draining: AtomicUsize::new(0),
         }
     }
 
@@ -198,11 +201,18 @@ impl Mesh {
         self.workers[worker].sockets.fetch_sub(1, Ordering::Release);
     }
 
-    /// No worker has a connection.
+    /// A worker admits nobody any more.
+    pub fn drains(&self) {
+        self.draining.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// No worker has a connection, nor will any get one.
     pub fn everybody_left(&self) -> bool {
-        self.workers
-            .iter()
-            .all(|place| place.sockets.load(Ordering::Acquire) == 0)
+        self.draining.load(Ordering::SeqCst) == self.workers.len()
+            && self
+                .workers
+                .iter()
+                .all(|place| place.sockets.load(Ordering::Acquire) == 0)
     }
 
     /// Whether a worker has more bytes of commands before it than it should.
@@ -636,5 +646,18 @@ mod tests {
         mesh.goodbye(1);
         assert_eq!(mesh.welcome(), 1);
         assert!(!mesh.everybody_left());
+    }
+
+    /// A worker that left while another still admitted connections took no commands of theirs, and the end waited for the answers.
+    #[test]
+    fn nobody_leaves_while_somebody_admits() {
+        let mesh = Mesh::new(2, 10, 10);
+        mesh.drains();
+        assert!(!mesh.everybody_left());
+        let worker = mesh.welcome();
+        mesh.drains();
+        assert!(!mesh.everybody_left());
+        mesh.goodbye(worker);
+        assert!(mesh.everybody_left());
     }
 }

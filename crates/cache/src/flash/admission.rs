@@ -59,6 +59,16 @@ impl Admitter {
         self.last_ms = now_ms;
     }
 
+    /// Whether [`Admitter::admit`] would certainly refuse, so that no room need be made. Draws are left to that: one for each time that an item
+    /// has to come again would not be fair.
+    pub fn refuses(&self, bytes: usize, fetched: bool) -> Option<Refusal> {
+        if matches!(self.rule, AdmissionRule::Fetched) && !fetched {
+            return Some(Refusal::Rule);
+        }
+        let dear = self.limited && bytes as i128 * 1000 > self.millibytes;
+        dear.then_some(Refusal::Budget)
+    }
+
     /// Asks to write `bytes` of an item that was or was not read while in DRAM; spends the budget if it may.
     pub fn admit(&mut self, bytes: usize, fetched: bool) -> Result<(), Refusal> {
         let passes = match self.rule {

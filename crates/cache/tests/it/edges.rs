@@ -96,3 +96,31 @@ fn records_around_whole_pages_come_back() {
     );
     assert!(found > 10_000 && s.reinsertions > 1000, "{found}: {s:?}");
 }
+
+/// An item's epoch has 16 bits: what was there before the first flush, and what is pinned meanwhile, came back with the 65,536th.
+#[test]
+fn what_was_flushed_stays_away_for_any_number_of_flushes() {
+    let mut shard = Shard::new(config(8 << 20, FLASH_PAGES as u64)).expect("a shard");
+    let mut queue = MemoryQueue::new(FLASH_PAGES, &[(1, 8), (16, 4)], 1);
+    shard.set_now(1_700_000_000_000);
+    let there =
+        |shard: &mut Shard, key: &[u8]| !matches!(shard.lookup(&Key::new(key)), Lookup::Miss);
+    store(&mut shard, &mut queue, b"plain", b"1");
+    store(&mut shard, &mut queue, b"pinned", b"2");
+    let Lookup::Dram(pinned) = shard.lookup(&Key::new(b"pinned")) else {
+        panic!("it was stored");
+    };
+    let pin = shard.pin(pinned);
+    for _ in 0..1 << 16 {
+        shard.flush_all();
+    }
+    assert!(!there(&mut shard, b"plain") && !there(&mut shard, b"pinned"));
+    store(&mut shard, &mut queue, b"plain", b"3");
+    assert!(
+        there(&mut shard, b"plain"),
+        "what is stored after it is there"
+    );
+    shard.unpin(pin);
+    assert!(!there(&mut shard, b"pinned"));
+    assert_eq!(shard.stats().dram_items, 1);
+}

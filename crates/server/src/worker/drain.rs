@@ -73,6 +73,7 @@ impl Worker {
         });
         self.core.ev.set_accepting(false);
         self.waiting.clear();
+        self.core.outbox.mesh().drains();
         for (_, id) in sockets {
             self.core.ev.end_input(id);
         }

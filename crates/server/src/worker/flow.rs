@@ -608,11 +608,12 @@ impl Worker {
         self.frames_freed = true;
         match conn.link {
             Link::Socket(id) => {
+                // Before the descriptor's number can be another's.
+                self.left(conn.fd);
                 self.close_socket(at, &conn, id);
                 if self.core.shared.shards > 1 {
                     self.core.outbox.gone(at);
                 }
-                self.left(conn.fd);
             }
             Link::Virtual(origin) => {
                 self.core.outbox.mesh().ran(self.index, conn.unread());
