@@ -69,7 +69,7 @@ pub fn memory_plan(settings: &Settings, flash: &[u64]) -> Result<MemoryPlan, Str
         least,
     } = deal(settings, flash);
     if shard < LEAST_SHARD {
-        // Buffers take a part of what is added.
+        // Looked for, not calculated: buffers grow with memory, and take a part of what is added.
         let with = |mb: u64| Settings {
             memory: mb << 20,
             item_memory: settings.item_memory.map(|_| mb << 20),
