@@ -65,8 +65,11 @@ impl Admitter {
         if matches!(self.rule, AdmissionRule::Fetched) && !fetched {
             return Some(Refusal::Rule);
         }
-        let dear = self.limited && bytes as i128 * 1000 > self.millibytes;
-        dear.then_some(Refusal::Budget)
+        (!self.affords(bytes)).then_some(Refusal::Budget)
+    }
+
+    fn affords(&self, bytes: usize) -> bool {
+        !self.limited || bytes as i128 * 1000 <= self.millibytes
     }
 
     /// Asks to write `bytes` of an item that was or was not read while in DRAM; spends the budget if it may.
@@ -91,15 +94,13 @@ impl Admitter {
 
     /// Spends budget for a write that no rule applies to.
     pub fn spend(&mut self, bytes: usize) -> Result<(), Refusal> {
-        if !self.limited {
-            return Ok(());
-        }
-        let cost = bytes as i128 * 1000;
-        if cost > self.millibytes {
+        if !self.affords(bytes) {
             return Err(Refusal::Budget);
         }
-        self.millibytes -= cost;
-        self.ahead += bytes as u64;
+        if self.limited {
+            self.millibytes -= bytes as i128 * 1000;
+            self.ahead += bytes as u64;
+        }
         Ok(())
     }
 

@@ -113,3 +113,41 @@ fn items_that_are_refused_at_the_end_of_a_slice_leave_the_buffers_free() {
     let s = shard.stats();
     assert!(s.demotions > 300 && s.drops_busy == 0, "{s:?}");
 }
+
+/// It had made room first, for which others were dropped, and was counted as what the budget refused.
+#[test]
+fn a_large_item_that_is_refused_takes_no_room() {
+    let pages = 24 << 20 >> 12;
+    let mut config = config(8 << 20, pages as u64);
+    config.admission.rule = AdmissionRule::Fetched;
+    let mut shard = Shard::new(config).expect("a shard");
+    let mut queue = MemoryQueue::new(pages, &[(1, 8), (16, 4)], 1);
+    shard.set_now(1_700_000_000_000);
+    // Small ones that were read fill flash, and others that were not drive the last of them there.
+    for n in 0..50_000 {
+        let key = format!("small {n}");
+        store(&mut shard, &mut queue, key.as_bytes(), &[b'v'; 1000]);
+        match shard.lookup(&Key::new(key.as_bytes())) {
+            Lookup::Dram(item) if n < 30_000 => shard.hit(item),
+            Lookup::Dram(_) => {}
+            elsewhere => panic!("{elsewhere:?}"),
+        }
+    }
+    let before = shard.stats();
+    assert!(before.reclaim_regions > 0, "{before:?}");
+    let value = vec![b'v'; 1_900_000];
+    for n in 0..40 {
+        let key = format!("large {n}");
+        store(&mut shard, &mut queue, key.as_bytes(), &value);
+    }
+    let s = shard.stats();
+    assert!(s.drops_rule >= before.drops_rule + 30, "{s:?}");
+    assert_eq!(s.drops_budget, 0);
+    // Room for the small ones that it drove to flash, and a region of 256 KiB ahead in either log.
+    let taken = (s.reclaim_regions - before.reclaim_regions) << 18;
+    let admitted = s.admitted_bytes - before.admitted_bytes;
+    assert!(
+        taken <= admitted + (2 << 18),
+        "{taken} for {admitted}: {s:?}"
+    );
+}
