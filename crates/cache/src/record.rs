@@ -3,7 +3,7 @@
 //!
 //! Paper B, section 3.3, stores `VALUE ... END` on flash so that an answer needs no formatting. A record is that
 //! answer behind a 32-byte header; DRAM holds the same bytes, so that demotion, promotion and reinsertion are
-//! copies, and a DRAM hit is one copy too. `docs/format-flash.md` has the table.
+//! copies, and a DRAM hit is one copy too. `docs/formats/flash.md` has the table.
 //!
 //! ```text
 //!  0      4      8         16     20    24        28  29     30    32

@@ -3,7 +3,7 @@
 //!
 //! The superblock has two pages, and every change is written to both, one after the other, each made durable before the next is begun. So
 //! one of them is whole at any time; the one with the greater number counts; and when a change has returned, damage to
-//! either can't bring back what was before. `docs/format-warm.md` has the tables.
+//! either can't bring back what was before. `docs/formats/data-directory.md` has the tables.
 //!
 //! Always holds: whoever has read a clean mark may go on from the files of that stop until it is taken away, which is durable before
 //! the first command.

@@ -19,7 +19,7 @@
 //! ```
 //!
 //! Times never go back. A flush has page 0 and count 0. An operation of more than 2^32-1 pages is several
-//! records. `docs/format-trace.md` has the same as tables.
+//! records. `docs/formats/trace.md` has the same as tables.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};

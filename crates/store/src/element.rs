@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How one key, value and time lie on flash: the same bytes in the log and in the pages of sorted blocks.
 //!
-//! `docs/format-store.md` has the table. The header is as short as it can be while nothing but the element's own bytes is needed
+//! `docs/formats/store.md` has the table. The header is as short as it can be while nothing but the element's own bytes is needed
 //! to read it: 11 bytes for a key of 8 bytes and a value of 1,000, so that four such elements fit into a page of 4,096. An element
 //! carries no checksum of its own; the page or the batch that it lies in does.
 //!
@@ -476,7 +476,7 @@ mod tests {
         bytes
     }
 
-    /// The bytes that `docs/format-store.md` shows.
+    /// The bytes that `docs/formats/store.md` shows.
     #[test]
     fn layout() {
         let element = Element {

@@ -13,7 +13,7 @@
 //! promised can be lost: a deleted or overwritten key has no slot any more. A kill can tear only what takes several words, and each of
 //! those is either named by one last word (a grown segment) or mended from what it left (a removal that moves slots back).
 //!
-//! Always holds (`docs/ARCHITECTURE.md` has the arguments):
+//! Always holds (`docs/architecture/restart.md` has the arguments):
 //! - W1: between two commands, memory says what the commands before have been answered. Within one, each word says what was before the
 //!   command or what is after it, or the key has no slot.
 //! - W2: a segment's word names a whole segment. What a removal moves is in at least one place; a segment in which it is in two, or out of a

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The files of a clean stop: the index, and the items of DRAM where they are to be kept.
 //!
-//! `docs/format-warm.md` has the tables. Written and read from start to end. A segment of the index and an item each have a checksum, so that
+//! `docs/formats/data-directory.md` has the tables. Written and read from start to end. A segment of the index and an item each have a checksum, so that
 //! damage costs what it hit; head and table have theirs, without which nothing is read.
 //!
 //! Always holds: what is read from these files is bounded by what was checked before it; arbitrary bytes cost memory of their own

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The words of a shard that outlive its process: where its logs stand, where the segments of its index lie.
 //!
-//! `docs/format-warm.md` has the table. Each fact is one word, stored in one piece; a word that another rests on is stored before it. The
+//! `docs/formats/data-directory.md` has the table. Each fact is one word, stored in one piece; a word that another rests on is stored before it. The
 //! words that change carry a checksum of 16 bits each. The
 //! slots themselves lie in the index's own file, and what an item is a copy of in the items'.
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How long until a server with a data directory answers again, and what is back: after a stop, and after a kill under load?
 //!
-//! Claim of the design: the index is not rebuilt, it is what survives ("What survives", in docs/ARCHITECTURE.md), so a start looks once at
+//! Claim of the design: the index is not rebuilt, it is what survives (docs/architecture/restart.md), so a start looks once at
 //! each slot and serves. Expected shape: less than a second for tens of millions of items, all of them known with the first answer;
 //! after a stop a little longer than after a kill, since the index then comes from a file.
 //!

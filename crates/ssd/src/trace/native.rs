@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Senko's own trace (`docs/format-trace.md`): what reached a device under one of the engines. The reader of the `io` crate decodes it; here its records become
+//! Senko's own trace (`docs/formats/trace.md`): what reached a device under one of the engines. The reader of the `io` crate decodes it; here its records become
 //! requests.
 //!
 //! | record | request |

@@ -8,7 +8,7 @@
 //!   hash -> Block::find -> PageRun -> (any driver reads it) -> Block::search in its bytes
 //! ```
 //!
-//! and nothing on that way does I/O but the driver. `docs/format-store.md` has the bytes. No policy lives here: what a block is
+//! and nothing on that way does I/O but the driver. `docs/formats/store.md` has the bytes. No policy lives here: what a block is
 //! for, which of its elements are dead and when it goes is the engine's.
 //!
 //! Always holds: a block never changes once it is finished, and what lies on the device is believed only behind a checksum that has the block's

@@ -232,7 +232,7 @@ impl BlockRecord {
 mod tests {
     use super::*;
 
-    /// The offsets that `docs/format-store.md` names.
+    /// The offsets that `docs/formats/store.md` names.
     #[test]
     fn layout() {
         let record = BlockRecord {

@@ -139,9 +139,9 @@ fn the_readme_has_the_two_commands() {
     }
 }
 
-/// The table of statistics in the README explains each name that memcached's `stats` does not have.
+/// The page of statistics explains each name that memcached's `stats` does not have.
 #[test]
-fn the_readme_explains_our_statistics() {
+fn the_statistics_page_explains_ours() {
     let stats = read("crates/server/src/commands/stats.rs");
     let general = stats
         .split("\nfn settings")
@@ -156,10 +156,10 @@ fn the_readme_explains_our_statistics() {
         .filter(|name| ours.iter().any(|o| name.starts_with(o)))
         .collect();
     assert!(names.len() > 20, "only {} names were found", names.len());
-    let readme = read("README.md");
+    let page = read("docs/cache/statistics.md");
     let missing = names
         .iter()
-        .filter(|n| !has_words(&readme, n))
-        .map(|n| format!("README.md does not explain {n}"));
+        .filter(|n| !has_words(&page, n))
+        .map(|n| format!("docs/cache/statistics.md does not explain {n}"));
     complain("statistics", missing.collect());
 }

@@ -71,16 +71,16 @@ fn nothing_names_a_machine() {
     complain("paths of a machine", complaints);
 }
 
-/// The section of docs/ARCHITECTURE.md that lists, one path a bullet, the modules that may be unsafe.
+/// The section of docs/architecture/overview.md that lists, one path a bullet, the modules that may be unsafe.
 const SECTION: &str = "Where unsafe is allowed";
 
 #[test]
 fn unsafe_stands_only_where_the_architecture_allows_it() {
-    let architecture = read("docs/ARCHITECTURE.md");
+    let architecture = read("docs/architecture/overview.md");
     let section = architecture
         .split("\n#")
         .find(|s| s.trim_start_matches('#').trim_start().starts_with(SECTION))
-        .unwrap_or_else(|| panic!("docs/ARCHITECTURE.md has no section {SECTION:?}"));
+        .unwrap_or_else(|| panic!("docs/architecture/overview.md has no section {SECTION:?}"));
     let allowed: Vec<&str> = section
         .lines()
         .filter_map(|l| l.trim_start().strip_prefix("- `"))
@@ -107,7 +107,10 @@ fn unsafe_stands_only_where_the_architecture_allows_it() {
     {
         complaints.push(format!("{path} is listed and not unsafe"));
     }
-    complain(&format!("docs/ARCHITECTURE.md, {SECTION:?}"), complaints);
+    complain(
+        &format!("docs/architecture/overview.md, {SECTION:?}"),
+        complaints,
+    );
 }
 
 /// Whether the keyword stands in code: outside comments, and not as a part of the names of lints.

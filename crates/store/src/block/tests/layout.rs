@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The sizes and offsets that `docs/format-store.md` names, in the bytes of a block.
+//! The sizes and offsets that `docs/formats/store.md` names, in the bytes of a block.
 
 use super::head::{HEAD_HEADER, HEAD_PAYLOAD, META_HEADER};
 use super::*;
