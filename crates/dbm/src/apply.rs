@@ -344,6 +344,8 @@ impl Core {
             touched.push(id);
         }
         self.dirty.store(writer.dirty.len(), Ordering::Relaxed);
+        self.pages
+            .store(writer.ids.next as usize, Ordering::Relaxed);
         for blobs in applied.freed_blobs {
             let node = None;
             writer.limbo.push_back(Limbo {

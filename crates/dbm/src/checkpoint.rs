@@ -169,6 +169,7 @@ impl Core {
             let open = log.open_segments();
             self.space.reclaim(number, record.replay.sequence, &open);
         }
+        self.due.store(0, Ordering::Relaxed);
         *maps = next;
         Ok(())
     }
@@ -199,6 +200,8 @@ impl Core {
                 blobs: std::mem::take(&mut writer.changed_blobs),
             };
             writer.born.clear();
+            self.due.store(changed.pages.len(), Ordering::Relaxed);
+            self.dirty.store(0, Ordering::Relaxed);
             let number = self.space.started.fetch_add(1, Ordering::AcqRel) + 1;
             return Ok((seen, record, changed, number));
         }

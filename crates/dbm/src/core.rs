@@ -82,6 +82,10 @@ pub(crate) struct Core {
     hand: AtomicU32,
     /// Pages that the next checkpoint has to write, about.
     pub dirty: AtomicUsize,
+    /// Pages that the checkpoint under way has to write, at most.
+    pub due: AtomicUsize,
+    /// Pages that trees have, about.
+    pub pages: AtomicUsize,
     pub commits: AtomicU64,
     pub conflicts: AtomicU64,
     pub reads: AtomicU64,
@@ -149,6 +153,7 @@ impl Core {
     ) -> Core {
         let node = Node::first(commit);
         let writer = writer(Arc::clone(&node));
+        let pages = writer.ids.next as usize;
         let visible = Visible {
             commit,
             catalogue: Arc::new(writer.catalogue.clone()),
@@ -173,6 +178,8 @@ impl Core {
             woken: Condvar::new(),
             hand: AtomicU32::new(0),
             dirty: AtomicUsize::new(0),
+            pages: AtomicUsize::new(pages),
+            due: AtomicUsize::new(0),
             commits: AtomicU64::new(0),
             conflicts: AtomicU64::new(0),
             reads: AtomicU64::new(0),

@@ -10,6 +10,7 @@ use senko_io::{Device, FileOptions, PAGE_SIZE, SpannedFile};
 
 use crate::commit::{Node, TableChange, Work};
 use crate::core::Core;
+use crate::flush::Size;
 use crate::maintain::Keeper;
 use crate::open::{FIRST_PAGES, open};
 use crate::{DbmError, Durability, Options, Snapshot, Transaction};
@@ -209,7 +210,7 @@ impl Database {
             create: false,
             ..options
         };
-        loop {
+        for attempt in 0.. {
             let device = SpannedFile::open(path, 0, &file).map_err(opened)?;
             let seen = crate::superblock::Superblock::read(&device)?;
             let Some(seen) = seen else {
@@ -218,7 +219,9 @@ impl Database {
             };
             device.pin(seen.checkpoint).map_err(opened)?;
             // If the writer went on before it could see the pin, what the pin holds may be gone.
-            if crate::superblock::Superblock::read(&device)? != Some(seen) {
+            let again = crate::superblock::Superblock::read(&device)?;
+            let grown = seen.pages > device.pages() && attempt < 10;
+            if again != Some(seen) || grown {
                 continue;
             }
             let core = open(Arc::new(device), options.clone(), true)?;
@@ -232,6 +235,7 @@ impl Database {
                 }),
             });
         }
+        unreachable!("the attempts have no end")
     }
 
     /// For a database that was opened to be read: what a new opening of it sees. Snapshots of this one stay as they are.
@@ -368,7 +372,13 @@ impl Database {
         if there {
             return Err(DbmError::Conflict);
         }
-        core.commit(work, start, Durability::Synced, 512).map(drop)
+        let size = Size {
+            bytes: 512,
+            changes: 1,
+            only_deletes: matches!(change, TableChange::Drop { .. }),
+        };
+        core.commit(work, start, Durability::Synced, &size)
+            .map(drop)
     }
 
     /// Begins a transaction.
@@ -527,9 +537,9 @@ impl Core {
         work: Work,
         start: Arc<Node>,
         durability: Durability,
-        bytes: usize,
+        size: &Size,
     ) -> Result<u64, DbmError> {
-        self.admit(bytes)?;
+        self.admit(size)?;
         let node = Node::new(work, start);
         self.order.append(&node, &self.options.pause);
         if !node.decide(&self.options.pause) {

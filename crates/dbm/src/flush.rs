@@ -105,19 +105,27 @@ impl Core {
         grow(&*self.device, &self.space, segments)
     }
 
-    /// Pages that are free, and those that must stay free for a commit of `bytes` and a checkpoint after it.
-    fn room(&self, bytes: usize) -> (u64, u64) {
-        let need = bytes.div_ceil(BODY) as u64
-            + self.dirty.load(Ordering::Relaxed) as u64
-            + u64::from(self.space.segments()) * SEGMENT / u64::from(CHUNK)
-            + SLACK;
-        (self.space.free() as u64 * SEGMENT, need)
+    /// Pages that are free, and those that must stay free for a commit and a checkpoint after it. What only deletes may use a part of the reserve,
+    /// or a full database could not be emptied.
+    fn room(&self, size: &Size) -> (u64, u64) {
+        let slack = if size.only_deletes { SLACK / 2 } else { SLACK };
+        let pages = self.pages.load(Ordering::Relaxed).min(size.changes);
+        let need = size.bytes.div_ceil(BODY)
+            + pages
+            + 2 * size.bytes / crate::node::ROOM
+            + self.dirty.load(Ordering::Relaxed)
+            + self.due.load(Ordering::Relaxed);
+        let map = u64::from(self.space.segments()) * SEGMENT / u64::from(CHUNK);
+        (
+            self.space.free() as u64 * SEGMENT,
+            need as u64 + map + slack,
+        )
     }
 
     /// Sees to it that the log has room for a commit, before anything of it happens.
-    pub fn admit(self: &std::sync::Arc<Core>, bytes: usize) -> Result<(), DbmError> {
+    pub fn admit(self: &std::sync::Arc<Core>, size: &Size) -> Result<(), DbmError> {
         self.check()?;
-        let (have, need) = self.room(bytes);
+        let (have, need) = self.room(size);
         if have >= need {
             return Ok(());
         }
@@ -129,11 +137,20 @@ impl Core {
         // The device is full: what the log and dead pages hold comes free by checkpoints and cleaning.
         for _ in 0..4 {
             self.make_room()?;
-            let (have, need) = self.room(bytes);
+            let (have, need) = self.room(size);
             if have >= need {
                 return Ok(());
             }
         }
         Err(DbmError::NoSpace(need - have))
     }
+}
+
+/// What a commit takes of the log, and of the checkpoint after it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    pub bytes: usize,
+    /// Records and ranges, each of which may change a page.
+    pub changes: usize,
+    pub only_deletes: bool,
 }

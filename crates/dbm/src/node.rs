@@ -222,16 +222,16 @@ impl Page {
         self.compact();
     }
 
-    /// The cell at which half of the bytes lie on either side; at least 1, and less than the count.
+    /// The cell before which the bytes divide most evenly; at least 1, and less than the count. Neither side has more than half of the
+    /// bytes and half of a cell.
     pub fn middle(&self) -> usize {
-        let (mut sum, half) = (0, self.used() / 2);
-        for nth in 0..self.count() {
-            sum += self.cell_bytes(self.cell(nth)) + 2;
-            if sum >= half {
-                return nth.clamp(1, self.count() - 1);
-            }
+        let (used, mut left) = (self.used(), 0);
+        let mut best = (usize::MAX, 1);
+        for nth in 1..self.count() {
+            left += self.cell_bytes(self.cell(nth - 1)) + 2;
+            best = best.min((left.abs_diff(used - left), nth));
         }
-        self.count() - 1
+        best.1
     }
 }
 

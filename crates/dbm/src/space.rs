@@ -98,7 +98,10 @@ impl Space {
         free.list.clear();
         for number in 1..free.segments {
             let segment = self.segment(number);
-            if segment.live.load(Ordering::Acquire) == 0 && !in_log(number) {
+            // What replay replaced is still named by the checkpoint.
+            let unnamed = segment.live.load(Ordering::Acquire) == 0
+                && segment.stamp.load(Ordering::Acquire) < durable;
+            if unnamed && !in_log(number) {
                 free.list.push((number, durable));
             } else {
                 segment.taken.store(1, Ordering::Release);

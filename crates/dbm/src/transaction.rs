@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::commit::{Node, Work};
+use crate::flush::Size;
 use crate::node::{MAX_INLINE, MAX_KEY_BYTES};
 use crate::snapshot::{Record, after_prefix};
 use crate::writes::{Own, Range};
@@ -445,11 +446,16 @@ impl Transaction {
             .filter(|value| value.len() > MAX_INLINE)
             .map(|value| value.len() / 500)
             .sum();
-        let bytes = work.writes.bytes() + long;
+        let ops = work.writes.ops();
+        let size = Size {
+            bytes: work.writes.bytes() + long,
+            changes: ops.len() + work.writes.ranges.len(),
+            only_deletes: ops.iter().all(|op| op.value.is_none()),
+        };
         warm(&snapshot, &work)?;
         // Its own snapshot would hold back what its commit lets go of.
         drop(snapshot);
-        core.commit(work, start, durability, bytes)
+        core.commit(work, start, durability, &size)
     }
 }
 

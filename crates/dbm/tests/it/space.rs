@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Space: what is overwritten comes free, snapshots hold what they see and no more, old ones can be ended.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use senko_dbm::{Database, DbmError, Durability, Options};
@@ -12,12 +13,16 @@ use crate::support::{Model, Rng, content, open, quiet, seed};
 #[test]
 fn overwritten_space_is_used_again() {
     let seed = seed("overwritten_space_is_used_again");
-    let device = FaultyDevice::new(1500, seed);
-    let db = open(&device).unwrap();
+    let device = FaultyDevice::new(1200, seed);
+    let options = Options {
+        log_bytes: 1 << 20,
+        ..quiet()
+    };
+    let db = Database::open_device(Arc::clone(&device) as _, options).unwrap();
     let table = db.create_table("t").unwrap();
     let mut rng = Rng(seed);
     let mut model = Model::new();
-    for _ in 0..700 {
+    for _ in 0..4000 {
         let mut tx = db.begin();
         for _ in 0..20 {
             let key = rng.below(2000).to_be_bytes()[6..].to_vec();

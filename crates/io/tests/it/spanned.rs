@@ -67,7 +67,12 @@ fn no_extent_is_unwritten() {
         };
         assert!(!flags.is_empty(), "{} has no extents", path.display());
         for flag in flags {
-            assert_eq!(flag & 0x800, 0, "{} has an unwritten extent", path.display());
+            assert_eq!(
+                flag & 0x800,
+                0,
+                "{} has an unwritten extent",
+                path.display()
+            );
             asked += 1;
         }
     }
