@@ -45,10 +45,10 @@ impl Work {
     fn rests_on(&self, earlier: &Work) -> bool {
         match (&earlier.table, &self.table) {
             (Some(a), Some(b)) if a == b => return true,
-            (Some(TableChange::Drop { id }), _) => {
-                if self.reads.reads_of(*id) || self.writes.writes_to(*id) {
-                    return true;
-                }
+            (Some(TableChange::Drop { id }), _)
+                if self.reads.reads_of(*id) || self.writes.writes_to(*id) =>
+            {
+                return true;
             }
             _ => {}
         }

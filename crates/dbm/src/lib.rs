@@ -19,6 +19,7 @@ mod db;
 mod options;
 mod snapshot;
 mod transaction;
+mod verify;
 
 // A transaction's way: what it did, its place in the order, into the trees, to the device.
 mod writes;
@@ -54,3 +55,4 @@ pub use node::MAX_KEY_BYTES;
 pub use options::{Durability, Options, Pause};
 pub use snapshot::{Cursor, Record, Snapshot};
 pub use transaction::{MAX_VALUE_BYTES, Transaction};
+pub use verify::VerifyReport;

@@ -116,6 +116,9 @@ fn a_damaged_page_fails_what_needs_it() {
     let db = open(&device).unwrap();
     let read = db.snapshot().get(&table, &0u32.to_be_bytes());
     assert!(matches!(read, Err(DbmError::Damaged { .. })), "{read:?}");
+    let report = db.verify().unwrap();
+    assert_eq!(report.problems.len(), 1, "{report:?}");
+    assert!(report.records > 1500 && report.records < 2000);
     let commit = db.run(Durability::Synced, |tx| tx.put(&table, &[0; 4], b"x"));
     assert!(
         matches!(commit, Err(DbmError::Damaged { .. })),

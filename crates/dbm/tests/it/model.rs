@@ -14,7 +14,7 @@ fn key(rng: &mut Rng, keys: u64) -> Vec<u8> {
     let number = rng.below(keys);
     let mut key = number.to_be_bytes()[5..].to_vec();
     // Some are long.
-    if number % 13 == 0 {
+    if number.is_multiple_of(13) {
         key.resize(3 + (number * 37 % 1000) as usize, b'k');
     }
     key
@@ -85,7 +85,12 @@ fn run(seed: u64, options: &Options, rounds: u64, keys: u64) {
     for round in 0..rounds {
         transaction(&db, &table, &mut model, &mut rng, keys);
         match rng.below(40) {
-            0 => db.checkpoint().unwrap(),
+            0 => {
+                db.checkpoint().unwrap();
+                let report = db.verify().unwrap();
+                assert!(report.problems.is_empty(), "{:?}", report.problems);
+                assert_eq!(report.records, model.len() as u64);
+            }
             1..4 => snapshots.push((db.snapshot(), model.clone())),
             4..7 if !snapshots.is_empty() => {
                 let nth = rng.below(snapshots.len() as u64) as usize;
