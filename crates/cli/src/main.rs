@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+mod dbm; // the transactional DBM
 mod dropin; // what memcached's options mean here
 mod getopt; // memcached's way of reading a command line
 mod lab; // the papers' tables and figures
@@ -37,7 +38,8 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
         senko serve                                   a cache on 127.0.0.1:11211 with a flash file in ./senko-data\n  \
         senko serve -m 256 --flash /mnt/nvme/cache:100g -t 4 -l 0.0.0.0\n  \
         senko load --help                             the load generator\n  \
-        senko store --help                            the unordered key-value store\n\n\
+        senko store --help                            the unordered key-value store\n  \
+        senko dbm --help                              the ordered, transactional one\n\n\
         Called by the name memcached (a link to this binary), it takes memcached's command line."
 )]
 struct Cli {
@@ -53,6 +55,8 @@ enum Command {
     Load(Box<load::LoadArgs>),
     /// The unordered store: puts, gets, loads, dumps, checks and measures
     Store(Box<store::StoreArgs>),
+    /// The transactional DBM: puts, gets, ranges, loads, dumps, checks and measures
+    Dbm(Box<dbm::DbmArgs>),
     /// Simulates solid-state drives: what a workload does to the flash
     Ssd(Box<ssd::SsdArgs>),
     /// Runs the experiments behind the papers' tables and figures
@@ -81,6 +85,7 @@ fn main() -> ExitCode {
         Command::Load(args) => load::main(*args),
         // Its exit codes tell an answer that is no from a failure.
         Command::Store(args) => return store::main(*args),
+        Command::Dbm(args) => return dbm::main(&args),
         Command::Ssd(args) => ssd::main(*args),
         Command::Lab(args) => lab::main(args),
         Command::Version => {

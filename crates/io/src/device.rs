@@ -55,6 +55,17 @@ pub trait Device: Send + Sync {
     fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError>;
     /// Makes every write that returned before this call durable.
     fn flush(&self, tag: Tag) -> Result<(), IoError>;
+    /// Writes `buf` to `page` on, and returns when these pages are durable. Earlier writes may stay as they are: only
+    /// [`Device::flush`] speaks for those.
+    fn write_durable(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
+        self.write(page, buf, tag)?;
+        self.flush(tag)
+    }
+    /// The lowest number below `below` that a process which reads beside this one has pinned ([`crate::FlashFile::pin`]).
+    fn oldest_pin(&self, below: u64) -> Option<u64> {
+        let _ = below;
+        None
+    }
     /// Tells the device that pages hold nothing any more.
     fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError>;
 

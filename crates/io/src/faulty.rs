@@ -84,6 +84,8 @@ struct Unflushed {
     data: Option<Vec<u8>>,
     /// A failed flush gave it up: no later flush makes it durable, a crash loses it.
     doomed: bool,
+    /// It was written durably: a crash keeps it whole, whatever happens to those before it.
+    sure: bool,
 }
 
 struct Planned {
@@ -323,7 +325,7 @@ impl FaultyDevice {
             if write.number >= before || write.doomed {
                 return true;
             }
-            if fault.is_some() && rng.below(2) == 0 {
+            if fault.is_some() && !write.sure && rng.below(2) == 0 {
                 write.doomed = true;
                 return true;
             }
@@ -378,6 +380,7 @@ impl State {
             pages,
             data,
             doomed: false,
+            sure: false,
         };
         self.writes += 1;
         self.now.apply(&write);
@@ -395,7 +398,9 @@ impl State {
                 1 => 1,
                 _ => rng.below(3),
             };
-            if write.doomed || fate == 1 {
+            if write.sure {
+                content.apply(write);
+            } else if write.doomed || fate == 1 {
                 report.lost += 1;
             } else if fate == 0 {
                 content.apply(write);
@@ -487,6 +492,23 @@ impl Device for FaultyDevice {
             self.write_part(page, buf);
         }
         self.lock().ended(tag, Op::Write, fault)
+    }
+
+    /// As a device with forced unit access does it: only this write becomes durable, not those before it. Its flush can fail, which dooms it.
+    fn write_durable(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
+        self.write(page, buf, tag)?;
+        let mut state = self.lock();
+        let state = &mut *state;
+        state.stats.submitted(tag, Op::Flush, 0);
+        let chance = state.faults.flush_error;
+        let fault = state
+            .planned_fault(Op::Flush)
+            .or_else(|| state.rng.chance(chance).then_some(libc::EIO));
+        let lost = fault.is_some() && state.rng.below(2) == 0;
+        if let Some(write) = state.unflushed.last_mut() {
+            (write.sure, write.doomed) = (!lost, lost);
+        }
+        state.ended(tag, Op::Flush, fault)
     }
 
     fn flush(&self, tag: Tag) -> Result<(), IoError> {

@@ -7,6 +7,7 @@
 //! an O_DIRECT file takes page-aligned transfers.
 
 mod batch; // many blocking reads at once
+mod durable; // writes that are durable when they return, and space that was written before it is used
 mod direct; // does O_DIRECT work here, and with which alignment
 mod lock; // one writer or some readers at a time, who are named to the next
 
@@ -34,6 +35,10 @@ pub struct FileOptions {
     /// Open for reading only, with a lock that others who only read share: nothing is made or allocated, and writes fail with
     /// EROFS. It needs no right to write, so a file on read-only media can be opened.
     pub read_only: bool,
+    /// Open for reading only and take no lock, beside a process that writes. What may be read then is between the two: see [`FlashFile::pin`].
+    pub beside_writer: bool,
+    /// What the file lacks is written with zeros and flushed, not only allocated: see [`crate::SpannedFile`].
+    pub written: bool,
     /// Pass discards on to the device.
     pub discard: bool,
     /// Writes down what reaches this device, under this device number.
@@ -46,7 +51,7 @@ pub struct FileOptions {
 pub struct FlashFile {
     file: File,
     /// Dropped after the file was closed, so that whoever is refused no longer finds it on this process's list.
-    _held: lock::Held,
+    _held: Option<lock::Held>,
     path: PathBuf,
     /// Bytes that were there when it was opened.
     found: u64,
@@ -56,6 +61,7 @@ pub struct FlashFile {
     block_device: bool,
     read_only: bool,
     discard: bool,
+    durable: durable::Way,
     recorder: Option<(Arc<Recorder>, u16)>,
     faults: Option<Arc<FaultSwitch>>,
 }
@@ -71,6 +77,7 @@ impl FlashFile {
     /// known), smaller than asked...
     pub fn open(path: &Path, options: &FileOptions) -> io::Result<FlashFile> {
         let existing = std::fs::metadata(path).ok();
+        let read_only = options.read_only || options.beside_writer;
         let block_device = existing
             .as_ref()
             .is_some_and(|meta| meta.file_type().is_block_device());
@@ -86,15 +93,17 @@ impl FlashFile {
         }
         let locked =
             |error: io::Error| io::Error::new(error.kind(), format!("{} {error}", path.display()));
-        if let Some(meta) = &existing {
-            lock::check_own(meta, options.read_only).map_err(locked)?;
+        if let Some(meta) = &existing
+            && !options.beside_writer
+        {
+            lock::check_own(meta, read_only).map_err(locked)?;
         }
         let mut how = OpenOptions::new();
         how.read(true).mode(0o600);
-        if !options.read_only {
+        if !read_only {
             how.write(true).create(options.bytes > 0 && !block_device);
         }
-        if block_device && !options.read_only {
+        if block_device && !read_only {
             // The kernel refuses an exclusive open of a device that is mounted or part of another.
             how.custom_flags(libc::O_EXCL);
         }
@@ -113,7 +122,10 @@ impl FlashFile {
                 opened => break opened.map_err(|error| open_error(path, block_device, &error))?,
             }
         };
-        let held = lock::take(&file, options.read_only).map_err(locked)?;
+        let held = match options.beside_writer {
+            true => None,
+            false => Some(lock::take(&file, read_only).map_err(locked)?),
+        };
         let size = match if block_device {
             device_size(&file)
         } else {
@@ -128,7 +140,7 @@ impl FlashFile {
             options.bytes
         };
         let pages = asked / PAGE_SIZE as u64;
-        let too_small = (block_device || options.read_only) && asked > size;
+        let too_small = (block_device || read_only) && asked > size;
         if too_small || pages == 0 {
             let text = format!(
                 "{} has {size} bytes, {} are needed",
@@ -137,14 +149,14 @@ impl FlashFile {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        if !block_device && !options.read_only && options.bytes > 0 {
+        if !block_device && !read_only && options.bytes > 0 {
             preallocate(&file, path, size, asked, existing.is_none())?;
         }
         if existing.is_none() {
             sync_name(path)?;
         }
         let direct = direct::enable(&file);
-        Ok(FlashFile {
+        let file = FlashFile {
             file,
             _held: held,
             path: path.to_path_buf(),
@@ -152,11 +164,17 @@ impl FlashFile {
             pages: AtomicU64::new(pages),
             direct,
             block_device,
-            read_only: options.read_only,
+            read_only,
+            durable: durable::Way::default(),
             discard: options.discard,
             recorder: options.recorder.clone(),
             faults: options.faults.clone(),
-        })
+        };
+        if options.written && !read_only && asked > size {
+            file.write_zeros(size / PAGE_SIZE as u64)
+                .map_err(|error| failed(path, "cannot write zeros to", &error.into()))?;
+        }
+        Ok(file)
     }
 
     /// Pages that were there before it was opened, and made as long as asked for.
@@ -355,6 +373,14 @@ impl Device for FlashFile {
             offset,
             ..self.raw()
         })
+    }
+
+    fn write_durable(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
+        self.durably(page, buf, tag)
+    }
+
+    fn oldest_pin(&self, below: u64) -> Option<u64> {
+        lock::oldest_pin(&self.file, below)
     }
 
     fn flush(&self, tag: Tag) -> Result<(), IoError> {
@@ -682,7 +708,7 @@ fn open_error(path: &Path, block_device: bool, error: &io::Error) -> io::Error {
 
 /// Allocates the file's blocks, so that no later write meets a full disk. On failure the file is as it was before.
 fn preallocate(file: &File, path: &Path, size: u64, asked: u64, made: bool) -> io::Result<()> {
-    let left = space_left(path);
+    let left = durable::space_left(path);
     let allocated = if lacks_blocks(file, asked) > left.unwrap_or(u64::MAX) {
         // Holes of a file that has the length already could not be told from what was written before, and would stay filled.
         Err(io::Error::from_raw_os_error(libc::ENOSPC))
@@ -731,7 +757,7 @@ fn lacks_blocks(file: &File, asked: u64) -> u64 {
 }
 
 /// Makes the name of a new file survive a power cut. On failure there is no file.
-fn sync_name(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_name(path: &Path) -> io::Result<()> {
     let synced = File::open(folder_of(path)).and_then(|folder| folder.sync_all());
     let Err(error) = synced else { return Ok(()) };
     match error.raw_os_error() {
@@ -762,22 +788,4 @@ fn write_zeros(file: &File, size: u64, asked: u64) -> io::Result<()> {
         at += length;
     }
     file.sync_data()
-}
-
-/// Bytes that this process may still allocate beside `path`, if the system tells.
-fn space_left(path: &Path) -> Option<u64> {
-    use std::os::unix::ffi::OsStrExt;
-    let name = std::ffi::CString::new(folder_of(path).as_os_str().as_bytes()).ok()?;
-    // SAFETY: zeros are a valid value, and the kernel writes only this structure, which lives on this stack.
-    let mut stats: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: `name` ends with a zero byte and lives until the call returns.
-    if unsafe { libc::statvfs(name.as_ptr(), &mut stats) } != 0 {
-        return None;
-    }
-    // SAFETY: takes no memory, and can't fail. What is kept in reserve is root's.
-    let blocks = match unsafe { libc::geteuid() } {
-        0 => stats.f_bfree,
-        _ => stats.f_bavail,
-    };
-    Some(blocks * stats.f_frsize)
 }

@@ -22,6 +22,7 @@ mod queue; // the queued face: submit now, completion later
 mod recv; // what a receive fills
 mod send; // what a send carries
 mod shared; // memory that outlives the process: files on tmpfs
+mod spanned; // one device over several files, of which a new one is made to grow
 mod snapshot; // files that are written whole and read whole
 mod stats; // counts of what reached the devices
 mod tag; // who causes an I/O, and why
@@ -41,6 +42,7 @@ pub use recv::RecvBuf;
 pub use send::{Piece, SendBatch, SendMode};
 pub use shared::{SharedFile, Words, observe_stores};
 pub use snapshot::{Snapshot, SnapshotReader};
+pub use spanned::SpannedFile;
 pub use stats::{DiskCount, DiskStats};
 pub use tag::{Engine, Purpose, Tag};
 pub use wake::Waker;

@@ -51,6 +51,15 @@ impl IoError {
     }
 }
 
+impl From<IoError> for std::io::Error {
+    fn from(error: IoError) -> std::io::Error {
+        match error {
+            IoError::Os(number) => std::io::Error::from_raw_os_error(number),
+            IoError::Short { .. } => std::io::Error::other(error),
+        }
+    }
+}
+
 /// The end of one operation.
 #[derive(Debug)]
 pub struct Completion {

@@ -57,6 +57,14 @@ impl Tag {
         }
     }
 
+    /// A tag of the DBM.
+    pub const fn dbm(purpose: Purpose) -> Tag {
+        Tag {
+            engine: Engine::Dbm,
+            purpose,
+        }
+    }
+
     /// A tag of the cache.
     pub const fn cache(purpose: Purpose) -> Tag {
         Tag {

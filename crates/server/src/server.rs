@@ -643,10 +643,10 @@ fn open_flash(
     for (number, spec) in settings.flash.iter().enumerate() {
         let options = FileOptions {
             bytes: spec.bytes,
-            read_only: false,
             discard: settings.discard,
             recorder: recorder.map(|r| (Arc::clone(r), number as u16)),
             faults: settings.faults.get(number).cloned(),
+            ..FileOptions::default()
         };
         let found = std::fs::metadata(&spec.path);
         let missing = (found.as_ref()).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound);

@@ -158,3 +158,32 @@ pub(super) fn take(file: &File, shared: bool) -> io::Result<Held> {
         std::thread::sleep(Duration::from_millis(2));
     }
 }
+
+/// Where the bytes begin whose locks are pins: far beyond the end of any file.
+const PINS: libc::off_t = 1 << 61;
+
+/// Locks the byte of number `number` for reading. The lock goes with the open file, so a killed process keeps no pin.
+pub(super) fn pin(file: &File, number: u64) -> io::Result<()> {
+    let mut lock = one_byte(PINS + number as libc::off_t, true);
+    control(file, libc::F_OFD_SETLK, &mut lock)
+}
+
+/// The lowest number below `below` that another open file has pinned.
+pub(super) fn oldest_pin(file: &File, below: u64) -> Option<u64> {
+    let (mut below, mut lowest) = (below, None);
+    // The kernel tells any lock of the range, so the search goes on below what it found.
+    while below > 0 {
+        let mut lock = one_byte(PINS, false);
+        lock.l_len = below as libc::off_t;
+        if control(file, libc::F_OFD_GETLK, &mut lock).is_err() {
+            // A pin that cannot be looked for may be there.
+            return Some(lowest.unwrap_or(0));
+        }
+        if lock.l_type == libc::F_UNLCK as libc::c_short {
+            break;
+        }
+        below = (lock.l_start - PINS).max(0) as u64;
+        lowest = Some(below);
+    }
+    lowest
+}

@@ -15,6 +15,7 @@ mod page;
 mod read_only;
 mod refusal;
 mod sends;
+mod spanned;
 mod trace;
 mod transfer;
 mod wake;

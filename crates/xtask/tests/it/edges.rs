@@ -7,10 +7,11 @@ use std::process::Command;
 use crate::complain;
 
 /// What each crate may use of the workspace. What only its tests use stands after it.
-const ALLOWED: [(&str, &[&str], &[&str]); 10] = [
+const ALLOWED: [(&str, &[&str], &[&str]); 11] = [
     ("senko_io", &[], &["senko_workload"]),
     ("senko_workload", &[], &[]),
     ("senko_store", &["senko_io"], &["senko_workload"]),
+    ("senko_dbm", &["senko_io"], &["senko_workload"]),
     ("senko_cache", &["senko_io"], &["senko_workload"]),
     (
         "senko_server",
@@ -39,6 +40,7 @@ const ALLOWED: [(&str, &[&str], &[&str]); 10] = [
             "senko_server",
             "senko_ssd",
             "senko_store",
+            "senko_dbm",
             "senko_lab",
         ],
         &[],

@@ -1,0 +1,550 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `senko dbm`: the transactional DBM on the command line. Arguments in, calls of `senko_dbm`, text and JSON lines out.
+//!
+//! Exit codes as those of `senko store`: 0 done, 1 the answer is no (no such key, problems found), 2 it could not be done, with one sentence on stderr.
+//! What only reads opens the database beside a process that may write to it.
+
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use senko_dbm::{Database, Durability, Options, Table};
+use serde_json::{Value, json};
+
+/// Arguments of `senko dbm`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "A database is one file, and further ones beside it (NAME.1, NAME.2) once it grows. One process writes; others read beside it.\n\
+    put, load and bench make it if there is none. Keys and values are text, or any bytes with --hex.\n\
+    Exit codes: 0 done; 1 the answer is no (no such key, problems found); 2 it could not be done, and stderr says why.\n\n\
+    Examples:\n  \
+    senko dbm put data.db colour green\n  \
+    senko dbm get data.db colour\n  \
+    senko dbm range data.db --from a --to c --limit 10\n  \
+    senko dbm load data.db rows.jsonl\n  \
+    senko dbm dump data.db > rows.jsonl\n  \
+    senko dbm verify data.db\n  \
+    senko dbm bench /mnt/nvme/bench.db --transactions 10000 --records 100"
+)]
+pub struct DbmArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Args, Debug)]
+struct Place {
+    /// The database's file
+    file: PathBuf,
+    /// Table; put, load and bench make it if there is none
+    #[arg(long, short, default_value = "main")]
+    table: String,
+    /// Keys and values are given and printed as hexadecimal digits
+    #[arg(long)]
+    hex: bool,
+    /// Print JSON lines
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Wait {
+    /// Nothing
+    None,
+    /// Until a killed process would lose nothing
+    Buffered,
+    /// Until a power cut would lose nothing
+    Synced,
+}
+
+impl Wait {
+    fn durability(self) -> Durability {
+        match self {
+            Wait::None => Durability::None,
+            Wait::Buffered => Durability::Buffered,
+            Wait::Synced => Durability::Synced,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Puts a record
+    Put {
+        #[command(flatten)]
+        place: Place,
+        key: String,
+        value: String,
+    },
+    /// Prints the value of a key
+    Get {
+        #[command(flatten)]
+        place: Place,
+        key: String,
+    },
+    /// Deletes keys
+    Delete {
+        #[command(flatten)]
+        place: Place,
+        #[arg(required = true)]
+        keys: Vec<String>,
+    },
+    /// Prints the records of a range, in the order of their keys
+    Range {
+        #[command(flatten)]
+        place: Place,
+        /// The first key
+        #[arg(long)]
+        from: Option<String>,
+        /// The first key behind the range
+        #[arg(long)]
+        to: Option<String>,
+        /// From the last to the first
+        #[arg(long)]
+        reverse: bool,
+        /// At most so many records
+        #[arg(long)]
+        limit: Option<u64>,
+    },
+    /// Lists the tables with their records
+    Tables(Place),
+    /// Puts the records of JSON lines, as dump writes them, into their tables
+    Load {
+        #[command(flatten)]
+        place: Place,
+        /// The lines; without, standard input
+        input: Option<PathBuf>,
+        /// Records a transaction
+        #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+        batch: u32,
+    },
+    /// Writes the records of all tables as JSON lines, as of one moment
+    Dump(Place),
+    /// Checks every page and every long value
+    Verify(Place),
+    /// Prints counts and sizes
+    Stats(Place),
+    /// Measures: ascending keys of 4 bytes, values of 8
+    Bench {
+        #[command(flatten)]
+        place: Place,
+        #[arg(long, default_value_t = 10_000)]
+        transactions: u32,
+        /// Records a transaction
+        #[arg(long, default_value_t = 1)]
+        records: u32,
+        /// What a commit waits for
+        #[arg(long, value_enum, default_value = "synced")]
+        durability: Wait,
+    },
+}
+
+/// Runs `senko dbm`.
+pub fn main(args: &DbmArgs) -> ExitCode {
+    match run(&args.command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            let pipe = error
+                .downcast_ref::<std::io::Error>()
+                .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe);
+            if !pipe {
+                eprintln!("senko: {error:#}");
+            }
+            ExitCode::from(2)
+        }
+    }
+}
+
+impl Place {
+    fn told(&self, error: &senko_dbm::DbmError) -> anyhow::Error {
+        let (name, text) = (self.file.display().to_string(), error.to_string());
+        match text.contains(&name) {
+            true => anyhow!(text),
+            false => anyhow!("{name}: {text}"),
+        }
+    }
+
+    fn write(&self, create: bool) -> Result<Database> {
+        let options = Options {
+            create,
+            ..Options::default()
+        };
+        Database::open(&self.file, options).map_err(|error| self.told(&error))
+    }
+
+    fn read(&self) -> Result<Database> {
+        Database::open_to_read(&self.file, Options::default()).map_err(|error| self.told(&error))
+    }
+
+    fn found(&self, db: &Database) -> Result<Table> {
+        db.table(&self.table).map_err(|error| self.told(&error))
+    }
+
+    /// Bytes of an argument.
+    fn bytes(&self, text: &str) -> Result<Vec<u8>> {
+        if !self.hex {
+            return Ok(text.as_bytes().to_vec());
+        }
+        from_hex(text)
+            .with_context(|| format!("{text:?} is not an even number of hexadecimal digits"))
+    }
+
+    fn text(&self, bytes: &[u8]) -> Vec<u8> {
+        match self.hex {
+            true => to_hex(bytes).into_bytes(),
+            false => bytes.to_vec(),
+        }
+    }
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(2) || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok())
+        .collect()
+}
+
+/// A record as a JSON object: text where the bytes are text, else hexadecimal digits under another name.
+fn row(table: &str, key: &[u8], value: &[u8]) -> Value {
+    let mut row = json!({ "table": table });
+    for (name, bytes) in [("key", key), ("value", value)] {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => row[name] = text.into(),
+            Err(_) => row[format!("{name}_hex")] = to_hex(bytes).into(),
+        }
+    }
+    row
+}
+
+fn field(row: &Value, name: &str) -> Result<Vec<u8>> {
+    if let Some(text) = row[name].as_str() {
+        return Ok(text.as_bytes().to_vec());
+    }
+    let hex = format!("{name}_hex");
+    row[&hex].as_str().and_then(from_hex).with_context(|| {
+        format!("there is neither {name:?} as text nor {hex:?} as hexadecimal digits")
+    })
+}
+
+fn run(command: &Command) -> Result<bool> {
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let answer = match command {
+        Command::Put { place, key, value } => {
+            let (key, value) = (place.bytes(key)?, place.bytes(value)?);
+            let db = place.write(true)?;
+            let put = db.create_table(&place.table).and_then(|table| {
+                db.run(Durability::Synced, |tx| tx.put(&table, &key, &value))?;
+                db.close()
+            });
+            put.map_err(|error| place.told(&error))?;
+            true
+        }
+        Command::Get { place, key } => get(place, &place.bytes(key)?, &mut out)?,
+        Command::Delete { place, keys } => delete(place, keys)?,
+        Command::Range {
+            place,
+            from,
+            to,
+            reverse,
+            limit,
+        } => {
+            let bound = |key: &Option<String>| key.as_ref().map(|k| place.bytes(k)).transpose();
+            let (from, to) = (bound(from)?, bound(to)?);
+            range(
+                place,
+                from,
+                to,
+                *reverse,
+                limit.unwrap_or(u64::MAX),
+                &mut out,
+            )?
+        }
+        Command::Tables(place) => tables(place, &mut out)?,
+        Command::Load {
+            place,
+            input,
+            batch,
+        } => load(place, input.as_deref(), *batch as usize)?,
+        Command::Dump(place) => dump(place, &mut out)?,
+        Command::Verify(place) => verify(place, &mut out)?,
+        Command::Stats(place) => stats(place, &mut out)?,
+        Command::Bench {
+            place,
+            transactions,
+            records,
+            durability,
+        } => bench(
+            place,
+            *transactions,
+            *records,
+            durability.durability(),
+            &mut out,
+        )?,
+    };
+    out.flush()?;
+    Ok(answer)
+}
+
+fn get(place: &Place, key: &[u8], out: &mut impl Write) -> Result<bool> {
+    let db = place.read()?;
+    let table = place.found(&db)?;
+    let found = db.snapshot().get(&table, key);
+    let Some(value) = found.map_err(|error| place.told(&error))? else {
+        return Ok(false);
+    };
+    if place.json {
+        writeln!(out, "{}", row(&place.table, key, &value))?;
+    } else {
+        out.write_all(&place.text(&value))?;
+        writeln!(out)?;
+    }
+    Ok(true)
+}
+
+fn delete(place: &Place, keys: &[String]) -> Result<bool> {
+    let keys = keys
+        .iter()
+        .map(|key| place.bytes(key))
+        .collect::<Result<Vec<_>>>()?;
+    let db = place.write(false)?;
+    let table = place.found(&db)?;
+    let all = db.run(Durability::Synced, |tx| {
+        let mut all = true;
+        for key in &keys {
+            all &= tx.get(&table, key)?.is_some();
+            tx.delete(&table, key)?;
+        }
+        Ok(all)
+    });
+    let all = all.and_then(|all| db.close().map(|()| all));
+    all.map_err(|error| place.told(&error))
+}
+
+fn range(
+    place: &Place,
+    from: Option<Vec<u8>>,
+    to: Option<Vec<u8>>,
+    reverse: bool,
+    limit: u64,
+    out: &mut impl Write,
+) -> Result<bool> {
+    use std::ops::Bound;
+    let db = place.read()?;
+    let table = place.found(&db)?;
+    let bounds = (
+        from.as_deref().map_or(Bound::Unbounded, Bound::Included),
+        to.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
+    );
+    let cursor = db.snapshot().cursor(&table, bounds);
+    let mut cursor = cursor.map_err(|error| place.told(&error))?;
+    for _ in 0..limit {
+        let record = if reverse {
+            cursor.previous()
+        } else {
+            cursor.next()
+        };
+        let Some((key, value)) = record.map_err(|error| place.told(&error))? else {
+            break;
+        };
+        if place.json {
+            writeln!(out, "{}", row(&place.table, &key, &value))?;
+        } else {
+            out.write_all(&place.text(&key))?;
+            out.write_all(b"\t")?;
+            out.write_all(&place.text(&value))?;
+            writeln!(out)?;
+        }
+    }
+    Ok(true)
+}
+
+fn tables(place: &Place, out: &mut impl Write) -> Result<bool> {
+    let db = place.read()?;
+    let snapshot = db.snapshot();
+    for table in db.tables() {
+        let records = snapshot.count(&table).map_err(|error| place.told(&error))?;
+        let name = table.name();
+        match place.json {
+            true => writeln!(out, "{}", json!({ "table": name, "records": records }))?,
+            false => writeln!(out, "{records:>12}  {name}")?,
+        }
+    }
+    Ok(true)
+}
+
+fn load(place: &Place, input: Option<&Path>, batch: usize) -> Result<bool> {
+    let reader: Box<dyn BufRead> = match input {
+        None => Box::new(std::io::stdin().lock()),
+        Some(path) => {
+            let file = std::fs::File::open(path)
+                .with_context(|| format!("cannot open {}", path.display()))?;
+            Box::new(std::io::BufReader::new(file))
+        }
+    };
+    let db = place.write(true)?;
+    let told = |error| place.told(&error);
+    let mut rows: Vec<(Table, Vec<u8>, Vec<u8>)> = Vec::new();
+    let mut loaded = 0u64;
+    let mut put = |rows: &mut Vec<(Table, Vec<u8>, Vec<u8>)>| -> Result<()> {
+        let work = |tx: &mut senko_dbm::Transaction| {
+            rows.iter()
+                .try_for_each(|(table, key, value)| tx.put(table, key, value))
+        };
+        db.run(Durability::Buffered, work).map_err(told)?;
+        loaded += rows.len() as u64;
+        rows.clear();
+        Ok(())
+    };
+    for (nth, line) in reader.lines().enumerate() {
+        let line = line.with_context(|| format!("line {}", nth + 1))?;
+        let parsed = serde_json::from_str::<Value>(&line).map_err(anyhow::Error::from);
+        let fields = parsed.and_then(|row| {
+            let table = row["table"].as_str().unwrap_or(&place.table).to_owned();
+            Ok((table, field(&row, "key")?, field(&row, "value")?))
+        });
+        let fields = fields.with_context(|| format!("line {}: no record", nth + 1));
+        let (table, key, value) = match fields {
+            Ok(fields) => fields,
+            Err(error) => {
+                // What came before the bad line is kept, and told.
+                put(&mut rows)?;
+                db.sync().map_err(told)?;
+                bail!("{error:#}; the {nth} lines before it are loaded");
+            }
+        };
+        let table = match rows.last() {
+            Some((last, ..)) if last.name() == table => last.clone(),
+            _ => db.create_table(&table).map_err(told)?,
+        };
+        rows.push((table, key, value));
+        if rows.len() >= batch {
+            put(&mut rows)?;
+        }
+    }
+    put(&mut rows)?;
+    db.close().map_err(told)?;
+    eprintln!("{loaded} records loaded");
+    Ok(true)
+}
+
+fn dump(place: &Place, out: &mut impl Write) -> Result<bool> {
+    let db = place.read()?;
+    let snapshot = db.snapshot();
+    for table in db.tables() {
+        let cursor = snapshot.cursor(&table, ..);
+        for record in cursor.map_err(|error| place.told(&error))? {
+            let (key, value) = record.map_err(|error| place.told(&error))?;
+            writeln!(out, "{}", row(table.name(), &key, &value))?;
+        }
+    }
+    Ok(true)
+}
+
+fn verify(place: &Place, out: &mut impl Write) -> Result<bool> {
+    let report = place.read()?.verify().map_err(|error| place.told(&error))?;
+    let problems = report.problems.len();
+    if place.json {
+        let list: Vec<Value> = report
+            .problems
+            .iter()
+            .map(|(table, error)| json!({ "table": table, "problem": error.to_string() }))
+            .collect();
+        let (tables, pages, records) = (report.tables, report.pages, report.records);
+        let line =
+            json!({ "tables": tables, "pages": pages, "records": records, "problems": list });
+        writeln!(out, "{line}")?;
+    } else {
+        for (table, error) in &report.problems {
+            writeln!(out, "table {table:?}: {error}")?;
+        }
+        let (tables, pages, records) = (report.tables, report.pages, report.records);
+        writeln!(
+            out,
+            "{tables} tables, {pages} pages and {records} records read, {problems} problems"
+        )?;
+    }
+    Ok(problems == 0)
+}
+
+fn stats(place: &Place, out: &mut impl Write) -> Result<bool> {
+    let stats = place.read()?.stats();
+    let rows = [
+        ("file_bytes", stats.file_bytes),
+        ("live_bytes", stats.live_bytes),
+        ("free_bytes", stats.free_bytes),
+        ("commit", stats.commit),
+        ("checkpoint", stats.checkpoint),
+    ];
+    if place.json {
+        let all: serde_json::Map<String, Value> = rows
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).into()))
+            .collect();
+        writeln!(out, "{}", Value::from(all))?;
+    } else {
+        for (name, value) in rows {
+            writeln!(out, "{name:<12} {value}")?;
+        }
+    }
+    Ok(true)
+}
+
+fn bench(
+    place: &Place,
+    transactions: u32,
+    records: u32,
+    durability: Durability,
+    out: &mut impl Write,
+) -> Result<bool> {
+    let told = |error| place.told(&error);
+    if transactions == 0 || records == 0 {
+        bail!("bench runs at least one transaction of one record");
+    }
+    let db = place.write(true)?;
+    let table = db.create_table(&place.table).map_err(told)?;
+    let mut nanoseconds = Vec::with_capacity(transactions as usize);
+    let started = Instant::now();
+    for nth in 0..transactions {
+        let began = Instant::now();
+        let mut tx = db.begin();
+        for record in 0..records {
+            let key = nth.wrapping_mul(records).wrapping_add(record).to_be_bytes();
+            tx.put(&table, &key, &[7; 8]).map_err(told)?;
+        }
+        tx.commit(durability).map_err(told)?;
+        nanoseconds.push(began.elapsed().as_nanos() as u64);
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    db.close().map_err(told)?;
+    nanoseconds.sort_unstable();
+    let at = |share: f64| {
+        let nth = (nanoseconds.len() as f64 * share) as usize;
+        nanoseconds[nth.min(nanoseconds.len() - 1)] as f64 / 1000.0
+    };
+    let rate = f64::from(transactions) / seconds;
+    if place.json {
+        let line = json!({
+            "transactions": transactions, "records": records, "seconds": seconds,
+            "transactions_per_second": rate, "p50_us": at(0.5), "p99_us": at(0.99),
+        });
+        writeln!(out, "{line}")?;
+    } else {
+        writeln!(
+            out,
+            "{rate:.0} transactions a second of {records} records; 50% within {:.1} us, 99% within {:.1} us",
+            at(0.5),
+            at(0.99)
+        )?;
+    }
+    Ok(true)
+}

@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From decided transactions to pages, and from there to what new snapshots see.
+//!
+//! One thread at a time holds the [`Writer`] and applies all transactions that the list has, whoever they belong to. New versions of pages are entered with the number
+//! of the batch's last commit, which no snapshot sees yet; then that number becomes visible, in one step.
+//!
+//! A1: commits are applied, and go to the log, in the order of the list. A2: a batch is seen whole or not at all.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::DbmError;
+use crate::changes::{Change, begin_commit, end_commit};
+use crate::commit::{Node, TableChange};
+use crate::core::{Blob, Catalogue, Core, TableInfo, Visible};
+use crate::mapping::Version;
+use crate::node::{MAX_INLINE, Page};
+use crate::tree::{Batch, Ids};
+
+/// Numbers of one chunk of the translation table as it lies in the log.
+pub(crate) const CHUNK: u32 = 500;
+/// Bytes of changes that one batch takes, about.
+const MOST_BYTES: usize = 4 << 20;
+
+/// Something that goes when no snapshot before `commit` is open.
+struct Limbo {
+    commit: u64,
+    node: Option<u32>,
+    blobs: (u32, u32),
+}
+
+/// What the one who applies holds.
+pub(crate) struct Writer {
+    applied: Arc<Node>,
+    pub catalogue: Catalogue,
+    pub next_table: u32,
+    pub ids: Ids,
+    pub blob_ids: BlobIds,
+    limbo: VecDeque<Limbo>,
+    /// Pages with more than one version.
+    chained: HashSet<u32>,
+    /// Changed since the last checkpoint began.
+    pub dirty: HashSet<u32>,
+    /// Chunks of the translation table of which a word changed since then.
+    pub changed: HashSet<u32>,
+    pub changed_blobs: HashSet<u32>,
+    /// Long values since the last checkpoint: for each first part the commit, and how many parts.
+    pub born: BTreeMap<u32, (u64, u32)>,
+    /// Changes that are not in the log yet.
+    pub pending: Pending,
+}
+
+#[derive(Default)]
+pub(crate) struct Pending {
+    pub bytes: Vec<u8>,
+    /// Long values: the number of the first part, and the value.
+    pub blobs: Vec<(u32, Arc<[u8]>)>,
+    pub commit: u64,
+}
+
+/// Numbers for parts of long values, in runs.
+#[derive(Debug, Default)]
+pub(crate) struct BlobIds {
+    pub next: u32,
+    pub free: BTreeMap<u32, u32>,
+}
+
+impl BlobIds {
+    fn take(&mut self, count: u32) -> u32 {
+        if let Some((&first, &has)) = self.free.iter().find(|(_, has)| **has >= count) {
+            self.free.remove(&first);
+            if has > count {
+                self.free.insert(first + count, has - count);
+            }
+            return first;
+        }
+        let first = self.next;
+        self.next += count;
+        first
+    }
+
+    pub fn give(&mut self, first: u32, count: u32) {
+        let (mut first, mut count) = (first, count);
+        if let Some((&before, &has)) = self.free.range(..first).next_back()
+            && before + has == first
+        {
+            self.free.remove(&before);
+            (first, count) = (before, has + count);
+        }
+        if let Some(has) = self.free.remove(&(first + count)) {
+            count += has;
+        }
+        self.free.insert(first, count);
+    }
+
+    /// Marks numbers as in use that a log names.
+    pub fn reserve(&mut self, first: u32, count: u32) {
+        let end = first + count;
+        if end > self.next {
+            let from = self.next;
+            self.next = end;
+            self.give(from, end - from);
+        }
+        let hit = self.free.range(..=first).next_back().map(|(f, c)| (*f, *c));
+        if let Some((from, has)) = hit
+            && from + has >= end
+        {
+            self.free.remove(&from);
+            if from < first {
+                self.free.insert(from, first - from);
+            }
+            if from + has > end {
+                self.free.insert(end, from + has - end);
+            }
+        }
+    }
+}
+
+/// What a batch changes, before anybody sees it.
+pub(crate) struct Applied {
+    commit: u64,
+    pages: HashMap<u32, Page>,
+    freed: Vec<u32>,
+    freed_blobs: Vec<(u32, u32)>,
+    catalogue: Catalogue,
+}
+
+impl Writer {
+    pub fn new(applied: Arc<Node>, catalogue: Catalogue, ids: Ids, blob_ids: BlobIds) -> Writer {
+        let next_table = catalogue.iter().map(|table| table.id + 1).max();
+        Writer {
+            applied,
+            catalogue,
+            next_table: next_table.unwrap_or(1),
+            ids,
+            blob_ids,
+            limbo: VecDeque::new(),
+            chained: HashSet::new(),
+            dirty: HashSet::new(),
+            changed: HashSet::new(),
+            changed_blobs: HashSet::new(),
+            born: BTreeMap::new(),
+            pending: Pending::default(),
+        }
+    }
+}
+
+/// The trees and the catalogue while changes are put into them.
+pub(crate) struct Changing<'a> {
+    pub batch: Batch<'a>,
+    pub catalogue: Catalogue,
+}
+
+impl Changing<'_> {
+    fn table(&mut self, id: u32) -> Option<&mut TableInfo> {
+        let nth = self.catalogue.binary_search_by_key(&id, |t| t.id).ok()?;
+        Some(&mut self.catalogue[nth])
+    }
+
+    /// Puts one change in. A change of a table that is not there changes nothing: replay of a damaged log may ask for it.
+    pub fn change(&mut self, change: &Change<'_>) -> Result<(), DbmError> {
+        let table = match *change {
+            Change::CreateTable(id, name) => {
+                let root = self.batch.root();
+                let name = String::from_utf8_lossy(name).into();
+                let table = TableInfo {
+                    id,
+                    name,
+                    root,
+                    count: 0,
+                };
+                let nth = self.catalogue.partition_point(|t| t.id < id);
+                self.catalogue.insert(nth, table);
+                return Ok(());
+            }
+            Change::Put(id, ..)
+            | Change::PutLong(id, ..)
+            | Change::Delete(id, _)
+            | Change::DeleteRange(id, ..)
+            | Change::DropTable(id) => id,
+        };
+        let Some(info) = self.table(table) else {
+            return Ok(());
+        };
+        let root = info.root;
+        let (more, fewer) = match *change {
+            Change::Put(_, key, value) => (self.batch.put(root, key, value, false)?, 0),
+            Change::PutLong(_, key, bytes, first) => {
+                let reference = Blob::encode(bytes, first);
+                (self.batch.put(root, key, &reference, true)?, 0)
+            }
+            Change::Delete(_, key) => (false, u64::from(self.batch.delete(root, key)?)),
+            Change::DeleteRange(_, from, to) => (false, self.batch.delete_range(root, from, to)?),
+            Change::DropTable(id) => {
+                self.batch.drop_tree(root)?;
+                self.catalogue.retain(|table| table.id != id);
+                return Ok(());
+            }
+            Change::CreateTable(..) => (false, 0),
+        };
+        if let Some(info) = self.table(table) {
+            info.count = info.count + u64::from(more) - fewer;
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    /// Applies what the list has, until `until` is applied.
+    pub fn apply_until(&self, until: u64) -> Result<(), DbmError> {
+        let mut writer = self.writer.lock();
+        while writer.applied.number() < until {
+            self.check()?;
+            if let Err(error) = self.apply_some(&mut writer) {
+                self.latch(&error);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_some(&self, writer: &mut Writer) -> Result<(), DbmError> {
+        let mut last = Arc::clone(&writer.applied);
+        let mut commits = 0;
+        let bytes_before = writer.pending.bytes.len();
+        let catalogue = writer.catalogue.clone();
+        let Writer {
+            ids,
+            blob_ids,
+            pending,
+            next_table,
+            born,
+            ..
+        } = writer;
+        let mut changing = Changing {
+            batch: Batch::new(self, ids),
+            catalogue,
+        };
+        while let Some(node) = last.next() {
+            if node.decide(&self.options.pause) {
+                if pending.bytes.is_empty() {
+                    // Room for what the group begins with.
+                    pending.bytes.extend_from_slice(&[0; 8]);
+                }
+                let begun = begin_commit(&mut pending.bytes, node.number());
+                each_change(&node, blob_ids, next_table, |change, blob| {
+                    change.encode(&mut pending.bytes);
+                    if let (Change::PutLong(.., first), Some(value)) = (change, blob) {
+                        let value: Arc<[u8]> = value.into();
+                        self.unwritten.lock().insert(*first, Arc::clone(&value));
+                        born.insert(*first, (node.number(), Blob::parts(value.len() as u64)));
+                        pending.blobs.push((*first, value));
+                    }
+                    changing.change(change)
+                })?;
+                end_commit(&mut pending.bytes, begun);
+                pending.commit = node.number();
+                commits += 1;
+            }
+            last = node;
+            if pending.bytes.len() - bytes_before > MOST_BYTES {
+                break;
+            }
+        }
+        let Changing { batch, catalogue } = changing;
+        let applied = Applied {
+            commit: last.number(),
+            pages: batch.pages,
+            freed: batch.freed,
+            freed_blobs: batch.freed_blobs,
+            catalogue,
+        };
+        writer.applied = Arc::clone(&last);
+        self.commits.fetch_add(commits, Ordering::Relaxed);
+        self.publish(writer, applied, last);
+        Ok(())
+    }
+
+    /// Puts changes that a log has into the trees, as one batch.
+    pub fn replay(&self, commit: u64, changes: &[Change<'_>]) -> Result<(), DbmError> {
+        let mut writer = self.writer.lock();
+        let writer = &mut *writer;
+        let catalogue = writer.catalogue.clone();
+        self.written.store(commit, Ordering::Release);
+        for change in changes {
+            match *change {
+                Change::PutLong(_, _, bytes, first) => {
+                    writer.blob_ids.reserve(first, Blob::parts(bytes));
+                    writer.born.insert(first, (commit, Blob::parts(bytes)));
+                }
+                Change::CreateTable(id, _) => writer.next_table = writer.next_table.max(id + 1),
+                _ => {}
+            }
+        }
+        let mut changing = Changing {
+            batch: Batch::new(self, &mut writer.ids),
+            catalogue,
+        };
+        for change in changes {
+            changing.change(change)?;
+        }
+        let Changing { batch, catalogue } = changing;
+        let applied = Applied {
+            commit,
+            pages: batch.pages,
+            freed: batch.freed,
+            freed_blobs: batch.freed_blobs,
+            catalogue,
+        };
+        let node = Node::first(commit);
+        writer.applied = Arc::clone(&node);
+        self.publish(writer, applied, node);
+        Ok(())
+    }
+
+    /// Enters the new versions, lets new snapshots see them, and drops what nobody needs any more.
+    fn publish(&self, writer: &mut Writer, applied: Applied, node: Arc<Node>) {
+        let commit = applied.commit;
+        let mut touched = Vec::with_capacity(applied.pages.len() + applied.freed.len());
+        let freed = applied.freed.iter().map(|id| (*id, None));
+        let pages = applied
+            .pages
+            .into_iter()
+            .map(|(id, page)| (id, Some(Arc::new(page))));
+        for (id, page) in pages.chain(freed) {
+            let is_new = Version::new(id, commit, page, &self.space);
+            let word = self.nodes.at(id);
+            let before = word.load_full();
+            if is_new.freed {
+                writer.limbo.push_back(Limbo {
+                    commit,
+                    node: Some(id),
+                    blobs: (0, 0),
+                });
+            }
+            if before.is_some() {
+                is_new.older.store(before);
+                writer.chained.insert(id);
+            }
+            word.store(Some(Arc::new(is_new)));
+            writer.dirty.insert(id);
+            writer.changed.insert(id / CHUNK);
+            touched.push(id);
+        }
+        self.dirty.store(writer.dirty.len(), Ordering::Relaxed);
+        self.pages
+            .store(writer.ids.next as usize, Ordering::Relaxed);
+        for blobs in applied.freed_blobs {
+            let node = None;
+            writer.limbo.push_back(Limbo {
+                commit,
+                node,
+                blobs,
+            });
+        }
+        let needed = {
+            let mut registry = self.registry.lock();
+            if registry.visible.catalogue.len() != applied.catalogue.len()
+                || !same_counts(&registry.visible.catalogue, &applied.catalogue)
+            {
+                registry.visible.catalogue = Arc::new(applied.catalogue.clone());
+            }
+            registry.visible = Visible {
+                commit,
+                node,
+                catalogue: Arc::clone(&registry.visible.catalogue),
+            };
+            registry.needed()
+        };
+        writer.catalogue = applied.catalogue;
+        for id in touched {
+            self.prune(writer, id, &needed);
+        }
+        self.settle_limbo(writer, needed[0]);
+        self.evict();
+    }
+
+    /// Drops the versions of a page that no snapshot sees.
+    fn prune(&self, writer: &mut Writer, id: u32, needed: &[u64]) {
+        let Some(head) = self.nodes.at(id).load_full() else {
+            writer.chained.remove(&id);
+            return;
+        };
+        let mut newer = head;
+        while let Some(version) = newer.older.load_full() {
+            let nth = needed.partition_point(|seen| *seen < version.commit);
+            if needed.get(nth).is_some_and(|seen| *seen < newer.commit) {
+                newer = version;
+            } else {
+                newer.older.store(version.older.load_full());
+            }
+        }
+        let alone = self
+            .nodes
+            .at(id)
+            .load()
+            .as_ref()
+            .is_none_or(|head| head.older.load().is_none());
+        if alone {
+            writer.chained.remove(&id);
+        }
+    }
+
+    /// Frees numbers that no snapshot sees any more.
+    fn settle_limbo(&self, writer: &mut Writer, oldest: u64) {
+        // A long value is let go only when it is in the log, or its parts would be entered afterwards.
+        let written = self.written.load(Ordering::Acquire);
+        let due = |limbo: &mut Limbo| {
+            limbo.commit <= oldest && (limbo.blobs.1 == 0 || limbo.commit <= written)
+        };
+        while let Some(limbo) = pop_front_if(&mut writer.limbo, due) {
+            if let Some(id) = limbo.node {
+                self.nodes.at(id).store(None);
+                writer.chained.remove(&id);
+                writer.dirty.insert(id);
+                writer.changed.insert(id / CHUNK);
+                writer.ids.free.push(id);
+            }
+            let (first, count) = limbo.blobs;
+            for id in first..first + count {
+                self.space
+                    .release(self.blobs.at(id).swap(0, Ordering::AcqRel));
+                writer.changed_blobs.insert(id / CHUNK);
+            }
+            if count > 0 {
+                writer.blob_ids.give(first, count);
+                writer.born.remove(&first);
+            }
+        }
+    }
+
+    /// Drops what only closed snapshots needed.
+    pub fn sweep(&self) {
+        let mut writer = self.writer.lock();
+        let needed = self.registry.lock().needed();
+        let chained: Vec<u32> = writer.chained.iter().copied().collect();
+        for id in chained {
+            self.prune(&mut writer, id, &needed);
+        }
+        self.settle_limbo(&mut writer, needed[0]);
+    }
+}
+
+fn pop_front_if(
+    limbo: &mut VecDeque<Limbo>,
+    due: impl FnOnce(&mut Limbo) -> bool,
+) -> Option<Limbo> {
+    let front = limbo.front_mut()?;
+    if due(front) { limbo.pop_front() } else { None }
+}
+
+fn same_counts(a: &Catalogue, b: &Catalogue) -> bool {
+    a.iter()
+        .zip(b)
+        .all(|(a, b)| (a.id, a.count) == (b.id, b.count))
+}
+
+/// All changes of a transaction in the order in which they are made, long values with their bytes.
+fn each_change(
+    node: &Node,
+    blob_ids: &mut BlobIds,
+    next_table: &mut u32,
+    mut work: impl FnMut(&Change<'_>, Option<&[u8]>) -> Result<(), DbmError>,
+) -> Result<(), DbmError> {
+    let writes = &node.work.writes;
+    if let Some(table) = &node.work.table {
+        work(&table.change(*next_table), None)?;
+        if matches!(table, TableChange::Create { .. }) {
+            *next_table += 1;
+        }
+    }
+    for range in &writes.ranges {
+        let change = Change::DeleteRange(range.table, &range.from, range.to.as_deref());
+        work(&change, None)?;
+    }
+    let arena = writes.arena();
+    for op in writes.ops() {
+        let key = op.key.of(arena);
+        match op.value.map(|value| value.of(arena)) {
+            None => work(&Change::Delete(op.table, key), None)?,
+            Some(value) if key.len() + value.len() <= MAX_INLINE => {
+                work(&Change::Put(op.table, key, value), None)?;
+            }
+            Some(value) => {
+                let bytes = value.len() as u64;
+                let first = blob_ids.take(Blob::parts(bytes));
+                work(&Change::PutLong(op.table, key, bytes, first), Some(value))?;
+            }
+        }
+    }
+    Ok(())
+}

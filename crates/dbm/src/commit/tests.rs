@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Decisions are a function of the list, whoever makes them.
+
+use super::*;
+use crate::writes::Range;
+
+fn work(reads: &[&[u8]], writes: &[&[u8]]) -> Work {
+    let mut work = Work::default();
+    for key in reads {
+        work.reads.key(1, key);
+    }
+    for key in writes {
+        work.writes.write(1, key, Some(b"x"));
+    }
+    work.writes.settle();
+    work
+}
+
+#[test]
+fn the_first_of_two_that_conflict_wins() {
+    let first = Node::first(5);
+    let order = Order::new(&first);
+    let nodes: Vec<Arc<Node>> = [
+        work(&[b"a"], &[b"b"]),
+        work(&[b"b"], &[b"a"]),
+        work(&[b"a"], &[b"c"]),
+        work(&[], &[b"b"]),
+    ]
+    .into_iter()
+    .map(|work| Node::new(work, Arc::clone(&first)))
+    .collect();
+    for node in &nodes {
+        order.append(node, &None);
+    }
+    // The last one is asked first, and decides those before it.
+    let decided: Vec<bool> = nodes.iter().rev().map(|node| node.decide(&None)).collect();
+    // The second read what the first wrote; the third rests on nothing that a committed one wrote.
+    assert_eq!(decided, [true, true, false, true]);
+    assert_eq!(nodes[3].number(), 9);
+}
+
+#[test]
+fn a_range_conflicts_with_a_key_that_comes_into_it() {
+    for (key, commits) in [(b"b", false), (b"d", true)] {
+        let first = Node::first(0);
+        let order = Order::new(&first);
+        let writer = Node::new(work(&[], &[key]), Arc::clone(&first));
+        let mut reads = work(&[], &[b"z"]);
+        reads.reads.range(Range {
+            table: 1,
+            from: b"a".to_vec(),
+            to: Some(b"d".to_vec()),
+        });
+        let reader = Node::new(reads, Arc::clone(&first));
+        order.append(&writer, &None);
+        order.append(&reader, &None);
+        assert_eq!(reader.decide(&None), commits);
+    }
+}
+
+#[test]
+fn a_long_list_is_dropped_without_recursion() {
+    let first = Node::first(0);
+    let order = Order::new(&first);
+    for _ in 0..200_000 {
+        order.append(&Node::new(Work::default(), Arc::clone(&first)), &None);
+    }
+    let mut at = first.next();
+    while let Some(node) = at {
+        // Decided nodes let go of their start, or the list would hold itself.
+        node.start.store(None);
+        at = node.next();
+    }
+    drop(order);
+    drop(first);
+}

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The parts of an open database, and reading as of a commit.
+//!
+//! Locks, in the order in which they are taken: `maintenance`, `log`, `writer`, `registry`. Readers take `registry` for a moment at their beginning and
+//! end, and no other.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
+
+use crate::DbmError;
+use crate::apply::Writer;
+use crate::commit::{Node, Order};
+use crate::entry::{Head, Kind};
+use crate::log::Log;
+use crate::mapping::{Growing, Nodes, Version};
+use crate::node::Page;
+use crate::options::Options;
+use crate::space::Space;
+
+/// A table, as of a commit.
+#[derive(Clone, Debug)]
+pub(crate) struct TableInfo {
+    pub id: u32,
+    pub name: Arc<str>,
+    pub root: u32,
+    pub count: u64,
+}
+
+/// All tables, as of a commit; sorted by id.
+pub(crate) type Catalogue = Vec<TableInfo>;
+
+/// What a new snapshot sees.
+#[derive(Clone)]
+pub(crate) struct Visible {
+    pub commit: u64,
+    pub node: Arc<Node>,
+    pub catalogue: Arc<Catalogue>,
+}
+
+/// An open snapshot.
+pub(crate) struct Open {
+    pub since: Instant,
+    pub expired: Arc<AtomicBool>,
+    /// Pages that were live when it began.
+    pub live: u64,
+}
+
+pub(crate) struct Registry {
+    pub visible: Visible,
+    /// By commit and number.
+    pub open: BTreeMap<(u64, u64), Open>,
+    next: u64,
+}
+
+pub(crate) struct Core {
+    pub device: Arc<dyn Device>,
+    pub options: Options,
+    pub space: Arc<Space>,
+    pub nodes: Nodes,
+    /// Page of each part of a long value.
+    pub blobs: Growing<AtomicU64>,
+    /// Long values that are not in the log yet.
+    pub unwritten: Mutex<HashMap<u32, Arc<[u8]>>>,
+    pub order: Order,
+    pub registry: Mutex<Registry>,
+    pub writer: Mutex<Writer>,
+    pub log: Mutex<Log>,
+    pub maintenance: Mutex<MapPlaces>,
+    /// Why nothing is written any more.
+    pub failed: OnceLock<String>,
+    /// The newest commit that is durable, and that was handed to the device.
+    pub durable: AtomicU64,
+    pub written: AtomicU64,
+    /// What the thread waits for: work, or the end.
+    pub wake: Mutex<Wake>,
+    pub woken: Condvar,
+    hand: AtomicU32,
+    /// Pages that the next checkpoint has to write, about.
+    pub dirty: AtomicUsize,
+    /// Pages that the checkpoint under way has to write, at most.
+    pub due: AtomicUsize,
+    /// Pages that trees have, about.
+    pub pages: AtomicUsize,
+    pub commits: AtomicU64,
+    pub conflicts: AtomicU64,
+    pub reads: AtomicU64,
+}
+
+/// Where the translation table lies in the log.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MapPlaces {
+    pub nodes: Vec<u64>,
+    pub blobs: Vec<u64>,
+}
+
+#[derive(Default)]
+pub(crate) struct Wake {
+    pub due: bool,
+    pub end: bool,
+}
+
+impl Registry {
+    pub fn new(visible: Visible) -> Registry {
+        Registry {
+            visible,
+            open: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    /// Commits that open snapshots see, ascending, with the newest one.
+    pub fn needed(&self) -> Vec<u64> {
+        let mut needed: Vec<u64> = self.open.keys().map(|(commit, _)| *commit).collect();
+        needed.push(self.visible.commit);
+        needed.dedup();
+        needed
+    }
+}
+
+/// Registered: what it sees stays.
+pub(crate) struct Seen {
+    pub core: Arc<Core>,
+    pub commit: u64,
+    number: u64,
+    pub expired: Arc<AtomicBool>,
+    pub catalogue: Arc<Catalogue>,
+}
+
+impl Drop for Seen {
+    fn drop(&mut self) {
+        let key = (self.commit, self.number);
+        drop(self.core.registry.lock().open.remove(&key));
+    }
+}
+
+impl Core {
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        device: Arc<dyn Device>,
+        options: Options,
+        space: Arc<Space>,
+        nodes: Nodes,
+        blobs: Growing<AtomicU64>,
+        commit: u64,
+        writer: impl FnOnce(Arc<Node>) -> Writer,
+        log: Log,
+        maps: MapPlaces,
+    ) -> Core {
+        let node = Node::first(commit);
+        let writer = writer(Arc::clone(&node));
+        let pages = writer.ids.next as usize;
+        let visible = Visible {
+            commit,
+            catalogue: Arc::new(writer.catalogue.clone()),
+            node: Arc::clone(&node),
+        };
+        Core {
+            device,
+            options,
+            space,
+            nodes,
+            blobs,
+            unwritten: Mutex::default(),
+            order: Order::new(&node),
+            registry: Mutex::new(Registry::new(visible)),
+            writer: Mutex::new(writer),
+            log: Mutex::new(log),
+            maintenance: Mutex::new(maps),
+            failed: OnceLock::new(),
+            durable: AtomicU64::new(commit),
+            written: AtomicU64::new(commit),
+            wake: Mutex::default(),
+            woken: Condvar::new(),
+            hand: AtomicU32::new(0),
+            dirty: AtomicUsize::new(0),
+            pages: AtomicUsize::new(pages),
+            due: AtomicUsize::new(0),
+            commits: AtomicU64::new(0),
+            conflicts: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+        }
+    }
+
+    /// Registers a reader of the newest commit.
+    pub fn see(self: &Arc<Core>) -> (Seen, Arc<Node>) {
+        let expired = Arc::new(AtomicBool::new(false));
+        let mut registry = self.registry.lock();
+        let visible = registry.visible.clone();
+        let number = registry.next;
+        registry.next += 1;
+        let open = Open {
+            since: Instant::now(),
+            expired: Arc::clone(&expired),
+            live: self.space.live.load(Ordering::Relaxed),
+        };
+        registry.open.insert((visible.commit, number), open);
+        drop(registry);
+        let seen = Seen {
+            core: Arc::clone(self),
+            commit: visible.commit,
+            number,
+            expired,
+            catalogue: visible.catalogue,
+        };
+        (seen, visible.node)
+    }
+
+    /// Lets the order begin with what replay applied last.
+    pub fn restart_order(&self) {
+        self.order.restart(&self.registry.lock().visible.node);
+    }
+
+    /// Bytes of changes that are not in the log yet.
+    pub fn pending_bytes(&self) -> usize {
+        self.writer.lock().pending.bytes.len()
+    }
+
+    /// Writes nothing from now on, and says why.
+    pub fn latch(&self, error: &DbmError) {
+        let _ = self.failed.set(error.to_string());
+    }
+
+    pub fn check(&self) -> Result<(), DbmError> {
+        match self.failed.get() {
+            Some(why) => Err(DbmError::ReadOnly(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads an entry, whole or as damage.
+    fn read_entry(&self, place: u64, kind: Kind) -> Result<AlignedBuf, DbmError> {
+        let mut page = AlignedBuf::new(1);
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.device
+            .read(place, &mut page, Tag::dbm(Purpose::Lookup))
+            .map_err(DbmError::io("reading a page"))?;
+        match Head::read(&page) {
+            Some(head) if head.kind == kind => Ok(page),
+            _ => Err(DbmError::damaged(place, "a page is not whole")),
+        }
+    }
+
+    /// The bytes of a version.
+    pub fn page(&self, version: &Version) -> Result<Arc<Page>, DbmError> {
+        if let Some(page) = version.body.load_full() {
+            if !version.used.load(Ordering::Relaxed) {
+                version.used.store(true, Ordering::Relaxed);
+            }
+            return Ok(page);
+        }
+        loop {
+            let place = version.place();
+            let read = self.read_entry(place, Kind::Node).and_then(|bytes| {
+                Page::read(&bytes)
+                    .filter(|page| page.id() == version.id)
+                    .ok_or_else(|| DbmError::damaged(place, "a page of a tree is not well formed"))
+            });
+            match read {
+                Ok(page) => {
+                    let page = Arc::new(page);
+                    version.keep_body(&page);
+                    version.used.store(true, Ordering::Relaxed);
+                    self.evict();
+                    return Ok(page);
+                }
+                // The cleaner moved it while it was read.
+                Err(_) if version.place() != place => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Drops bytes of pages that were not read lately, while there are too many.
+    pub fn evict(&self) {
+        let budget = self.options.cache_bytes / PAGE_SIZE;
+        for _ in 0..256 {
+            if self.space.resident.load(Ordering::Relaxed) <= budget {
+                return;
+            }
+            let id = self.hand.fetch_add(1, Ordering::Relaxed);
+            let Some(word) = self.nodes.get(id) else {
+                self.hand.store(0, Ordering::Relaxed);
+                continue;
+            };
+            let mut at = word.load_full();
+            while let Some(version) = at {
+                if !version.used.swap(false, Ordering::Relaxed) {
+                    version.drop_body();
+                }
+                at = version.older.load_full();
+            }
+        }
+    }
+
+    /// A page as of a commit.
+    pub fn page_at(&self, id: u32, commit: u64) -> Result<Arc<Page>, DbmError> {
+        let mut at = self.nodes.get(id).and_then(|word| word.load_full());
+        while let Some(version) = at {
+            if version.commit <= commit {
+                if version.freed {
+                    break;
+                }
+                return self.page(&version);
+            }
+            at = version.older.load_full();
+        }
+        let what = format!("page {id} of a tree is named and not there");
+        Err(DbmError::damaged(0, what))
+    }
+
+    /// A long value, from what its record says.
+    pub fn long_value(&self, reference: &[u8]) -> Result<Vec<u8>, DbmError> {
+        let (bytes, first) = Blob::parse(reference);
+        let mut value = Vec::new();
+        for nth in 0..Blob::parts(bytes) {
+            let id = first + nth;
+            if let Some(whole) = self.unwritten.lock().get(&first) {
+                return Ok(whole.to_vec());
+            }
+            let part = loop {
+                let place = self.blobs.at(id).load(Ordering::Acquire);
+                let read = self.read_entry(place, Kind::Blob).and_then(|page| {
+                    let body = &page[crate::entry::HEAD..];
+                    let head = Head::read(&page);
+                    let used = head.map_or(0, |head| usize::from(head.used));
+                    if used < 4 || body[..4] != id.to_le_bytes() {
+                        let what = "a part of a long value is not its own";
+                        return Err(DbmError::damaged(place, what));
+                    }
+                    Ok(body[4..used].to_vec())
+                });
+                match read {
+                    Err(_) if self.blobs.at(id).load(Ordering::Acquire) != place => {}
+                    other => break other?,
+                }
+            };
+            value.extend_from_slice(&part);
+        }
+        if value.len() as u64 != bytes {
+            let what = "a long value has another length than its record says";
+            return Err(DbmError::damaged(0, what));
+        }
+        Ok(value)
+    }
+}
+
+/// The reference to a long value in its record.
+pub(crate) struct Blob;
+
+impl Blob {
+    /// Bytes of a value in one entry.
+    pub const PART: usize = crate::entry::BODY - 4;
+
+    pub fn parts(bytes: u64) -> u32 {
+        bytes.div_ceil(Blob::PART as u64) as u32
+    }
+
+    pub fn encode(bytes: u64, first: u32) -> [u8; 16] {
+        let mut reference = [0; 16];
+        reference[..8].copy_from_slice(&bytes.to_le_bytes());
+        reference[8..12].copy_from_slice(&first.to_le_bytes());
+        reference
+    }
+
+    /// Bytes of the value, and the number of its first part.
+    pub fn parse(reference: &[u8]) -> (u64, u32) {
+        let bytes = u64::from_le_bytes(reference[..8].try_into().expect("8 bytes"));
+        let first = u32::from_le_bytes(reference[8..12].try_into().expect("4 bytes"));
+        (bytes, first)
+    }
+}

@@ -1,0 +1,576 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The database as its users hold it: open, tables, transactions, snapshots, close.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use senko_io::{Device, FileOptions, PAGE_SIZE, SpannedFile};
+
+use crate::commit::{Node, TableChange, Work};
+use crate::core::Core;
+use crate::flush::Size;
+use crate::maintain::Keeper;
+use crate::open::{FIRST_PAGES, open};
+use crate::{DbmError, Durability, Options, Snapshot, Transaction};
+
+/// A table of a database: a name for keys and values in order. Cheap to clone.
+///
+/// ```
+/// # let db = senko_dbm::example::database();
+/// let table = db.create_table("colours")?;
+/// assert_eq!(table.name(), "colours");
+/// # Ok::<(), senko_dbm::DbmError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    pub(crate) id: u32,
+    name: Arc<str>,
+}
+
+impl Table {
+    /// Its name.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// assert_eq!(db.create_table("a")?.name(), "a");
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Counts and sizes.
+///
+/// ```
+/// # let db = senko_dbm::example::database();
+/// assert_eq!(db.stats().open_snapshots, 0);
+/// ```
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Bytes of all files.
+    pub file_bytes: u64,
+    /// Bytes of pages that are live; what only open snapshots need is in it.
+    pub live_bytes: u64,
+    /// Bytes of segments that may be written.
+    pub free_bytes: u64,
+    /// Bytes of pages in DRAM.
+    pub cached_bytes: u64,
+    /// Number of the newest commit.
+    pub commit: u64,
+    /// The newest commit that is durable.
+    pub durable: u64,
+    /// Transactions that committed and that met a conflict, since the opening.
+    pub commits: u64,
+    /// Transactions that met a conflict, since the opening.
+    pub conflicts: u64,
+    /// Pages read from the device, since the opening.
+    pub page_reads: u64,
+    /// Checkpoints so far.
+    pub checkpoint: u64,
+    /// Snapshots and transactions that are open.
+    pub open_snapshots: usize,
+    /// The age of the oldest.
+    pub oldest_snapshot: Option<Duration>,
+    /// Pages that came since the oldest snapshot began: an upper bound of what snapshots hold.
+    pub pages_since_oldest: u64,
+    /// A process that reads beside this one holds the space of that checkpoint and of later ones.
+    pub pinned_checkpoint: Option<u64>,
+}
+
+struct Inner {
+    core: Arc<Core>,
+    keeper: Keeper,
+    read_only: bool,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.keeper.end(&self.core);
+        if !self.read_only {
+            // Who wants to know calls `close`.
+            let _ = close(&self.core);
+        }
+    }
+}
+
+/// A database. Cheap to clone; the last clone that is dropped closes it.
+///
+/// ```
+/// # let db = senko_dbm::example::database();
+/// use senko_dbm::Durability;
+/// let table = db.create_table("colours")?;
+/// db.run(Durability::Synced, |tx| {
+///     tx.put(&table, b"grass", b"green")?;
+///     tx.put(&table, b"sky", b"blue")
+/// })?;
+/// assert_eq!(db.snapshot().get(&table, b"sky")?.as_deref(), Some(&b"blue"[..]));
+/// # Ok::<(), senko_dbm::DbmError>(())
+/// ```
+#[derive(Clone)]
+pub struct Database {
+    inner: Arc<Inner>,
+}
+
+fn close(core: &Arc<Core>) -> Result<(), DbmError> {
+    core.check()?;
+    let clean = {
+        let log = core.log.lock();
+        log.written == 0 && core.dirty.load(Ordering::Relaxed) == 0
+    };
+    if clean {
+        return Ok(());
+    }
+    core.checkpoint()
+}
+
+impl Database {
+    /// Opens or makes the database of path `path`.
+    ///
+    /// # Errors
+    /// [`DbmError::Open`] with the path; what is wrong with what is there.
+    ///
+    /// ```
+    /// # let folder = senko_dbm::example::Folder::new();
+    /// # let path = folder.path().join("data.db");
+    /// let db = senko_dbm::Database::open(&path, senko_dbm::Options::default())?;
+    /// db.close()?;
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn open(path: &Path, options: Options) -> Result<Database, DbmError> {
+        if !options.create && !path.exists() {
+            let text = format!("{} does not exist", path.display());
+            let error = std::io::Error::new(std::io::ErrorKind::NotFound, text);
+            return Err(DbmError::Open(Arc::new(error)));
+        }
+        let file = FileOptions {
+            recorder: options.recorder.clone().map(|recorder| (recorder, 0)),
+            ..FileOptions::default()
+        };
+        let there = std::fs::metadata(path).map_or(0, |meta| meta.len());
+        let whole = FIRST_PAGES * PAGE_SIZE as u64;
+        if there > 0 && there < whole && !is_empty(path) {
+            let text = format!("{} is shorter than a database", path.display());
+            return Err(DbmError::Foreign(text));
+        }
+        let device = SpannedFile::open(path, whole, &file)
+            .map_err(|error| DbmError::Open(Arc::new(error)))?;
+        Database::open_device(Arc::new(device), options)
+    }
+
+    /// Opens what a device holds, or makes a database on it.
+    ///
+    /// # Errors
+    /// What is wrong with what is there.
+    ///
+    /// ```
+    /// let device = senko_io::faulty::FaultyDevice::new(1000, 1);
+    /// let db = senko_dbm::Database::open_device(device, senko_dbm::Options::default())?;
+    /// assert!(db.tables().is_empty());
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn open_device(device: Arc<dyn Device>, options: Options) -> Result<Database, DbmError> {
+        let core = open(device, options, false)?;
+        let keeper = Keeper::start(&core)?;
+        Ok(Database {
+            inner: Arc::new(Inner {
+                core,
+                keeper,
+                read_only: false,
+            }),
+        })
+    }
+
+    /// Opens the database to be read, beside a process that may write to it. It shows what was written when it was opened;
+    /// [`Database::refresh`] shows what was written since.
+    ///
+    /// # Errors
+    /// [`DbmError::Open`] with the path; what is wrong with what is there.
+    ///
+    /// ```
+    /// # let folder = senko_dbm::example::Folder::new();
+    /// # let path = folder.path().join("data.db");
+    /// # let db = senko_dbm::Database::open(&path, senko_dbm::Options::default())?;
+    /// let reader = senko_dbm::Database::open_to_read(&path, senko_dbm::Options::default())?;
+    /// assert!(reader.create_table("no").is_err());
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn open_to_read(path: &Path, options: Options) -> Result<Database, DbmError> {
+        let opened = |error| DbmError::Open(Arc::new(error));
+        let file = FileOptions {
+            beside_writer: true,
+            recorder: options.recorder.clone().map(|recorder| (recorder, 0)),
+            ..FileOptions::default()
+        };
+        let options = Options {
+            threads: 0,
+            create: false,
+            ..options
+        };
+        for attempt in 0.. {
+            let device = SpannedFile::open(path, 0, &file).map_err(opened)?;
+            let seen = crate::superblock::Superblock::read(&device)?;
+            let Some(seen) = seen else {
+                let text = format!("{} has no superblock", path.display());
+                return Err(DbmError::Foreign(text));
+            };
+            device.pin(seen.checkpoint).map_err(opened)?;
+            // If the writer went on before it could see the pin, what the pin holds may be gone.
+            let again = crate::superblock::Superblock::read(&device)?;
+            let grown = seen.pages > device.pages() && attempt < 10;
+            if again != Some(seen) || grown {
+                continue;
+            }
+            let core = open(Arc::new(device), options.clone(), true)?;
+            let _ = core.failed.set("it was opened to be read".to_owned());
+            let keeper = Keeper::start(&core)?;
+            return Ok(Database {
+                inner: Arc::new(Inner {
+                    core,
+                    keeper,
+                    read_only: true,
+                }),
+            });
+        }
+        unreachable!("the attempts have no end")
+    }
+
+    /// For a database that was opened to be read: what a new opening of it sees. Snapshots of this one stay as they are.
+    ///
+    /// # Errors
+    /// As [`Database::open_to_read`].
+    ///
+    /// ```
+    /// # let folder = senko_dbm::example::Folder::new();
+    /// # let path = folder.path().join("data.db");
+    /// # let options = senko_dbm::Options::default;
+    /// let db = senko_dbm::Database::open(&path, options())?;
+    /// let mut reader = senko_dbm::Database::open_to_read(&path, options())?;
+    /// db.create_table("new")?;
+    /// assert!(reader.table("new").is_err());
+    /// reader.refresh(&path)?;
+    /// assert!(reader.table("new").is_ok());
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn refresh(&mut self, path: &Path) -> Result<(), DbmError> {
+        if !self.inner.read_only {
+            let text = "only a database that was opened to be read is refreshed".to_owned();
+            return Err(DbmError::Invalid(text));
+        }
+        *self = Database::open_to_read(path, self.inner.core.options.clone())?;
+        Ok(())
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.inner.core
+    }
+
+    /// Makes a table, or finds it.
+    ///
+    /// # Errors
+    /// A name has 1 to 255 bytes.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// assert_eq!(db.create_table("t")?, db.create_table("t")?);
+    /// assert!(db.create_table("").is_err());
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn create_table(&self, name: &str) -> Result<Table, DbmError> {
+        if !crate::changes::is_name(name) {
+            let text = format!("a table's name has 1 to 255 bytes, not {}", name.len());
+            return Err(DbmError::Invalid(text));
+        }
+        loop {
+            if let Ok(table) = self.table(name) {
+                return Ok(table);
+            }
+            let name = name.to_owned();
+            match self.change_table(TableChange::Create { name }) {
+                Ok(()) | Err(DbmError::Conflict) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Finds a table.
+    ///
+    /// # Errors
+    /// [`DbmError::NoTable`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// assert!(db.table("t").is_err());
+    /// ```
+    pub fn table(&self, name: &str) -> Result<Table, DbmError> {
+        self.tables()
+            .into_iter()
+            .find(|table| *table.name == *name)
+            .ok_or_else(|| DbmError::NoTable(name.to_owned()))
+    }
+
+    /// All tables.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// db.create_table("t")?;
+    /// assert_eq!(db.tables().len(), 1);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn tables(&self) -> Vec<Table> {
+        let catalogue = Arc::clone(&self.core().registry.lock().visible.catalogue);
+        let mut tables: Vec<Table> = catalogue
+            .iter()
+            .map(|info| Table {
+                id: info.id,
+                name: Arc::clone(&info.name),
+            })
+            .collect();
+        tables.sort_by(|a, b| a.name.cmp(&b.name));
+        tables
+    }
+
+    /// Drops a table with all that it holds.
+    ///
+    /// # Errors
+    /// [`DbmError::NoTable`], if it is gone already.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// let table = db.create_table("t")?;
+    /// db.drop_table(&table)?;
+    /// assert!(db.drop_table(&table).is_err());
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn drop_table(&self, table: &Table) -> Result<(), DbmError> {
+        loop {
+            if !self.tables().contains(table) {
+                return Err(DbmError::NoTable(table.name.to_string()));
+            }
+            match self.change_table(TableChange::Drop { id: table.id }) {
+                Err(DbmError::Conflict) => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn change_table(&self, change: TableChange) -> Result<(), DbmError> {
+        let core = self.core();
+        let (seen, start) = core.see();
+        let work = Work {
+            table: Some(change.clone()),
+            ..Work::default()
+        };
+        // Asked of the snapshot that validation starts from, or a change between the two would be missed.
+        let there = match &change {
+            TableChange::Create { name } => seen.catalogue.iter().any(|t| *t.name == **name),
+            TableChange::Drop { id } => !seen.catalogue.iter().any(|t| t.id == *id),
+        };
+        if there {
+            return Err(DbmError::Conflict);
+        }
+        let size = Size {
+            bytes: 512,
+            changes: 1,
+            only_deletes: matches!(change, TableChange::Drop { .. }),
+        };
+        core.commit(work, start, Durability::Synced, &size)
+            .map(drop)
+    }
+
+    /// Begins a transaction.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// let mut tx = db.begin();
+    /// tx.put(&table, b"key", b"value")?;
+    /// tx.commit(senko_dbm::Durability::Synced)?;
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn begin(&self) -> Transaction {
+        let (seen, start) = self.core().see();
+        Transaction::new(Snapshot::new(seen), start)
+    }
+
+    /// Runs a transaction, again and again while it conflicts with others, and commits it.
+    ///
+    /// # Errors
+    /// What `work` says, or the commit; never [`DbmError::Conflict`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// use senko_dbm::Durability;
+    /// let count = db.run(Durability::Buffered, |tx| {
+    ///     let old = tx.get(&table, b"count")?.map_or(0, |v| v[0]);
+    ///     tx.put(&table, b"count", &[old + 1])?;
+    ///     Ok(old + 1)
+    /// })?;
+    /// assert_eq!(count, 1);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn run<T>(
+        &self,
+        durability: Durability,
+        mut work: impl FnMut(&mut Transaction) -> Result<T, DbmError>,
+    ) -> Result<T, DbmError> {
+        loop {
+            let mut tx = self.begin();
+            let done = match work(&mut tx) {
+                Ok(done) => done,
+                Err(DbmError::Conflict) => continue,
+                Err(error) => return Err(error),
+            };
+            match tx.commit(durability) {
+                Ok(_) => return Ok(done),
+                Err(DbmError::Conflict) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A snapshot: what is committed now, whatever comes.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// assert_eq!(db.snapshot().count(&table)?, 0);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(self.core().see().0)
+    }
+
+    /// Makes all commits durable that returned before this call.
+    ///
+    /// # Errors
+    /// The device's.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// db.sync()?;
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn sync(&self) -> Result<(), DbmError> {
+        let commit = self.core().registry.lock().visible.commit;
+        if self.core().durable.load(Ordering::Acquire) >= commit {
+            return Ok(());
+        }
+        self.core().write_pending(&mut self.core().log.lock(), true)
+    }
+
+    /// Writes a checkpoint: the next opening has no log to read.
+    ///
+    /// # Errors
+    /// The device's.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// db.checkpoint()?;
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn checkpoint(&self) -> Result<(), DbmError> {
+        self.core().checkpoint()
+    }
+
+    /// Closes it with a checkpoint. Other clones stay usable.
+    ///
+    /// # Errors
+    /// The device's.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// db.close()?;
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn close(self) -> Result<(), DbmError> {
+        if self.inner.read_only {
+            return Ok(());
+        }
+        close(self.core())
+    }
+
+    /// Counts and sizes.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// assert!(db.stats().file_bytes > 0);
+    /// ```
+    pub fn stats(&self) -> Stats {
+        let core = self.core();
+        let page = PAGE_SIZE as u64;
+        let live = core.space.live.load(Ordering::Relaxed);
+        let checkpoint = core.space.started.load(Ordering::Relaxed);
+        let registry = core.registry.lock();
+        let oldest = registry.open.values().next();
+        Stats {
+            file_bytes: core.device.pages() * page,
+            live_bytes: live * page,
+            free_bytes: core.space.free() as u64 * crate::space::SEGMENT * page,
+            cached_bytes: core.space.resident.load(Ordering::Relaxed) as u64 * page,
+            commit: registry.visible.commit,
+            durable: core.durable.load(Ordering::Relaxed),
+            commits: core.commits.load(Ordering::Relaxed),
+            conflicts: core.conflicts.load(Ordering::Relaxed),
+            page_reads: core.reads.load(Ordering::Relaxed),
+            checkpoint,
+            open_snapshots: registry.open.len(),
+            oldest_snapshot: oldest.map(|open| open.since.elapsed()),
+            pages_since_oldest: oldest.map_or(0, |open| live.saturating_sub(open.live)),
+            pinned_checkpoint: core.device.oldest_pin(checkpoint + 1),
+        }
+    }
+}
+
+fn is_empty(path: &Path) -> bool {
+    std::fs::read(path).is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0))
+}
+
+impl Core {
+    /// Gives a transaction its place in the order, applies it and waits as it asks.
+    pub(crate) fn commit(
+        self: &Arc<Core>,
+        work: Work,
+        start: Arc<Node>,
+        durability: Durability,
+        size: &Size,
+    ) -> Result<u64, DbmError> {
+        self.admit(size)?;
+        let node = Node::new(work, start);
+        self.order.append(&node, &self.options.pause);
+        if !node.decide(&self.options.pause) {
+            self.conflicts.fetch_add(1, Ordering::Relaxed);
+            return Err(DbmError::Conflict);
+        }
+        let number = node.number();
+        drop(node);
+        self.apply_until(number)?;
+        match durability {
+            Durability::Synced => self.write_until(number, true)?,
+            Durability::Buffered => self.write_until(number, false)?,
+            Durability::None => {}
+        }
+        // Asked in passing: who can't have the lock leaves it to the next commit.
+        if let Some(mut log) = self.log.try_lock() {
+            if durability == Durability::None && self.pending_bytes() > 256 << 10 {
+                self.write_pending(&mut log, false)?;
+            }
+            let due = self.is_due(log.written);
+            drop(log);
+            if due {
+                self.nudge();
+            }
+        }
+        Ok(number)
+    }
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Database({} tables)", self.tables().len())
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One entry of the log: a page of 4 KiB whose first 40 bytes say all that is no page update (paper D, 2.2).
+//!
+//! Layout: docs/formats/dbm.md. Every entry names the checksum of the one before it. So an entry is taken for valid only behind
+//! the very entries that it was written behind, and what an earlier life of the process left behind the end is never taken.
+
+use senko_io::PAGE_SIZE;
+
+/// Bytes in front of an entry's body.
+pub(crate) const HEAD: usize = 40;
+/// Bytes of an entry's body.
+pub(crate) const BODY: usize = PAGE_SIZE - HEAD;
+
+/// What an entry holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// A part of the changes of commits.
+    Changes = 1,
+    /// A part of a long value.
+    Blob = 2,
+    /// A page of a tree.
+    Node = 3,
+    /// A part of the translation table.
+    Map = 4,
+    /// A part of a checkpoint.
+    Checkpoint = 5,
+}
+
+impl Kind {
+    fn of(byte: u8) -> Option<Kind> {
+        [
+            Kind::Changes,
+            Kind::Blob,
+            Kind::Node,
+            Kind::Map,
+            Kind::Checkpoint,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// The 40 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// CRC-32C of the entry with these four bytes zero.
+    pub crc: u32,
+    /// Checksum of the entry before.
+    pub previous: u32,
+    /// Counts entries; the next one has the next number.
+    pub sequence: u64,
+    /// The newest commit in the group, or the commit as of which a page is.
+    pub commit: u64,
+    /// Drawn by each opening.
+    pub life: u32,
+    /// Entries of the group behind this one.
+    pub left: u32,
+    /// Segment in which the log goes on behind this one's.
+    pub next_segment: u32,
+    /// Bytes of the body in use.
+    pub used: u16,
+    pub kind: Kind,
+    /// The first entry of its group.
+    pub first: bool,
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// The checksum of an entry.
+pub(crate) fn checksum(page: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&[0; 4]), &page[4..])
+}
+
+impl Head {
+    /// Writes the head in front of a body that is in place, and gives the checksum.
+    pub fn seal(&self, page: &mut [u8]) -> u32 {
+        page[4..8].copy_from_slice(&self.previous.to_le_bytes());
+        page[8..16].copy_from_slice(&self.sequence.to_le_bytes());
+        page[16..24].copy_from_slice(&self.commit.to_le_bytes());
+        page[24..28].copy_from_slice(&self.life.to_le_bytes());
+        page[28..32].copy_from_slice(&self.left.to_le_bytes());
+        page[32..36].copy_from_slice(&self.next_segment.to_le_bytes());
+        page[36..38].copy_from_slice(&self.used.to_le_bytes());
+        page[38] = self.kind as u8;
+        page[39] = u8::from(self.first);
+        let crc = checksum(page);
+        page[..4].copy_from_slice(&crc.to_le_bytes());
+        crc
+    }
+
+    /// The head of a page that is whole; `None` for anything else.
+    pub fn read(page: &[u8]) -> Option<Head> {
+        let crc = u32_at(page, 0);
+        let kind = Kind::of(page[38])?;
+        let used = u16::from_le_bytes([page[36], page[37]]);
+        if checksum(page) != crc || page[39] > 1 || usize::from(used) > BODY {
+            return None;
+        }
+        Some(Head {
+            crc,
+            previous: u32_at(page, 4),
+            sequence: u64_at(page, 8),
+            commit: u64_at(page, 16),
+            life: u32_at(page, 24),
+            left: u32_at(page, 28),
+            next_segment: u32_at(page, 32),
+            used,
+            kind,
+            first: page[39] == 1,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The byte table of docs/formats/dbm.md.
+    #[test]
+    fn the_head_lies_as_documented() {
+        let mut page = vec![0xab; PAGE_SIZE];
+        let head = Head {
+            crc: 0,
+            previous: 0x0403_0201,
+            sequence: 0x0c0b_0a09_0807_0605,
+            commit: 0x1413_1211_100f_0e0d,
+            life: 0x1817_1615,
+            left: 0x1c1b_1a19,
+            next_segment: 0x201f_1e1d,
+            used: 0x0221,
+            kind: Kind::Node,
+            first: true,
+        };
+        let crc = head.seal(&mut page);
+        assert_eq!(page[4..37], (1..=33).collect::<Vec<u8>>()[..]);
+        assert_eq!(page[37..40], [2, 3, 1]);
+        assert_eq!(page[..4], crc.to_le_bytes());
+        assert_eq!(Head::read(&page), Some(Head { crc, ..head }));
+        for byte in [0, 4, 39, 40, 4095] {
+            page[byte] ^= 1;
+            assert_eq!(Head::read(&page), None, "byte {byte} flipped");
+            page[byte] ^= 1;
+        }
+    }
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What can go wrong, each in one sentence that says what was expected, what was found, and where.
+
+use std::sync::Arc;
+
+use senko_io::IoError;
+
+/// Why a call failed.
+///
+/// ```
+/// # let db = senko_dbm::example::database();
+/// use senko_dbm::DbmError;
+/// assert!(matches!(db.table("missing"), Err(DbmError::NoTable(_))));
+/// ```
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DbmError {
+    /// Another transaction changed what this one had read. Nothing of this one was done; run it again.
+    #[error("the transaction conflicts with another; run it again")]
+    Conflict,
+    /// The device failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// What the device said.
+        source: IoError,
+    },
+    /// The file could not be opened, made or locked.
+    #[error("{0}")]
+    Open(Arc<std::io::Error>),
+    /// What lies on the device is not what was written there.
+    #[error("damaged at byte {offset}: {what}")]
+    Damaged {
+        /// What is wrong.
+        what: String,
+        /// Byte of the device.
+        offset: u64,
+    },
+    /// Not a database at all.
+    #[error("not a Senko database: {0}")]
+    Foreign(String),
+    /// Written by a later version.
+    #[error("the database has format version {found}, this program knows versions up to {known}")]
+    NewerVersion {
+        /// In the file.
+        found: u32,
+        /// The newest that is known.
+        known: u32,
+    },
+    /// There is no table of that name.
+    #[error("there is no table {0:?}")]
+    NoTable(String),
+    /// A key is there already.
+    #[error("the key is there already")]
+    Exists,
+    /// Keys have up to 1,024 bytes.
+    #[error("the key has {0} bytes; keys have at most 1024")]
+    KeyTooLong(usize),
+    /// Values have up to 1 GiB.
+    #[error("the value has {0} bytes; values have at most 1073741824")]
+    ValueTooLong(usize),
+    /// The transaction holds more than `Options::transaction_bytes`.
+    #[error("the transaction takes {bytes} bytes; the limit is {limit}")]
+    TransactionTooLarge {
+        /// What it takes.
+        bytes: usize,
+        /// What it may take.
+        limit: usize,
+    },
+    /// Neither the device nor the file system has room.
+    #[error("no space left for {0} pages; nothing was changed")]
+    NoSpace(u64),
+    /// An earlier write or flush failed, or the database was opened to be read.
+    #[error("the database takes no commits: {0}")]
+    ReadOnly(String),
+    /// The snapshot was older than `Options::max_snapshot_age` when its space was needed.
+    #[error("the snapshot has ended: it was older than the limit")]
+    SnapshotExpired,
+    /// A setting or an argument that cannot be honoured.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl DbmError {
+    pub(crate) fn io(what: &'static str) -> impl FnOnce(IoError) -> DbmError {
+        move |source| DbmError::Io { what, source }
+    }
+
+    pub(crate) fn damaged(page: u64, what: impl Into<String>) -> DbmError {
+        DbmError::Damaged {
+            what: what.into(),
+            offset: page * senko_io::PAGE_SIZE as u64,
+        }
+    }
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From applied commits to the device: one group, one write, one flush.
+//!
+//! Who waits for a commit takes the log's lock. The one who gets it writes all that is pending, and the others find their commits done. So groups form by themselves from what
+//! came while a flush was under way.
+//!
+//! F1: after a failed write or flush the database is latched, and nothing is tried again.
+
+use std::sync::atomic::Ordering;
+
+use crate::DbmError;
+use crate::apply::{CHUNK, Pending};
+use crate::core::{Blob, Core};
+use crate::entry::{BODY, Kind};
+use crate::log::{Label, Log, append_bytes, grow};
+use crate::space::SEGMENT;
+
+/// Pages that are kept for the end of a checkpoint, beside those that are counted.
+const SLACK: u64 = 4 * SEGMENT;
+
+impl Core {
+    /// Returns when a commit was handed to the device, or, with `sync`, is durable.
+    pub fn write_until(&self, commit: u64, sync: bool) -> Result<(), DbmError> {
+        let done = if sync { &self.durable } else { &self.written };
+        if done.load(Ordering::Acquire) >= commit {
+            return Ok(());
+        }
+        let mut log = self.log.lock();
+        if done.load(Ordering::Acquire) >= commit {
+            return Ok(());
+        }
+        self.write_pending(&mut log, sync)
+    }
+
+    /// Writes what is pending, and latches if that fails.
+    pub fn write_pending(&self, log: &mut Log, sync: bool) -> Result<(), DbmError> {
+        self.check()?;
+        let pending = std::mem::take(&mut self.writer.lock().pending);
+        self.write_group(log, pending, sync)
+            .inspect_err(|error| self.latch(error))
+    }
+
+    fn write_group(&self, log: &mut Log, mut pending: Pending, sync: bool) -> Result<(), DbmError> {
+        let mut places = Vec::new();
+        if !pending.bytes.is_empty() {
+            pending.bytes[..8].copy_from_slice(&log.durable.to_le_bytes());
+            let parts: usize = pending
+                .blobs
+                .iter()
+                .map(|(_, value)| Blob::parts(value.len() as u64) as usize)
+                .sum();
+            let entries = parts + pending.bytes.len().div_ceil(BODY);
+            for (first, value) in &pending.blobs {
+                for (nth, part) in value.chunks(Blob::PART).enumerate() {
+                    let id = first + nth as u32;
+                    let label = Label {
+                        kind: Kind::Blob,
+                        commit: pending.commit,
+                        left: (entries - 1 - places.len()) as u32,
+                        first: places.is_empty(),
+                    };
+                    let place = log.append(label, |body| {
+                        body[..4].copy_from_slice(&id.to_le_bytes());
+                        body[4..4 + part.len()].copy_from_slice(part);
+                        4 + part.len()
+                    })?;
+                    places.push((id, place));
+                }
+            }
+            let first = places.is_empty();
+            append_bytes(log, Kind::Changes, pending.commit, first, &pending.bytes)?;
+        }
+        if sync {
+            log.sync()?;
+        } else {
+            log.write_out()?;
+        }
+        if !places.is_empty() {
+            let mut writer = self.writer.lock();
+            for &(id, place) in &places {
+                self.space.hold(place);
+                self.blobs.at(id).store(place, Ordering::Release);
+                writer.changed_blobs.insert(id / CHUNK);
+            }
+        }
+        let mut unwritten = self.unwritten.lock();
+        for (first, _) in &pending.blobs {
+            unwritten.remove(first);
+        }
+        drop(unwritten);
+        self.written.fetch_max(pending.commit, Ordering::AcqRel);
+        if sync {
+            let written = self.written.load(Ordering::Acquire);
+            self.durable.fetch_max(written, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Makes the device longer.
+    pub fn grow(&self, segments: u64) -> Result<(), DbmError> {
+        let bytes = (self.device.pages() + segments * SEGMENT) * senko_io::PAGE_SIZE as u64;
+        if self.options.max_bytes.is_some_and(|most| bytes > most) {
+            return Err(DbmError::NoSpace(segments * SEGMENT));
+        }
+        grow(&*self.device, &self.space, segments)
+    }
+
+    /// Pages that are free, and those that must stay free for a commit and a checkpoint after it. What only deletes may use a part of the reserve,
+    /// or a full database could not be emptied.
+    fn room(&self, size: &Size) -> (u64, u64) {
+        let slack = if size.only_deletes { SLACK / 2 } else { SLACK };
+        let pages = self.pages.load(Ordering::Relaxed).min(size.changes);
+        let need = size.bytes.div_ceil(BODY)
+            + pages
+            + 2 * size.bytes / crate::node::ROOM
+            + self.dirty.load(Ordering::Relaxed)
+            + self.due.load(Ordering::Relaxed);
+        let map = u64::from(self.space.segments()) * SEGMENT / u64::from(CHUNK);
+        (
+            self.space.free() as u64 * SEGMENT,
+            need as u64 + map + slack,
+        )
+    }
+
+    /// Sees to it that the log has room for a commit, before anything of it happens.
+    pub fn admit(self: &std::sync::Arc<Core>, size: &Size) -> Result<(), DbmError> {
+        self.check()?;
+        let (have, need) = self.room(size);
+        if have >= need {
+            return Ok(());
+        }
+        let missing = (need - have).div_ceil(SEGMENT);
+        let grown = self.grow(missing);
+        if !matches!(grown, Err(DbmError::NoSpace(_))) {
+            return grown;
+        }
+        // The device is full: what the log and dead pages hold comes free by checkpoints and cleaning.
+        for _ in 0..4 {
+            self.make_room()?;
+            let (have, need) = self.room(size);
+            if have >= need {
+                return Ok(());
+            }
+        }
+        Err(DbmError::NoSpace(need - have))
+    }
+}
+
+/// What a commit takes of the log, and of the checkpoint after it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    pub bytes: usize,
+    /// Records and ranges, each of which may change a page.
+    pub changes: usize,
+    pub only_deletes: bool,
+}

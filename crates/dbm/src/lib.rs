@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A transactional, ordered DBM made for flash (paper D, and past it).
+//!
+//! ```text
+//! commit -> order (decided without locks) -> pages in DRAM (new versions) -> log: changes, one write, one flush
+//! checkpoint -> log: pages merged, translation table -> superblock
+//! get -> translation table: page -> version as of the snapshot -> DRAM, or one read
+//! ```
+//!
+//! Goals: a durable commit at the rate of the device; serializable transactions; readers that never wait; after any crash a prefix of the
+//! commits that has every one that was acknowledged as synced. Non-goals: the network, more than one process that writes.
+//!
+//! [`Database`] is where to start.
+
+#![deny(unsafe_code)]
+
+// The database as its users see it.
+mod db;
+mod options;
+mod snapshot;
+mod transaction;
+mod verify;
+
+// A transaction's way: what it did, its place in the order, into the trees, to the device.
+mod writes;
+mod commit;
+mod apply;
+mod tree;
+mod flush;
+
+// What goes on beside commits, and what an opening does.
+mod checkpoint;
+mod maintain;
+mod open;
+
+// The parts: pages, the translation table, the log, space.
+mod core;
+mod mapping;
+mod node;
+mod log;
+mod entry;
+mod changes;
+mod codec;
+mod space;
+mod superblock;
+mod error;
+
+// What the examples of the documentation begin with.
+#[doc(hidden)]
+pub mod example;
+
+pub use db::{Database, Stats, Table};
+pub use error::DbmError;
+pub use node::MAX_KEY_BYTES;
+pub use options::{Durability, Options, Pause};
+pub use snapshot::{Cursor, Record, Snapshot};
+pub use transaction::{MAX_VALUE_BYTES, Transaction};
+pub use verify::VerifyReport;

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The one log: where entries go, and how they are found again.
+//!
+//! The log fills a segment of 16 pages and goes on in the segment that the entries of this one name. Entries come in groups: all entries of a group count, or none.
+//! A commit is durable by one write of its group and one flush.
+//!
+//! L1: the place of the next entry never holds an entry that counts. L2: a page that holds an entry is not written again until its
+//! segment is free (`space.rs`). L3: after a failed write or flush nothing more is written.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
+
+use crate::DbmError;
+use crate::entry::{BODY, HEAD, Head, Kind};
+use crate::space::{SEGMENT, Space};
+
+/// Where an entry goes, and what it must say to follow on the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub page: u64,
+    pub sequence: u64,
+    pub previous: u32,
+}
+
+impl Position {
+    /// Where the log of a new database begins.
+    pub const START: Position = Position {
+        page: SEGMENT,
+        sequence: 1,
+        previous: 0,
+    };
+}
+
+/// What stands in the head of an entry besides its position.
+#[derive(Clone, Copy)]
+pub(crate) struct Label {
+    pub kind: Kind,
+    pub commit: u64,
+    pub left: u32,
+    pub first: bool,
+}
+
+/// The end of the log.
+pub(crate) struct Log {
+    device: Arc<dyn Device>,
+    space: Arc<Space>,
+    next: Position,
+    /// The segment behind the current one; none before the first entry of a segment.
+    next_segment: Option<u32>,
+    life: u32,
+    /// Entries that were not written yet, in adjacent pages.
+    buf: AlignedBuf,
+    buffered: usize,
+    /// Something was written since the last flush.
+    unflushed: bool,
+    /// All entries up to this one are durable.
+    pub durable: u64,
+    /// The newest durable checkpoint.
+    pub checkpoint: u64,
+    /// Pages written since the checkpoint before.
+    pub written: u64,
+}
+
+impl Log {
+    pub fn new(
+        device: &Arc<dyn Device>,
+        space: &Arc<Space>,
+        next: Position,
+        next_segment: Option<u32>,
+        life: u32,
+    ) -> Log {
+        Log {
+            device: Arc::clone(device),
+            space: Arc::clone(space),
+            next,
+            next_segment,
+            life,
+            buf: AlignedBuf::new(SEGMENT as usize),
+            buffered: 0,
+            unflushed: true,
+            durable: 0,
+            checkpoint: 0,
+            written: 0,
+        }
+    }
+
+    pub fn position(&self) -> Position {
+        self.next
+    }
+
+    /// The segments that the log is about to write.
+    pub fn open_segments(&self) -> Vec<u32> {
+        let mut open = vec![(self.next.page / SEGMENT) as u32];
+        open.extend(self.next_segment);
+        open
+    }
+
+    fn take_segment(&self) -> Result<u32, DbmError> {
+        let pinned = self
+            .device
+            .oldest_pin(self.checkpoint)
+            .unwrap_or(self.checkpoint);
+        if let Some(segment) = self.space.take(pinned) {
+            return Ok(segment);
+        }
+        grow(&*self.device, &self.space, 1)?;
+        self.space.take(pinned).ok_or(DbmError::NoSpace(SEGMENT))
+    }
+
+    /// Appends an entry whose body `fill` writes; it tells how many bytes it used. Gives the entry's page.
+    pub fn append(
+        &mut self,
+        label: Label,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<u64, DbmError> {
+        let next_segment = match self.next_segment {
+            Some(segment) => segment,
+            None => *self.next_segment.insert(self.take_segment()?),
+        };
+        let place = self.next.page;
+        let at = self.buffered * PAGE_SIZE;
+        let page = &mut self.buf[at..at + PAGE_SIZE];
+        let used = fill(&mut page[HEAD..]);
+        page[HEAD + used..].fill(0);
+        let head = Head {
+            crc: 0,
+            previous: self.next.previous,
+            sequence: self.next.sequence,
+            commit: label.commit,
+            life: self.life,
+            left: label.left,
+            next_segment,
+            used: used as u16,
+            kind: label.kind,
+            first: label.first,
+        };
+        let crc = head.seal(page);
+        self.buffered += 1;
+        let last = &self.space.of(place).last;
+        last.fetch_max(self.next.sequence, Ordering::AcqRel);
+        self.next.previous = crc;
+        self.next.sequence += 1;
+        self.next.page += 1;
+        self.written += 1;
+        if self.next.page.is_multiple_of(SEGMENT) {
+            self.write_out()?;
+            self.next.page = u64::from(next_segment) * SEGMENT;
+            self.next_segment = None;
+        }
+        Ok(place)
+    }
+
+    /// Writes what is buffered.
+    pub fn write_out(&mut self) -> Result<(), DbmError> {
+        if self.buffered == 0 {
+            return Ok(());
+        }
+        self.unflushed = true;
+        let first = self.next.page - self.buffered as u64;
+        let bytes = &self.buf[..self.buffered * PAGE_SIZE];
+        self.buffered = 0;
+        self.device
+            .write(first, bytes, Tag::dbm(Purpose::Log))
+            .map_err(DbmError::io("writing the log"))
+    }
+
+    /// Makes all that was appended durable: by one durable write if nothing else waits for a flush.
+    pub fn sync(&mut self) -> Result<(), DbmError> {
+        let failed = DbmError::io("making the log durable");
+        let tag = Tag::dbm(Purpose::Log);
+        if self.buffered > 0 && !self.unflushed {
+            let first = self.next.page - self.buffered as u64;
+            let bytes = &self.buf[..self.buffered * PAGE_SIZE];
+            self.buffered = 0;
+            self.device
+                .write_durable(first, bytes, tag)
+                .map_err(failed)?;
+        } else {
+            self.write_out()?;
+            if self.unflushed {
+                self.device.flush(tag).map_err(failed)?;
+                self.unflushed = false;
+            }
+        }
+        self.durable = self.next.sequence - 1;
+        Ok(())
+    }
+}
+
+/// Makes the device longer by at least `segments` segments.
+pub(crate) fn grow(device: &dyn Device, space: &Space, segments: u64) -> Result<(), DbmError> {
+    let pages = device.pages();
+    match device.grow(pages + segments * SEGMENT) {
+        Ok(()) => {
+            space.grown(device.pages());
+            Ok(())
+        }
+        Err(error) if error.no_space() => Err(DbmError::NoSpace(segments * SEGMENT)),
+        Err(error) => Err(DbmError::io("growing the file")(error)),
+    }
+}
+
+/// Reads entries in their order.
+pub(crate) struct Scan<'a> {
+    device: &'a dyn Device,
+    pub next: Position,
+    /// What the last entry says about the segment behind its own.
+    pub next_segment: Option<u32>,
+    /// Pages of the entries that were taken.
+    pub visited: Vec<u64>,
+    buf: AlignedBuf,
+    /// The first page in the buffer, and how many.
+    held: (u64, u64),
+}
+
+/// A group that is whole.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub kind: Kind,
+    /// The bodies of all entries but blobs, one behind the other.
+    pub bytes: Vec<u8>,
+    /// Page of each part of a long value.
+    pub blobs: Vec<(u32, u64)>,
+}
+
+impl<'a> Scan<'a> {
+    pub fn new(device: &'a dyn Device, from: Position) -> Scan<'a> {
+        Scan {
+            device,
+            next: from,
+            next_segment: None,
+            visited: Vec::new(),
+            buf: AlignedBuf::new(SEGMENT as usize),
+            held: (0, 0),
+        }
+    }
+
+    /// A page, with those behind it in its segment.
+    fn page(&mut self, page: u64) -> Result<Option<&[u8]>, DbmError> {
+        if page >= self.device.pages() {
+            return Ok(None);
+        }
+        if page < self.held.0 || page >= self.held.0 + self.held.1 {
+            let end = (page / SEGMENT + 1) * SEGMENT;
+            let pages = end.min(self.device.pages()) - page;
+            let to = &mut self.buf[..pages as usize * PAGE_SIZE];
+            self.held = (0, 0);
+            self.device
+                .read(page, to, Tag::dbm(Purpose::Recover))
+                .map_err(DbmError::io("reading the log"))?;
+            self.held = (page, pages);
+        }
+        let at = (page - self.held.0) as usize * PAGE_SIZE;
+        Ok(Some(&self.buf[at..at + PAGE_SIZE]))
+    }
+
+    /// The next entry, if it follows on the one before.
+    fn entry(&mut self, work: impl FnOnce(&Head, &[u8], u64)) -> Result<Option<Head>, DbmError> {
+        let next = self.next;
+        let Some(bytes) = self.page(next.page)? else {
+            return Ok(None);
+        };
+        let Some(head) = Head::read(bytes) else {
+            return Ok(None);
+        };
+        if head.sequence != next.sequence || head.previous != next.previous {
+            return Ok(None);
+        }
+        work(&head, &bytes[HEAD..], next.page);
+        self.visited.push(next.page);
+        self.next = Position {
+            page: next.page + 1,
+            sequence: next.sequence + 1,
+            previous: head.crc,
+        };
+        self.next_segment = Some(head.next_segment);
+        if self.next.page.is_multiple_of(SEGMENT) {
+            self.next.page = u64::from(head.next_segment) * SEGMENT;
+            self.next_segment = None;
+        }
+        Ok(Some(head))
+    }
+
+    /// The next group, if all of it is there; otherwise the scan stays in front of it.
+    pub fn group(&mut self) -> Result<Option<Group>, DbmError> {
+        let before = (self.next, self.next_segment);
+        let mut group: Option<Group> = None;
+        let mut left = 0;
+        loop {
+            let is_first = group.is_none();
+            let taken = &mut group;
+            let mut fits = true;
+            let head = self.entry(|head, body, place| {
+                fits = head.first == is_first && (is_first || head.left + 1 == left);
+                if !fits {
+                    return;
+                }
+                let group = taken.get_or_insert_with(|| Group {
+                    kind: head.kind,
+                    bytes: Vec::new(),
+                    blobs: Vec::new(),
+                });
+                if head.kind == Kind::Blob {
+                    let id = u32::from_le_bytes(body[..4].try_into().expect("four bytes"));
+                    group.blobs.push((id, place));
+                } else {
+                    group.kind = head.kind;
+                    group
+                        .bytes
+                        .extend_from_slice(&body[..usize::from(head.used)]);
+                }
+            })?;
+            match head {
+                Some(head) if fits => {
+                    left = head.left;
+                    if left == 0 {
+                        return Ok(group);
+                    }
+                }
+                _ => {
+                    (self.next, self.next_segment) = before;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Behind the end: an entry that says that what should stand here was durable. Then this is no end but damage.
+    pub fn check_end(&mut self) -> Result<(), DbmError> {
+        let end = self.next;
+        let within = end.page..(end.page / SEGMENT + 1) * SEGMENT;
+        let behind = self.next_segment.map(u64::from).unwrap_or(0) * SEGMENT;
+        for page in within.chain(behind..behind + SEGMENT) {
+            let Some(bytes) = self.page(page)? else { break };
+            let Some(head) = Head::read(bytes) else {
+                continue;
+            };
+            let says = head.kind == Kind::Changes && head.first && head.sequence > end.sequence;
+            let durable = u64::from_le_bytes(bytes[HEAD..HEAD + 8].try_into().expect("8 bytes"));
+            if says && durable >= end.sequence {
+                return Err(DbmError::damaged(
+                    end.page,
+                    "an entry of the log is not whole",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Appends a group of bytes that may take several entries.
+pub(crate) fn append_bytes(
+    log: &mut Log,
+    kind: Kind,
+    commit: u64,
+    first: bool,
+    bytes: &[u8],
+) -> Result<u64, DbmError> {
+    let mut place = None;
+    let entries = bytes.len().div_ceil(BODY).max(1);
+    for (nth, part) in (0..entries).map(|nth| {
+        let from = nth * BODY;
+        (nth, &bytes[from..(from + BODY).min(bytes.len())])
+    }) {
+        let label = Label {
+            kind,
+            commit,
+            left: (entries - 1 - nth) as u32,
+            first: first && nth == 0,
+        };
+        let at = log.append(label, |body| {
+            body[..part.len()].copy_from_slice(part);
+            part.len()
+        })?;
+        place.get_or_insert(at);
+    }
+    Ok(place.unwrap_or(0))
+}

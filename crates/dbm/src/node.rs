@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A page of a B+tree: sorted slots that grow up, cells that grow down, in the body of a log entry.
+//!
+//! The same bytes stand in DRAM and in the log. Leaves (level 0) hold records; a cell of an inner page holds a separator and a child, whose keys are not
+//! below the separator. What is below the first separator is the first child's.
+//!
+//! N1: keys ascend strictly. N2: a cell that fits once fits again after a split, because no cell has more than [`MAX_CELL`] bytes.
+
+use senko_io::PAGE_SIZE;
+
+use crate::entry::HEAD;
+
+/// The longest key.
+pub const MAX_KEY_BYTES: usize = 1024;
+/// Key and value together; longer values lie outside of the leaf.
+pub(crate) const MAX_INLINE: usize = 1200;
+const MAX_CELL: usize = MAX_INLINE + CELL_HEAD;
+const CELL_HEAD: usize = 4;
+const SLOTS: usize = HEAD + 16;
+/// In a cell's value length: the value is a reference to a long one.
+const BLOB: u16 = 0x8000;
+/// Bytes for slots and cells.
+pub(crate) const ROOM: usize = PAGE_SIZE - SLOTS;
+const _: () = assert!(ROOM / 2 + MAX_CELL + 2 + (MAX_CELL + 2) / 2 <= ROOM);
+
+/// One page; cheap to share, copied to be changed.
+#[derive(Clone)]
+pub(crate) struct Page(Box<[u8; PAGE_SIZE]>);
+
+impl Page {
+    pub fn new(id: u32, level: u8) -> Page {
+        let mut page = Page(Box::new([0; PAGE_SIZE]));
+        page.set_id(id);
+        page.0[HEAD + 4] = level;
+        page.set_u16(HEAD + 8, PAGE_SIZE as u16);
+        page
+    }
+
+    /// A page as read; `None` if it is not well formed.
+    pub fn read(bytes: &[u8]) -> Option<Page> {
+        let mut page = Page(Box::new([0; PAGE_SIZE]));
+        page.0.copy_from_slice(bytes);
+        page.well_formed().then_some(page)
+    }
+
+    fn well_formed(&self) -> bool {
+        let (count, low) = (self.count(), usize::from(self.u16(HEAD + 8)));
+        if low > PAGE_SIZE || SLOTS + 2 * count > low {
+            return false;
+        }
+        let cells = (0..count).all(|nth| {
+            let at = self.cell(nth);
+            if at < low || at + CELL_HEAD > PAGE_SIZE {
+                return false;
+            }
+            let bytes = self.cell_bytes(at);
+            let value = bytes - CELL_HEAD - usize::from(self.u16(at));
+            let kind = match (self.level(), self.u16(at + 2) & BLOB) {
+                (0, BLOB) => value == 16,
+                (0, _) => true,
+                (_, flag) => value == 4 && flag == 0,
+            };
+            kind && bytes <= MAX_CELL && at + bytes <= PAGE_SIZE
+        });
+        cells && (1..count).all(|nth| self.key(nth - 1) < self.key(nth))
+    }
+
+    pub fn bytes(&self) -> &[u8; PAGE_SIZE] {
+        &self.0
+    }
+
+    fn u16(&self, at: usize) -> u16 {
+        u16::from_le_bytes([self.0[at], self.0[at + 1]])
+    }
+
+    fn set_u16(&mut self, at: usize, value: u16) {
+        self.0[at..at + 2].copy_from_slice(&value.to_le_bytes());
+    }
+
+    fn u32(&self, at: usize) -> u32 {
+        u32::from_le_bytes(self.0[at..at + 4].try_into().expect("four bytes"))
+    }
+
+    pub fn id(&self) -> u32 {
+        self.u32(HEAD)
+    }
+
+    pub fn set_id(&mut self, id: u32) {
+        self.0[HEAD..HEAD + 4].copy_from_slice(&id.to_le_bytes());
+    }
+
+    pub fn level(&self) -> u8 {
+        self.0[HEAD + 4]
+    }
+
+    pub fn count(&self) -> usize {
+        usize::from(self.u16(HEAD + 6))
+    }
+
+    fn cell(&self, nth: usize) -> usize {
+        usize::from(self.u16(SLOTS + 2 * nth))
+    }
+
+    fn cell_bytes(&self, at: usize) -> usize {
+        CELL_HEAD + usize::from(self.u16(at)) + usize::from(self.u16(at + 2) & !BLOB)
+    }
+
+    pub fn key(&self, nth: usize) -> &[u8] {
+        let at = self.cell(nth);
+        let bytes = usize::from(self.u16(at));
+        &self.0[at + CELL_HEAD..at + CELL_HEAD + bytes]
+    }
+
+    /// A leaf's value, and whether it is a reference to a long one.
+    pub fn value(&self, nth: usize) -> (&[u8], bool) {
+        let at = self.cell(nth);
+        let from = at + CELL_HEAD + usize::from(self.u16(at));
+        let long = self.u16(at + 2) & BLOB != 0;
+        (&self.0[from..at + self.cell_bytes(at)], long)
+    }
+
+    /// Child `nth` of `count() + 1`.
+    pub fn child(&self, nth: usize) -> u32 {
+        match nth {
+            0 => self.u32(HEAD + 12),
+            nth => u32::from_le_bytes(self.value(nth - 1).0.try_into().expect("four bytes")),
+        }
+    }
+
+    pub fn set_first_child(&mut self, id: u32) {
+        self.0[HEAD + 12..HEAD + 16].copy_from_slice(&id.to_le_bytes());
+    }
+
+    /// Place of a key, or where it would be.
+    pub fn search(&self, key: &[u8]) -> Result<usize, usize> {
+        let (mut from, mut to) = (0, self.count());
+        // Ascending inserts end here.
+        if to > 0 && self.key(to - 1) < key {
+            return Err(to);
+        }
+        while from < to {
+            let middle = (from + to) / 2;
+            match self.key(middle).cmp(key) {
+                std::cmp::Ordering::Less => from = middle + 1,
+                std::cmp::Ordering::Greater => to = middle,
+                std::cmp::Ordering::Equal => return Ok(middle),
+            }
+        }
+        Err(from)
+    }
+
+    /// The child that has `key`; with `below`, the one that has the keys just below it.
+    pub fn child_for(&self, key: &[u8], below: bool) -> usize {
+        match self.search(key) {
+            Ok(nth) if below => nth,
+            Ok(nth) => nth + 1,
+            Err(nth) => nth,
+        }
+    }
+
+    /// Bytes that slots and cells take.
+    pub fn used(&self) -> usize {
+        ROOM - (usize::from(self.u16(HEAD + 8)) - SLOTS - 2 * self.count())
+            - usize::from(self.u16(HEAD + 10))
+    }
+
+    /// Puts a cell in front of cell `nth`; false if there is no room.
+    pub fn insert(&mut self, nth: usize, key: &[u8], value: &[u8], long: bool) -> bool {
+        let bytes = CELL_HEAD + key.len() + value.len();
+        debug_assert!(bytes <= MAX_CELL);
+        if self.used() + bytes + 2 > ROOM {
+            return false;
+        }
+        let count = self.count();
+        if usize::from(self.u16(HEAD + 8)) < SLOTS + 2 * (count + 1) + bytes {
+            self.compact();
+        }
+        let at = usize::from(self.u16(HEAD + 8)) - bytes;
+        self.set_u16(at, key.len() as u16);
+        self.set_u16(at + 2, value.len() as u16 | if long { BLOB } else { 0 });
+        self.0[at + CELL_HEAD..at + CELL_HEAD + key.len()].copy_from_slice(key);
+        self.0[at + CELL_HEAD + key.len()..at + bytes].copy_from_slice(value);
+        let slot = SLOTS + 2 * nth;
+        self.0.copy_within(slot..SLOTS + 2 * count, slot + 2);
+        self.set_u16(slot, at as u16);
+        self.set_u16(HEAD + 6, count as u16 + 1);
+        self.set_u16(HEAD + 8, at as u16);
+        true
+    }
+
+    pub fn remove(&mut self, nth: usize) {
+        let (count, at) = (self.count(), self.cell(nth));
+        let garbage = self.u16(HEAD + 10) + self.cell_bytes(at) as u16;
+        let slot = SLOTS + 2 * nth;
+        self.0.copy_within(slot + 2..SLOTS + 2 * count, slot);
+        self.set_u16(HEAD + 6, count as u16 - 1);
+        self.set_u16(HEAD + 10, garbage);
+    }
+
+    /// Lays the cells out anew, without what was removed.
+    fn compact(&mut self) {
+        let mut fresh = Page::new(self.id(), self.level());
+        fresh.set_first_child(self.child(0));
+        self.move_cells(0, &mut fresh);
+        *self = fresh;
+    }
+
+    /// Appends copies of the cells from `from` on to another page.
+    pub fn move_cells(&self, from: usize, to: &mut Page) {
+        for nth in from..self.count() {
+            let (value, long) = self.value(nth);
+            let fits = to.insert(to.count(), self.key(nth), value, long);
+            debug_assert!(fits, "a part of a page fits on a page");
+        }
+    }
+
+    /// Keeps the first `count` cells.
+    pub fn truncate(&mut self, count: usize) {
+        while self.count() > count {
+            self.remove(self.count() - 1);
+        }
+        self.compact();
+    }
+
+    /// The cell before which the bytes divide most evenly; at least 1, and less than the count. Neither side has more than half of the
+    /// bytes and half of a cell.
+    pub fn middle(&self) -> usize {
+        let (used, mut left) = (self.used(), 0);
+        let mut best = (usize::MAX, 1);
+        for nth in 1..self.count() {
+            left += self.cell_bytes(self.cell(nth - 1)) + 2;
+            best = best.min((left.abs_diff(used - left), nth));
+        }
+        best.1
+    }
+}
+
+impl std::fmt::Debug for Page {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Page({}, level {}, {} cells)",
+            self.id(),
+            self.level(),
+            self.count()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_page_is_a_sorted_map_that_can_be_full() {
+        let mut rng = 7u64;
+        for _ in 0..50 {
+            let mut page = Page::new(3, 0);
+            let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+            let mut full = 0;
+            for _ in 0..2000 {
+                rng = rng.wrapping_mul(6364136223846793005).wrapping_add(99);
+                let key = ((rng >> 40) % 90).to_be_bytes()[7..].to_vec();
+                let value = vec![(rng >> 33) as u8; (rng >> 50) as usize % 200];
+                match page.search(&key) {
+                    Ok(nth) => {
+                        page.remove(nth);
+                        model.remove(&key);
+                    }
+                    Err(nth) => {
+                        if page.insert(nth, &key, &value, false) {
+                            model.insert(key, value);
+                        } else {
+                            full += 1;
+                        }
+                    }
+                }
+            }
+            assert!(full > 0, "the page was never full");
+            let page = Page::read(page.bytes()).expect("it is well formed");
+            let found: BTreeMap<Vec<u8>, Vec<u8>> = (0..page.count())
+                .map(|nth| (page.key(nth).to_vec(), page.value(nth).0.to_vec()))
+                .collect();
+            assert_eq!(found, model);
+        }
+    }
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Opening: the newest checkpoint, and behind it the log, commit by commit. What comes out is a prefix of the order of commits.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwapOption;
+use senko_io::{AlignedBuf, Device, Purpose, Tag};
+
+use crate::DbmError;
+use crate::apply::{BlobIds, CHUNK, Writer};
+use crate::changes::next_commit;
+use crate::checkpoint::Record;
+use crate::codec::Reader;
+use crate::core::{Core, MapPlaces};
+use crate::entry::{HEAD, Head, Kind};
+use crate::log::{Log, Position, Scan, append_bytes};
+use crate::mapping::{Growing, Nodes, Version};
+use crate::options::Options;
+use crate::space::{SEGMENT, Space};
+use crate::superblock::Superblock;
+use crate::tree::Ids;
+
+/// Pages of a new database: the superblock's segment, the log's first, and the one behind.
+pub(crate) const FIRST_PAGES: u64 = 3 * SEGMENT;
+
+fn life() -> u32 {
+    use std::hash::{BuildHasher, Hasher};
+    // The standard library draws the keys of its hash anew in each process.
+    let drawn = std::hash::RandomState::new().build_hasher().finish();
+    (drawn >> 32) as u32 ^ drawn as u32 ^ std::process::id()
+}
+
+/// Opens what a device holds, or makes a database on it.
+pub(crate) fn open(
+    device: Arc<dyn Device>,
+    options: Options,
+    beside_writer: bool,
+) -> Result<Arc<Core>, DbmError> {
+    let options = options.checked()?;
+    if device.pages() < FIRST_PAGES {
+        let text = format!(
+            "a database has at least {FIRST_PAGES} pages, the device has {}",
+            device.pages()
+        );
+        return Err(DbmError::Invalid(text));
+    }
+    let superblock = match Superblock::read(&*device)? {
+        Some(superblock) => superblock,
+        None if options.create && !beside_writer => make(&device)?,
+        None => {
+            let text = "there is no superblock".to_owned();
+            return Err(DbmError::Foreign(text));
+        }
+    };
+    if superblock.pages > device.pages() {
+        return Err(DbmError::damaged(
+            device.pages(),
+            format!(
+                "the database has {} pages, the files have {}; one is missing or was cut",
+                superblock.pages,
+                device.pages()
+            ),
+        ));
+    }
+    let mut scan = Scan::new(&*device, superblock.at);
+    let record = match scan.group()? {
+        Some(group) if group.kind == Kind::Checkpoint => Record::decode(&group.bytes),
+        _ => None,
+    };
+    let record = record
+        .ok_or_else(|| DbmError::damaged(superblock.at.page, "the checkpoint is not whole"))?;
+    let space = Arc::new(Space::new());
+    space.grown(device.pages());
+    space
+        .started
+        .store(superblock.checkpoint, Ordering::Release);
+    let core = load(&device, options, &space, &record)?;
+    replay(&core, &record, superblock.checkpoint, beside_writer)?;
+    Ok(Arc::new(core))
+}
+
+/// Writes the first checkpoint of an empty database.
+fn make(device: &Arc<dyn Device>) -> Result<Superblock, DbmError> {
+    let space = Arc::new(Space::new());
+    space.grown(FIRST_PAGES);
+    // The log's own first segment.
+    let first = space.take(0).filter(|segment| *segment == 1);
+    debug_assert!(first.is_some(), "the lowest segment is taken first");
+    let mut log = Log::new(device, &space, Position::START, None, life());
+    let record = Record {
+        commit: 0,
+        replay: Position::START,
+        next_node: 0,
+        next_blob: 0,
+        next_table: 1,
+        maps: MapPlaces::default(),
+        catalogue: Vec::new(),
+    };
+    append_bytes(&mut log, Kind::Checkpoint, 0, true, &record.encode())?;
+    log.sync()?;
+    let superblock = Superblock {
+        checkpoint: 1,
+        at: Position::START,
+        pages: FIRST_PAGES,
+    };
+    superblock.write(&**device)?;
+    Ok(superblock)
+}
+
+/// Reads the words of one part of the translation table.
+fn map_words(device: &dyn Device, place: u64) -> Result<Vec<u64>, DbmError> {
+    let damaged = || DbmError::damaged(place, "a part of the translation table is not whole");
+    if place >= device.pages() {
+        return Err(damaged());
+    }
+    let mut page = AlignedBuf::new(1);
+    device
+        .read(place, &mut page, Tag::dbm(Purpose::Recover))
+        .map_err(DbmError::io("reading the translation table"))?;
+    let head = Head::read(&page).filter(|head| head.kind == Kind::Map);
+    let used = usize::from(head.ok_or_else(damaged)?.used);
+    let words: Vec<u64> = page[HEAD..HEAD + used]
+        .chunks_exact(8)
+        .map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+        .collect();
+    if words.len() != CHUNK as usize || words.iter().any(|word| *word >= device.pages()) {
+        return Err(damaged());
+    }
+    Ok(words)
+}
+
+/// All words of a table, those of numbers from `next` on left out.
+fn each_word(
+    device: &dyn Device,
+    space: &Space,
+    places: &[u64],
+    next: u32,
+    mut work: impl FnMut(u32, u64),
+) -> Result<(), DbmError> {
+    let mut id = 0;
+    for &place in places {
+        let words = match place {
+            0 => vec![0; CHUNK as usize],
+            place => {
+                let words = map_words(device, place)?;
+                space.hold(place);
+                words
+            }
+        };
+        for word in words {
+            if id < next {
+                work(id, word);
+            }
+            id += 1;
+        }
+    }
+    for id in id..next {
+        work(id, 0);
+    }
+    Ok(())
+}
+
+fn load(
+    device: &Arc<dyn Device>,
+    options: Options,
+    space: &Arc<Space>,
+    record: &Record,
+) -> Result<Core, DbmError> {
+    let (nodes, blobs) = (Nodes::new(), Growing::<AtomicU64>::new());
+    let mut ids = Ids {
+        next: record.next_node,
+        free: Vec::new(),
+    };
+    each_word(
+        &**device,
+        space,
+        &record.maps.nodes,
+        ids.next,
+        |id, place| {
+            if place == 0 {
+                ids.free.push(id);
+            } else {
+                let version = Arc::new(Version::placed(id, place, space));
+                ArcSwapOption::store(nodes.at(id), Some(version));
+            }
+        },
+    )?;
+    let mut blob_ids = BlobIds {
+        next: record.next_blob,
+        ..BlobIds::default()
+    };
+    let next = blob_ids.next;
+    each_word(&**device, space, &record.maps.blobs, next, |id, place| {
+        if place == 0 {
+            blob_ids.give(id, 1);
+        } else {
+            space.hold(place);
+            blobs.at(id).store(place, Ordering::Release);
+        }
+    })?;
+    let catalogue = record.catalogue.clone();
+    let writer = |node| {
+        let mut writer = Writer::new(node, catalogue, ids, blob_ids);
+        writer.next_table = writer.next_table.max(record.next_table);
+        writer
+    };
+    let log = Log::new(device, space, record.replay, None, life());
+    Ok(Core::new(
+        Arc::clone(device),
+        options,
+        Arc::clone(space),
+        nodes,
+        blobs,
+        record.commit,
+        writer,
+        log,
+        record.maps.clone(),
+    ))
+}
+
+/// Puts the commits of the log into the trees, and finds the log's end.
+fn replay(
+    core: &Core,
+    record: &Record,
+    checkpoint: u64,
+    beside_writer: bool,
+) -> Result<(), DbmError> {
+    let mut scan = Scan::new(&*core.device, record.replay);
+    let mut visited: HashMap<u32, u64> = HashMap::new();
+    loop {
+        let before = scan.next;
+        let Some(group) = scan.group()? else { break };
+        for page in scan.visited.drain(..) {
+            visited.insert((page / SEGMENT) as u32, scan.next.sequence - 1);
+        }
+        let mut reader = Reader(&group.bytes);
+        if group.kind != Kind::Changes {
+            continue;
+        }
+        for &(id, place) in &group.blobs {
+            core.space.hold(place);
+            let old = core.blobs.at(id).swap(place, Ordering::AcqRel);
+            core.space.release(old);
+            core.writer.lock().changed_blobs.insert(id / CHUNK);
+        }
+        let damaged = || DbmError::damaged(before.page, "changes in the log are not well formed");
+        reader.u64().ok_or_else(damaged)?;
+        while !reader.0.is_empty() {
+            let (commit, changes) = next_commit(&mut reader).ok_or_else(damaged)?;
+            if commit > core.registry.lock().visible.commit {
+                core.replay(commit, &changes)?;
+            }
+        }
+    }
+    if !beside_writer {
+        scan.check_end()?;
+    }
+    for (segment, last) in &visited {
+        core.space
+            .segment(*segment)
+            .last
+            .store(*last, Ordering::Release);
+    }
+    let (next, next_segment) = (scan.next, scan.next_segment);
+    let in_log = |segment: u32| {
+        visited.contains_key(&segment)
+            || u64::from(segment) == next.page / SEGMENT
+            || Some(segment) == next_segment
+    };
+    core.space.settle(checkpoint, &in_log);
+    let mut log = Log::new(&core.device, &core.space, next, next_segment, life());
+    log.checkpoint = checkpoint;
+    log.written = next.sequence - record.replay.sequence;
+    *core.log.lock() = log;
+    core.restart_order();
+    Ok(())
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Settings of an opening, and of one commit.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use senko_io::trace::Recorder;
+
+use crate::DbmError;
+
+/// Called with the number of a step of validation; tests stop a thread there.
+#[doc(hidden)]
+pub type Pause = Arc<dyn Fn(u32) + Send + Sync>;
+
+/// Settings of an opening.
+///
+/// ```
+/// let options = senko_dbm::Options { cache_bytes: 256 << 20, ..senko_dbm::Options::default() };
+/// assert!(options.create);
+/// ```
+#[derive(Clone)]
+pub struct Options {
+    /// DRAM for pages of trees, in bytes; at least 1 MiB. Changed pages that no checkpoint has written stay in DRAM beyond it.
+    pub cache_bytes: usize,
+    /// What a transaction may hold, in bytes: what it wrote, and the keys and ranges that it read.
+    pub transaction_bytes: usize,
+    /// Checkpoints begin when the log behind the last one has so many bytes; at least 1 MiB. More is a longer recovery and less to write.
+    pub log_bytes: u64,
+    /// The most that the files may have; without, as much as the file system gives.
+    pub max_bytes: Option<u64>,
+    /// Snapshots that are older are ended when the next checkpoint begins; without, they hold their space for as long as they are open.
+    pub max_snapshot_age: Option<Duration>,
+    /// Make the database if there is none.
+    pub create: bool,
+    /// Threads that write checkpoints and clean: 0 or 1. With 0 a commit that finds work due does it.
+    pub threads: usize,
+    /// Write down what reaches the device.
+    pub recorder: Option<Arc<Recorder>>,
+    /// For tests: called at each step of validation.
+    #[doc(hidden)]
+    pub pause: Option<Pause>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            cache_bytes: 64 << 20,
+            transaction_bytes: 64 << 20,
+            log_bytes: 4 << 20,
+            max_bytes: None,
+            max_snapshot_age: None,
+            create: true,
+            threads: 1,
+            recorder: None,
+            pause: None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("cache_bytes", &self.cache_bytes)
+            .field("transaction_bytes", &self.transaction_bytes)
+            .field("log_bytes", &self.log_bytes)
+            .field("max_bytes", &self.max_bytes)
+            .field("max_snapshot_age", &self.max_snapshot_age)
+            .field("create", &self.create)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    pub(crate) fn checked(self) -> Result<Options, DbmError> {
+        let invalid = |text: String| Err(DbmError::Invalid(text));
+        if self.cache_bytes < 1 << 20 {
+            return invalid(format!(
+                "the cache has at least 1048576 bytes, not {}",
+                self.cache_bytes
+            ));
+        }
+        if self.log_bytes < 1 << 20 {
+            return invalid(format!(
+                "log_bytes is at least 1048576, not {}",
+                self.log_bytes
+            ));
+        }
+        if self.threads > 1 {
+            return invalid(format!("threads is 0 or 1, not {}", self.threads));
+        }
+        Ok(self)
+    }
+}
+
+/// What a commit waits for.
+///
+/// ```
+/// # let db = senko_dbm::example::database();
+/// # let table = db.create_table("t")?;
+/// let mut tx = db.begin();
+/// tx.put(&table, b"colour", b"green")?;
+/// tx.commit(senko_dbm::Durability::Synced)?;
+/// # Ok::<(), senko_dbm::DbmError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing: the commit is in memory, and is written when enough has gathered. A killed process may lose it.
+    None,
+    /// The commit was handed to the system: a killed process loses nothing, a power cut may.
+    Buffered,
+    /// The commit is on the device for good. Commits that wait at the same time share a flush.
+    #[default]
+    Synced,
+}

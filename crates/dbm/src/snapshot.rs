@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reading as of one commit: snapshots and cursors. Both own what they need, and may go to another thread.
+
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::core::{Core, Seen, TableInfo};
+use crate::tree::Found;
+use crate::{DbmError, Table};
+
+/// A key and its value.
+pub type Record = (Vec<u8>, Vec<u8>);
+
+/// What was committed at one moment. It never conflicts, waits for nobody, and nobody waits for it. Cheap to clone.
+///
+/// ```
+/// # let db = senko_dbm::example::database();
+/// # let table = db.create_table("t")?;
+/// let before = db.snapshot();
+/// db.run(senko_dbm::Durability::None, |tx| tx.put(&table, b"key", b"value"))?;
+/// assert_eq!(before.get(&table, b"key")?, None);
+/// assert_eq!(db.snapshot().get(&table, b"key")?.as_deref(), Some(&b"value"[..]));
+/// # Ok::<(), senko_dbm::DbmError>(())
+/// ```
+#[derive(Clone)]
+pub struct Snapshot {
+    seen: Arc<Seen>,
+}
+
+impl Snapshot {
+    pub(crate) fn new(seen: Seen) -> Snapshot {
+        Snapshot {
+            seen: Arc::new(seen),
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.seen.core
+    }
+
+    /// The number of the commit that it shows.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// assert_eq!(db.snapshot().commit(), 0);
+    /// ```
+    pub fn commit(&self) -> u64 {
+        self.seen.commit
+    }
+
+    pub(crate) fn info(&self, table: &Table) -> Result<&TableInfo, DbmError> {
+        let catalogue = &self.seen.catalogue;
+        catalogue
+            .binary_search_by_key(&table.id, |info| info.id)
+            .map(|nth| &catalogue[nth])
+            .map_err(|_| DbmError::NoTable(table.name().to_owned()))
+    }
+
+    /// The root of a table that is there.
+    pub(crate) fn root_of(&self, table: u32) -> u32 {
+        let found = self.seen.catalogue.iter().find(|info| info.id == table);
+        found.map_or(0, |info| info.root)
+    }
+
+    /// What was read counts only if the snapshot was there to the end.
+    pub(crate) fn valid<T>(&self, read: Result<T, DbmError>) -> Result<T, DbmError> {
+        if self.seen.expired.load(Ordering::Acquire) {
+            return Err(DbmError::SnapshotExpired);
+        }
+        read
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// [`DbmError::NoTable`], or damage.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// assert_eq!(db.snapshot().get(&table, b"no such key")?, None);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, DbmError> {
+        let root = self.info(table)?.root;
+        let core = self.core();
+        let read = core.leaf(self.seen.commit, root, key).and_then(|leaf| {
+            let Ok(nth) = leaf.search(key) else {
+                return Ok(None);
+            };
+            match leaf.value(nth) {
+                (value, false) => Ok(Some(value.to_vec())),
+                (reference, true) => core.long_value(reference).map(Some),
+            }
+        });
+        self.valid(read)
+    }
+
+    /// Records of a table.
+    ///
+    /// # Errors
+    /// [`DbmError::NoTable`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// db.run(senko_dbm::Durability::None, |tx| tx.put(&table, b"key", b"value"))?;
+    /// assert_eq!(db.snapshot().count(&table)?, 1);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn count(&self, table: &Table) -> Result<u64, DbmError> {
+        self.info(table).map(|info| info.count)
+    }
+
+    /// The record with the lowest key.
+    ///
+    /// # Errors
+    /// [`DbmError::NoTable`], or damage.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// assert_eq!(db.snapshot().first(&table)?, None);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn first(&self, table: &Table) -> Result<Option<Record>, DbmError> {
+        self.cursor(table, ..)?.next()
+    }
+
+    /// The record with the highest key.
+    ///
+    /// # Errors
+    /// [`DbmError::NoTable`], or damage.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// assert_eq!(db.snapshot().last(&table)?, None);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn last(&self, table: &Table) -> Result<Option<Record>, DbmError> {
+        self.cursor(table, ..)?.previous()
+    }
+
+    /// A cursor over the keys of a range. [`Cursor::next`] goes up from its lower end, [`Cursor::previous`] down from its upper end.
+    ///
+    /// # Errors
+    /// [`DbmError::NoTable`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// db.run(senko_dbm::Durability::None, |tx| {
+    ///     tx.put(&table, b"a", b"1")?;
+    ///     tx.put(&table, b"b", b"2")
+    /// })?;
+    /// let mut cursor = db.snapshot().cursor(&table, &b"b"[..]..)?;
+    /// assert_eq!(cursor.next()?, Some((b"b".to_vec(), b"2".to_vec())));
+    /// assert_eq!(cursor.next()?, None);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn cursor<'k>(
+        &self,
+        table: &Table,
+        keys: impl RangeBounds<&'k [u8]>,
+    ) -> Result<Cursor, DbmError> {
+        let owned = |bound: Bound<&&[u8]>| bound.map(|key| key.to_vec());
+        Ok(Cursor {
+            root: self.info(table)?.root,
+            snapshot: self.clone(),
+            from: owned(keys.start_bound()),
+            to: owned(keys.end_bound()),
+            at: None,
+            leaf: None,
+        })
+    }
+
+    /// A cursor over the keys that begin with `prefix`.
+    ///
+    /// # Errors
+    /// [`DbmError::NoTable`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// assert_eq!(db.snapshot().prefix(&table, b"user/")?.next()?, None);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn prefix(&self, table: &Table, prefix: &[u8]) -> Result<Cursor, DbmError> {
+        let mut cursor = self.cursor(table, prefix..)?;
+        if let Some(end) = after_prefix(prefix) {
+            cursor.to = Bound::Excluded(end);
+        }
+        Ok(cursor)
+    }
+
+    /// The first record from `from` on, or the last one up to it.
+    pub(crate) fn step(
+        &self,
+        root: u32,
+        from: Option<&[u8]>,
+        inclusive: bool,
+        back: bool,
+        cached: &mut Option<Found>,
+    ) -> Result<Option<Record>, DbmError> {
+        let read = self.step_unchecked(root, from, inclusive, back, cached);
+        self.valid(read)
+    }
+
+    fn step_unchecked(
+        &self,
+        root: u32,
+        from: Option<&[u8]>,
+        inclusive: bool,
+        back: bool,
+        cached: &mut Option<Found>,
+    ) -> Result<Option<Record>, DbmError> {
+        let core = self.core();
+        let commit = self.seen.commit;
+        let below = back && !(inclusive && from.is_some());
+        let usable = |found: &Found| {
+            from.is_some_and(|key| match below {
+                false => {
+                    found.from.as_deref().is_none_or(|from| from <= key)
+                        && found.to.as_deref().is_none_or(|to| key < to)
+                }
+                true => {
+                    found.from.as_deref().is_none_or(|from| from < key)
+                        && found.to.as_deref().is_none_or(|to| key <= to)
+                }
+            })
+        };
+        let mut found = match cached.take().filter(usable) {
+            Some(found) => found,
+            None => core.find(commit, root, from, below)?,
+        };
+        let mut nth = match from {
+            None if back => found.page.count(),
+            None => 0,
+            Some(key) => match found.page.search(key) {
+                // Forwards the place of the record, backwards the one behind it.
+                Ok(nth) => nth + usize::from(inclusive == back),
+                Err(nth) => nth,
+            },
+        };
+        loop {
+            if !back && nth < found.page.count() || back && nth > 0 {
+                let nth = if back { nth - 1 } else { nth };
+                let value = match found.page.value(nth) {
+                    (value, false) => value.to_vec(),
+                    (reference, true) => core.long_value(reference)?,
+                };
+                let record = (found.page.key(nth).to_vec(), value);
+                *cached = Some(found);
+                return Ok(Some(record));
+            }
+            let border = if back { &found.from } else { &found.to };
+            let Some(border) = border.clone() else {
+                return Ok(None);
+            };
+            found = core.find(commit, root, Some(&border), back)?;
+            nth = if back { found.page.count() } else { 0 };
+        }
+    }
+}
+
+/// The first key behind all that begin with `prefix`; `None` if there is none.
+pub(crate) fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return Some(end);
+        }
+    }
+    None
+}
+
+/// A place in the keys of a table, as of a snapshot.
+///
+/// ```
+/// # let db = senko_dbm::example::database();
+/// # let table = db.create_table("t")?;
+/// db.run(senko_dbm::Durability::None, |tx| {
+///     tx.put(&table, b"a", b"1")?;
+///     tx.put(&table, b"b", b"2")
+/// })?;
+/// let mut cursor = db.snapshot().cursor(&table, ..)?;
+/// assert_eq!(cursor.next()?.unwrap().0, b"a");
+/// assert_eq!(cursor.next()?.unwrap().0, b"b");
+/// assert_eq!(cursor.previous()?.unwrap().0, b"a");
+/// # Ok::<(), senko_dbm::DbmError>(())
+/// ```
+pub struct Cursor {
+    snapshot: Snapshot,
+    root: u32,
+    from: Bound<Vec<u8>>,
+    to: Bound<Vec<u8>>,
+    /// The key that it gave last.
+    at: Option<Vec<u8>>,
+    leaf: Option<Found>,
+}
+
+impl Cursor {
+    /// The next record; `None` at the end of the range, where it stays on the last one.
+    ///
+    /// # Errors
+    /// Damage, or [`DbmError::SnapshotExpired`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// assert_eq!(db.snapshot().cursor(&table, ..)?.next()?, None);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<Option<Record>, DbmError> {
+        self.go(false)
+    }
+
+    /// The record before; `None` at the beginning of the range, where it stays on the first one.
+    ///
+    /// # Errors
+    /// Damage, or [`DbmError::SnapshotExpired`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// assert_eq!(db.snapshot().cursor(&table, ..)?.previous()?, None);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn previous(&mut self) -> Result<Option<Record>, DbmError> {
+        self.go(true)
+    }
+
+    /// Goes in front of `key`: the next record is the first one from there on, the previous one the last below. Keys outside of the
+    /// range are not given.
+    ///
+    /// # Errors
+    /// Damage, or [`DbmError::SnapshotExpired`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// # db.run(senko_dbm::Durability::None, |tx| tx.put(&table, b"b", b"2"))?;
+    /// let mut cursor = db.snapshot().cursor(&table, ..)?;
+    /// assert_eq!(cursor.seek(b"a")?.unwrap().0, b"b");
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn seek(&mut self, key: &[u8]) -> Result<Option<Record>, DbmError> {
+        let key = match &self.from {
+            Bound::Included(from) | Bound::Excluded(from) if **from >= *key => {
+                self.at = None;
+                return self.next();
+            }
+            _ => key,
+        };
+        let step = self
+            .snapshot
+            .step(self.root, Some(key), true, false, &mut self.leaf)?;
+        Ok(self.take(step, false))
+    }
+
+    fn go(&mut self, back: bool) -> Result<Option<Record>, DbmError> {
+        let border = if back { &self.to } else { &self.from };
+        let (from, inclusive) = match (&self.at, border) {
+            (Some(at), _) => (Some(at), false),
+            (None, Bound::Included(key)) => (Some(key), true),
+            (None, Bound::Excluded(key)) => (Some(key), false),
+            (None, Bound::Unbounded) => (None, true),
+        };
+        let from = from.map(Vec::as_slice);
+        let step = self
+            .snapshot
+            .step(self.root, from, inclusive, back, &mut self.leaf)?;
+        Ok(self.take(step, back))
+    }
+
+    /// Takes a record if it lies in the range.
+    fn take(&mut self, record: Option<Record>, back: bool) -> Option<Record> {
+        let record = record?;
+        let key = record.0.as_slice();
+        let inside = match (if back { &self.from } else { &self.to }, back) {
+            (Bound::Unbounded, _) => true,
+            (Bound::Included(to), false) => key <= to,
+            (Bound::Excluded(to), false) => key < to.as_slice(),
+            (Bound::Included(from), true) => key >= from.as_slice(),
+            (Bound::Excluded(from), true) => key > from.as_slice(),
+        };
+        if !inside {
+            return None;
+        }
+        self.at = Some(record.0.clone());
+        Some(record)
+    }
+}
+
+impl Iterator for Cursor {
+    type Item = Result<Record, DbmError>;
+    fn next(&mut self) -> Option<Result<Record, DbmError>> {
+        Cursor::next(self).transpose()
+    }
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Snapshot(commit {})", self.seen.commit)
+    }
+}
+
+impl std::fmt::Debug for Cursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cursor({:?}, at {:?})", self.snapshot, self.at)
+    }
+}

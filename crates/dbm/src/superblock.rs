@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The superblock: which checkpoint is the newest. Two slots in turn, so that a torn write leaves the other.
+
+use senko_io::{AlignedBuf, Device, Purpose, Tag};
+
+use crate::DbmError;
+use crate::log::Position;
+
+pub(crate) const MAGIC: [u8; 8] = *b"SENKODB\0";
+pub(crate) const VERSION: u32 = 1;
+/// Page of each slot.
+pub(crate) const SLOTS: [u64; 2] = [0, 8];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    /// Number of the checkpoint.
+    pub checkpoint: u64,
+    /// Where it lies in the log.
+    pub at: Position,
+    /// Pages that the device had.
+    pub pages: u64,
+}
+
+impl Superblock {
+    fn encode(&self, page: &mut [u8]) {
+        page.fill(0);
+        page[..8].copy_from_slice(&MAGIC);
+        page[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        page[16..24].copy_from_slice(&self.checkpoint.to_le_bytes());
+        page[24..32].copy_from_slice(&self.at.page.to_le_bytes());
+        page[32..40].copy_from_slice(&self.at.sequence.to_le_bytes());
+        page[40..44].copy_from_slice(&self.at.previous.to_le_bytes());
+        page[48..56].copy_from_slice(&self.pages.to_le_bytes());
+        let crc = crc32c::crc32c(page);
+        page[12..16].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    fn decode(page: &[u8]) -> Result<Option<Superblock>, DbmError> {
+        if page[..8] != MAGIC {
+            return Ok(None);
+        }
+        let mut bytes = page.to_vec();
+        bytes[12..16].fill(0);
+        if crc32c::crc32c(&bytes).to_le_bytes() != page[12..16] {
+            return Ok(None);
+        }
+        let u32_at = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"));
+        let u64_at = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().expect("8 bytes"));
+        let found = u32_at(8);
+        if found > VERSION {
+            let known = VERSION;
+            return Err(DbmError::NewerVersion { found, known });
+        }
+        Ok(Some(Superblock {
+            checkpoint: u64_at(16),
+            at: Position {
+                page: u64_at(24),
+                sequence: u64_at(32),
+                previous: u32_at(40),
+            },
+            pages: u64_at(48),
+        }))
+    }
+
+    /// Writes it to its slot, durably.
+    pub fn write(&self, device: &dyn Device) -> Result<(), DbmError> {
+        let mut page = AlignedBuf::new(1);
+        self.encode(&mut page);
+        let slot = SLOTS[(self.checkpoint % 2) as usize];
+        device
+            .write_durable(slot, &page, Tag::dbm(Purpose::Meta))
+            .map_err(DbmError::io("writing the superblock"))
+    }
+
+    /// The newest one; `None` if the device was never a database.
+    pub fn read(device: &dyn Device) -> Result<Option<Superblock>, DbmError> {
+        let mut page = AlignedBuf::new(1);
+        let mut newest: Option<Superblock> = None;
+        let (mut zero, mut magic) = (true, false);
+        for slot in SLOTS {
+            if slot >= device.pages() {
+                continue;
+            }
+            device
+                .read(slot, &mut page, Tag::dbm(Purpose::Recover))
+                .map_err(DbmError::io("reading the superblock"))?;
+            zero &= page.iter().all(|byte| *byte == 0);
+            magic |= page[..8] == MAGIC;
+            let found = Superblock::decode(&page)?;
+            if found.map(|s| s.checkpoint) > newest.map(|s| s.checkpoint) {
+                newest = found;
+            }
+        }
+        match newest {
+            None if magic => Err(DbmError::damaged(0, "no superblock is whole")),
+            None if !zero => {
+                let text = "the first page has another program's content".to_owned();
+                Err(DbmError::Foreign(text))
+            }
+            found => Ok(found),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use senko_io::PAGE_SIZE;
+
+    /// The byte table of docs/formats/dbm.md.
+    #[test]
+    fn it_lies_as_documented() {
+        let superblock = Superblock {
+            checkpoint: 0x1111,
+            at: Position {
+                page: 0x2222,
+                sequence: 0x3333,
+                previous: 0x4444,
+            },
+            pages: 0x5555,
+        };
+        let mut page = vec![0xff; PAGE_SIZE];
+        superblock.encode(&mut page);
+        assert_eq!(page[..12], *b"SENKODB\0\x01\0\0\0");
+        for (at, value) in [(16, 0x11), (24, 0x22), (32, 0x33), (40, 0x44), (48, 0x55)] {
+            assert_eq!(page[at..at + 4], [value, value, 0, 0], "at byte {at}");
+        }
+        assert_eq!(Superblock::decode(&page).expect("known"), Some(superblock));
+        page[8] = 2;
+        page[12..16].fill(0);
+        let crc = crc32c::crc32c(&page).to_le_bytes();
+        page[12..16].copy_from_slice(&crc);
+        let newer = Superblock::decode(&page).expect_err("of a later version");
+        assert!(newer.to_string().contains("version 2"), "{newer}");
+    }
+}

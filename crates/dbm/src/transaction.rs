@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Transactions: reads of a snapshot and of the own writes, which stay private until the commit.
+
+use std::sync::Arc;
+
+use crate::commit::{Node, Work};
+use crate::flush::Size;
+use crate::node::{MAX_INLINE, MAX_KEY_BYTES};
+use crate::snapshot::{Record, after_prefix};
+use crate::writes::{Own, Range};
+use crate::{DbmError, Durability, Snapshot, Table};
+
+/// The longest value.
+pub const MAX_VALUE_BYTES: usize = 1 << 30;
+
+/// A transaction. Dropped without a commit, it did nothing.
+///
+/// ```
+/// # let db = senko_dbm::example::database();
+/// # let table = db.create_table("t")?;
+/// use senko_dbm::Durability;
+/// let mut first = db.begin();
+/// let mut second = db.begin();
+/// for tx in [&mut first, &mut second] {
+///     assert_eq!(tx.get(&table, b"seat")?, None);
+///     tx.put(&table, b"seat", b"taken")?;
+/// }
+/// first.commit(Durability::Synced)?;
+/// assert!(matches!(second.commit(Durability::Synced), Err(senko_dbm::DbmError::Conflict)));
+/// # Ok::<(), senko_dbm::DbmError>(())
+/// ```
+pub struct Transaction {
+    snapshot: Snapshot,
+    start: Arc<Node>,
+    work: Work,
+}
+
+/// The first key behind `key`.
+fn after(key: &[u8]) -> Vec<u8> {
+    let mut after = key.to_vec();
+    after.push(0);
+    after
+}
+
+impl Transaction {
+    pub(crate) fn new(snapshot: Snapshot, start: Arc<Node>) -> Transaction {
+        Transaction {
+            snapshot,
+            start,
+            work: Work::default(),
+        }
+    }
+
+    fn limit(&self, more: usize) -> Result<(), DbmError> {
+        let limit = self.snapshot.core().options.transaction_bytes;
+        let bytes = self.work.writes.bytes() + self.work.reads.bytes() + more;
+        if bytes > limit {
+            return Err(DbmError::TransactionTooLarge { bytes, limit });
+        }
+        Ok(())
+    }
+
+    /// The value of a key: its own write, or what the snapshot has. The commit conflicts if another changes the key first.
+    ///
+    /// # Errors
+    /// [`DbmError::NoTable`], damage, or the limit of a transaction.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// let mut tx = db.begin();
+    /// tx.put(&table, b"key", b"value")?;
+    /// assert_eq!(tx.get(&table, b"key")?.as_deref(), Some(&b"value"[..]));
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn get(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, DbmError> {
+        match self.work.writes.get(table.id, key) {
+            Own::Put(value) => return Ok(Some(value.to_vec())),
+            Own::Deleted => return Ok(None),
+            Own::Untouched => {}
+        }
+        self.limit(key.len())?;
+        let found = self.snapshot.get(table, key)?;
+        self.work.reads.key(table.id, key);
+        Ok(found)
+    }
+
+    /// As [`Transaction::get`], but the commit does not ask whether another changed the key.
+    ///
+    /// # Errors
+    /// [`DbmError::NoTable`], or damage.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// assert_eq!(db.begin().get_untracked(&table, b"key")?, None);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn get_untracked(&self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>, DbmError> {
+        match self.work.writes.get(table.id, key) {
+            Own::Put(value) => Ok(Some(value.to_vec())),
+            Own::Deleted => Ok(None),
+            Own::Untouched => self.snapshot.get(table, key),
+        }
+    }
+
+    /// Writes a record, whether the key is there or not.
+    ///
+    /// # Errors
+    /// A key or value that is too long, [`DbmError::NoTable`], or the limit of a transaction.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// let mut tx = db.begin();
+    /// tx.put(&table, b"", b"empty keys are keys")?;
+    /// assert!(tx.put(&table, &[0; 1025], b"").is_err());
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<(), DbmError> {
+        self.snapshot.info(table)?;
+        if key.len() > MAX_KEY_BYTES {
+            return Err(DbmError::KeyTooLong(key.len()));
+        }
+        if value.len() > MAX_VALUE_BYTES {
+            return Err(DbmError::ValueTooLong(value.len()));
+        }
+        self.limit(key.len() + value.len())?;
+        self.work.writes.write(table.id, key, Some(value));
+        Ok(())
+    }
+
+    /// Writes a record whose key must not be there.
+    ///
+    /// # Errors
+    /// [`DbmError::Exists`], and as [`Transaction::put`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// let mut tx = db.begin();
+    /// tx.insert(&table, b"key", b"value")?;
+    /// assert!(matches!(tx.insert(&table, b"key", b""), Err(senko_dbm::DbmError::Exists)));
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<(), DbmError> {
+        if self.get(table, key)?.is_some() {
+            return Err(DbmError::Exists);
+        }
+        self.put(table, key, value)
+    }
+
+    /// Deletes a key; whether it was there is not asked.
+    ///
+    /// # Errors
+    /// [`DbmError::NoTable`], or the limit of a transaction.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// db.begin().delete(&table, b"key")?;
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<(), DbmError> {
+        self.snapshot.info(table)?;
+        self.limit(key.len())?;
+        if key.len() <= MAX_KEY_BYTES {
+            self.work.writes.write(table.id, key, None);
+        }
+        Ok(())
+    }
+
+    /// Deletes the keys from `from` on below `to`, or all behind. The transaction does not grow with the records that it deletes.
+    ///
+    /// # Errors
+    /// [`DbmError::NoTable`], or the limit of a transaction.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// db.run(senko_dbm::Durability::None, |tx| tx.delete_range(&table, b"a", Some(b"b")))?;
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn delete_range(
+        &mut self,
+        table: &Table,
+        from: &[u8],
+        to: Option<&[u8]>,
+    ) -> Result<(), DbmError> {
+        self.snapshot.info(table)?;
+        self.limit(from.len() + to.map_or(0, <[u8]>::len))?;
+        self.work.writes.delete_range(Range {
+            table: table.id,
+            from: from.to_vec(),
+            to: to.map(<[u8]>::to_vec),
+        });
+        Ok(())
+    }
+
+    /// Deletes all records of a table.
+    ///
+    /// # Errors
+    /// As [`Transaction::delete_range`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// db.run(senko_dbm::Durability::None, |tx| tx.clear(&table))?;
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn clear(&mut self, table: &Table) -> Result<(), DbmError> {
+        self.delete_range(table, b"", None)
+    }
+
+    /// The first record from `from` on, own writes included. The commit conflicts if another changes what lies between.
+    ///
+    /// # Errors
+    /// [`DbmError::NoTable`], damage, or the limit of a transaction.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// let mut tx = db.begin();
+    /// tx.put(&table, b"b", b"2")?;
+    /// assert_eq!(tx.next(&table, b"a")?.unwrap().0, b"b");
+    /// assert_eq!(tx.next_after(&table, b"b")?, None);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn next(&mut self, table: &Table, from: &[u8]) -> Result<Option<Record>, DbmError> {
+        self.step(table, Some(from), true, false)
+    }
+
+    /// The first record behind `key`; see [`Transaction::next`].
+    ///
+    /// # Errors
+    /// As [`Transaction::next`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// assert_eq!(db.begin().next_after(&table, b"b")?, None);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn next_after(&mut self, table: &Table, key: &[u8]) -> Result<Option<Record>, DbmError> {
+        self.step(table, Some(key), false, false)
+    }
+
+    /// The last record in front of `key`, or, without a key, of all; see [`Transaction::next`].
+    ///
+    /// # Errors
+    /// As [`Transaction::next`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// let mut tx = db.begin();
+    /// tx.put(&table, b"b", b"2")?;
+    /// assert_eq!(tx.before(&table, None)?.unwrap().0, b"b");
+    /// assert_eq!(tx.before(&table, Some(b"b"))?, None);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn before(
+        &mut self,
+        table: &Table,
+        key: Option<&[u8]>,
+    ) -> Result<Option<Record>, DbmError> {
+        self.step(table, key, false, true)
+    }
+
+    /// All records from `from` on below `to`; the commit conflicts if another changes the range.
+    ///
+    /// # Errors
+    /// As [`Transaction::next`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// assert!(db.begin().range(&table, b"a", Some(b"z"))?.is_empty());
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn range(
+        &mut self,
+        table: &Table,
+        from: &[u8],
+        to: Option<&[u8]>,
+    ) -> Result<Vec<Record>, DbmError> {
+        self.limit(from.len() + to.map_or(0, <[u8]>::len))?;
+        let range = Range {
+            table: table.id,
+            from: from.to_vec(),
+            to: to.map(<[u8]>::to_vec),
+        };
+        let mut records = Vec::new();
+        let mut step = self.look(table, Some(from), true, false)?;
+        while let Some(record) = step {
+            if to.is_some_and(|to| *record.0 >= *to) {
+                break;
+            }
+            step = self.look(table, Some(&record.0), false, false)?;
+            records.push(record);
+        }
+        self.work.reads.range(range);
+        Ok(records)
+    }
+
+    /// All records whose keys begin with `prefix`; see [`Transaction::range`].
+    ///
+    /// # Errors
+    /// As [`Transaction::next`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// assert!(db.begin().prefix(&table, b"user/")?.is_empty());
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn prefix(&mut self, table: &Table, prefix: &[u8]) -> Result<Vec<Record>, DbmError> {
+        self.range(table, prefix, after_prefix(prefix).as_deref())
+    }
+
+    fn step(
+        &mut self,
+        table: &Table,
+        from: Option<&[u8]>,
+        inclusive: bool,
+        back: bool,
+    ) -> Result<Option<Record>, DbmError> {
+        self.limit(from.map_or(0, <[u8]>::len) + MAX_KEY_BYTES)?;
+        let record = self.look(table, from, inclusive, back)?;
+        let found = record.as_ref().map(|(key, _)| key.as_slice());
+        // From what was asked for to what was found, both included where they were.
+        let (low, high) = match back {
+            false => (
+                from.map_or(Vec::new(), |from| match inclusive {
+                    true => from.to_vec(),
+                    false => after(from),
+                }),
+                found.map(after),
+            ),
+            true => (
+                found.map_or(Vec::new(), <[u8]>::to_vec),
+                from.map(|from| {
+                    if inclusive {
+                        after(from)
+                    } else {
+                        from.to_vec()
+                    }
+                }),
+            ),
+        };
+        self.work.reads.range(Range {
+            table: table.id,
+            from: low,
+            to: high,
+        });
+        Ok(record)
+    }
+
+    /// The next record of snapshot and own writes together; nothing is noted.
+    fn look(
+        &mut self,
+        table: &Table,
+        from: Option<&[u8]>,
+        inclusive: bool,
+        back: bool,
+    ) -> Result<Option<Record>, DbmError> {
+        let root = self.snapshot.info(table)?.root;
+        let mut leaf = None;
+        let mut base = self.snapshot.step(root, from, inclusive, back, &mut leaf)?;
+        // What the transaction itself deleted or wrote is not taken from the snapshot.
+        while let Some((key, _)) = &base {
+            if matches!(self.work.writes.get(table.id, key), Own::Untouched) {
+                break;
+            }
+            let key = key.clone();
+            base = self
+                .snapshot
+                .step(root, Some(&key), false, back, &mut leaf)?;
+        }
+        let own = match from {
+            Some(from) => self.work.writes.step(table.id, from, inclusive, back),
+            // Without a place: behind the longest key that there can be, or in front of all.
+            None if back => {
+                let end = [u8::MAX; MAX_KEY_BYTES + 1];
+                self.work.writes.step(table.id, &end, true, true)
+            }
+            None => self.work.writes.step(table.id, b"", true, false),
+        };
+        let own = own.map(|(key, value)| (key.to_vec(), value.to_vec()));
+        Ok(match (base, own) {
+            (Some(base), Some(own)) if (base.0 < own.0) != back => Some(base),
+            (_, Some(own)) => Some(own),
+            (base, None) => base,
+        })
+    }
+
+    /// Commits: all of it or nothing. Returns when what `durability` asks for is so.
+    ///
+    /// # Errors
+    /// [`DbmError::Conflict`], when another changed what this one read: nothing was done. [`DbmError::NoSpace`]: nothing was done. After an error
+    /// of the device the database takes no more commits, and whether this one is there shows the next opening.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// let mut tx = db.begin();
+    /// tx.put(&table, b"key", b"value")?;
+    /// tx.commit(senko_dbm::Durability::Buffered)?;
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn commit(self, durability: Durability) -> Result<(), DbmError> {
+        self.commit_numbered(durability).map(drop)
+    }
+
+    /// As [`Transaction::commit`]; gives the commit's number, which is its place in the serial order. A transaction that wrote nothing has
+    /// the number of its snapshot.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// let mut tx = db.begin();
+    /// tx.put(&table, b"key", b"value")?;
+    /// let number = tx.commit_numbered(senko_dbm::Durability::None)?;
+    /// assert_eq!(db.snapshot().commit(), number);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn commit_numbered(self, durability: Durability) -> Result<u64, DbmError> {
+        let Transaction {
+            snapshot,
+            start,
+            mut work,
+        } = self;
+        if work.writes.is_empty() {
+            return Ok(snapshot.commit());
+        }
+        work.writes.settle();
+        let core = Arc::clone(snapshot.core());
+        let long: usize = work
+            .writes
+            .ops()
+            .iter()
+            .filter_map(|op| op.value)
+            .filter(|value| value.len() > MAX_INLINE)
+            .map(|value| value.len() / 500)
+            .sum();
+        let ops = work.writes.ops();
+        let size = Size {
+            bytes: work.writes.bytes() + long,
+            changes: ops.len() + work.writes.ranges.len(),
+            only_deletes: ops.iter().all(|op| op.value.is_none()),
+        };
+        warm(&snapshot, &work)?;
+        // Its own snapshot would hold back what its commit lets go of.
+        drop(snapshot);
+        core.commit(work, start, durability, &size)
+    }
+}
+
+/// Reads the leaves that a commit changes, so that what is damaged or can't be read fails it before anything is done.
+fn warm(snapshot: &Snapshot, work: &Work) -> Result<(), DbmError> {
+    let core = snapshot.core();
+    if core.space.cold.load(std::sync::atomic::Ordering::Relaxed) == 0 {
+        return Ok(());
+    }
+    let arena = work.writes.arena();
+    let mut last: Option<(u32, Option<Vec<u8>>)> = None;
+    for op in work.writes.ops() {
+        let key = op.key.of(arena);
+        let on_last = last.as_ref().is_some_and(|(table, to)| {
+            *table == op.table && to.as_deref().is_none_or(|to| key < to)
+        });
+        if on_last {
+            continue;
+        }
+        let root = snapshot.root_of(op.table);
+        let read = core.find(snapshot.commit(), root, Some(key), false);
+        last = Some((op.table, snapshot.valid(read)?.to));
+    }
+    Ok(())
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (snapshot, bytes) = (&self.snapshot, self.work.writes.bytes());
+        write!(f, "Transaction({snapshot:?}, {bytes} bytes written)")
+    }
+}

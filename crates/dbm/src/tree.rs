@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Changing the trees: one batch of commits at a time, on copies that nobody sees yet.
+//!
+//! A root keeps its number for ever: when it is full, its content moves to a new page below it. So a table's record in the catalogue never changes for it, and
+//! a page that moves or splits changes one parent.
+//!
+//! T1: each page of a tree but the root has exactly one parent. T2: the keys below child n lie from separator n (inclusive) to n + 1.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::DbmError;
+use crate::core::{Blob, Core};
+use crate::node::Page;
+
+/// Bytes below which a page looks for a neighbour to merge with.
+const SMALL: usize = crate::node::ROOM / 4;
+/// Two pages merge if the result leaves room.
+const MERGED: usize = crate::node::ROOM * 3 / 4;
+
+/// Numbers for pages.
+#[derive(Debug, Default)]
+pub(crate) struct Ids {
+    pub next: u32,
+    pub free: Vec<u32>,
+}
+
+impl Ids {
+    pub fn take(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+}
+
+/// The pages that a batch changes.
+pub(crate) struct Batch<'a> {
+    core: &'a Core,
+    pub ids: &'a mut Ids,
+    pub pages: HashMap<u32, Page>,
+    pub freed: Vec<u32>,
+    /// Numbers of parts of long values that no record names any more: the first, and how many.
+    pub freed_blobs: Vec<(u32, u32)>,
+    /// The leaf of the last put: its number, its path and the keys that belong to it.
+    last: Option<Leaf>,
+}
+
+struct Leaf {
+    root: u32,
+    id: u32,
+    from: Vec<u8>,
+    to: Option<Vec<u8>>,
+}
+
+/// The way to a page: ancestors, each with the child that was taken.
+type Path = Vec<(u32, usize)>;
+
+impl<'a> Batch<'a> {
+    pub fn new(core: &'a Core, ids: &'a mut Ids) -> Batch<'a> {
+        Batch {
+            core,
+            ids,
+            pages: HashMap::new(),
+            freed: Vec::new(),
+            freed_blobs: Vec::new(),
+            last: None,
+        }
+    }
+
+    fn page(&mut self, id: u32) -> Result<&mut Page, DbmError> {
+        use std::collections::hash_map::Entry;
+        match self.pages.entry(id) {
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Vacant(entry) => {
+                let page = self.core.page_at(id, u64::MAX)?;
+                Ok(entry.insert(Page::clone(&page)))
+            }
+        }
+    }
+
+    /// What a page holds, without a copy if it is as it was.
+    fn look<T>(&self, id: u32, work: impl FnOnce(&Page) -> T) -> Result<T, DbmError> {
+        match self.pages.get(&id) {
+            Some(page) => Ok(work(page)),
+            None => Ok(work(&*self.core.page_at(id, u64::MAX)?)),
+        }
+    }
+
+    /// A new tree.
+    pub fn root(&mut self) -> u32 {
+        let id = self.ids.take();
+        self.pages.insert(id, Page::new(id, 0));
+        id
+    }
+
+    fn leaf_for(&self, root: u32, key: &[u8]) -> Result<(Path, Leaf), DbmError> {
+        let mut path = Path::new();
+        let mut leaf = Leaf {
+            root,
+            id: root,
+            from: Vec::new(),
+            to: None,
+        };
+        loop {
+            let id = leaf.id;
+            let down = self.look(id, |page| {
+                if page.level() == 0 {
+                    return None;
+                }
+                let nth = page.child_for(key, false);
+                if nth > 0 {
+                    leaf.from = page.key(nth - 1).to_vec();
+                }
+                if nth < page.count() {
+                    leaf.to = Some(page.key(nth).to_vec());
+                }
+                Some((nth, page.child(nth)))
+            })?;
+            let Some((nth, child)) = down else {
+                return Ok((path, leaf));
+            };
+            path.push((id, nth));
+            leaf.id = child;
+        }
+    }
+
+    fn drop_blob(&mut self, reference: &[u8]) {
+        let (bytes, first) = Blob::parse(reference);
+        self.freed_blobs.push((first, Blob::parts(bytes)));
+    }
+
+    /// Puts a record; true if the key is new.
+    pub fn put(
+        &mut self,
+        root: u32,
+        key: &[u8],
+        value: &[u8],
+        long: bool,
+    ) -> Result<bool, DbmError> {
+        let fits = |leaf: &Leaf| {
+            leaf.root == root && *leaf.from <= *key && leaf.to.as_deref().is_none_or(|to| key < to)
+        };
+        // Ascending keys stay on the leaf of the one before.
+        if let Some(leaf) = self.last.take_if(|leaf| fits(leaf)) {
+            let id = leaf.id;
+            let (new, done) = self.put_on(id, key, value, long)?;
+            if done {
+                self.last = Some(leaf);
+                return Ok(new);
+            }
+            let (mut path, _) = self.leaf_for(root, key)?;
+            self.split_and_insert(&mut path, id, key, value, long)?;
+            return Ok(new);
+        }
+        let (mut path, leaf) = self.leaf_for(root, key)?;
+        let (new, done) = self.put_on(leaf.id, key, value, long)?;
+        if done {
+            self.last = Some(leaf);
+        } else {
+            self.split_and_insert(&mut path, leaf.id, key, value, long)?;
+        }
+        Ok(new)
+    }
+
+    /// Puts a record on its leaf: whether the key is new, and whether there was room.
+    fn put_on(
+        &mut self,
+        id: u32,
+        key: &[u8],
+        value: &[u8],
+        long: bool,
+    ) -> Result<(bool, bool), DbmError> {
+        let page = self.page(id)?;
+        let found = page.search(key);
+        let mut old = None;
+        if let Ok(nth) = found {
+            let (value, long) = page.value(nth);
+            old = long.then(|| value.to_vec());
+            page.remove(nth);
+        }
+        let (Ok(nth) | Err(nth)) = found;
+        let done = page.insert(nth, key, value, long);
+        if let Some(reference) = old {
+            self.drop_blob(&reference);
+        }
+        Ok((found.is_err(), done))
+    }
+
+    /// Splits a page that has no room for a cell, and puts the cell on the half where it belongs.
+    fn split_and_insert(
+        &mut self,
+        path: &mut Path,
+        id: u32,
+        key: &[u8],
+        value: &[u8],
+        long: bool,
+    ) -> Result<(), DbmError> {
+        self.last = None;
+        let mut id = id;
+        if path.is_empty() {
+            // The root stays where it is, and its content goes down.
+            let below = self.ids.take();
+            let root = self.page(id)?;
+            let level = root.level() + 1;
+            let mut content = std::mem::replace(root, Page::new(id, level));
+            root.set_first_child(below);
+            content.set_id(below);
+            self.pages.insert(below, content);
+            path.push((id, 0));
+            id = below;
+        }
+        let right_id = self.ids.take();
+        let page = self.page(id)?;
+        let mut right = Page::new(right_id, page.level());
+        let (Ok(nth) | Err(nth)) = page.search(key);
+        let separator;
+        if nth == page.count() {
+            // Ascending: the left one stays full.
+            separator = key.to_vec();
+            if page.level() == 0 {
+                right.insert(0, key, value, long);
+            } else {
+                right.set_first_child(u32::from_le_bytes(value.try_into().expect("a child")));
+            }
+        } else {
+            let middle = page.middle();
+            separator = page.key(middle).to_vec();
+            if page.level() == 0 {
+                page.move_cells(middle, &mut right);
+            } else {
+                right.set_first_child(page.child(middle + 1));
+                page.move_cells(middle + 1, &mut right);
+            }
+            page.truncate(middle);
+            let half = if *key < *separator {
+                &mut *page
+            } else {
+                &mut right
+            };
+            let (Ok(nth) | Err(nth)) = half.search(key);
+            let fits = half.insert(nth, key, value, long);
+            assert!(fits, "N2: a cell fits on the half of a page");
+        }
+        self.pages.insert(right_id, right);
+        let (parent, _) = path.pop().expect("only the root has no parent");
+        let child = right_id.to_le_bytes();
+        let page = self.page(parent)?;
+        let (Ok(nth) | Err(nth)) = page.search(&separator);
+        if page.insert(nth, &separator, &child, false) {
+            return Ok(());
+        }
+        self.split_and_insert(path, parent, &separator, &child, false)
+    }
+
+    /// Deletes a key; true if it was there.
+    pub fn delete(&mut self, root: u32, key: &[u8]) -> Result<bool, DbmError> {
+        let (mut path, leaf) = self.leaf_for(root, key)?;
+        let Ok(nth) = self.look(leaf.id, |page| page.search(key))? else {
+            return Ok(false);
+        };
+        self.remove_cells(leaf.id, nth, nth + 1)?;
+        self.shrink(&mut path, leaf.id)?;
+        Ok(true)
+    }
+
+    fn remove_cells(&mut self, id: u32, from: usize, to: usize) -> Result<(), DbmError> {
+        let mut long = Vec::new();
+        let page = self.page(id)?;
+        for nth in (from..to).rev() {
+            if let (reference, true) = page.value(nth) {
+                long.push(reference.to_vec());
+            }
+            page.remove(nth);
+        }
+        for reference in long {
+            self.drop_blob(&reference);
+        }
+        Ok(())
+    }
+
+    /// Deletes a range; how many records it had.
+    pub fn delete_range(
+        &mut self,
+        root: u32,
+        from: &[u8],
+        to: Option<&[u8]>,
+    ) -> Result<u64, DbmError> {
+        let mut removed = 0;
+        let mut at = from.to_vec();
+        loop {
+            let (mut path, leaf) = self.leaf_for(root, &at)?;
+            let (first, end) = self.look(leaf.id, |page| {
+                let (Ok(first) | Err(first)) = page.search(&at);
+                let end = match to {
+                    Some(to) => {
+                        let (Ok(end) | Err(end)) = page.search(to);
+                        end
+                    }
+                    None => page.count(),
+                };
+                (first, end)
+            })?;
+            if first < end {
+                removed += (end - first) as u64;
+                self.remove_cells(leaf.id, first, end)?;
+                self.shrink(&mut path, leaf.id)?;
+            }
+            match leaf.to {
+                Some(next) if to.is_none_or(|to| *next < *to) => at = next,
+                _ => return Ok(removed),
+            }
+        }
+    }
+
+    /// Drops a tree.
+    pub fn drop_tree(&mut self, root: u32) -> Result<(), DbmError> {
+        self.delete_range(root, b"", None)?;
+        self.free(root);
+        Ok(())
+    }
+
+    fn free(&mut self, id: u32) {
+        self.last = None;
+        self.pages.remove(&id);
+        self.freed.push(id);
+    }
+
+    /// After a removal: an empty page goes, a small one merges with a neighbour.
+    fn shrink(&mut self, path: &mut Path, id: u32) -> Result<(), DbmError> {
+        self.last = None;
+        let (used, count, level) = self.look(id, |p| (p.used(), p.count(), p.level()))?;
+        let Some((parent, nth)) = path.pop() else {
+            if level > 0 && count == 0 {
+                self.lower_root(id)?;
+            }
+            return Ok(());
+        };
+        if used >= SMALL {
+            return Ok(());
+        }
+        let siblings = self.look(parent, Page::count)?;
+        // The pair to merge: this one and the next, or the one before and this.
+        let left = if nth < siblings {
+            nth
+        } else {
+            nth.wrapping_sub(1)
+        };
+        if left < siblings && self.merge(parent, left)? {
+            return self.shrink(path, parent);
+        }
+        Ok(())
+    }
+
+    /// Merges child `left` of `parent` with the next one, if they fit on one page.
+    fn merge(&mut self, parent: u32, left: usize) -> Result<bool, DbmError> {
+        let (a, b, separator) = self.look(parent, |page| {
+            (
+                page.child(left),
+                page.child(left + 1),
+                page.key(left).to_vec(),
+            )
+        })?;
+        let (used_a, level) = self.look(a, |page| (page.used(), page.level()))?;
+        let used_b = self.look(b, Page::used)?;
+        let extra = if level > 0 { separator.len() + 10 } else { 0 };
+        // An empty page may fill its neighbour up.
+        let most = if used_a == 0 || used_b == 0 {
+            crate::node::ROOM
+        } else {
+            MERGED
+        };
+        if used_a + used_b + extra > most {
+            return Ok(false);
+        }
+        let right = self.look(b, Page::clone)?;
+        let page = self.page(a)?;
+        if level > 0 {
+            let child = right.child(0).to_le_bytes();
+            let fits = page.insert(page.count(), &separator, &child, false);
+            debug_assert!(fits, "merged pages leave room");
+        }
+        right.move_cells(0, page);
+        self.page(parent)?.remove(left);
+        self.free(b);
+        Ok(true)
+    }
+
+    /// A root with one child takes that child's content.
+    fn lower_root(&mut self, root: u32) -> Result<(), DbmError> {
+        let child = self.look(root, |page| page.child(0))?;
+        let mut content = self.look(child, Page::clone)?;
+        content.set_id(root);
+        let again = content.level() > 0 && content.count() == 0;
+        self.pages.insert(root, content);
+        self.free(child);
+        if again {
+            return self.lower_root(root);
+        }
+        Ok(())
+    }
+}
+
+/// A leaf on the way of a reader, and the keys that belong to it.
+pub(crate) struct Found {
+    pub page: Arc<Page>,
+    pub from: Option<Vec<u8>>,
+    pub to: Option<Vec<u8>>,
+}
+
+impl Core {
+    /// The leaf of `key` as of a commit; with `below`, that of the keys just below it. Without a key: the first leaf, or, `below`, the last.
+    pub fn find(
+        &self,
+        commit: u64,
+        root: u32,
+        key: Option<&[u8]>,
+        below: bool,
+    ) -> Result<Found, DbmError> {
+        let mut found = Found {
+            page: self.page_at(root, commit)?,
+            from: None,
+            to: None,
+        };
+        while found.page.level() > 0 {
+            let page = &found.page;
+            let nth = match key {
+                Some(key) => page.child_for(key, below),
+                None if below => page.count(),
+                None => 0,
+            };
+            if nth > 0 {
+                found.from = Some(page.key(nth - 1).to_vec());
+            }
+            if nth < page.count() {
+                found.to = Some(page.key(nth).to_vec());
+            }
+            found.page = self.page_at(page.child(nth), commit)?;
+        }
+        Ok(found)
+    }
+
+    /// The leaf of a key, without its borders.
+    pub fn leaf(&self, commit: u64, root: u32, key: &[u8]) -> Result<Arc<Page>, DbmError> {
+        let mut page = self.page_at(root, commit)?;
+        while page.level() > 0 {
+            page = self.page_at(page.child(page.child_for(key, false)), commit)?;
+        }
+        Ok(page)
+    }
+}

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A crash at every write and flush: what is recovered is a prefix of the commits that has every acknowledged synced one.
+
+use std::sync::{Arc, Mutex};
+
+use senko_dbm::{Database, DbmError, Durability, Table};
+use senko_io::faulty::FaultyDevice;
+use senko_io::{Device, IoError, Tag};
+
+use crate::support::{Model, Rng, content, open, quiet, seed};
+
+/// Takes copies of the device as crashes would leave it, before and after each write and flush.
+struct Watched {
+    device: Arc<FaultyDevice>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Commits that were acknowledged as synced.
+    acknowledged: usize,
+    /// Images, each with the acknowledged commits at its time.
+    images: Vec<(Arc<FaultyDevice>, usize)>,
+    rng: u64,
+    /// Copies of each moment.
+    copies: u64,
+}
+
+impl Watched {
+    fn look(&self) {
+        let mut state = self.state.lock().unwrap();
+        for _ in 0..state.copies {
+            state.rng += 1;
+            let image = self.device.crashed_copy(state.rng);
+            let acknowledged = state.acknowledged;
+            state.images.push((image, acknowledged));
+        }
+    }
+}
+
+impl Device for Watched {
+    fn pages(&self) -> u64 {
+        self.device.pages()
+    }
+    fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
+        self.device.read(page, buf, tag)
+    }
+    fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
+        let done = self.device.write(page, buf, tag);
+        self.look();
+        done
+    }
+    fn write_durable(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
+        // In its midst it is a write that was not flushed.
+        let fork = self.device.fork(self.state.lock().unwrap().rng);
+        fork.write(page, buf, tag)?;
+        let mut state = self.state.lock().unwrap();
+        for _ in 0..state.copies {
+            state.rng += 1;
+            let image = fork.crashed_copy(state.rng);
+            let acknowledged = state.acknowledged;
+            state.images.push((image, acknowledged));
+        }
+        drop(state);
+        let done = self.device.write_durable(page, buf, tag);
+        self.look();
+        done
+    }
+    fn flush(&self, tag: Tag) -> Result<(), IoError> {
+        self.look();
+        let done = self.device.flush(tag);
+        self.look();
+        done
+    }
+    fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
+        self.device.discard(page, pages, tag)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Put(Durability),
+    PutLong(Durability),
+    Delete,
+    DeleteRange,
+    Many,
+    Sync,
+    Checkpoint,
+    Reopen,
+}
+
+const STEPS: [Step; 10] = [
+    Step::Put(Durability::None),
+    Step::Put(Durability::Buffered),
+    Step::Put(Durability::Synced),
+    Step::PutLong(Durability::Buffered),
+    Step::PutLong(Durability::Synced),
+    Step::Delete,
+    Step::DeleteRange,
+    Step::Many,
+    Step::Checkpoint,
+    Step::Reopen,
+];
+
+struct Run {
+    watched: Arc<Watched>,
+    db: Database,
+    table: Table,
+    /// The content after each commit; the first is that of the empty table.
+    history: Vec<Model>,
+    rng: Rng,
+}
+
+impl Run {
+    fn new(seed: u64, copies: u64) -> Run {
+        let watched = Arc::new(Watched {
+            device: FaultyDevice::new(3000, seed),
+            state: Mutex::default(),
+        });
+        let db = Database::open_device(Arc::clone(&watched) as _, quiet()).unwrap();
+        let table = db.create_table("t").unwrap();
+        {
+            let mut state = watched.state.lock().unwrap();
+            (state.rng, state.copies) = (seed << 20, copies);
+        }
+        Run {
+            watched,
+            db,
+            table,
+            history: vec![Model::new()],
+            rng: Rng(seed),
+        }
+    }
+
+    fn change(
+        &mut self,
+        durability: Durability,
+        work: impl Fn(&mut Model, &mut dyn FnMut(&[u8], Option<&[u8]>)),
+    ) {
+        let mut next = self.history.last().unwrap().clone();
+        let mut tx = self.db.begin();
+        work(&mut next, &mut |key, value| match value {
+            Some(value) => tx.put(&self.table, key, value).unwrap(),
+            None => tx.delete(&self.table, key).unwrap(),
+        });
+        // Every commit is another content, so that a prefix is known by it.
+        let stamp = self.history.len().to_be_bytes();
+        tx.put(&self.table, b"stamp", &stamp).unwrap();
+        next.insert(b"stamp".to_vec(), stamp.to_vec());
+        self.history.push(next);
+        tx.commit(durability).unwrap();
+        if durability == Durability::Synced {
+            self.watched.state.lock().unwrap().acknowledged = self.history.len() - 1;
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        let key = self.rng.below(40).to_be_bytes()[7..].to_vec();
+        let byte = self.rng.next() as u8;
+        match step {
+            Step::Put(durability) => self.change(durability, |model, write| {
+                write(&key, Some(&[byte; 20]));
+                model.insert(key.clone(), vec![byte; 20]);
+            }),
+            Step::PutLong(durability) => self.change(durability, |model, write| {
+                write(&key, Some(&[byte; 9000]));
+                model.insert(key.clone(), vec![byte; 9000]);
+            }),
+            Step::Delete => self.change(Durability::Buffered, |model, write| {
+                write(&key, None);
+                model.remove(&key);
+            }),
+            Step::DeleteRange => {
+                let to = [key[0].saturating_add(5)];
+                let mut tx = self.db.begin();
+                tx.delete_range(&self.table, &key, Some(&to)).unwrap();
+                let stamp = self.history.len().to_be_bytes();
+                tx.put(&self.table, b"stamp", &stamp).unwrap();
+                let mut next = self.history.last().unwrap().clone();
+                next.retain(|k, _| *k < key || **k >= to[..]);
+                next.insert(b"stamp".to_vec(), stamp.to_vec());
+                self.history.push(next);
+                tx.commit(Durability::Synced).unwrap();
+                self.watched.state.lock().unwrap().acknowledged = self.history.len() - 1;
+            }
+            Step::Many => self.change(Durability::Synced, |model, write| {
+                for key in 0..120u8 {
+                    write(&[key], Some(&[byte; 300]));
+                    model.insert(vec![key], vec![byte; 300]);
+                }
+            }),
+            Step::Sync => {
+                self.db.sync().unwrap();
+                self.watched.state.lock().unwrap().acknowledged = self.history.len() - 1;
+            }
+            Step::Checkpoint => {
+                self.db.checkpoint().unwrap();
+                self.watched.state.lock().unwrap().acknowledged = self.history.len() - 1;
+            }
+            Step::Reopen => {
+                // As after a kill: what was handed to the device is there.
+                self.db.sync().unwrap();
+                self.watched.state.lock().unwrap().acknowledged = self.history.len() - 1;
+                let device = Arc::clone(&self.watched);
+                let again = Database::open_device(device as _, quiet()).unwrap();
+                // A killed process closes nothing.
+                std::mem::forget(std::mem::replace(&mut self.db, again));
+                self.check_open(&self.db, self.history.len() - 1, "reopened");
+            }
+        }
+    }
+
+    /// Which commit a database shows.
+    fn check_open(&self, db: &Database, least: usize, what: &str) -> usize {
+        let found = content(&db.snapshot(), &self.table);
+        let at = found.get(&b"stamp"[..]).map_or(0, |stamp| {
+            usize::from_be_bytes(stamp[..].try_into().unwrap())
+        });
+        assert_eq!(found, self.history[at], "{what}: a state that never was");
+        assert!(
+            at >= least,
+            "{what}: commit {at}, acknowledged were {least}"
+        );
+        at
+    }
+
+    /// Opens all images; on some it goes on and crashes again.
+    fn check(&mut self, what: &str) -> usize {
+        let images = std::mem::take(&mut self.watched.state.lock().unwrap().images);
+        for (nth, (image, acknowledged)) in images.iter().enumerate() {
+            let what = format!("{what}, image {nth}");
+            let db = open(image).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let at = self.check_open(&db, *acknowledged, &what);
+            if nth % 4 > 0 {
+                continue;
+            }
+            // The same transaction once more: what the crash left behind must not come back after it.
+            db.run(Durability::Synced, |tx| tx.put(&self.table, b"again", b"x"))
+                .unwrap();
+            let mut expected = self.history[at].clone();
+            expected.insert(b"again".to_vec(), b"x".to_vec());
+            let again = open(&image.crashed_copy(nth as u64)).unwrap();
+            assert_eq!(content(&again.snapshot(), &self.table), expected, "{what}");
+        }
+        images.len()
+    }
+}
+
+/// Every sequence of up to three steps, with a crash at each write and flush of them.
+#[test]
+fn all_short_sequences() {
+    let mut images = 0;
+    let mut go = |steps: &[Step]| {
+        let mut run = Run::new(steps.len() as u64, 1);
+        for step in steps {
+            run.step(*step);
+        }
+        images += run.check(&format!("{steps:?}"));
+    };
+    for a in STEPS {
+        go(&[a]);
+        for b in STEPS {
+            go(&[a, b]);
+            for c in STEPS {
+                go(&[a, b, c]);
+            }
+        }
+    }
+    assert!(images > 5000, "only {images} images");
+}
+
+/// Long random runs. `SENKO_TEST_FACTOR` makes as many more.
+#[test]
+fn random_sequences() {
+    let factor = std::env::var("SENKO_TEST_FACTOR").map_or(1, |text| text.parse().unwrap());
+    let first = seed("crash::random_sequences");
+    let mut images = 0;
+    for seed in first..first + 12 * factor {
+        let mut run = Run::new(seed, 2);
+        for _ in 0..60 {
+            let step = match run.rng.below(40) {
+                0 => Step::Sync,
+                other => STEPS[other as usize % STEPS.len()],
+            };
+            run.step(step);
+        }
+        images += run.check(&format!("seed {seed}"));
+    }
+    println!("{images} images");
+}
+
+/// The prefix property with what crashes of crashes leave: the device goes on from an image, and so on.
+#[test]
+fn crash_after_crash() {
+    let seed = seed("crash_after_crash");
+    let mut device = FaultyDevice::new(3000, seed);
+    let mut rng = Rng(seed);
+    let table = open(&device).unwrap().create_table("t").unwrap();
+    let mut at = 0u64;
+    for round in 0..300 {
+        let db = open(&device).unwrap();
+        let found = db.snapshot().get(&table, b"n").unwrap();
+        let found = found.map_or(0, |n| u64::from_be_bytes(n.try_into().unwrap()));
+        assert!(found >= at, "round {round}: {found} of {at}");
+        at = found;
+        let mut synced = at;
+        for _ in 0..rng.below(12) {
+            at += 1;
+            let durability = match rng.below(3) {
+                0 => Durability::Synced,
+                _ => Durability::Buffered,
+            };
+            db.run(durability, |tx| tx.put(&table, b"n", &at.to_be_bytes()))
+                .unwrap();
+            if durability == Durability::Synced {
+                synced = at;
+            }
+        }
+        device = device.crashed_copy(rng.next());
+        at = synced;
+    }
+    assert!(at > 100);
+}
+
+/// The disk flipped a bit in the middle of the log, and two hundred acknowledged commits behind it were gone without a word.
+#[test]
+fn damage_in_the_midst_of_the_log_is_told() {
+    let device = FaultyDevice::new(3000, 5);
+    let db = open(&device).unwrap();
+    let table = db.create_table("t").unwrap();
+    db.checkpoint().unwrap();
+    for key in 0..10u8 {
+        db.run(Durability::Synced, |tx| tx.put(&table, &[key], b"v"))
+            .unwrap();
+    }
+    let image = device.copy(1);
+    drop(db);
+    // The last pages that are not zero are those commits.
+    let mut page = senko_io::AlignedBuf::new(1);
+    let tag = Tag::dbm(senko_io::Purpose::Recover);
+    let written: Vec<u64> = (0..48)
+        .filter(|number| {
+            image.read(*number, &mut page, tag).unwrap();
+            page[38] == 1 && page[41..200].windows(4).any(|w| w == [1, 1, 7, 1])
+        })
+        .collect();
+    let commits: Vec<u64> = (16..48)
+        .filter(|number| {
+            image.read(*number, &mut page, tag).unwrap();
+            page[38] == 1
+        })
+        .collect();
+    assert!(written.len() <= commits.len() && commits.len() >= 10);
+    let middle = commits[commits.len() - 5];
+    image.flip_bit(middle, 500);
+    match open(&image) {
+        Err(DbmError::Damaged { offset, .. }) => assert_eq!(offset, middle * 4096),
+        other => panic!("damage was not told: {other:?}"),
+    }
+}

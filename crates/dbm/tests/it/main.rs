@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tests of the DBM: against a map, with crashes at every write and flush, with threads, with the literature's anomalies.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support; // random numbers, models
+
+mod anomalies;
+mod crash;
+mod faults;
+mod model;
+mod processes;
+mod serial;
+mod space;

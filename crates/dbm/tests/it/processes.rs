@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Databases that are read beside the one who writes: another opening of the same files stands for another process, as its locks are its own.
+
+use senko_dbm::{Database, Durability};
+
+use crate::support::{Model, Rng, content, quiet, seed};
+
+/// A reader holds what it saw at its opening, however much is overwritten and cleaned meanwhile, and sees the newest after a refresh.
+#[test]
+fn readers_see_their_opening_while_the_writer_goes_on() {
+    let folder = senko_dbm::example::Folder::new();
+    let path = folder.path().join("data");
+    let options = senko_dbm::Options {
+        log_bytes: 1 << 20,
+        cache_bytes: 1 << 20,
+        ..quiet()
+    };
+    let db = Database::open(&path, options.clone()).unwrap();
+    let table = db.create_table("t").unwrap();
+    let mut rng = Rng(seed("readers"));
+    let mut model = Model::new();
+    let mut readers: Vec<(Database, Model)> = Vec::new();
+    for round in 0..60 {
+        for _ in 0..50 {
+            let mut tx = db.begin();
+            for _ in 0..40 {
+                let key = rng.below(3000).to_be_bytes()[6..].to_vec();
+                let value = vec![rng.next() as u8; rng.below(300) as usize];
+                tx.put(&table, &key, &value).unwrap();
+                model.insert(key, value);
+            }
+            tx.commit(Durability::Buffered).unwrap();
+        }
+        if round % 7 == 0 {
+            let reader = Database::open_to_read(&path, options.clone()).unwrap();
+            readers.push((reader, model.clone()));
+            assert!(db.stats().pinned_checkpoint.is_some());
+        }
+        if round % 10 == 9 {
+            let (mut reader, then) = readers.remove(0);
+            assert_eq!(content(&reader.snapshot(), &table), then, "round {round}");
+            reader.refresh(&path).unwrap();
+            assert_eq!(content(&reader.snapshot(), &table), model, "round {round}");
+        }
+    }
+    assert!(db.stats().checkpoint > 5, "the log was never cut");
+    for (reader, then) in readers.drain(..) {
+        assert_eq!(content(&reader.snapshot(), &table), then);
+    }
+    assert_eq!(db.stats().pinned_checkpoint, None);
+}

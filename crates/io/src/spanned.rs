@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One device over several files, so that it grows in a file that no commit waits on.
+//!
+//! `fdatasync` of a file waits for all of that file's metadata. So a file that grows makes each commit in it wait for the file system's journal.
+//! Here the device of path `X` grows by a further file: `X.1`, `X.2` and so on. A new one is made as `X.1.new`, written with zeros and
+//! flushed, and only then gets its name: what has the name is whole, and none of its extents is unwritten.
+//!
+//! Always holds: files count without a gap, and the lock of the first is that of all.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use crate::file::FileOptions;
+use crate::{Device, FlashFile, IoError, PAGE_SIZE, Tag};
+
+/// The smallest and the largest file behind the first.
+const STEP: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 30);
+
+/// Most files; with the largest step that is 64 TiB.
+const MOST_FILES: usize = 65_536;
+
+struct Part {
+    file: FlashFile,
+    /// Page of the device with which the file begins.
+    first: u64,
+    /// Written to since its last flush.
+    dirty: AtomicBool,
+}
+
+/// A device that grows by further files; see the module.
+pub struct SpannedFile {
+    path: PathBuf,
+    options: FileOptions,
+    parts: RwLock<Vec<Arc<Part>>>,
+    growing: Mutex<()>,
+    /// The first file held nothing when it was opened.
+    made: bool,
+}
+
+impl SpannedFile {
+    /// Opens or makes the device of `path`, whose first file has `first_bytes` when it is made.
+    ///
+    /// # Errors
+    /// One clear sentence with the path, as [`FlashFile::open`].
+    pub fn open(path: &Path, first_bytes: u64, options: &FileOptions) -> io::Result<SpannedFile> {
+        let reads = options.read_only || options.beside_writer;
+        let there = std::fs::metadata(path).map_or(0, |meta| meta.len());
+        let options = FileOptions {
+            bytes: 0,
+            written: true,
+            ..options.clone()
+        };
+        let make = !reads && there < first_bytes;
+        let first = FileOptions {
+            bytes: if make { first_bytes } else { 0 },
+            ..options.clone()
+        };
+        let mut parts = Vec::new();
+        let mut pages = add(&mut parts, FlashFile::open(path, &first)?, 0);
+        for number in 1..MOST_FILES {
+            let name = name_of(path, number);
+            if !reads {
+                // A growth that was interrupted.
+                let _ = std::fs::remove_file(draft_of(&name));
+            }
+            if !name.exists() {
+                break;
+            }
+            pages = add(&mut parts, FlashFile::open(&name, &options)?, pages);
+        }
+        Ok(SpannedFile {
+            path: path.to_owned(),
+            options,
+            parts: RwLock::new(parts),
+            growing: Mutex::new(()),
+            made: make,
+        })
+    }
+
+    /// Whether this opening made the first file, or made it as long as it has to be.
+    pub fn made(&self) -> bool {
+        self.made
+    }
+
+    /// Pins `number`, as [`FlashFile::pin`] of the first file.
+    ///
+    /// # Errors
+    /// What the system says about the lock.
+    pub fn pin(&self, number: u64) -> io::Result<()> {
+        self.part(0).file.pin(number)
+    }
+
+    /// The files, the first one first.
+    pub fn files(&self) -> Vec<PathBuf> {
+        (0..self.count()).map(|n| name_of(&self.path, n)).collect()
+    }
+
+    fn count(&self) -> usize {
+        self.parts
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
+    }
+
+    fn part(&self, number: usize) -> Arc<Part> {
+        let parts = self.parts.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&parts[number])
+    }
+
+    /// Cuts `pages` pages from `page` on at the borders of files, and hands each piece to `work` with its file, its first page in that file and its
+    /// first page of the whole.
+    fn pieces(
+        &self,
+        page: u64,
+        pages: u64,
+        mut work: impl FnMut(&Part, u64, u64, u64) -> Result<(), IoError>,
+    ) -> Result<(), IoError> {
+        let mut done = 0;
+        while done < pages {
+            let at = page + done;
+            let part = {
+                let parts = self.parts.read().unwrap_or_else(PoisonError::into_inner);
+                let next = parts.partition_point(|part| part.first <= at);
+                Arc::clone(&parts[next - 1])
+            };
+            let within = at - part.first;
+            let here = part
+                .file
+                .pages()
+                .checked_sub(within)
+                .filter(|here| *here > 0);
+            let Some(here) = here else {
+                return Err(IoError::Os(libc::EINVAL));
+            };
+            let here = here.min(pages - done);
+            work(&part, within, done, here)?;
+            done += here;
+        }
+        Ok(())
+    }
+
+    fn grow_once(&self) -> io::Result<()> {
+        let number = self.count();
+        if number == MOST_FILES {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        let have = Device::pages(self);
+        let bytes = (have * PAGE_SIZE as u64).clamp(*STEP.start(), *STEP.end());
+        let bytes = bytes.next_multiple_of(1 << 20);
+        let name = name_of(&self.path, number);
+        let draft = draft_of(&name);
+        let options = FileOptions {
+            bytes,
+            ..self.options.clone()
+        };
+        let made = FlashFile::open(&draft, &options).and_then(|file| {
+            std::fs::rename(&draft, &name)?;
+            crate::file::sync_name(&name)?;
+            Ok(file)
+        });
+        match made {
+            Ok(file) => {
+                let mut parts = self.parts.write().unwrap_or_else(PoisonError::into_inner);
+                add(&mut parts, file, have);
+                Ok(())
+            }
+            Err(error) => {
+                let _ = std::fs::remove_file(&draft);
+                Err(error)
+            }
+        }
+    }
+}
+
+fn add(parts: &mut Vec<Arc<Part>>, file: FlashFile, first: u64) -> u64 {
+    let end = first + file.pages();
+    parts.push(Arc::new(Part {
+        file,
+        first,
+        dirty: AtomicBool::new(false),
+    }));
+    end
+}
+
+fn name_of(path: &Path, number: usize) -> PathBuf {
+    if number == 0 {
+        return path.to_owned();
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{number}"));
+    name.into()
+}
+
+fn draft_of(name: &Path) -> PathBuf {
+    let mut draft = name.as_os_str().to_owned();
+    draft.push(".new");
+    draft.into()
+}
+
+impl Device for SpannedFile {
+    fn pages(&self) -> u64 {
+        let parts = self.parts.read().unwrap_or_else(PoisonError::into_inner);
+        parts
+            .last()
+            .map_or(0, |part| part.first + part.file.pages())
+    }
+
+    fn grow(&self, pages: u64) -> Result<(), IoError> {
+        let _one = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        while Device::pages(self) < pages {
+            self.grow_once().map_err(|error| {
+                IoError::Os(match error.kind() {
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => libc::ENOSPC,
+                    io::ErrorKind::FileTooLarge => libc::EFBIG,
+                    _ => error.raw_os_error().unwrap_or(libc::EIO),
+                })
+            })?;
+        }
+        Ok(())
+    }
+
+    fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
+        let pages = (buf.len() / PAGE_SIZE) as u64;
+        self.pieces(page, pages, |part, at, done, count| {
+            let from = done as usize * PAGE_SIZE;
+            let to = from + count as usize * PAGE_SIZE;
+            part.file.read(at, &mut buf[from..to], tag)
+        })
+    }
+
+    fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
+        let pages = (buf.len() / PAGE_SIZE) as u64;
+        self.pieces(page, pages, |part, at, done, count| {
+            let from = done as usize * PAGE_SIZE;
+            let to = from + count as usize * PAGE_SIZE;
+            part.dirty.store(true, Ordering::Release);
+            part.file.write(at, &buf[from..to], tag)
+        })
+    }
+
+    fn write_durable(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
+        let pages = (buf.len() / PAGE_SIZE) as u64;
+        self.pieces(page, pages, |part, at, done, count| {
+            let from = done as usize * PAGE_SIZE;
+            let to = from + count as usize * PAGE_SIZE;
+            part.file.write_durable(at, &buf[from..to], tag)
+        })
+    }
+
+    fn oldest_pin(&self, below: u64) -> Option<u64> {
+        self.part(0).file.oldest_pin(below)
+    }
+
+    fn flush(&self, tag: Tag) -> Result<(), IoError> {
+        for number in 0..self.count() {
+            let part = self.part(number);
+            if part.dirty.swap(false, Ordering::AcqRel) {
+                part.file.flush(tag)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
+        self.pieces(page, pages, |part, at, _, count| {
+            part.file.discard(at, count, tag)
+        })
+    }
+}
+
+impl std::fmt::Debug for SpannedFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (path, files) = (self.path.display(), self.count());
+        write!(f, "SpannedFile({path}, {files} files)")
+    }
+}
