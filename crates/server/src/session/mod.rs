@@ -157,7 +157,7 @@ enum State {
     /// The rest of a `get` line: keys. `checked`: the line is complete, and its keys are no longer than allowed.
     Keys {
         cas: bool,
-        touch: Option<i32>,
+        touch: Option<i64>,
         checked: bool,
     },
     /// The value of a storage command.

@@ -109,7 +109,7 @@ impl Session {
         shard: usize,
         key: &[u8],
         cas: bool,
-        touch: Option<i32>,
+        touch: Option<i64>,
         last: bool,
     ) {
         let mut command = self.spare.pop().unwrap_or_default();

@@ -10,7 +10,7 @@ use crate::protocol::binary::{Kind, kind};
 use crate::protocol::classic::{self, Line, StoreMode};
 use crate::protocol::meta::{self, Clock, KeyBuf};
 use crate::protocol::number::expiry;
-use crate::protocol::{BAD_FORMAT, MAX_KEY, MAX_LINE, Tokens, split_line};
+use crate::protocol::{After, BAD_FORMAT, MAX_KEY, MAX_LINE, Tokens, split_line};
 use crate::reply::Place;
 use crate::shared::Touched;
 
@@ -106,6 +106,7 @@ impl Session {
                     &[],
                 )
             }
+            Ok(Line::Http) => self.close(input.len()),
             Ok(Line::Meta { which, rest }) => self.meta_line(ctx, input, used, which, rest),
             // What looks at, or stops, all shards sees what was sent before it.
             Ok(Line::LruCrawler(_) | Line::Shutdown(_)) if self.replies.waiting() > 0 => {
@@ -135,11 +136,10 @@ impl Session {
                 }
             }
             Err(refusal) => {
-                let place = self.replies.begin();
                 if !refusal.silent {
-                    self.replies.at(place).line(refusal.text);
+                    self.say(refusal.text);
                 }
-                Step::Took(used)
+                self.follow(refusal.after, input, used)
             }
         }
     }
@@ -148,6 +148,18 @@ impl Session {
     pub(super) fn say(&mut self, text: &str) {
         let place = self.replies.begin();
         self.replies.at(place).line(text);
+    }
+
+    /// Goes on behind a line of `used` bytes that was refused: what belongs to it must not run as commands.
+    fn follow(&mut self, after: After, input: &[u8], used: usize) -> Step {
+        match after {
+            After::Command => Step::Took(used),
+            After::Value(bytes) => {
+                self.state = State::Skip(bytes as u64);
+                Step::Took(used)
+            }
+            After::Unknown => self.close(input.len()),
+        }
     }
 
     pub(super) fn close(&mut self, used: usize) -> Step {
@@ -171,8 +183,8 @@ impl Session {
         }
     }
 
-    fn expiry<Q: Queue>(&self, ctx: &Ctx<'_, Q>, exptime: i32) -> u32 {
-        expiry(i64::from(exptime), ctx.shard.now(), ctx.shared.started)
+    fn expiry<Q: Queue>(&self, ctx: &Ctx<'_, Q>, exptime: i64) -> u32 {
+        expiry(exptime, ctx.shard.now(), ctx.shared.started)
     }
 
     /// A line whose end has not come. Only a `get` may be longer than [`MAX_LINE`]: its keys are answered as they come.
@@ -230,7 +242,7 @@ impl Session {
         input: &[u8],
         used: usize,
         cas: bool,
-        touch: Option<i32>,
+        touch: Option<i64>,
         keys: &[u8],
     ) -> Step {
         let mut tokens = Tokens::new(keys);
@@ -272,7 +284,7 @@ impl Session {
         ctx: &mut Ctx<'_, Q>,
         input: &[u8],
         cas: bool,
-        touch: Option<i32>,
+        touch: Option<i64>,
         checked: bool,
     ) -> Step {
         let start = input.iter().take_while(|&&b| b == b' ').count();
@@ -326,10 +338,10 @@ impl Session {
         &mut self,
         ctx: &mut Ctx<'_, Q>,
         used: usize,
-        delay: Option<i32>,
+        delay: Option<i64>,
         noreply: bool,
     ) -> Step {
-        let text = match commands::parse_flush(ctx, delay.map(i64::from)) {
+        let text = match commands::parse_flush(ctx, delay) {
             Err(text) => text,
             Ok(_) if self.replies.waiting() > 0 => {
                 return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
@@ -416,10 +428,7 @@ impl Session {
             }
             Err(refusal) => {
                 self.say(refusal.text);
-                if refusal.skip > 0 {
-                    self.state = State::Skip(refusal.skip as u64);
-                }
-                Step::Took(used)
+                self.follow(refusal.after, input, used)
             }
         }
     }
