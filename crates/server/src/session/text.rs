@@ -112,8 +112,17 @@ impl Session {
             Ok(Line::LruCrawler(_) | Line::Shutdown(_)) if self.replies.waiting() > 0 => {
                 Step::Stop(0, FeedState::Blocked(Wait::Fetch))
             }
+            // Nobody is asked for counters before there is a turn to use them.
+            Ok(Line::Stats(_)) if ctx.work.heavy == 0 => {
+                Step::Stop(0, FeedState::Blocked(Wait::Heavy))
+            }
             Ok(Line::Stats(_)) if !self.counters_ready(ctx) => {
                 Step::Stop(0, FeedState::Blocked(Wait::Fetch))
+            }
+            Ok(Line::Stats(_) | Line::LruCrawler(_) | Line::MemLimit { .. })
+                if !self.take_heavy(ctx) =>
+            {
+                Step::Stop(0, FeedState::Blocked(Wait::Heavy))
             }
             Ok(Line::FlushAll { delay, noreply }) => self.flush_line(ctx, used, delay, noreply),
             Ok(Line::Stats(rest)) => {
@@ -446,28 +455,42 @@ impl Session {
         } else {
             2
         };
+        let whole = input.len() - used >= len + end;
         if let Some(shard) = self.other_shard(ctx, &req.key) {
+            if !whole && !self.take_room(ctx, shard, len) {
+                if !ctx.work.swallow {
+                    return Step::Stop(0, FeedState::Blocked(Wait::Room));
+                }
+                self.forward(ctx, shard, &input[..used], (len + end) as u64);
+                self.give_up_value_of(ctx, shard, (len + end) as u64);
+                return Step::Took(used);
+            }
             self.forward(ctx, shard, &input[..used], (len + end) as u64);
             return Step::Took(used);
         }
         if self.hazard(&req.op, req.key.hash) {
             return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
         }
+        // Who sent the command from another worker has taken the memory already.
+        if !whole && !self.remote && !self.take_room(ctx, ctx.me, len) {
+            if !ctx.work.swallow {
+                return Step::Stop(0, FeedState::Blocked(Wait::Room));
+            }
+            return self.refuse_store(ctx, &req, false, len + end, used);
+        }
         let mut draft = match ctx
             .shard
             .alloc(ctx.queue, &req.key, item.flags, item.expiry, len)
         {
             Ok(draft) => draft,
-            Err(AllocError::Busy) => return Step::Stop(0, FeedState::Blocked(Wait::Memory)),
+            Err(AllocError::Busy) => {
+                self.give_back_room(ctx);
+                return Step::Stop(0, FeedState::Blocked(Wait::Memory));
+            }
             Err(error) => {
+                self.give_back_room(ctx);
                 let large = error == AllocError::TooLarge;
-                let op = Op::Refuse {
-                    large,
-                    forget: sets(&req),
-                };
-                self.execute(ctx, &Request { op, ..req }, None);
-                self.state = State::Skip((len + end) as u64);
-                return Step::Took(used);
+                return self.refuse_store(ctx, &req, large, len + end, used);
             }
         };
         if ctx.shared.prefixes.is_on() {
@@ -513,6 +536,24 @@ impl Session {
         Step::Took(used + len + end)
     }
 
+    /// Answers that there is no memory for a value, or never will be, and swallows it.
+    fn refuse_store<Q: Queue>(
+        &mut self,
+        ctx: &mut Ctx<'_, Q>,
+        req: &Request<'_>,
+        large: bool,
+        value: usize,
+        used: usize,
+    ) -> Step {
+        let op = Op::Refuse {
+            large,
+            forget: sets(req),
+        };
+        self.execute(ctx, &Request { op, ..*req }, None);
+        self.state = State::Skip(value as u64);
+        Step::Took(used)
+    }
+
     /// More of a value.
     pub(super) fn step_storing<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
         let State::Storing(storing) = &mut self.state else {
@@ -526,12 +567,16 @@ impl Session {
             storing.got += 1;
             used += 1;
         }
+        if let Some(room) = &mut self.room {
+            room.moves(used, ctx.shard.steady_ms());
+        }
         if ctx.shard.unfilled(&storing.draft) > 0 || storing.got < storing.want {
             return Step::Stop(used, FeedState::NeedMore);
         }
         let State::Storing(storing) = std::mem::replace(&mut self.state, State::Command) else {
             unreachable!("the state was looked at above")
         };
+        self.give_back_room(ctx);
         let Storing {
             unit,
             draft,
@@ -557,7 +602,7 @@ impl Session {
 }
 
 /// Whether a command replaces whatever was there, so that the old value must go even if the new one cannot be held.
-fn sets(req: &Request<'_>) -> bool {
+pub(super) fn sets(req: &Request<'_>) -> bool {
     match (req.op, req.form) {
         // A binary set with a unique has become a compare-and-set.
         (Op::Store { .. }, Form::Binary(head)) => kind(head.opcode).0 == Kind::Set,

@@ -10,7 +10,7 @@ use senko_cache::{
 use senko_io::SendBatch;
 use senko_io::faulty::{FaultyDevice, FaultyQueue};
 use senko_server::reply::shard_of;
-use senko_server::session::{Ctx, FeedState, Router, Session, Wait, Window};
+use senko_server::session::{Ctx, FeedState, Router, Session, Wait, Window, Work};
 use senko_server::settings::Settings;
 use senko_server::shared::{Cursor, Shared, ThreadStats};
 
@@ -59,6 +59,10 @@ impl Router for Mail {
     fn unpin(&mut self, shard: usize, pin: u64) {
         self.1.push((shard, pin));
     }
+
+    fn give_up(&mut self, _: usize, _: u64) {
+        unreachable!("no value stands still here")
+    }
 }
 
 struct Conn {
@@ -76,6 +80,7 @@ pub struct Rig {
     pub shared: Shared,
     conns: HashMap<u64, Conn>,
     mail: Mail,
+    work: Work,
     next: u64,
     now_ms: u64,
     /// Virtual connections by shard and origin.
@@ -91,6 +96,10 @@ impl Rig {
             shared,
             conns: HashMap::new(),
             mail: Mail::default(),
+            work: Work {
+                heavy: usize::MAX,
+                ..Work::default()
+            },
             next: 1,
             now_ms: u64::from(START) * 1000,
             virtuals: HashMap::new(),
@@ -153,6 +162,7 @@ impl Rig {
             conn: id,
             entry: None,
             window: Window::Wide,
+            work: &mut self.work,
         };
         let mut budget = 1000;
         let fed = conn.session.feed(&mut ctx, &conn.tail, &mut budget);
@@ -274,6 +284,7 @@ impl Rig {
                 conn: id,
                 entry: None,
                 window: Window::Wide,
+                work: &mut self.work,
             };
             conn.session.done(&mut ctx, done);
             self.feed(id);
@@ -290,7 +301,9 @@ impl Rig {
             let before = conn.tail.len();
             if matches!(
                 conn.state,
-                FeedState::Blocked(Wait::Memory | Wait::Window | Wait::Turn)
+                FeedState::Blocked(
+                    Wait::Memory | Wait::Window | Wait::Turn | Wait::Heavy | Wait::Room
+                )
             ) {
                 self.feed(id);
                 let conn = &self.conns[&id];
@@ -372,6 +385,7 @@ impl Rig {
                 conn: id,
                 entry: None,
                 window: Window::Wide,
+                work: &mut self.work,
             };
             conn.session.cancel(&mut ctx);
         }

@@ -374,7 +374,6 @@ fn long_lines() {
         "CLIENT_ERROR bad command line format\r\nVALUE a 0 1\r\nx\r\nEND\r\n"
     );
     for command in [
-        "set {} 0 0 1",
         "delete {}",
         "incr {} 1",
         "touch {} 1",
