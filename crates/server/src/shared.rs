@@ -52,6 +52,7 @@ thread_stats! {
     store_too_large store_no_memory
     bytes_read bytes_written conn_yields idle_kicks
     forwarded sent_for_others read_across retries slow_readers_closed transfers_given_up
+    rounds heavy_turns values_given_up
 }
 
 /// What a worker shows the others, about ten times a second.

@@ -32,7 +32,8 @@ use std::time::{Duration, Instant};
 use senko_cache::{Recovered, Shard, ShardConfig};
 use senko_io::transfer::CachedFile;
 use senko_io::{
-    Backend, Completion, ConnId, Event, EventLoop, FlashFile, ListenerId, LoopConfig, Op, SendBatch,
+    Backend, Completion, ConnId, Event, EventLoop, FlashFile, ListenerId, LoopConfig, Op, RecvBuf,
+    SendBatch,
 };
 
 use crate::route::{Mesh, Message, Origin, Outbox};
@@ -172,8 +173,9 @@ pub struct Worker {
     /// Bytes held for connections, and how many may be.
     held: usize,
     pending: usize,
-    /// Bytes of these that are requests which can't run yet.
+    /// Bytes of these that are requests which can't run yet, and the receive buffers kept from the loop while they are many.
     backlog: usize,
+    withheld: VecDeque<RecvBuf>,
     /// Bytes of item memory that slow readers' answers refer to.
     slow_pinned: usize,
     drain: Option<drain::Drain>,
@@ -303,6 +305,7 @@ impl Worker {
             usual_answer: 1 << 10,
             held: 0,
             backlog: 0,
+            withheld: VecDeque::new(),
             pending: config.pending,
             slow_pinned: 0,
             drain: None,
@@ -438,6 +441,7 @@ impl Worker {
 
     /// What follows the events of a round, which began then.
     fn round(&mut self, now: Instant) {
+        self.core.stats.rounds += 1;
         self.run_queue();
         self.run_heavy();
         let tick = now >= self.next_tick;
@@ -476,6 +480,7 @@ impl Worker {
         self.flush_dirty();
         self.hand_over(tick);
         self.enforce_bound();
+        self.give_back_buffers();
         if tick {
             self.free_pinned();
         }

@@ -340,6 +340,9 @@ fn flash(stats: &ThreadStats, cache: &CacheStats, disk: &DiskStats, sink: &mut S
     sink.stat("senko_retries", stats.retries);
     sink.stat("senko_slow_readers_closed", stats.slow_readers_closed);
     sink.stat("senko_transfers_given_up", stats.transfers_given_up);
+    sink.stat("senko_values_given_up", stats.values_given_up);
+    sink.stat("senko_rounds", stats.rounds);
+    sink.stat("senko_heavy_turns", stats.heavy_turns);
     sink.stat("dram_items", cache.dram_items);
     sink.stat("flash_items", cache.flash_items);
     sink.stat("flash_bytes", cache.flash_bytes);

@@ -43,6 +43,7 @@ impl Session {
 
     /// B3: gives the memory of the value coming in to others. Its command is refused, and the rest of the value swallowed.
     pub fn give_up_room<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) {
+        ctx.stats.values_given_up += 1;
         match &self.state {
             State::Storing(storing) => {
                 let rest = ctx.shard.unfilled(&storing.draft) + storing.want - storing.got;

@@ -495,6 +495,7 @@ impl Session {
     fn take_heavy<Q: Queue>(&self, ctx: &mut Ctx<'_, Q>) -> bool {
         let left = ctx.work.heavy.checked_sub(1);
         ctx.work.heavy = left.unwrap_or(0);
+        ctx.stats.heavy_turns += u64::from(left.is_some());
         left.is_some()
     }
 

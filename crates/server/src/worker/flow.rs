@@ -10,10 +10,11 @@
 //! Always holds:
 //! - W1: one batch a connection is in the loop at most, and none while a transfer (`transfer.rs`) sends on its socket, or while that is lent (`lend.rs`).
 //! - W2: what a connection makes the worker hold is bounded: unread bytes by [`MOST_TAIL`] and the receive buffers under way,
-//!   answers by the session's own window; all together by the plan's `pending`. While requests that can't run yet take half of it, a connection that has
-//!   any is not received from before they have run ([`Worker::settle`]), and waits at its socket; others are received from as ever. While answers take half of it, each session's window is small
+//!   answers by the session's own window; all together by the plan's `pending`. While requests that can't run yet take half of it, a connection
+//!   that has any is not received from before they have run, and waits at its socket ([`Worker::settle`]). Others are received from, one after
+//!   the other and [`SMALL_RECEIVE`] bytes of each ([`Worker::give_back_buffers`]). While answers take half of it, each session's window is small
 //!   ([`crate::session::Window`]), and while those that go out take all of it other workers keep theirs; where unread bytes and slow readers' answers
-//!   take it, the connection that has not moved for longest is closed.
+//!   take it, the slowest is closed, else the one that holds most.
 //! - W3: a slow reader's answer holds no frame: it is copied. Item memory it may hold; while more than an eighth of a shard is held, those of its readers who
 //!   have been behind for [`PATIENCE_MS`] are closed one after the other ([`Worker::free_pinned`]).
 
@@ -28,6 +29,9 @@ use crate::session::{FeedState, Router, Wait, Window};
 
 /// Bytes received and not consumed at which the loop is told to stop receiving.
 const MOST_TAIL: usize = 64 << 10;
+/// Receive buffers that go back to the loop in a round, and bytes of a receive, while requests that can't run yet are many.
+const FEW_BUFFERS: usize = 8;
+const SMALL_RECEIVE: usize = 2 << 10;
 /// Batches kept for the next sends.
 const SPARE_BATCHES: usize = 64;
 
@@ -35,9 +39,33 @@ const SPARE_BATCHES: usize = 64;
 const PATIENCE_MS: u64 = 500;
 
 impl Worker {
-    /// Bytes came from a socket.
+    /// Bytes came from a socket. While much is unread the buffer does not go back to the loop at once.
     pub(super) fn received(&mut self, id: ConnId, data: RecvBuf) {
         self.take_in(id, &data);
+        if self.is_crowded() {
+            self.withheld.push_back(data);
+            self.core.ev.limit_receives(Some(SMALL_RECEIVE));
+        }
+    }
+
+    /// Requests that can't run yet take half of what is pending.
+    fn is_crowded(&self) -> bool {
+        self.backlog > self.pending / 2
+    }
+
+    /// While much is unread, the loop has a few buffers a round. It fills them from one connection after the other, and little of each, so that
+    /// whoever has nothing unread is heard soon, and those that send much add little.
+    pub(super) fn give_back_buffers(&mut self) {
+        if self.withheld.is_empty() {
+            return;
+        }
+        if self.is_crowded() {
+            let few = FEW_BUFFERS.min(self.withheld.len());
+            self.withheld.drain(..few);
+        } else {
+            self.withheld.clear();
+            self.core.ev.limit_receives(None);
+        }
     }
 
     fn take_in(&mut self, id: ConnId, data: &RecvBuf) {
@@ -549,8 +577,9 @@ impl Worker {
                         c.slow_since != 0 && now_ms.saturating_sub(c.slow_since) >= PATIENCE_MS;
                     c.held > 0 && (late || beyond)
                 })
+                // Of those that are not slow, the one that holds most.
                 .min_by_key(|(_, c)| match c.slow_since {
-                    0 => (true, c.last_active),
+                    0 => (true, u64::MAX - c.held as u64),
                     since => (false, since),
                 });
             let Some((at, _)) = longest else { return };

@@ -50,17 +50,14 @@ fn values_that_stop_midway_push_out_nobody() {
                 let hit = client.text(&format!("mg kept{n} s\r\n"), "\r\n");
                 assert_eq!(hit, "HD s100000\r\n", "kept{n} was pushed out");
             }
-            // Who goes on is told the truth, and its connection stays in step.
+            // Who goes on is told what became of the value, and its connection stays in step.
             let mut refused = 0;
-            for (n, up) in stopped.iter_mut().enumerate() {
+            for up in &mut stopped {
                 up.send(&half);
-                match up.text("\r\n", "\r\n").as_str() {
-                    "STORED\r\n" => up.ask(&format!("mg up{n} s\r\n"), &format!("HD s{len}\r\n")),
-                    "SERVER_ERROR out of memory storing object\r\n" => {
-                        refused += 1;
-                        up.ask(&format!("mg up{n} s\r\n"), "EN\r\n");
-                    }
-                    other => panic!("up{n}: {other:?}"),
+                match up.text("\r\nmn\r\n", "MN\r\n").as_str() {
+                    "STORED\r\nMN\r\n" => {}
+                    "SERVER_ERROR out of memory storing object\r\nMN\r\n" => refused += 1,
+                    other => panic!("{other:?}"),
                 }
             }
             assert!(refused > 0, "nobody had to give its memory up");
@@ -84,6 +81,86 @@ fn a_crowd_of_large_values_is_stored_whole() {
             });
         });
     }
+}
+
+/// One connection that sent `stats sizes` 3,000 times let another's `get` wait for a second, and eight of them for six. Here as many as
+/// wish to ask, and the event loop does a few parts of their work a round.
+#[test]
+fn heavy_commands_are_a_few_in_each_round_whoever_asks() {
+    for threads in [1, 2] {
+        on_both(threads, |place| {
+            let place = plain(place);
+            let mut client = place.connect();
+            let mut items = String::new();
+            for n in 0..20_000 {
+                items.push_str(&format!("set key{n} 0 0 1 noreply\r\nx\r\n"));
+            }
+            client.send(items.as_bytes());
+            client.ask("mn\r\n", "MN\r\n");
+            let mut askers = Vec::new();
+            for command in [
+                "stats sizes",
+                "stats cachedump 1 0",
+                "lru_crawler metadump 40",
+                "lru_crawler metadump all",
+                "stats conns",
+                "stats",
+                "stats items",
+                "stats settings",
+            ] {
+                for _ in 0..4 {
+                    let mut asker = place.connect();
+                    asker.send(format!("{command}\r\n").repeat(300).as_bytes());
+                    askers.push(asker);
+                }
+            }
+            for n in 0..200 {
+                client.ask(
+                    &format!("get key{n}\r\n"),
+                    &format!("VALUE key{n} 0 1\r\nx\r\nEND\r\n"),
+                );
+            }
+            let heavy = client.stat("senko_heavy_turns");
+            // Asked for later, so that these are more, if anything.
+            let rounds = client.stat("senko_rounds");
+            assert!(heavy > 100, "the crowd was not there: {heavy}");
+            assert!(
+                heavy <= 4 * rounds + 4,
+                "{heavy} heavy turns in {rounds} rounds"
+            );
+            // Each of the crowd has its turns.
+            for asker in &mut askers {
+                asker.exactly(1);
+            }
+        });
+    }
+}
+
+/// Hundreds of connections with unread requests stopped reception for all: the only `get` of another waited until they had
+/// nearly all been answered, for nine seconds.
+#[test]
+fn requests_that_wait_stop_nobody_elses_reception() {
+    on_both(1, |place| {
+        let place = plain(place);
+        let mut client = place.connect();
+        client.store("k", b"v");
+        let each = 60_000 / "stats\r\n".len();
+        let mut crowd: Vec<Client> = (0..100).map(|_| place.connect()).collect();
+        for asker in &mut crowd {
+            asker.send("stats\r\n".repeat(each).as_bytes());
+        }
+        for _ in 0..20 {
+            client.ask("get k\r\n", "VALUE k 0 1\r\nv\r\nEND\r\n");
+        }
+        let done = client.stat("senko_heavy_turns");
+        let all = (each * crowd.len()) as u64;
+        assert!(done < all / 4, "{done} of {all} stats were answered before");
+        // Nobody was closed for it, and all have their turns.
+        for asker in &mut crowd {
+            asker.until(b"END\r\n");
+        }
+        assert_eq!(client.stat("senko_slow_readers_closed"), 0);
+    });
 }
 
 /// A hundred machines that lost their power filled `-c 100` for ever: nobody asked whether they were still there.

@@ -146,6 +146,42 @@ impl Rig {
         self.feed(id);
     }
 
+    /// What one turn does with these bytes: how many it takes, where it ends, and how many bytes of answers it leaves unsent.
+    pub fn one_turn(
+        &mut self,
+        id: u64,
+        bytes: &[u8],
+        window: Window,
+        heavy: usize,
+    ) -> (usize, FeedState, usize) {
+        let conn = self.conns.get_mut(&id).expect("the connection is open");
+        let node = &mut self.nodes[conn.node];
+        let mut work = Work {
+            heavy,
+            ..Work::default()
+        };
+        let mut ctx = Ctx {
+            shard: &mut node.shard,
+            queue: &mut node.queue,
+            shared: &self.shared,
+            stats: &mut node.stats,
+            cursor: &mut node.cursor,
+            router: &mut self.mail,
+            me: conn.node,
+            conn: id,
+            entry: None,
+            window,
+            work: &mut work,
+        };
+        let mut budget = self.shared.settings.requests_per_turn;
+        let fed = conn.session.feed(&mut ctx, bytes, &mut budget);
+        (
+            fed.consumed,
+            fed.state,
+            conn.session.replies().queued_bytes(),
+        )
+    }
+
     fn feed(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id) else {
             return;
@@ -298,7 +334,7 @@ impl Rig {
         let mut moved = false;
         for id in ids {
             let conn = &self.conns[&id];
-            let before = conn.tail.len();
+            let before = (conn.tail.len(), conn.sent.len());
             if matches!(
                 conn.state,
                 FeedState::Blocked(
@@ -307,7 +343,8 @@ impl Rig {
             ) {
                 self.feed(id);
                 let conn = &self.conns[&id];
-                moved |= conn.tail.len() != before || !matches!(conn.state, FeedState::Blocked(_));
+                moved |= (conn.tail.len(), conn.sent.len()) != before
+                    || !matches!(conn.state, FeedState::Blocked(_));
             }
         }
         moved

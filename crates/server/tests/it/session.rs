@@ -3,6 +3,7 @@
 
 mod flash; // the same on items that lie on flash only
 mod tables; // commands and memcached's answers
+mod turns; // what one turn of a connection may do
 
 use crate::rig::{Plan, Rig, START};
 use tables::{CLASSIC, META};
