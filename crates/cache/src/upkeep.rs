@@ -80,9 +80,11 @@ impl Shard {
         }
     }
 
-    /// Visits some live DRAM items (`lru_crawler metadump`, `stats cachedump`, `stats sizes`), from `cursor` (start with 0); returns the next
-    /// cursor, or `None` at the end. A call looks at the slots of one index segment, some thousand words side by side, and visits those items
-    /// of it whose tags begin alike, a [`SCAN_PARTS`]th. Tags stay when a segment grows, so no item that stays is left out or comes twice.
+    /// Visits some live DRAM items (`lru_crawler metadump`, `stats cachedump`, `stats sizes`), from
+    /// `cursor` (start with 0); returns the next cursor, or `None` at the end. A call looks at the
+    /// slots of one index segment, some thousand words side by side, and visits those items of it
+    /// whose tags begin alike, a [`SCAN_PARTS`]th. Tags stay when a segment grows, so no item that
+    /// stays is left out or comes twice.
     pub fn scan(&self, cursor: u64, mut each: impl FnMut(ItemRef)) -> Option<u64> {
         let (n, part) = ((cursor / SCAN_PARTS) as usize, cursor % SCAN_PARTS);
         if n >= self.index.segments() {

@@ -254,7 +254,8 @@ impl EventLoop {
         on!(self, driver => driver.set_receiving(conn, on));
     }
 
-    /// From now on a receive takes so many bytes at most, but for those that are under way; `None`: a whole buffer. For an owner that has enough to do.
+    /// From now on a receive takes so many bytes at most, but for those that are under way; `None`:
+    /// a whole buffer. For an owner that has enough to do.
     pub fn limit_receives(&mut self, most: Option<usize>) {
         on!(self, driver => driver.limit_receives(most));
     }

@@ -209,8 +209,9 @@ fn socket(family: libc::c_int) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Seconds without a word from a peer after which it is asked whether it is there, seconds between two questions, and how many stay
-/// unanswered before its connection counts as broken. The system's own two hours keep places for clients that are long gone.
+/// Seconds without a word from a peer after which it is asked whether it is there, seconds between
+/// two questions, and how many stay unanswered before its connection counts as broken. The system's
+/// own two hours keep places for clients that are long gone.
 const KEEP_ALIVE: [(libc::c_int, libc::c_int); 3] = [
     (libc::TCP_KEEPIDLE, 60),
     (libc::TCP_KEEPINTVL, 15),

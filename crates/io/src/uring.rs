@@ -311,7 +311,8 @@ impl Uring {
         self.push(entry, Kind::Recv, conn.0 as u32);
     }
 
-    /// See [`crate::EventLoop::limit_receives`]. What has no receive under way takes its next bytes in one receive.
+    /// See [`crate::EventLoop::limit_receives`]. What has no receive under way takes its next bytes
+    /// in one receive.
     pub(crate) fn limit_receives(&mut self, most: Option<usize>) {
         let whole = self.recv.buffer_bytes();
         self.receive_most = most.map_or(whole, |most| most.clamp(1, whole));

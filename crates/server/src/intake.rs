@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The memory that values take while they are coming in: a budget for each shard, shared by the connections of all workers.
+//! The memory that values take while they are coming in: a budget for each shard, shared by the
+//! connections of all workers.
 //!
-//! A value takes its memory with its first line, and its client may then send the rest slowly or never. Without a bound such values
-//! push every item out of DRAM.
+//! A value takes its memory with its first line, and its client may then send the rest slowly or
+//! never. Without a bound such values push every item out of DRAM.
 //!
 //! ```text
-//! begin_store -> Intake::take -> the value comes in -> stored, refused, or the connection is gone -> Intake::give_back
+//! begin_store -> Intake::take -> the value comes in -> it ends, however -> Intake::give_back
 //!                   | no room
-//!                   `-> Wait::Room: the sender waits at its socket; Worker::admit_values tries again
+//!                   `-> Wait::Room: the sender waits at its socket,
+//!                       and Worker::admit_values tries again
 //! ```
 //!
-//! - B1. Values that are coming in hold an eighth of a shard's items at most ([`SHARE`]). One alone may hold more, so that the largest item
-//!   can be stored. A value that came whole with its line holds nothing here.
-//! - B2. A connection holds memory for one value at a time, and gives it back when that value ends, however it ends.
-//! - B3. While others wait for a shard's memory, a value of which less than [`STEP`] bytes came within [`STILL_MS`] gives its memory up. Its command
-//!   is answered `SERVER_ERROR out of memory storing object`, and what still comes of it is swallowed.
-//! - B4. Those that wait are admitted in turn from both ends of their queue: a crowd that came before keeps a newcomer waiting
-//!   no longer than the next memory that is given up, and newcomers do not keep out who came first.
+//! - B1. Values that are coming in hold an eighth of a shard's items at most ([`SHARE`]). One alone
+//!   may hold more, so that the largest item can be stored. A value that came whole with its line
+//!   holds nothing here.
+//! - B2. A connection holds memory for one value at a time, and gives it back when that value ends,
+//!   however it ends.
+//! - B3. While others wait for a shard's memory, a value of which less than [`STEP`] bytes came
+//!   within [`STILL_MS`] gives its memory up. Its command is answered `SERVER_ERROR out of memory
+//!   storing object`, and what still comes of it is swallowed.
+//! - B4. Those that wait are admitted in turn from both ends of their queue: a crowd that came
+//!   before keeps a newcomer waiting no longer than the next memory that is given up, and newcomers
+//!   do not keep out who came first.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -93,7 +99,8 @@ impl Intake {
 pub(crate) struct Room {
     pub shard: usize,
     pub bytes: usize,
-    /// The shard's steady time (ms) at which it had last moved by [`STEP`], and the bytes that came since.
+    /// The shard's steady time (ms) at which it had last moved by [`STEP`], and the bytes that came
+    /// since.
     moved_ms: u64,
     came: usize,
 }

@@ -536,7 +536,8 @@ impl PrefixStats {
         }
     }
     /// The answer of `stats detail dump`.
-    /// Appends the rows of at most `most` prefixes behind `after`; the last one if there may be more.
+    /// Appends the rows of at most `most` prefixes behind `after`; the last one if there may be
+    /// more.
     pub(crate) fn dump(
         &self,
         after: Option<&[u8]>,

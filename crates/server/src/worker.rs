@@ -116,10 +116,12 @@ pub struct Worker {
     dirty: Vec<ConnKey>,
     /// Connections that wait for memory.
     blocked: Vec<ConnKey>,
-    /// Connections that wait for memory for their values, the newest behind, and whether the newest is next.
+    /// Connections that wait for memory for their values, the newest behind, and whether the newest
+    /// is next.
     crowded: VecDeque<ConnKey>,
     newest_next: bool,
-    /// How often such memory had been given back when they were last tried, and asked for in vain, by shard, at the last tick.
+    /// How often such memory had been given back when they were last tried, and asked for in vain,
+    /// by shard, at the last tick.
     room_returns: u64,
     room_refusals: Vec<u64>,
     /// Connections that wait for another worker to catch up.
@@ -173,7 +175,8 @@ pub struct Worker {
     /// Bytes held for connections, and how many may be.
     held: usize,
     pending: usize,
-    /// Bytes of these that are requests which can't run yet, and the receive buffers kept from the loop while they are many.
+    /// Bytes of these that are requests which can't run yet, and the receive buffers kept from the
+    /// loop while they are many.
     backlog: usize,
     withheld: VecDeque<RecvBuf>,
     /// Bytes of item memory that slow readers' answers refer to.
@@ -510,7 +513,8 @@ impl Worker {
         }
     }
 
-    /// Heavy commands, of each connection that waits for one at a time, as far as a round has turns for them.
+    /// Heavy commands, of each connection that waits for one at a time, as far as a round has turns
+    /// for them.
     fn run_heavy(&mut self) {
         if self.heavy.is_empty() {
             return;

@@ -379,7 +379,8 @@ fn a_sender_without_end_takes_one_buffer_a_round() {
     });
 }
 
-/// An owner that has enough to do takes little at a time of a sender that does not stop, and nothing is lost by it.
+/// An owner that has enough to do takes little at a time of a sender that does not stop, and
+/// nothing is lost by it.
 #[test]
 fn limited_receives_take_little_at_a_time() {
     const BYTES: usize = 4 << 20;

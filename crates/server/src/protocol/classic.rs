@@ -233,7 +233,8 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
     }
 }
 
-/// Whether a line begins an HTTP request. What follows such a line may have been chosen by a stranger, through somebody's browser.
+/// Whether a line begins an HTTP request. What follows such a line may have been chosen by a
+/// stranger, through somebody's browser.
 fn is_http(name: &[u8], rest: &[u8]) -> bool {
     let mut tokens = Tokens::new(rest);
     let target = tokens.next().unwrap_or(&[]);

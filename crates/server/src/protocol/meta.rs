@@ -223,7 +223,8 @@ pub fn arith_mode(flags: &Flags) -> Result<bool, Refusal> {
     }
 }
 
-/// `ms`: the command, how to store, and the bytes of the value that follows. A refused line's value is swallowed where its length can be read.
+/// `ms`: the command, how to store, and the bytes of the value that follows. A refused line's value
+/// is swallowed where its length can be read.
 pub fn store<'a>(
     rest: &'a [u8],
     clock: Clock,

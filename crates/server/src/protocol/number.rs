@@ -2,8 +2,9 @@
 //! Numbers as memcached reads them, base64 keys, and expiry times.
 //!
 //! memcached reads numbers with the C library's `strtol` family: leading white space and a sign are taken, and
-//! white space may end the number. Lengths that do not fit are refused. Flags and times may have 64 bits:
-//! of flags the lower 32 count, and a time that no clock of 32 bits reaches counts as the last one that it does.
+//! white space may end the number. Lengths that do not fit are refused. Flags and times may have 64
+//! bits: of flags the lower 32 count, and a time that no clock of 32 bits reaches counts as the
+//! last one that it does.
 
 /// Longest relative expiry: 30 days, in seconds. What is larger is an absolute time.
 pub const MAX_RELATIVE: i64 = 60 * 60 * 24 * 30;

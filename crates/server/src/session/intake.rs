@@ -41,7 +41,8 @@ impl Session {
         room.is_still(steady_ms).then_some(room.shard)
     }
 
-    /// B3: gives the memory of the value coming in to others. Its command is refused, and the rest of the value swallowed.
+    /// B3: gives the memory of the value coming in to others. Its command is refused, and the rest
+    /// of the value swallowed.
     pub fn give_up_room<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) {
         ctx.stats.values_given_up += 1;
         match &self.state {
@@ -56,7 +57,8 @@ impl Session {
         self.give_back_room(ctx);
     }
 
-    /// Tells another shard that the rest of a value, `left` bytes, will not come. Nothing runs here before that shard has answered.
+    /// Tells another shard that the rest of a value, `left` bytes, will not come. Nothing runs here
+    /// before that shard has answered.
     pub(super) fn give_up_value_of<Q: Queue>(
         &mut self,
         ctx: &mut Ctx<'_, Q>,
@@ -68,7 +70,8 @@ impl Session {
         self.settling = true;
     }
 
-    /// The rest of the value that another worker has sent a part of will not come (virtual connections only). All that it sent before was fed.
+    /// The rest of the value that another worker has sent a part of will not come (virtual
+    /// connections only). All that it sent before was fed.
     pub fn end_value<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) {
         if matches!(self.state, State::Storing(_)) {
             self.refuse_value(ctx);

@@ -72,7 +72,8 @@ pub trait Router {
     /// Gives back a pin of another shard, by its own number.
     fn unpin(&mut self, shard: usize, pin: u64);
 
-    /// The rest of the value that was forwarded last for this connection will not come: its command is to be refused.
+    /// The rest of the value that was forwarded last for this connection will not come: its command
+    /// is to be refused.
     fn give_up(&mut self, shard: usize, conn: u64);
 }
 
@@ -104,9 +105,11 @@ pub struct Ctx<'a, Q: Queue> {
 
 /// What a session may do beside its turn's requests, and what it did.
 ///
-/// A turn is a number of requests. Where one request can be more work than others, that has a bound of its own: a key of a `get` and
-/// [`BYTES_A_REQUEST`] bytes that are copied to join values count as a request each. What takes as long as many requests (`stats`, a part of a
-/// walk over all items) is *heavy*: of these a worker does so many in a round, whatever number of connections ask for them, and these take turns.
+/// A turn is a number of requests. Where one request can be more work than others, that has a bound
+/// of its own: a key of a `get` and [`BYTES_A_REQUEST`] bytes that are copied to join values count
+/// as a request each. What takes as long as many requests (`stats`, a part of a walk over all
+/// items) is *heavy*: of these a worker does so many in a round, whatever number of connections ask
+/// for them, and these take turns.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
     /// Heavy commands, or parts of them, that may still run in this round.
@@ -139,7 +142,8 @@ pub enum Wait {
     Fetch,
     /// Memory: feed again after the next disk completion or tick.
     Memory,
-    /// Memory for its value, of the budget that values share while they come in ([`crate::intake`]): feed again when some was given back.
+    /// Memory for its value, of the budget that values share while they come in
+    /// ([`crate::intake`]): feed again when some was given back.
     Room,
     /// The answers that are queued: feed again when some have been sent.
     Window,
@@ -312,7 +316,8 @@ pub struct Session {
     foreign_bytes: usize,
     /// Memory that the value coming in holds.
     room: Option<Room>,
-    /// A value was given up that another shard had a part of: nothing runs before that shard has answered.
+    /// A value was given up that another shard had a part of: nothing runs before that shard has
+    /// answered.
     settling: bool,
     /// Other workers have shown their counters for the `stats` that comes next.
     counters_shown: bool,

@@ -124,7 +124,7 @@ impl Session {
             if exptime < 0 {
                 command.push(b'-');
             }
-            push_u64(&mut command, u64::from(exptime.unsigned_abs()));
+            push_u64(&mut command, exptime.unsigned_abs());
             command.push(b' ');
         }
         command.extend_from_slice(key);

@@ -159,7 +159,8 @@ impl Session {
         self.replies.at(place).line(text);
     }
 
-    /// Goes on behind a line of `used` bytes that was refused: what belongs to it must not run as commands.
+    /// Goes on behind a line of `used` bytes that was refused: what belongs to it must not run as
+    /// commands.
     fn follow(&mut self, after: After, input: &[u8], used: usize) -> Step {
         match after {
             After::Command => Step::Took(used),

@@ -110,7 +110,8 @@ pub struct Conn {
     pub borrowed: Option<RawFd>,
     /// What the session waits for before it takes more.
     pub wait: Option<Wait>,
-    /// The value that it has a part of ends there, once all that came before was fed (virtual ones only).
+    /// The value that it has a part of ends there, once all that came before was fed (virtual ones
+    /// only).
     pub value_ends: bool,
     /// In the run queue.
     pub queued: bool,

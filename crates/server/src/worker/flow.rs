@@ -10,9 +10,11 @@
 //! Always holds:
 //! - W1: one batch a connection is in the loop at most, and none while a transfer (`transfer.rs`) sends on its socket, or while that is lent (`lend.rs`).
 //! - W2: what a connection makes the worker hold is bounded: unread bytes by [`MOST_TAIL`] and the receive buffers under way,
-//!   answers by the session's own window; all together by the plan's `pending`. While requests that can't run yet take half of it, a connection
-//!   that has any is not received from before they have run, and waits at its socket ([`Worker::settle`]). Others are received from, one after
-//!   the other and [`SMALL_RECEIVE`] bytes of each ([`Worker::give_back_buffers`]). While answers take half of it, each session's window is small
+//!   answers by the session's own window; all together by the plan's `pending`. While requests that
+//!   can't run yet take half of it, a connection that has any is not received from before they have
+//!   run, and waits at its socket ([`Worker::settle`]). Others are received from, one after the
+//!   other and [`SMALL_RECEIVE`] bytes of each ([`Worker::give_back_buffers`]). While answers take
+//!   half of it, each session's window is small
 //!   ([`crate::session::Window`]), and while those that go out take all of it other workers keep theirs; where unread bytes and slow readers' answers
 //!   take it, the slowest is closed, else the one that holds most.
 //! - W3: a slow reader's answer holds no frame: it is copied. Item memory it may hold; while more than an eighth of a shard is held, those of its readers who
@@ -29,7 +31,8 @@ use crate::session::{FeedState, Router, Wait, Window};
 
 /// Bytes received and not consumed at which the loop is told to stop receiving.
 const MOST_TAIL: usize = 64 << 10;
-/// Receive buffers that go back to the loop in a round, and bytes of a receive, while requests that can't run yet are many.
+/// Receive buffers that go back to the loop in a round, and bytes of a receive, while requests that
+/// can't run yet are many.
 const FEW_BUFFERS: usize = 8;
 const SMALL_RECEIVE: usize = 2 << 10;
 /// Batches kept for the next sends.
@@ -39,7 +42,8 @@ const SPARE_BATCHES: usize = 64;
 const PATIENCE_MS: u64 = 500;
 
 impl Worker {
-    /// Bytes came from a socket. While much is unread the buffer does not go back to the loop at once.
+    /// Bytes came from a socket. While much is unread the buffer does not go back to the loop at
+    /// once.
     pub(super) fn received(&mut self, id: ConnId, data: RecvBuf) {
         self.take_in(id, &data);
         if self.is_crowded() {
@@ -53,8 +57,9 @@ impl Worker {
         self.backlog > self.pending / 2
     }
 
-    /// While much is unread, the loop has a few buffers a round. It fills them from one connection after the other, and little of each, so that
-    /// whoever has nothing unread is heard soon, and those that send much add little.
+    /// While much is unread, the loop has a few buffers a round. It fills them from one connection
+    /// after the other, and little of each, so that whoever has nothing unread is heard soon, and
+    /// those that send much add little.
     pub(super) fn give_back_buffers(&mut self) {
         if self.withheld.is_empty() {
             return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory for values that are coming in (B1 to B4 in `crate::intake`), as a worker deals it out among its connections.
+//! Memory for values that are coming in (B1 to B4 in `crate::intake`), as a worker deals it out
+//! among its connections.
 
 use super::Worker;
 use super::conns::{Conn, ConnKey, ShardSet};
@@ -9,7 +10,8 @@ use crate::session::Wait;
 const MOST_TRIES: usize = 16;
 
 impl Worker {
-    /// B4: lets values in that waited for memory, in turn from both ends of the queue, if some was given back or a tick has passed.
+    /// B4: lets values in that waited for memory, in turn from both ends of the queue, if some was
+    /// given back or a tick has passed.
     pub(super) fn admit_values(&mut self, tick: bool) {
         if self.crowded.is_empty() {
             return;
@@ -49,7 +51,8 @@ impl Worker {
         }
     }
 
-    /// Those that wait longest are refused while what came of all their values takes more than `pending`, half of what closes connections.
+    /// Those that wait longest are refused while what came of all their values takes more than
+    /// `pending`, half of what closes connections.
     pub(super) fn bound_crowd(&mut self) {
         if self.crowded.is_empty() {
             return;

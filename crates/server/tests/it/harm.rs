@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients that take more than their part, and what the others get meanwhile. Nothing here goes by the clock: tests wait for
-//! states, and compare counts that any pace gives.
+//! Clients that take more than their part, and what the others get meanwhile. Nothing here goes by
+//! the clock: tests wait for states, and compare counts that any pace gives.
 
 use std::thread;
 use std::time::Duration;
@@ -16,8 +16,8 @@ fn plain(place: Place) -> Place {
     })
 }
 
-/// A client sent `set upN 0 0 1048000` and half of the value, and stopped. Four hundred of them evicted every item of a server with
-/// 256 MiB, or made everybody's sets fail.
+/// A client sent `set upN 0 0 1048000` and half of the value, and stopped. Four hundred of them
+/// evicted every item of a server with 256 MiB, or made everybody's sets fail.
 #[test]
 fn values_that_stop_midway_push_out_nobody() {
     for threads in [1, 2] {
@@ -83,8 +83,9 @@ fn a_crowd_of_large_values_is_stored_whole() {
     }
 }
 
-/// One connection that sent `stats sizes` 3,000 times let another's `get` wait for a second, and eight of them for six. Here as many as
-/// wish to ask, and the event loop does a few parts of their work a round.
+/// One connection that sent `stats sizes` 3,000 times let another's `get` wait for a second, and
+/// eight of them for six. Here as many as wish to ask, and the event loop does a few parts of their
+/// work a round.
 #[test]
 fn heavy_commands_are_a_few_in_each_round_whoever_asks() {
     for threads in [1, 2] {
@@ -136,8 +137,8 @@ fn heavy_commands_are_a_few_in_each_round_whoever_asks() {
     }
 }
 
-/// Hundreds of connections with unread requests stopped reception for all: the only `get` of another waited until they had
-/// nearly all been answered, for nine seconds.
+/// Hundreds of connections with unread requests stopped reception for all: the only `get` of
+/// another waited until they had nearly all been answered, for nine seconds.
 #[test]
 fn requests_that_wait_stop_nobody_elses_reception() {
     on_both(1, |place| {
@@ -163,7 +164,8 @@ fn requests_that_wait_stop_nobody_elses_reception() {
     });
 }
 
-/// A hundred machines that lost their power filled `-c 100` for ever: nobody asked whether they were still there.
+/// A hundred machines that lost their power filled `-c 100` for ever: nobody asked whether they
+/// were still there.
 #[test]
 fn connections_are_asked_whether_their_peers_are_there() {
     on_both(1, |place| {
@@ -173,7 +175,8 @@ fn connections_are_asked_whether_their_peers_are_there() {
         let mut timer = None;
         for _ in 0..1000 {
             let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-            // sl, local, remote, state, queues, the timer that runs and when it ends: 02 is keepalive's.
+            // sl, local, remote, state, queues, the timer that runs and when it ends: 02 is
+            // keepalive's.
             timer = table.lines().find_map(|line| {
                 let fields: Vec<&str> = line.split_whitespace().collect();
                 (fields.get(1) == Some(&ours.as_str()) && fields.get(3) == Some(&"01"))

@@ -146,7 +146,8 @@ impl Rig {
         self.feed(id);
     }
 
-    /// What one turn does with these bytes: how many it takes, where it ends, and how many bytes of answers it leaves unsent.
+    /// What one turn does with these bytes: how many it takes, where it ends, and how many bytes of
+    /// answers it leaves unsent.
     pub fn one_turn(
         &mut self,
         id: u64,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one turn of a connection may do: all work has a bound in requests, keys, bytes or parts, counted and not timed.
+//! What one turn of a connection may do: all work has a bound in requests, keys, bytes or parts,
+//! counted and not timed.
 
 use senko_server::session::{FeedState, Wait, Window};
 use senko_server::settings::Settings;
@@ -7,8 +8,9 @@ use senko_server::settings::Settings;
 use super::drop_in;
 use crate::rig::{Plan, Rig};
 
-/// Answers that grow with items, connections or prefixes were made whole: nine hundred connections with `stats conns` unread took more
-/// memory than the server was given. And one connection's walks over all items, or `stats`, kept the others waiting for seconds.
+/// Answers that grow with items, connections or prefixes were made whole: nine hundred connections
+/// with `stats conns` unread took more memory than the server was given. And one connection's walks
+/// over all items, or `stats`, kept the others waiting for seconds.
 #[test]
 fn a_heavy_command_takes_one_turn_and_answers_in_parts() {
     let settings = Settings {
@@ -65,7 +67,8 @@ fn a_heavy_command_takes_one_turn_and_answers_in_parts() {
             "{command}: {taken}, {queued}"
         );
         assert_eq!(turns(&rig), before + 1, "{command}");
-        // However many turns there are: once something is unsent and memory is scarce, no more is made.
+        // However many turns there are: once something is unsent and memory is scarce, no more is
+        // made.
         let id = rig.connect();
         let (_, _, queued) = rig.one_turn(id, many.as_bytes(), Window::One, usize::MAX);
         assert!(queued <= 64 << 10, "{command}: {queued} bytes");
