@@ -618,6 +618,11 @@ impl Index {
         }
     }
 
+    /// Which of `parts` parts of the tags a slot's is in.
+    pub fn part_of(&self, slot: Slot, parts: u64) -> u64 {
+        (self.tag_of(slot) * parts) >> self.tag_bits
+    }
+
     #[inline]
     fn home(&self, tag: u64, lines: usize) -> usize {
         ((tag * lines as u64) >> self.tag_bits) as usize

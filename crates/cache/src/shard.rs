@@ -614,12 +614,16 @@ impl Shard {
     }
     /// How much of the memory for items is kept in place by pins.
     pub fn pinned(&self) -> Pinned {
-        let items = self.memory.saturating_sub(self.index.bytes());
+        let items = self.items_memory();
         match self.pinned_bytes {
             bytes if bytes > items / 2 => Pinned::TooMuch,
             bytes if bytes > items / 8 => Pinned::Much,
             _ => Pinned::Little,
         }
+    }
+    /// Bytes of memory that items may take, without the index.
+    pub fn items_memory(&self) -> usize {
+        self.memory.saturating_sub(self.index.bytes())
     }
     /// Keeps the item's memory while room is made for another: with a pin, or without where it has so many that it stays anyway.
     pub(crate) fn try_pin(&mut self, item: ItemRef) -> Option<u64> {

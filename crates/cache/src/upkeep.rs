@@ -13,6 +13,9 @@ use crate::stats::SlabClassStats;
 const CRAWL_MS: u64 = 100;
 const CRAWL_STEPS: usize = 3000;
 
+/// Parts in which the items of a segment are visited ([`Shard::scan`]).
+const SCAN_PARTS: u64 = 32;
+
 impl Shard {
     /// Work that is due without a command: reclaim, expiry crawling, write budget. Call at least every 100 ms, and
     /// after disk completions.
@@ -77,18 +80,26 @@ impl Shard {
         }
     }
 
-    /// Visits live DRAM items (`lru_crawler metadump`, `stats cachedump`, `stats sizes`), from `cursor` (start with 0); at most `limit` index
-    /// segments a call; returns the next cursor, or `None` at the end.
-    pub fn scan(&self, cursor: u64, limit: usize, mut each: impl FnMut(ItemRef)) -> Option<u64> {
-        let end = (cursor as usize + limit).min(self.index.segments());
-        for n in cursor as usize..end {
-            self.index.each(n, |slot: Slot| {
-                if slot.is_dram() && !self.is_dead(self.index.handle(slot)) {
-                    each(ItemRef(self.index.handle(slot)));
-                }
-            });
+    /// Visits some live DRAM items (`lru_crawler metadump`, `stats cachedump`, `stats sizes`), from
+    /// `cursor` (start with 0); returns the next cursor, or `None` at the end. A call looks at the
+    /// slots of one index segment, some thousand words side by side, and visits those items of it
+    /// whose tags begin alike, a [`SCAN_PARTS`]th. Tags stay when a segment grows, so no item that
+    /// stays is left out or comes twice.
+    pub fn scan(&self, cursor: u64, mut each: impl FnMut(ItemRef)) -> Option<u64> {
+        let (n, part) = ((cursor / SCAN_PARTS) as usize, cursor % SCAN_PARTS);
+        if n >= self.index.segments() {
+            return None;
         }
-        (end < self.index.segments()).then_some(end as u64)
+        self.index.each(n, |slot: Slot| {
+            if slot.is_dram()
+                && self.index.part_of(slot, SCAN_PARTS) == part
+                && !self.is_dead(self.index.handle(slot))
+            {
+                each(ItemRef(self.index.handle(slot)));
+            }
+        });
+        let next = cursor + 1;
+        (next < self.index.segments() as u64 * SCAN_PARTS).then_some(next)
     }
 
     /// The slab classes in use.

@@ -254,6 +254,12 @@ impl EventLoop {
         on!(self, driver => driver.set_receiving(conn, on));
     }
 
+    /// From now on a receive takes so many bytes at most, but for those that are under way; `None`:
+    /// a whole buffer. For an owner that has enough to do.
+    pub fn limit_receives(&mut self, most: Option<usize>) {
+        on!(self, driver => driver.limit_receives(most));
+    }
+
     /// Takes no more from the peer: what the kernel has received comes still, and then [`Event::Ended`], as if the peer had sent no more.
     /// A connection that is gone is left alone.
     pub fn end_input(&mut self, conn: ConnId) {

@@ -65,6 +65,7 @@ impl Listener {
         // SAFETY: `name` holds `length` bytes of an address of the socket's family.
         check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const name).cast(), length) })
             .map_err(context)?;
+        keep_alive(&fd).map_err(context)?;
         listen(&fd, backlog).map_err(context)?;
         let port = bound_port(&fd).map_err(context)?;
         Ok(Listener {
@@ -208,16 +209,42 @@ fn socket(family: libc::c_int) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Seconds without a word from a peer after which it is asked whether it is there, seconds between
+/// two questions, and how many stay unanswered before its connection counts as broken. The system's
+/// own two hours keep places for clients that are long gone.
+const KEEP_ALIVE: [(libc::c_int, libc::c_int); 3] = [
+    (libc::TCP_KEEPIDLE, 60),
+    (libc::TCP_KEEPINTVL, 15),
+    (libc::TCP_KEEPCNT, 4),
+];
+
+/// Has peers that vanished without a word noticed. Accepted sockets inherit it.
+fn keep_alive(fd: &OwnedFd) -> io::Result<()> {
+    set_option(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE)?;
+    for (option, value) in KEEP_ALIVE {
+        set_number(fd, libc::IPPROTO_TCP, option, value)?;
+    }
+    Ok(())
+}
+
 fn set_option(fd: &OwnedFd, level: libc::c_int, option: libc::c_int) -> io::Result<()> {
-    let on: libc::c_int = 1;
-    let length = size_of_val(&on) as libc::socklen_t;
+    set_number(fd, level, option, 1)
+}
+
+fn set_number(
+    fd: &OwnedFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    let length = size_of_val(&value) as libc::socklen_t;
     // SAFETY: the option's value is an int that lives on this stack.
     check(unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
             level,
             option,
-            (&raw const on).cast(),
+            (&raw const value).cast(),
             length,
         )
     })

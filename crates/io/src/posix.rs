@@ -76,6 +76,8 @@ pub(crate) struct Posix {
     /// A listener rests; looked at only then.
     pausing: bool,
     readable: VecDeque<ConnId>,
+    /// Bytes of a receive, where they are limited.
+    receive_most: Option<usize>,
     waker: Waker,
     disk_bell: Waker,
     pool: Pool,
@@ -103,6 +105,7 @@ impl Posix {
             accepting: true,
             pausing: false,
             readable: VecDeque::new(),
+            receive_most: None,
             waker: Waker::new(libc::EFD_NONBLOCK)?,
             pool: Pool::new(config.disk_threads.max(1), disk_bell.clone())?,
             disk_bell,
@@ -323,6 +326,11 @@ impl Posix {
         }
     }
 
+    /// See [`crate::EventLoop::limit_receives`].
+    pub(crate) fn limit_receives(&mut self, most: Option<usize>) {
+        self.receive_most = most;
+    }
+
     pub(crate) fn set_receiving(&mut self, conn: ConnId, on: bool) {
         if let Some(state) = self.conns.get(conn) {
             state.receiving = on;
@@ -361,7 +369,7 @@ impl Posix {
             };
             state.queued = false;
             if state.receiving {
-                receive_from(conn, state, &self.recv, events);
+                receive_from(conn, state, &self.recv, self.receive_most, events);
                 self.queue(conn);
             }
         }
@@ -563,11 +571,22 @@ impl Posix {
 }
 
 /// Receives from one connection until it is empty or had its share.
-fn receive_from(conn: ConnId, state: &mut Conn, pool: &Rc<RecvPool>, events: &mut Vec<Event>) {
-    let mut share = ROUND_BYTES.div_ceil(pool.buffer_bytes());
+fn receive_from(
+    conn: ConnId,
+    state: &mut Conn,
+    pool: &Rc<RecvPool>,
+    most: Option<usize>,
+    events: &mut Vec<Event>,
+) {
+    let mut share = match most {
+        Some(_) => 1,
+        None => ROUND_BYTES.div_ceil(pool.buffer_bytes()),
+    };
     while share > 0 {
         let Some(mut data) = pool.take() else { return };
         let space = data.space();
+        let most = most.map_or(space.len(), |most| most.clamp(1, space.len()));
+        let space = &mut space[..most];
         // SAFETY: the kernel writes at most the buffer's length.
         let got = unsafe {
             libc::recv(
@@ -579,7 +598,7 @@ fn receive_from(conn: ConnId, state: &mut Conn, pool: &Rc<RecvPool>, events: &mu
         };
         match got {
             1.. => {
-                let full = got as usize == space.len();
+                let full = got as usize == most;
                 data.set_len(got as usize);
                 events.push(Event::Received { conn, data });
                 share -= 1;

@@ -116,6 +116,8 @@ pub(crate) struct Uring {
     /// A listener rests; looked at only then.
     pausing: bool,
     starved: VecDeque<ConnId>,
+    /// Bytes of a receive of one buffer.
+    receive_most: usize,
     waker: Waker,
     frames_registered: bool,
     /// Devices 0..n are in the ring's table of files.
@@ -145,6 +147,7 @@ impl Uring {
             accepting: true,
             pausing: false,
             starved: VecDeque::new(),
+            receive_most: config.recv_buffer_bytes,
             waker: Waker::new(0)?,
             frames_registered: false,
             files_registered: Vec::new(),
@@ -297,7 +300,7 @@ impl Uring {
         state.ops += 1;
         let fd = Fd(state.fd);
         let entry = if state.streams {
-            let len = self.recv.buffer_bytes() as u32;
+            let len = self.receive_most as u32;
             opcode::Recv::new(fd, std::ptr::null_mut(), len)
                 .buf_group(BUFFER_GROUP)
                 .build()
@@ -306,6 +309,13 @@ impl Uring {
             opcode::RecvMulti::new(fd, BUFFER_GROUP).build()
         };
         self.push(entry, Kind::Recv, conn.0 as u32);
+    }
+
+    /// See [`crate::EventLoop::limit_receives`]. What has no receive under way takes its next bytes
+    /// in one receive.
+    pub(crate) fn limit_receives(&mut self, most: Option<usize>) {
+        let whole = self.recv.buffer_bytes();
+        self.receive_most = most.map_or(whole, |most| most.clamp(1, whole));
     }
 
     pub(crate) fn set_receiving(&mut self, conn: ConnId, on: bool) {
@@ -343,8 +353,8 @@ impl Uring {
         }
         match (done.result, data) {
             (1.., Some(data)) => {
-                let full = self.recv.buffer_bytes();
-                state.streams = bytes == full || (state.streams && bytes > full / 4);
+                let full = self.receive_most;
+                state.streams = bytes >= full || (state.streams && bytes > full / 4);
                 events.push(Event::Received { conn, data });
             }
             (0, _) => {

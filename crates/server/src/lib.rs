@@ -8,6 +8,7 @@
 
 pub mod clock; // the time that a server goes by
 mod commands; // what each command does to the shard
+mod intake; // the memory that values take while they are coming in
 pub mod load; // the load generator and checker
 pub mod protocol; // parsers of the three dialects, no I/O
 pub mod reply; // ordered answers of one connection, some still waiting for flash

@@ -83,6 +83,8 @@ pub enum Message {
     Unpin(Vec<u64>),
     /// A connection of mine is gone.
     Gone(Origin),
+    /// The rest of the value that I sent last for a connection of mine will not come.
+    GiveUp(Origin),
     /// I have closed what stood for this connection of yours, and drop what it still sends: close it.
     Refused(ConnKey),
 }
@@ -476,6 +478,14 @@ impl Router for Outbox {
             bytes: buffer,
             socket: None,
         });
+    }
+
+    fn give_up(&mut self, shard: usize, conn: u64) {
+        let origin = Origin {
+            worker: self.me,
+            conn: ConnKey(conn),
+        };
+        self.to[shard].push(Message::GiveUp(origin));
     }
 
     fn unpin(&mut self, shard: usize, pin: u64) {

@@ -13,7 +13,8 @@
 //! after its shard applied it: the same check stands before the store. A flush itself runs only when its connection
 //! has no command under way on another shard, so that nothing sent before it is stored behind it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,6 +22,7 @@ use senko_cache::{CacheStats, DeviceState, ServerWords, Shard, SlabClassStats};
 use senko_io::DiskStats;
 
 use crate::clock::Clock;
+use crate::intake::Intake;
 use crate::settings::Settings;
 use crate::shelf::Shelf;
 
@@ -50,6 +52,7 @@ thread_stats! {
     store_too_large store_no_memory
     bytes_read bytes_written conn_yields idle_kicks
     forwarded sent_for_others read_across retries slow_readers_closed transfers_given_up
+    rounds heavy_turns values_given_up
 }
 
 /// What a worker shows the others, about ten times a second.
@@ -131,7 +134,7 @@ const MAX_PREFIXES: usize = 10_000;
 pub(crate) struct PrefixStats {
     on: AtomicU8,
     delimiter: u8,
-    table: Mutex<HashMap<Vec<u8>, Prefix>>,
+    table: Mutex<BTreeMap<Vec<u8>, Prefix>>,
 }
 
 /// What all workers see.
@@ -143,6 +146,8 @@ pub struct Shared {
     pub shards: usize,
     /// Where each lies while its worker waits.
     pub(crate) shelves: Vec<Shelf>,
+    /// What values that are coming in hold of each.
+    pub(crate) intakes: Vec<Intake>,
     /// Unix seconds of the start.
     pub started: u32,
     /// What all workers go by.
@@ -186,11 +191,12 @@ impl Shared {
         let prefixes = PrefixStats {
             on: AtomicU8::new(u8::from(settings.prefix_delimiter.is_some())),
             delimiter: settings.prefix_delimiter.unwrap_or(b':'),
-            table: Mutex::new(HashMap::new()),
+            table: Mutex::default(),
         };
         Shared {
             shards,
             shelves: (0..shards).map(|_| Shelf::default()).collect(),
+            intakes: (0..shards).map(|_| Intake::default()).collect(),
             devices: Mutex::new(vec![vec![DeviceState::Up; shards]; settings.flash.len()]),
             started,
             clock: Clock::start(settings.clock.clone(), 0),
@@ -416,9 +422,11 @@ impl Shared {
     pub fn unregister(&self, id: u64) {
         lock(&self.conns).remove(&id);
     }
-    pub(crate) fn connections(&self) -> Vec<(u64, Arc<ConnEntry>)> {
+    /// At most `most` of them, by number from `from` on.
+    pub(crate) fn connections(&self, from: u64, most: usize) -> Vec<(u64, Arc<ConnEntry>)> {
         lock(&self.conns)
-            .iter()
+            .range(from..)
+            .take(most)
             .map(|(id, entry)| (*id, Arc::clone(entry)))
             .collect()
     }
@@ -528,16 +536,21 @@ impl PrefixStats {
         }
     }
     /// The answer of `stats detail dump`.
-    pub(crate) fn dump(&self) -> Vec<u8> {
-        let mut rows: Vec<(Vec<u8>, Prefix)> = lock(&self.table)
-            .iter()
-            .map(|(k, v)| (k.clone(), *v))
-            .collect();
-        rows.sort_by(|a, b| a.0.cmp(&b.0));
-        let mut out = Vec::new();
-        for (name, p) in rows {
+    /// Appends the rows of at most `most` prefixes behind `after`; the last one if there may be
+    /// more.
+    pub(crate) fn dump(
+        &self,
+        after: Option<&[u8]>,
+        most: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<Vec<u8>> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let table = lock(&self.table);
+        let mut last = None;
+        let mut rows = 0;
+        for (name, p) in table.range::<[u8], _>((from, Bound::Unbounded)).take(most) {
             out.extend_from_slice(b"PREFIX ");
-            out.extend_from_slice(&name);
+            out.extend_from_slice(name);
             out.extend_from_slice(
                 format!(
                     " get {} hit {} set {} del {}\r\n",
@@ -545,8 +558,9 @@ impl PrefixStats {
                 )
                 .as_bytes(),
             );
+            rows += 1;
+            last = Some(name);
         }
-        out.extend_from_slice(b"END\r\n");
-        out
+        last.filter(|_| rows == most).cloned()
     }
 }

@@ -20,6 +20,7 @@ mod conns; // the connections, sockets and virtual ones
 mod devices; // what becomes of flash devices is told
 mod drain; // the end: answer what was received, then close
 mod flow; // bytes in, answers out, and the limits on both
+mod intake; // memory for values that are coming in
 mod lend; // sockets lent to other workers with a command
 mod mail; // messages from other workers
 mod transfer; // answers that the kernel sends from the flash file
@@ -37,7 +38,7 @@ use senko_io::{
 
 use crate::route::{Mesh, Message, Origin, Outbox};
 use crate::server::home::{Home, Stopped};
-use crate::session::{Ctx, Window};
+use crate::session::{Ctx, Window, Work};
 use crate::shared::{ConnEntry, Cursor, Published, Shared, ThreadStats};
 use crate::shelf::Held;
 pub use accept::{Door, Newcomer};
@@ -50,6 +51,8 @@ const TICK: Duration = Duration::from_millis(100);
 const LONGEST_ROUND_MS: u64 = 250;
 /// Device reads that ended: so many are looked at in any round.
 const DISK_TURN: usize = 16;
+/// Heavy commands and parts of them in a round: some tenths of a millisecond.
+const HEAVY_TURN: usize = 4;
 /// How often connections are looked over for idle ones.
 const SWEEP: Duration = Duration::from_secs(1);
 
@@ -106,12 +109,21 @@ pub struct Worker {
     /// Sockets above the connection limit, where they wait instead of being refused.
     waiting: VecDeque<Newcomer>,
     stopped_accepting_ms: u64,
-    /// Connections with unread input, in turn.
+    /// Connections with unread input, in turn, and those whose next command is heavy.
     run: VecDeque<ConnKey>,
+    heavy: VecDeque<ConnKey>,
     /// Connections whose answers are to be looked at.
     dirty: Vec<ConnKey>,
     /// Connections that wait for memory.
     blocked: Vec<ConnKey>,
+    /// Connections that wait for memory for their values, the newest behind, and whether the newest
+    /// is next.
+    crowded: VecDeque<ConnKey>,
+    newest_next: bool,
+    /// How often such memory had been given back when they were last tried, and asked for in vain,
+    /// by shard, at the last tick.
+    room_returns: u64,
+    room_refusals: Vec<u64>,
     /// Connections that wait for another worker to catch up.
     paused: Vec<ConnKey>,
     /// Virtual connections whose answers wait until another worker takes them.
@@ -163,11 +175,10 @@ pub struct Worker {
     /// Bytes held for connections, and how many may be.
     held: usize,
     pending: usize,
-    /// Bytes of these that are requests which can't run yet, and the receive buffers kept from the loop for as long as they are many.
+    /// Bytes of these that are requests which can't run yet, and the receive buffers kept from the
+    /// loop while they are many.
     backlog: usize,
-    withheld: Vec<RecvBuf>,
-    /// Some session took input since the last tick.
-    took_input: bool,
+    withheld: VecDeque<RecvBuf>,
     /// Bytes of item memory that slow readers' answers refer to.
     slow_pinned: usize,
     drain: Option<drain::Drain>,
@@ -188,6 +199,7 @@ struct Core {
     outbox: Outbox,
     /// What sessions may have under way now.
     window: Window,
+    work: Work,
 }
 
 impl Core {
@@ -204,6 +216,7 @@ impl Core {
             conn: at.0,
             entry,
             window: self.window,
+            work: &mut self.work,
         }
     }
 
@@ -238,6 +251,7 @@ impl Worker {
         config
             .mesh
             .enter(config.index, ev.waker(), shard.item_memory());
+        config.shared.intakes[config.index].set_items(shard.items_memory());
         let core = Core {
             me: config.index,
             ev,
@@ -247,7 +261,9 @@ impl Worker {
             stats: ThreadStats::default(),
             outbox: Outbox::new(config.index, config.mesh),
             window: Window::Wide,
+            work: Work::default(),
         };
+        let room_refusals = vec![0; core.shared.shards];
         Ok(Worker {
             index: config.index,
             core,
@@ -257,8 +273,13 @@ impl Worker {
             waiting: VecDeque::new(),
             stopped_accepting_ms: 0,
             run: VecDeque::new(),
+            heavy: VecDeque::new(),
             dirty: Vec::new(),
             blocked: Vec::new(),
+            crowded: VecDeque::new(),
+            newest_next: true,
+            room_returns: 0,
+            room_refusals,
             paused: Vec::new(),
             held_back: VecDeque::new(),
             sends_for_others: ByNumber::default(),
@@ -287,8 +308,7 @@ impl Worker {
             usual_answer: 1 << 10,
             held: 0,
             backlog: 0,
-            withheld: Vec::new(),
-            took_input: false,
+            withheld: VecDeque::new(),
             pending: config.pending,
             slow_pinned: 0,
             drain: None,
@@ -321,7 +341,10 @@ impl Worker {
         self.open_doors()?;
         let mut events = Vec::new();
         loop {
-            let busy = !(self.run.is_empty() && self.dirty.is_empty() && self.ended.is_empty());
+            let busy = !(self.run.is_empty()
+                && self.heavy.is_empty()
+                && self.dirty.is_empty()
+                && self.ended.is_empty());
             let timeout = if busy {
                 Duration::ZERO
             } else if self.draining() {
@@ -336,6 +359,8 @@ impl Worker {
             let now = Instant::now();
             self.pass_time(now);
             self.look_ahead(&events);
+            // Who waits for a turn of heavy work has it before those who come now.
+            self.core.work.heavy = if self.heavy.is_empty() { HEAVY_TURN } else { 0 };
             self.take_events(&mut events);
             self.round(now);
             if self.drained() {
@@ -419,7 +444,9 @@ impl Worker {
 
     /// What follows the events of a round, which began then.
     fn round(&mut self, now: Instant) {
+        self.core.stats.rounds += 1;
         self.run_queue();
+        self.run_heavy();
         let tick = now >= self.next_tick;
         if tick {
             self.next_tick = now + TICK;
@@ -448,10 +475,15 @@ impl Worker {
         }
         self.disk_moved = false;
         self.resume_paused();
+        if tick {
+            self.free_room();
+        }
+        self.admit_values(tick);
+        self.bound_crowd();
         self.flush_dirty();
         self.hand_over(tick);
         self.enforce_bound();
-        self.give_back_buffers(tick);
+        self.give_back_buffers();
         if tick {
             self.free_pinned();
         }
@@ -478,6 +510,31 @@ impl Worker {
                 conn.queued = false;
                 self.feed_again(at);
             }
+        }
+    }
+
+    /// Heavy commands, of each connection that waits for one at a time, as far as a round has turns
+    /// for them.
+    fn run_heavy(&mut self) {
+        if self.heavy.is_empty() {
+            return;
+        }
+        self.core.work.heavy = HEAVY_TURN;
+        for _ in 0..self.heavy.len() {
+            if self.core.work.heavy == 0 {
+                return;
+            }
+            let Some(at) = self.heavy.pop_front() else {
+                return;
+            };
+            // The next one is another connection's.
+            let left = std::mem::replace(&mut self.core.work.heavy, 1);
+            if let Some(conn) = self.conns.get(at) {
+                conn.queued = false;
+                self.feed_again(at);
+            }
+            let used = 1 - self.core.work.heavy.min(1);
+            self.core.work.heavy = left - used;
         }
     }
 
@@ -509,6 +566,7 @@ impl Worker {
             reset: core.cursor.reset_seen(),
         };
         core.shared.publish(self.index, published);
+        core.shared.intakes[self.index].set_items(core.shard.items_memory());
         if let Some(home) = &self.home {
             home.note_cas(core.shard.cas());
         }

@@ -46,6 +46,10 @@ impl Shard {
     pub fn set_steady(&mut self, ms: u64) {
         self.steady_ms = self.steady_ms.max(ms);
     }
+    /// That time.
+    pub fn steady_ms(&self) -> u64 {
+        self.steady_ms
+    }
 
     /// Looks for devices that do not answer, and probes those that are to come back. Cheap; called by every tick.
     pub(crate) fn watch_devices<Q: Queue>(&mut self, queue: &mut Q) {

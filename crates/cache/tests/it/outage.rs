@@ -140,7 +140,7 @@ fn a_large_item_without_memory_to_put_it_together_in_is_a_counted_miss() {
     let mut items = Vec::new();
     let mut cursor = Some(0);
     while let Some(from) = cursor {
-        cursor = run.shard.scan(from, 16, |item| items.push(item));
+        cursor = run.shard.scan(from, |item| items.push(item));
     }
     let pins: Vec<u64> = items.iter().map(|&item| run.shard.pin(item)).collect();
     // And values that are still coming in take the rest.

@@ -378,3 +378,50 @@ fn a_sender_without_end_takes_one_buffer_a_round() {
         assert!(got[..sent.len()] == sent && got[sent.len()..] == b"small".repeat(10));
     });
 }
+
+/// An owner that has enough to do takes little at a time of a sender that does not stop, and
+/// nothing is lost by it.
+#[test]
+fn limited_receives_take_little_at_a_time() {
+    const BYTES: usize = 4 << 20;
+    on_both(|backend| {
+        let listener = local();
+        let mut io = EventLoop::new(&config(backend)).unwrap();
+        io.listen(&listener).unwrap();
+        let mut client = TcpStream::connect(address(&listener)).unwrap();
+        let sender = std::thread::spawn(move || {
+            let bytes: Vec<u8> = (0..BYTES).map(|at| (at % 251) as u8).collect();
+            client.write_all(&bytes).unwrap();
+            client
+        });
+        let (mut total, mut small) = (0, 0);
+        let mut events = Vec::new();
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while total < BYTES {
+            assert!(std::time::Instant::now() < deadline, "{total} bytes came");
+            io.poll(Some(Duration::from_millis(20)), &mut events)
+                .unwrap();
+            for event in events.drain(..) {
+                match event {
+                    Event::Accepted { stream, .. } => {
+                        io.adopt(stream).unwrap();
+                    }
+                    Event::Received { data, .. } => {
+                        assert!(
+                            (total..)
+                                .zip(&data[..])
+                                .all(|(at, &b)| b == (at % 251) as u8)
+                        );
+                        total += data.len();
+                        small += usize::from(data.len() <= 1000);
+                        // Whole buffers again for the second half.
+                        io.limit_receives((total < BYTES / 2).then_some(1000));
+                    }
+                    other => panic!("unexpected {other:?}"),
+                }
+            }
+        }
+        assert!(small > 10, "{small} receives were small");
+        drop(sender.join().unwrap());
+    });
+}

@@ -15,11 +15,8 @@ use crate::session::Ctx;
 
 /// Slab class numbers are below this (memcached's bound).
 pub(super) const MAX_CLASSES: u32 = 64;
-/// A part ends once its text is this long.
-const PART_BYTES: usize = 64 << 10;
-/// Index segments looked at between two looks at the part's length, and most of such steps a part.
-const SEGMENTS: usize = 1;
-const STEPS: usize = 64;
+/// Rows of a table (connections, prefixes) in a part.
+const TABLE_ROWS: usize = 32;
 /// `stats cachedump` answers no more than this, as memcached.
 const CACHEDUMP_BYTES: usize = 2 << 20;
 /// The cursor of a finished walk.
@@ -34,6 +31,17 @@ pub(crate) enum DumpKind {
     Cachedump { class: u32, limit: u32 },
     /// A histogram of sizes.
     Sizes,
+    /// No items, but the rows of a table that all workers see.
+    Table(Table),
+}
+
+/// A table that may be long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Table {
+    /// `stats conns`.
+    Connections,
+    /// `stats detail dump`.
+    Prefixes,
 }
 
 /// A walk under way.
@@ -45,6 +53,8 @@ pub(crate) struct Dump {
     items: u32,
     bytes: usize,
     sizes: BTreeMap<u32, u64>,
+    /// The last prefix that was shown.
+    prefix: Option<Vec<u8>>,
     /// Another shard was asked for a part.
     pub waiting: bool,
 }
@@ -52,6 +62,8 @@ pub(crate) struct Dump {
 /// What a walk needs next.
 #[derive(Debug)]
 pub(crate) enum DumpStep {
+    /// The next rows of a table.
+    Table(Table),
     /// A part of this worker's shard.
     Local(DumpKind, u64),
     /// This request, sent to that shard.
@@ -69,6 +81,7 @@ impl Dump {
             items: 0,
             bytes: 0,
             sizes: BTreeMap::new(),
+            prefix: None,
             waiting: false,
         }
     }
@@ -77,6 +90,8 @@ impl Dump {
     pub fn next(&self, me: usize, shards: usize) -> DumpStep {
         if self.shard >= shards || self.is_full() {
             DumpStep::Finished
+        } else if let DumpKind::Table(table) = self.kind {
+            DumpStep::Table(table)
         } else if self.shard == me {
             DumpStep::Local(self.kind, self.cursor)
         } else {
@@ -116,6 +131,7 @@ impl Dump {
                     out.extend_from_slice(line);
                 }
             }
+            DumpKind::Table(_) => {}
             DumpKind::Sizes => {
                 for pair in body.chunks_exact(12) {
                     let size = u32::from_le_bytes(pair[..4].try_into().expect("four bytes"));
@@ -123,6 +139,26 @@ impl Dump {
                     *self.sizes.entry(size).or_default() += count;
                 }
             }
+        }
+    }
+
+    /// Appends the next rows of a table.
+    pub fn table_part<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, table: Table, out: &mut Vec<u8>) {
+        let more = match table {
+            Table::Connections => {
+                let rows = ctx.shared.connections(self.cursor, TABLE_ROWS);
+                super::stats::connections(ctx, &rows, out);
+                self.cursor = rows.last().map_or(END, |(id, _)| id + 1);
+                rows.len() == TABLE_ROWS
+            }
+            Table::Prefixes => {
+                let after = self.prefix.take();
+                self.prefix = ctx.shared.prefixes.dump(after.as_deref(), TABLE_ROWS, out);
+                self.prefix.is_some()
+            }
+        };
+        if !more {
+            self.shard = ctx.shared.shards;
         }
     }
 
@@ -146,7 +182,7 @@ fn part_request(kind: DumpKind, cursor: u64) -> Vec<u8> {
     let (code, class) = match kind {
         DumpKind::Metadump { class } => (b'm', class),
         DumpKind::Cachedump { class, .. } => (b'c', class),
-        DumpKind::Sizes => (b's', 0),
+        DumpKind::Sizes | DumpKind::Table(_) => (b's', 0),
     };
     let mut request = vec![INTERNAL, code, b' '];
     push_u64(&mut request, u64::from(class));
@@ -179,53 +215,46 @@ pub(crate) fn dump_part<Q: Queue>(ctx: &mut Ctx<'_, Q>, kind: DumpKind, from: u6
     ctx.cursor.flush(ctx.shared, ctx.shard);
     let mut part = vec![0; 8];
     let mut sizes = BTreeMap::new();
-    let mut cursor = Some(from);
     let classes = ctx.shard.slab_classes();
     let no_cas = ctx.shared.settings.no_cas;
-    for _ in 0..STEPS {
-        let Some(at) = cursor else { break };
-        let shard: &Shard = ctx.shard;
-        cursor = shard.scan(at, SEGMENTS, |item| {
-            let size = shard.footprint(item);
-            let wanted = |class: u32| class == 0 || class == class_of(&classes, size);
-            let meta = shard.meta(item);
-            match kind {
-                DumpKind::Metadump { class } if wanted(class) => {
-                    part.extend_from_slice(b"key=");
-                    push_uri(&mut part, shard.key(item));
-                    let expiry = if meta.expiry == 0 {
-                        -1
-                    } else {
-                        i64::from(meta.expiry)
-                    };
-                    let line = format!(
-                        " exp={expiry} la={} cas={} fetch={} cls={} size={size}\n",
-                        meta.last_access,
-                        if no_cas { 0 } else { meta.cas },
-                        if meta.fetched { "yes" } else { "no" },
-                        class_of(&classes, size),
-                    );
-                    part.extend_from_slice(line.as_bytes());
-                }
-                DumpKind::Cachedump { class, .. } if wanted(class) => {
-                    part.extend_from_slice(b"ITEM ");
-                    part.extend_from_slice(shard.key(item));
-                    part.extend_from_slice(
-                        format!(" [{} b; {} s]\r\n", meta.value_len, meta.expiry).as_bytes(),
-                    );
-                }
-                DumpKind::Sizes => {
-                    *sizes
-                        .entry(size.next_multiple_of(32) as u32)
-                        .or_insert(0u64) += 1
-                }
-                _ => {}
+    let shard: &Shard = ctx.shard;
+    let cursor = shard.scan(from, |item| {
+        let size = shard.footprint(item);
+        let wanted = |class: u32| class == 0 || class == class_of(&classes, size);
+        let meta = shard.meta(item);
+        match kind {
+            DumpKind::Metadump { class } if wanted(class) => {
+                part.extend_from_slice(b"key=");
+                push_uri(&mut part, shard.key(item));
+                let expiry = if meta.expiry == 0 {
+                    -1
+                } else {
+                    i64::from(meta.expiry)
+                };
+                let line = format!(
+                    " exp={expiry} la={} cas={} fetch={} cls={} size={size}\n",
+                    meta.last_access,
+                    if no_cas { 0 } else { meta.cas },
+                    if meta.fetched { "yes" } else { "no" },
+                    class_of(&classes, size),
+                );
+                part.extend_from_slice(line.as_bytes());
             }
-        });
-        if part.len() >= PART_BYTES {
-            break;
+            DumpKind::Cachedump { class, .. } if wanted(class) => {
+                part.extend_from_slice(b"ITEM ");
+                part.extend_from_slice(shard.key(item));
+                part.extend_from_slice(
+                    format!(" [{} b; {} s]\r\n", meta.value_len, meta.expiry).as_bytes(),
+                );
+            }
+            DumpKind::Sizes => {
+                *sizes
+                    .entry(size.next_multiple_of(32) as u32)
+                    .or_insert(0u64) += 1
+            }
+            _ => {}
         }
-    }
+    });
     for (size, count) in sizes {
         part.extend_from_slice(&size.to_le_bytes());
         part.extend_from_slice(&count.to_le_bytes());

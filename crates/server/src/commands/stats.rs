@@ -11,16 +11,20 @@ use std::fmt::Display;
 use senko_cache::{AdmissionRule, CacheStats, DeviceState, PolicyKind, SlabClassStats};
 use senko_io::{DiskStats, Op, PAGE_SIZE, Purpose, Queue};
 
-use super::DumpKind;
+use super::dump::{DumpKind, Table};
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::number::read_u32;
 use crate::protocol::{BAD_FORMAT, ERROR, Tokens};
 use crate::reply::Reply;
 use crate::session::Ctx;
 use crate::settings::{Dialect, Transfer};
-use crate::shared::{Shared, ThreadStats};
+use crate::shared::{ConnEntry, Shared, ThreadStats};
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// Prefixes that the binary `stats detail dump` shows.
+const BINARY_PREFIXES: usize = 100;
 
 /// Where statistics go.
 enum Sink<'a> {
@@ -69,14 +73,15 @@ pub(crate) fn text_stats<Q: Queue>(
             reset(ctx);
             out.line("RESET");
         }
-        b"detail" => detail(ctx, tokens.next().unwrap_or(&[]), out),
+        b"detail" => return detail(ctx, tokens.next().unwrap_or(&[]), out),
+        b"conns" => return Some(DumpKind::Table(Table::Connections)),
         b"cachedump" => return cachedump(ctx, tokens, out),
         b"sizes" => return Some(DumpKind::Sizes),
         // The histogram is made when it is asked for, so there is nothing to switch.
         b"sizes_enable" => sink.stat("sizes_status", "enabled"),
         b"sizes_disable" => sink.stat("sizes_status", "disabled"),
         _ => {
-            if section_of(ctx, section, true, &mut sink) {
+            if section_of(ctx, section, &mut sink) {
                 sink.end();
             } else {
                 out.line(ERROR);
@@ -98,14 +103,17 @@ pub(crate) fn binary_stats<Q: Queue>(
         b"reset" => reset(ctx),
         b"detail on" => ctx.shared.prefixes.set(true),
         b"detail off" => ctx.shared.prefixes.set(false),
-        b"detail dump" => sink.stat(
-            "detailed",
-            String::from_utf8_lossy(&ctx.shared.prefixes.dump()),
-        ),
+        b"detail dump" => {
+            // One packet holds all: what does not fit the bound is left out.
+            let mut text = Vec::new();
+            ctx.shared.prefixes.dump(None, BINARY_PREFIXES, &mut text);
+            text.extend_from_slice(b"END\r\n");
+            sink.stat("detailed", String::from_utf8_lossy(&text));
+        }
         // A histogram of all items is served in text only.
         b"sizes" => sink.stat("sizes_status", "disabled"),
         _ => {
-            if !section_of(ctx, key, false, &mut sink) {
+            if !section_of(ctx, key, &mut sink) {
                 head.error(out, Status::NotFound, Status::NotFound.text());
                 return;
             }
@@ -115,18 +123,12 @@ pub(crate) fn binary_stats<Q: Queue>(
 }
 
 /// Writes a section; false if there is none of that name.
-fn section_of<Q: Queue>(
-    ctx: &mut Ctx<'_, Q>,
-    name: &[u8],
-    text: bool,
-    sink: &mut Sink<'_>,
-) -> bool {
+fn section_of<Q: Queue>(ctx: &mut Ctx<'_, Q>, name: &[u8], sink: &mut Sink<'_>) -> bool {
     match name {
         b"" => general(ctx, sink),
         b"settings" => settings(ctx, sink),
         b"items" => items(ctx, sink),
         b"slabs" => slabs(ctx, sink),
-        b"conns" if text => conns(ctx, sink),
         _ => return false,
     }
     true
@@ -137,15 +139,16 @@ fn reset<Q: Queue>(ctx: &mut Ctx<'_, Q>) {
     ctx.cursor.catch_up(ctx.shared, ctx.shard, ctx.stats);
 }
 
-fn detail<Q: Queue>(ctx: &mut Ctx<'_, Q>, what: &[u8], out: &mut Reply) {
+fn detail<Q: Queue>(ctx: &mut Ctx<'_, Q>, what: &[u8], out: &mut Reply) -> Option<DumpKind> {
     match what {
         b"on" | b"off" => {
             ctx.shared.prefixes.set(what == b"on");
             out.line("OK");
         }
-        b"dump" => out.bytes.extend_from_slice(&ctx.shared.prefixes.dump()),
+        b"dump" => return Some(DumpKind::Table(Table::Prefixes)),
         _ => out.line("CLIENT_ERROR usage: stats detail on|off|dump"),
     }
+    None
 }
 
 fn cachedump<Q: Queue>(
@@ -337,6 +340,9 @@ fn flash(stats: &ThreadStats, cache: &CacheStats, disk: &DiskStats, sink: &mut S
     sink.stat("senko_retries", stats.retries);
     sink.stat("senko_slow_readers_closed", stats.slow_readers_closed);
     sink.stat("senko_transfers_given_up", stats.transfers_given_up);
+    sink.stat("senko_values_given_up", stats.values_given_up);
+    sink.stat("senko_rounds", stats.rounds);
+    sink.stat("senko_heavy_turns", stats.heavy_turns);
     sink.stat("dram_items", cache.dram_items);
     sink.stat("flash_items", cache.flash_items);
     sink.stat("flash_bytes", cache.flash_bytes);
@@ -569,16 +575,22 @@ fn slabs<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("total_malloced", bytes);
 }
 
-fn conns<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
+/// Some rows of `stats conns`.
+pub(super) fn connections<Q: Queue>(
+    ctx: &Ctx<'_, Q>,
+    rows: &[(u64, Arc<ConnEntry>)],
+    out: &mut Vec<u8>,
+) {
+    let mut sink = Sink::Text(out);
     let now = ctx.shard.now();
-    for (id, entry) in ctx.shared.connections() {
+    for (id, entry) in rows {
         sink.stat(&format!("{id}:addr"), &entry.addr);
         if !entry.listen_addr.is_empty() {
             sink.stat(&format!("{id}:listen_addr"), &entry.listen_addr);
         }
         let state = if entry.listen_addr.is_empty() {
             "conn_listening"
-        } else if ctx.entry.is_some_and(|own| std::ptr::eq(own, &*entry)) {
+        } else if ctx.entry.is_some_and(|own| std::ptr::eq(own, &**entry)) {
             "conn_parse_cmd"
         } else {
             "conn_read"

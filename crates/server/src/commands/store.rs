@@ -9,7 +9,7 @@ use crate::protocol::binary::{Head, Status};
 use crate::protocol::classic::StoreMode;
 use crate::protocol::meta::Flags;
 use crate::reply::Reply;
-use crate::session::Ctx;
+use crate::session::{BYTES_A_REQUEST, Ctx};
 
 /// How storing ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,6 +195,7 @@ fn join<Q: Queue>(
     draft: &mut Option<Draft>,
 ) -> Result<Ended, Outcome> {
     let part = draft.take().expect("a storage command brings its draft");
+    ctx.work.more += ctx.shard.meta(old).value_len as usize / BYTES_A_REQUEST;
     match ctx
         .shard
         .concat(ctx.queue, old, part, rules.mode == StoreMode::Append)

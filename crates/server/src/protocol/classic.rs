@@ -4,8 +4,8 @@
 //! Argument counts are checked before `noreply` is looked for, so that a line with a wrong count is answered `ERROR`
 //! whatever it says, and every other refusal of a `noreply` command stays silent: as memcached does it.
 
-use super::number::{read_i32, read_length, read_u32, read_u64};
-use super::{BAD_FORMAT, ERROR, MAX_KEY, Tokens};
+use super::number::{read_flags, read_length, read_time, read_u32, read_u64};
+use super::{After, BAD_FORMAT, ERROR, MAX_KEY, Tokens};
 
 /// How a value is to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,14 +31,21 @@ pub struct Refusal {
     pub text: &'static str,
     /// `noreply` was asked for: stay silent.
     pub silent: bool,
+    /// What follows the line.
+    pub after: After,
 }
 
 impl Refusal {
-    const fn loud(text: &'static str) -> Refusal {
+    const fn new(text: &'static str, silent: bool) -> Refusal {
         Refusal {
             text,
-            silent: false,
+            silent,
+            after: After::Command,
         }
+    }
+
+    const fn loud(text: &'static str) -> Refusal {
+        Refusal::new(text, false)
     }
 }
 
@@ -50,7 +57,7 @@ pub enum Line<'a> {
         /// Uniques are asked for.
         cas: bool,
         /// A new expiry for each key.
-        touch: Option<i32>,
+        touch: Option<i64>,
         /// The rest of the line: keys and spaces.
         keys: &'a [u8],
     },
@@ -63,7 +70,7 @@ pub enum Line<'a> {
         /// The client's flags.
         flags: u32,
         /// As given.
-        exptime: i32,
+        exptime: i64,
         /// Bytes of the value.
         len: usize,
         /// `cas`'s unique.
@@ -94,7 +101,7 @@ pub enum Line<'a> {
         /// The key.
         key: &'a [u8],
         /// As given.
-        exptime: i32,
+        exptime: i64,
         /// Stay silent.
         noreply: bool,
     },
@@ -108,7 +115,7 @@ pub enum Line<'a> {
     /// `flush_all`.
     FlushAll {
         /// As given; `None`: the argument is not a number (refused only after the permission was checked).
-        delay: Option<i32>,
+        delay: Option<i64>,
         /// Stay silent.
         noreply: bool,
     },
@@ -142,6 +149,8 @@ pub enum Line<'a> {
     Lru(&'a [u8]),
     /// `watch`.
     Watch,
+    /// The first line of an HTTP request: the client takes this server for another kind.
+    Http,
 }
 
 /// At most this many arguments are looked at.
@@ -219,8 +228,20 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
         b"slabs" => Ok(Line::Slabs(rest)),
         b"lru" => Ok(Line::Lru(rest)),
         b"watch" => Ok(Line::Watch),
+        name if is_http(name, rest) => Ok(Line::Http),
         _ => Err(Refusal::loud(ERROR)),
     }
+}
+
+/// Whether a line begins an HTTP request. What follows such a line may have been chosen by a
+/// stranger, through somebody's browser.
+fn is_http(name: &[u8], rest: &[u8]) -> bool {
+    let mut tokens = Tokens::new(rest);
+    let target = tokens.next().unwrap_or(&[]);
+    let version = tokens.next().unwrap_or(&[]);
+    let method = !name.is_empty() && name.iter().all(u8::is_ascii_uppercase);
+    version.starts_with(b"HTTP/")
+        || method && (target.starts_with(b"/") || target.starts_with(b"http"))
 }
 
 fn get(rest: &[u8], cas: bool, touch: bool) -> Result<Line<'_>, Refusal> {
@@ -229,7 +250,7 @@ fn get(rest: &[u8], cas: bool, touch: bool) -> Result<Line<'_>, Refusal> {
     if touch {
         let first = tokens.next().ok_or(Refusal::loud(ERROR))?;
         exptime =
-            Some(read_i32(first).ok_or(Refusal::loud("CLIENT_ERROR invalid exptime argument"))?);
+            Some(read_time(first).ok_or(Refusal::loud("CLIENT_ERROR invalid exptime argument"))?);
     }
     let keys = tokens.rest();
     if exptime.is_none() && tokens.next().is_none() {
@@ -242,21 +263,26 @@ fn get(rest: &[u8], cas: bool, touch: bool) -> Result<Line<'_>, Refusal> {
     })
 }
 
+/// Index of the length among the arguments of every storage command.
+const LENGTH: usize = 3;
+
 fn store(mode: StoreMode, rest: &[u8]) -> Result<Line<'_>, Refusal> {
+    let after = After::storage_line(Tokens::new(rest).nth(LENGTH));
+    read_store(mode, rest).map_err(|refusal| Refusal { after, ..refusal })
+}
+
+fn read_store(mode: StoreMode, rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let fixed = if mode == StoreMode::Cas { 5 } else { 4 };
     let args = Args::new(rest).want(fixed, fixed + 1)?;
     let noreply = args.noreply();
-    let bad = Refusal {
-        text: BAD_FORMAT,
-        silent: noreply,
-    };
+    let bad = Refusal::new(BAD_FORMAT, noreply);
     let key = args.list[0];
     if key.len() > MAX_KEY {
         return Err(bad);
     }
-    let flags = read_u32(args.list[1]).ok_or(bad)?;
-    let exptime = read_i32(args.list[2]).ok_or(bad)?;
-    let len = read_length(args.list[3]).ok_or(bad)?;
+    let flags = read_flags(args.list[1]).ok_or(bad)?;
+    let exptime = read_time(args.list[2]).ok_or(bad)?;
+    let len = read_length(args.list[LENGTH]).ok_or(bad)?;
     let unique = if mode == StoreMode::Cas {
         read_u64(args.list[4]).ok_or(bad)?
     } else {
@@ -278,15 +304,12 @@ fn arith(incr: bool, rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let noreply = args.noreply();
     let key = args.list[0];
     if key.len() > MAX_KEY {
-        return Err(Refusal {
-            text: BAD_FORMAT,
-            silent: noreply,
-        });
+        return Err(Refusal::new(BAD_FORMAT, noreply));
     }
-    let delta = read_u64(args.list[1]).ok_or(Refusal {
-        text: "CLIENT_ERROR invalid numeric delta argument",
-        silent: noreply,
-    })?;
+    let delta = read_u64(args.list[1]).ok_or(Refusal::new(
+        "CLIENT_ERROR invalid numeric delta argument",
+        noreply,
+    ))?;
     Ok(Line::Arith {
         key,
         incr,
@@ -300,15 +323,12 @@ fn touch(rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let noreply = args.noreply();
     let key = args.list[0];
     if key.len() > MAX_KEY {
-        return Err(Refusal {
-            text: BAD_FORMAT,
-            silent: noreply,
-        });
+        return Err(Refusal::new(BAD_FORMAT, noreply));
     }
-    let exptime = read_i32(args.list[1]).ok_or(Refusal {
-        text: "CLIENT_ERROR invalid exptime argument",
-        silent: noreply,
-    })?;
+    let exptime = read_time(args.list[1]).ok_or(Refusal::new(
+        "CLIENT_ERROR invalid exptime argument",
+        noreply,
+    ))?;
     Ok(Line::Touch {
         key,
         exptime,
@@ -330,18 +350,12 @@ fn delete(rest: &[u8]) -> Result<Line<'_>, Refusal> {
         };
         if !valid {
             let text = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
-            return Err(Refusal {
-                text,
-                silent: noreply,
-            });
+            return Err(Refusal::new(text, noreply));
         }
     }
     let key = args.list[0];
     if key.len() > MAX_KEY {
-        return Err(Refusal {
-            text: BAD_FORMAT,
-            silent: noreply,
-        });
+        return Err(Refusal::new(BAD_FORMAT, noreply));
     }
     Ok(Line::Delete { key, noreply })
 }
@@ -352,7 +366,7 @@ fn flush_all(rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let delay = if args.count == usize::from(noreply) {
         Some(0)
     } else {
-        read_i32(args.list[0])
+        read_time(args.list[0])
     };
     Ok(Line::FlushAll { delay, noreply })
 }
@@ -360,10 +374,7 @@ fn flush_all(rest: &[u8]) -> Result<Line<'_>, Refusal> {
 fn verbosity(rest: &[u8]) -> Result<Line<'_>, Refusal> {
     let args = Args::new(rest).want(1, 2)?;
     let noreply = args.noreply();
-    let level = read_u32(args.list[0]).ok_or(Refusal {
-        text: BAD_FORMAT,
-        silent: noreply,
-    })?;
+    let level = read_u32(args.list[0]).ok_or(Refusal::new(BAD_FORMAT, noreply))?;
     Ok(Line::Verbosity { level, noreply })
 }
 
@@ -382,33 +393,60 @@ mod tests {
     #[test]
     fn refusals_and_noreply() {
         let silent = |line: &str| parse(line.as_bytes()).expect_err("a refusal");
-        assert_eq!(
-            silent("set a 0 0 -1 noreply"),
-            Refusal {
-                text: BAD_FORMAT,
-                silent: true
-            }
-        );
-        assert_eq!(silent("set a 0 0 1 noreply foo"), Refusal::loud(ERROR));
-        assert_eq!(silent("set a 0 0 x"), Refusal::loud(BAD_FORMAT));
+        let value = |text, silent, after| Refusal {
+            text,
+            silent,
+            after,
+        };
+        let long = format!("set {} 0 0 9", "k".repeat(MAX_KEY + 1));
+        for (line, refusal) in [
+            (
+                "set a 0 0 -1 noreply",
+                value(BAD_FORMAT, true, After::Unknown),
+            ),
+            (
+                "set a 0 0 1 noreply foo",
+                value(ERROR, false, After::Value(3)),
+            ),
+            ("set a 0 0 x", value(BAD_FORMAT, false, After::Unknown)),
+            ("set a 0 0", value(ERROR, false, After::Unknown)),
+            ("set", value(ERROR, false, After::Unknown)),
+            (
+                "set a 0 0 2147483646",
+                value(BAD_FORMAT, false, After::Unknown),
+            ),
+            ("add a x 0 7", value(BAD_FORMAT, false, After::Value(9))),
+            (
+                "append a 0 x 7 noreply",
+                value(BAD_FORMAT, true, After::Value(9)),
+            ),
+            ("cas a 0 0 7", value(ERROR, false, After::Value(9))),
+            ("cas a 0 0 7 x", value(BAD_FORMAT, false, After::Value(9))),
+            (&long, value(BAD_FORMAT, false, After::Value(11))),
+        ] {
+            assert_eq!(silent(line), refusal, "{line}");
+        }
         assert_eq!(
             silent("delete a b noreply"),
-            Refusal {
-                text: "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]",
-                silent: true
-            }
+            Refusal::new(
+                "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]",
+                true
+            )
         );
-        assert_eq!(
-            silent("verbosity noreply"),
-            Refusal {
-                text: BAD_FORMAT,
-                silent: true
-            }
-        );
+        assert_eq!(silent("verbosity noreply"), Refusal::new(BAD_FORMAT, true));
         assert_eq!(silent(""), Refusal::loud(ERROR));
         assert_eq!(silent("   "), Refusal::loud(ERROR));
         assert_eq!(silent("mx a"), Refusal::loud(ERROR));
         assert_eq!(silent("get\ta"), Refusal::loud(ERROR));
+        for http in [
+            "GET / HTTP/1.1",
+            "POST /set",
+            "PRI * HTTP/2.0",
+            "PROPFIND /a HTTP/1.0",
+        ] {
+            assert_eq!(parse(http.as_bytes()), Ok(Line::Http), "{http}");
+        }
+        assert_eq!(silent("GET k"), Refusal::loud(ERROR));
         assert_eq!(
             silent("gat x a"),
             Refusal::loud("CLIENT_ERROR invalid exptime argument")

@@ -6,8 +6,10 @@
 //! `t` before `T` shows the old time).
 
 use super::classic::StoreMode;
-use super::number::{expiry, read_base64, read_i32, read_length, read_u32, read_u64};
-use super::{BAD_FORMAT, ERROR, MAX_KEY, Tokens};
+use super::number::{
+    expiry, read_base64, read_flags as read_client_flags, read_length, read_time, read_u64,
+};
+use super::{After, BAD_FORMAT, ERROR, MAX_KEY, Tokens};
 
 /// Most tokens of a meta command, its name included.
 const MAX_TOKENS: usize = 19;
@@ -65,13 +67,13 @@ pub struct Command<'a> {
     pub text: &'a [u8],
 }
 
-/// Why a meta command is refused (always answered, whatever `q` says), and how many bytes of a value to skip.
+/// Why a meta command is refused (always answered, whatever `q` says), and what follows its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The text, without line end.
     pub text: &'static str,
-    /// Bytes that follow the line and are no command.
-    pub skip: usize,
+    /// What follows the line.
+    pub after: After,
 }
 
 /// Which times flags are relative to.
@@ -84,7 +86,10 @@ pub struct Clock {
 }
 
 fn refuse<T>(text: &'static str) -> Result<T, Refusal> {
-    Err(Refusal { text, skip: 0 })
+    Err(Refusal {
+        text,
+        after: After::Command,
+    })
 }
 
 /// Reads flags; the text of the first error. Later errors of well-known flags win over earlier ones, as in memcached.
@@ -102,7 +107,7 @@ fn read_flags(text: &[u8], clock: Clock) -> Result<Flags, &'static str> {
             return Err("CLIENT_ERROR duplicate flag");
         }
         seen |= 1 << flag;
-        let time = || read_i32(argument).map(|t| expiry(i64::from(t), clock.now, clock.started));
+        let time = || read_time(argument).map(|t| expiry(t, clock.now, clock.started));
         match flag {
             b'b' => flags.base64 = true,
             b'N' | b'T' | b'R' => match time() {
@@ -118,7 +123,7 @@ fn read_flags(text: &[u8], clock: Clock) -> Result<Flags, &'static str> {
             b'q' => flags.quiet = true,
             b'x' => flags.remove_value = true,
             b'I' => flags.invalidate = true,
-            b'F' => match read_u32(argument) {
+            b'F' => match read_client_flags(argument) {
                 Some(n) => flags.client_flags = n,
                 None => error = error.or(Some(BAD_FORMAT)),
             },
@@ -218,44 +223,41 @@ pub fn arith_mode(flags: &Flags) -> Result<bool, Refusal> {
     }
 }
 
-/// `ms`: the command, how to store, and the bytes of the value that follows.
+/// `ms`: the command, how to store, and the bytes of the value that follows. A refused line's value
+/// is swallowed where its length can be read.
 pub fn store<'a>(
     rest: &'a [u8],
     clock: Clock,
     room: &'a mut KeyBuf,
 ) -> Result<(Command<'a>, StoreMode, usize), Refusal> {
-    let (key, text) = split(rest)?;
+    let after = After::storage_line(Tokens::new(rest).nth(1));
+    read_store(rest, clock, room).map_err(|text| Refusal { text, after })
+}
+
+fn read_store<'a>(
+    rest: &'a [u8],
+    clock: Clock,
+    room: &'a mut KeyBuf,
+) -> Result<(Command<'a>, StoreMode, usize), &'static str> {
+    let (key, text) = split(rest).map_err(|refusal| refusal.text)?;
     let mut tokens = Tokens::new(text);
-    let Some(len) = tokens.next() else {
-        return refuse(BAD_FORMAT);
-    };
+    let len = tokens.next().and_then(read_length).ok_or(BAD_FORMAT)?;
     if Tokens::new(rest).count() + 1 > MAX_TOKENS {
-        return refuse("CLIENT_ERROR options flags too long");
+        return Err("CLIENT_ERROR options flags too long");
     }
-    let Some(len) = read_length(len) else {
-        return refuse(BAD_FORMAT);
-    };
-    // From here on the value's length is known, so that an error costs the value and not the connection's order.
-    let skip = len + 2;
-    let refuse = |text| Err(Refusal { text, skip });
     let text = tokens.rest();
-    let flags = match read_flags(text, clock) {
-        Ok(flags) => flags,
-        Err(text) => return refuse(text),
-    };
-    let Some(key) = decode(key, flags.base64, room) else {
-        return refuse("CLIENT_ERROR error decoding key");
-    };
+    let flags = read_flags(text, clock)?;
+    let key = decode(key, flags.base64, room).ok_or("CLIENT_ERROR error decoding key")?;
     let mode = match flags.mode {
         0 | b'S' => StoreMode::Set,
         b'E' => StoreMode::Add,
         b'A' => StoreMode::Append,
         b'P' => StoreMode::Prepend,
         b'R' => StoreMode::Replace,
-        _ => return refuse("CLIENT_ERROR invalid mode for ms M token"),
+        _ => return Err("CLIENT_ERROR invalid mode for ms M token"),
     };
     if opaque_too_long(text) {
-        return refuse(OPAQUE_TOO_LONG);
+        return Err(OPAQUE_TOO_LONG);
     }
     let mode = match mode {
         StoreMode::Set | StoreMode::Replace if flags.compare.is_some() => StoreMode::Cas,
@@ -318,47 +320,37 @@ mod tests {
     }
 
     #[test]
-    fn values_are_skipped_once_their_length_is_known() {
-        let ms = |line: &str| {
-            store(line.as_bytes(), CLOCK, &mut [0; MAX_KEY])
+    fn values_of_refused_lines_are_swallowed_where_their_length_can_be_read() {
+        let long = format!("{} 2", "k".repeat(MAX_KEY + 1));
+        let flags = format!("a 2{}", " v".repeat(MAX_TOKENS));
+        for (line, text, after) in [
+            ("", ERROR, After::Unknown),
+            ("a", BAD_FORMAT, After::Unknown),
+            ("a S2", BAD_FORMAT, After::Unknown),
+            ("a -1", BAD_FORMAT, After::Unknown),
+            ("a 2 S2", "CLIENT_ERROR invalid flag", After::Value(4)),
+            (
+                "a 2 MX",
+                "CLIENT_ERROR invalid mode for ms M token",
+                After::Value(4),
+            ),
+            ("a 2 Fx", BAD_FORMAT, After::Value(4)),
+            (&long, BAD_FORMAT, After::Value(4)),
+            (
+                &flags,
+                "CLIENT_ERROR options flags too long",
+                After::Value(4),
+            ),
+        ] {
+            let refusal = store(line.as_bytes(), CLOCK, &mut [0; MAX_KEY])
                 .map(|_| ())
-                .expect_err("a refusal")
-        };
-        assert_eq!(
-            ms("a"),
-            Refusal {
-                text: BAD_FORMAT,
-                skip: 0
-            }
-        );
-        assert_eq!(
-            ms("a S2"),
-            Refusal {
-                text: BAD_FORMAT,
-                skip: 0
-            }
-        );
-        assert_eq!(
-            ms("a 2 S2"),
-            Refusal {
-                text: "CLIENT_ERROR invalid flag",
-                skip: 4
-            }
-        );
-        assert_eq!(
-            ms("a 2 MX"),
-            Refusal {
-                text: "CLIENT_ERROR invalid mode for ms M token",
-                skip: 4
-            }
-        );
-        assert_eq!(
-            ms("a 2 Fx"),
-            Refusal {
-                text: BAD_FORMAT,
-                skip: 4
-            }
-        );
+                .expect_err("a refusal");
+            assert_eq!(refusal, Refusal { text, after }, "{line}");
+        }
+        let mut room = [0; MAX_KEY];
+        let stored = store(b"a 2 F4294967298 T2200000000", CLOCK, &mut room);
+        let flags = stored.expect("memcached stores it").0.flags;
+        assert_eq!((flags.client_flags, flags.ttl), (2, Some(2_200_000_000)));
     }
 
     #[test]

@@ -21,6 +21,27 @@ pub const ERROR: &str = "ERROR";
 /// The reply to a command with unusable arguments.
 pub const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 
+/// What follows a line that was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// The next command.
+    Command,
+    /// A value of so many bytes, its line end counted in. It is swallowed.
+    Value(usize),
+    /// A value of unknown length. Its bytes must not run as commands, so the connection is closed.
+    Unknown,
+}
+
+impl After {
+    /// What follows a storage line whose length token is this.
+    pub fn storage_line(length: Option<&[u8]>) -> After {
+        match length.and_then(number::read_length) {
+            Some(length) => After::Value(length + 2),
+            None => After::Unknown,
+        }
+    }
+}
+
 /// Splits at spaces, skipping empty parts, as memcached's tokenizer does (tabs are not separators).
 #[derive(Clone, Debug)]
 pub struct Tokens<'a> {

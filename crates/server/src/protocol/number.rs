@@ -2,8 +2,9 @@
 //! Numbers as memcached reads them, base64 keys, and expiry times.
 //!
 //! memcached reads numbers with the C library's `strtol` family: leading white space and a sign are taken, and
-//! white space may end the number. Values that do not fit are refused (as its current releases do; 1.6.18
-//! truncates some).
+//! white space may end the number. Lengths that do not fit are refused. Flags and times may have 64
+//! bits: of flags the lower 32 count, and a time that no clock of 32 bits reaches counts as the
+//! last one that it does.
 
 /// Longest relative expiry: 30 days, in seconds. What is larger is an absolute time.
 pub const MAX_RELATIVE: i64 = 60 * 60 * 24 * 30;
@@ -55,6 +56,20 @@ pub fn read_u32(text: &[u8]) -> Option<u32> {
         return None;
     }
     u32::try_from(value).ok()
+}
+
+/// A client's flags: what does not fit 32 bits loses its upper bits, as in memcached.
+pub fn read_flags(text: &[u8]) -> Option<u32> {
+    read_u64(text).map(|flags| flags as u32)
+}
+
+/// A time as clients give it: any signed 64-bit number ([`expiry`] says what it means).
+pub fn read_time(text: &[u8]) -> Option<i64> {
+    let (negative, value) = magnitude(text)?;
+    match negative {
+        true => 0_i64.checked_sub_unsigned(value),
+        false => i64::try_from(value).ok(),
+    }
 }
 
 /// A signed 32-bit number.
@@ -179,6 +194,13 @@ mod tests {
         assert_eq!(read_u32(b"-1"), None);
         assert_eq!(read_i32(b"-2147483648"), Some(i32::MIN));
         assert_eq!(read_i32(b"2147483648"), None);
+        assert_eq!(read_flags(b"4294967297"), Some(1));
+        assert_eq!(read_flags(b"-1"), None);
+        assert_eq!(read_flags(b"18446744073709551616"), None);
+        assert_eq!(read_time(b"2200000000"), Some(2_200_000_000));
+        assert_eq!(read_time(b"-9223372036854775808"), Some(i64::MIN));
+        assert_eq!(read_time(b"9223372036854775807"), Some(i64::MAX));
+        assert_eq!(read_time(b"9223372036854775808"), None);
         assert_eq!(read_length(b"2147483645"), Some(2147483645));
         assert_eq!(read_length(b"2147483646"), None);
         assert_eq!(read_length(b"-1"), None);
@@ -198,6 +220,8 @@ mod tests {
         assert_eq!(expiry(MAX_RELATIVE + 1, now, now - 5), 1);
         assert_eq!(expiry(i64::from(now) + 7, now, now - 5), now + 7);
         assert_eq!(expiry(0xffff_ffff, now, now), u32::MAX);
+        assert_eq!(expiry(i64::MAX, now, now), u32::MAX);
+        assert_eq!(expiry(i64::MIN, now, now), 1);
     }
 
     #[test]

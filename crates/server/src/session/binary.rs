@@ -151,8 +151,14 @@ impl Session {
                 }
             }
         }
-        if header.kind == Kind::Stat && !self.counters_ready(ctx) {
-            return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
+        if header.kind == Kind::Stat {
+            if ctx.work.heavy == 0 {
+                return Step::Stop(0, FeedState::Blocked(Wait::Heavy));
+            }
+            if !self.counters_ready(ctx) {
+                return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
+            }
+            self.take_heavy(ctx);
         }
         let place = self.replies.begin();
         let out = &mut self.replies.at(place).bytes;

@@ -28,6 +28,7 @@
 //! [`FOREIGN_BYTES`] sent to other shards and not answered; much sooner while all connections' answers take much memory ([`Window`]).
 
 mod binary; // the binary dialect
+mod intake; // memory for values that are coming in
 mod route; // commands for other shards, walks over all shards
 mod text; // the classic and meta dialects
 mod transfer; // answers that the kernel sends from the flash file
@@ -38,6 +39,7 @@ use senko_cache::{Done, Draft, Fetch, Fetched, FlashRef, Key, Shard, Want};
 use senko_io::Queue;
 
 use crate::commands::{self, Dump, Form, Op, Outcome, Request};
+use crate::intake::Room;
 use crate::reply::{Place, ReplyQueue, shard_of};
 use crate::settings::Dialect;
 use crate::shared::{ConnEntry, Cursor, Shared, ThreadStats};
@@ -69,6 +71,10 @@ pub trait Router {
 
     /// Gives back a pin of another shard, by its own number.
     fn unpin(&mut self, shard: usize, pin: u64);
+
+    /// The rest of the value that was forwarded last for this connection will not come: its command
+    /// is to be refused.
+    fn give_up(&mut self, shard: usize, conn: u64);
 }
 
 /// What a session works with while it runs.
@@ -93,7 +99,29 @@ pub struct Ctx<'a, Q: Queue> {
     pub entry: Option<&'a ConnEntry>,
     /// How much the session may have under way.
     pub window: Window,
+    /// What else the session may do now.
+    pub work: &'a mut Work,
 }
+
+/// What a session may do beside its turn's requests, and what it did.
+///
+/// A turn is a number of requests. Where one request can be more work than others, that has a bound
+/// of its own: a key of a `get` and [`BYTES_A_REQUEST`] bytes that are copied to join values count
+/// as a request each. What takes as long as many requests (`stats`, a part of a walk over all
+/// items) is *heavy*: of these a worker does so many in a round, whatever number of connections ask
+/// for them, and these take turns.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Work {
+    /// Heavy commands, or parts of them, that may still run in this round.
+    pub heavy: usize,
+    /// The command that runs took as much as so many more.
+    pub more: usize,
+    /// A value for which there is no memory now is swallowed instead of waiting for some.
+    pub swallow: bool,
+}
+
+/// Bytes that are copied to join values and count as one request.
+pub const BYTES_A_REQUEST: usize = 64 << 10;
 
 /// How much a session may have under way, by what all of them have. It is never nothing, so that none waits for another's answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,10 +142,15 @@ pub enum Wait {
     Fetch,
     /// Memory: feed again after the next disk completion or tick.
     Memory,
+    /// Memory for its value, of the budget that values share while they come in
+    /// ([`crate::intake`]): feed again when some was given back.
+    Room,
     /// The answers that are queued: feed again when some have been sent.
     Window,
     /// Its turn is over: feed again after the others.
     Turn,
+    /// What comes next is heavy ([`Work::heavy`]): feed again when its turn for that has come.
+    Heavy,
 }
 
 /// Where a feed ended.
@@ -157,7 +190,7 @@ enum State {
     /// The rest of a `get` line: keys. `checked`: the line is complete, and its keys are no longer than allowed.
     Keys {
         cas: bool,
-        touch: Option<i32>,
+        touch: Option<i64>,
         checked: bool,
     },
     /// The value of a storage command.
@@ -281,6 +314,11 @@ pub struct Session {
     ticket: u16,
     foreign: VecDeque<Foreign>,
     foreign_bytes: usize,
+    /// Memory that the value coming in holds.
+    room: Option<Room>,
+    /// A value was given up that another shard had a part of: nothing runs before that shard has
+    /// answered.
+    settling: bool,
     /// Other workers have shown their counters for the `stats` that comes next.
     counters_shown: bool,
 }
@@ -300,6 +338,8 @@ impl Session {
             ticket: 0,
             foreign: VecDeque::new(),
             foreign_bytes: 0,
+            room: None,
+            settling: false,
             counters_shown: false,
         }
     }
@@ -340,7 +380,10 @@ impl Session {
         let mut consumed = 0;
         let state = loop {
             match self.step(ctx, &input[consumed..], budget) {
-                Step::Took(n) => consumed += n,
+                Step::Took(n) => {
+                    consumed += n;
+                    *budget = budget.saturating_sub(std::mem::take(&mut ctx.work.more));
+                }
                 Step::Stop(n, state) => {
                     consumed += n;
                     break state;
@@ -379,6 +422,12 @@ impl Session {
             }
             State::Command | State::Keys { .. } | State::Dump(_) => {}
         }
+        if self.settling && !matches!(self.state, State::Dump(_)) {
+            if self.replies.waiting() > 0 {
+                return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
+            }
+            self.settling = false;
+        }
         if self.blocking > 0 {
             self.retry(ctx);
             if self.blocking > 0 {
@@ -390,7 +439,7 @@ impl Session {
             }
         }
         if matches!(self.state, State::Dump(_)) {
-            return self.step_dump(ctx, budget);
+            return self.step_dump(ctx);
         }
         if input.is_empty() {
             return Step::Stop(0, FeedState::NeedMore);
@@ -398,16 +447,20 @@ impl Session {
         if self.window_full(ctx.window) {
             return Step::Stop(0, FeedState::Blocked(Wait::Window));
         }
+        if *budget == 0 {
+            return Step::Stop(0, FeedState::Blocked(Wait::Turn));
+        }
         if let State::Keys {
             cas,
             touch,
             checked,
         } = self.state
         {
-            return self.step_keys(ctx, input, cas, touch, checked);
-        }
-        if *budget == 0 {
-            return Step::Stop(0, FeedState::Blocked(Wait::Turn));
+            let step = self.step_keys(ctx, input, cas, touch, checked);
+            if matches!(step, Step::Took(_)) {
+                *budget -= 1;
+            }
+            return step;
         }
         if self.remote && input[0] == commands::INTERNAL {
             return self.step_internal(ctx, input);
@@ -441,6 +494,19 @@ impl Session {
             || self.replies.queued_bytes() >= most_bytes
             || self.replies.parts() >= QUEUE_PARTS
             || self.replies.len() >= QUEUE_REPLIES
+    }
+
+    /// Takes a turn of heavy work; false if this round has none left.
+    fn take_heavy<Q: Queue>(&self, ctx: &mut Ctx<'_, Q>) -> bool {
+        let left = ctx.work.heavy.checked_sub(1);
+        ctx.work.heavy = left.unwrap_or(0);
+        ctx.stats.heavy_turns += u64::from(left.is_some());
+        left.is_some()
+    }
+
+    /// It is in the middle of a line of keys.
+    pub fn is_in_keys(&self) -> bool {
+        matches!(self.state, State::Keys { .. })
     }
 
     /// Commands that other shards have not answered.
@@ -611,6 +677,7 @@ impl Session {
                 (Some(shard), pin) => ctx.router.unpin(shard, pin),
             }
         }
+        self.give_back_room(ctx);
         self.foreign.clear();
         (self.blocking, self.foreign_bytes) = (0, 0);
     }

@@ -63,6 +63,7 @@ impl Session {
                 conn: ctx.conn,
                 entry: ctx.entry,
                 window: ctx.window,
+                work: &mut *ctx.work,
             },
             req,
             &mut None,
@@ -109,7 +110,7 @@ impl Session {
         shard: usize,
         key: &[u8],
         cas: bool,
-        touch: Option<i32>,
+        touch: Option<i64>,
         last: bool,
     ) {
         let mut command = self.spare.pop().unwrap_or_default();
@@ -123,7 +124,7 @@ impl Session {
             if exptime < 0 {
                 command.push(b'-');
             }
-            push_u64(&mut command, u64::from(exptime.unsigned_abs()));
+            push_u64(&mut command, exptime.unsigned_abs());
             command.push(b' ');
         }
         command.extend_from_slice(key);
@@ -177,9 +178,14 @@ impl Session {
             ctx.router.forward(*shard, ctx.conn, &input[..take]);
         }
         *left -= take as u64;
-        if *left > 0 {
+        let all = *left == 0;
+        if let Some(room) = &mut self.room {
+            room.moves(take, ctx.shard.steady_ms());
+        }
+        if !all {
             return Step::Stop(take, FeedState::NeedMore);
         }
+        self.give_back_room(ctx);
         self.state = State::Command;
         Step::Took(take)
     }
@@ -220,7 +226,7 @@ impl Session {
     }
 
     /// The next part of a walk over all items.
-    pub(super) fn step_dump<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, budget: &mut usize) -> Step {
+    pub(super) fn step_dump<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) -> Step {
         let State::Dump(dump) = &mut self.state else {
             unreachable!("the caller has looked")
         };
@@ -237,11 +243,16 @@ impl Session {
         if self.window_full(ctx.window) {
             return Step::Stop(0, FeedState::Blocked(Wait::Window));
         }
-        if *budget == 0 {
-            return Step::Stop(0, FeedState::Blocked(Wait::Turn));
+        if !self.take_heavy(ctx) {
+            return Step::Stop(0, FeedState::Blocked(Wait::Heavy));
         }
-        *budget -= 1;
         match next {
+            DumpStep::Table(table) => {
+                let place = self.replies.begin();
+                if let State::Dump(dump) = &mut self.state {
+                    dump.table_part(ctx, table, &mut self.replies.at(place).bytes);
+                }
+            }
             DumpStep::Local(kind, cursor) => {
                 let part = commands::dump_part(ctx, kind, cursor);
                 let place = self.replies.begin();
@@ -283,6 +294,9 @@ impl Session {
         let Some((line, used)) = split_line(input) else {
             return Step::Stop(0, FeedState::NeedMore);
         };
+        if !self.take_heavy(ctx) {
+            return Step::Stop(0, FeedState::Blocked(Wait::Heavy));
+        }
         let place = self.replies.begin();
         if let Some((kind, cursor)) = commands::parse_part_request(line) {
             self.replies.at(place).bytes = commands::dump_part(ctx, kind, cursor);

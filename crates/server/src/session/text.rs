@@ -10,7 +10,7 @@ use crate::protocol::binary::{Kind, kind};
 use crate::protocol::classic::{self, Line, StoreMode};
 use crate::protocol::meta::{self, Clock, KeyBuf};
 use crate::protocol::number::expiry;
-use crate::protocol::{BAD_FORMAT, MAX_KEY, MAX_LINE, Tokens, split_line};
+use crate::protocol::{After, BAD_FORMAT, MAX_KEY, MAX_LINE, Tokens, split_line};
 use crate::reply::Place;
 use crate::shared::Touched;
 
@@ -106,13 +106,23 @@ impl Session {
                     &[],
                 )
             }
+            Ok(Line::Http) => self.close(input.len()),
             Ok(Line::Meta { which, rest }) => self.meta_line(ctx, input, used, which, rest),
             // What looks at, or stops, all shards sees what was sent before it.
             Ok(Line::LruCrawler(_) | Line::Shutdown(_)) if self.replies.waiting() > 0 => {
                 Step::Stop(0, FeedState::Blocked(Wait::Fetch))
             }
+            // Nobody is asked for counters before there is a turn to use them.
+            Ok(Line::Stats(_)) if ctx.work.heavy == 0 => {
+                Step::Stop(0, FeedState::Blocked(Wait::Heavy))
+            }
             Ok(Line::Stats(_)) if !self.counters_ready(ctx) => {
                 Step::Stop(0, FeedState::Blocked(Wait::Fetch))
+            }
+            Ok(Line::Stats(_) | Line::LruCrawler(_) | Line::MemLimit { .. })
+                if !self.take_heavy(ctx) =>
+            {
+                Step::Stop(0, FeedState::Blocked(Wait::Heavy))
             }
             Ok(Line::FlushAll { delay, noreply }) => self.flush_line(ctx, used, delay, noreply),
             Ok(Line::Stats(rest)) => {
@@ -135,11 +145,10 @@ impl Session {
                 }
             }
             Err(refusal) => {
-                let place = self.replies.begin();
                 if !refusal.silent {
-                    self.replies.at(place).line(refusal.text);
+                    self.say(refusal.text);
                 }
-                Step::Took(used)
+                self.follow(refusal.after, input, used)
             }
         }
     }
@@ -148,6 +157,19 @@ impl Session {
     pub(super) fn say(&mut self, text: &str) {
         let place = self.replies.begin();
         self.replies.at(place).line(text);
+    }
+
+    /// Goes on behind a line of `used` bytes that was refused: what belongs to it must not run as
+    /// commands.
+    fn follow(&mut self, after: After, input: &[u8], used: usize) -> Step {
+        match after {
+            After::Command => Step::Took(used),
+            After::Value(bytes) => {
+                self.state = State::Skip(bytes as u64);
+                Step::Took(used)
+            }
+            After::Unknown => self.close(input.len()),
+        }
     }
 
     pub(super) fn close(&mut self, used: usize) -> Step {
@@ -171,8 +193,8 @@ impl Session {
         }
     }
 
-    fn expiry<Q: Queue>(&self, ctx: &Ctx<'_, Q>, exptime: i32) -> u32 {
-        expiry(i64::from(exptime), ctx.shard.now(), ctx.shared.started)
+    fn expiry<Q: Queue>(&self, ctx: &Ctx<'_, Q>, exptime: i64) -> u32 {
+        expiry(exptime, ctx.shard.now(), ctx.shared.started)
     }
 
     /// A line whose end has not come. Only a `get` may be longer than [`MAX_LINE`]: its keys are answered as they come.
@@ -230,7 +252,7 @@ impl Session {
         input: &[u8],
         used: usize,
         cas: bool,
-        touch: Option<i32>,
+        touch: Option<i64>,
         keys: &[u8],
     ) -> Step {
         let mut tokens = Tokens::new(keys);
@@ -272,7 +294,7 @@ impl Session {
         ctx: &mut Ctx<'_, Q>,
         input: &[u8],
         cas: bool,
-        touch: Option<i32>,
+        touch: Option<i64>,
         checked: bool,
     ) -> Step {
         let start = input.iter().take_while(|&&b| b == b' ').count();
@@ -326,10 +348,10 @@ impl Session {
         &mut self,
         ctx: &mut Ctx<'_, Q>,
         used: usize,
-        delay: Option<i32>,
+        delay: Option<i64>,
         noreply: bool,
     ) -> Step {
-        let text = match commands::parse_flush(ctx, delay.map(i64::from)) {
+        let text = match commands::parse_flush(ctx, delay) {
             Err(text) => text,
             Ok(_) if self.replies.waiting() > 0 => {
                 return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
@@ -416,10 +438,7 @@ impl Session {
             }
             Err(refusal) => {
                 self.say(refusal.text);
-                if refusal.skip > 0 {
-                    self.state = State::Skip(refusal.skip as u64);
-                }
-                Step::Took(used)
+                self.follow(refusal.after, input, used)
             }
         }
     }
@@ -437,28 +456,42 @@ impl Session {
         } else {
             2
         };
+        let whole = input.len() - used >= len + end;
         if let Some(shard) = self.other_shard(ctx, &req.key) {
+            if !whole && !self.take_room(ctx, shard, len) {
+                if !ctx.work.swallow {
+                    return Step::Stop(0, FeedState::Blocked(Wait::Room));
+                }
+                self.forward(ctx, shard, &input[..used], (len + end) as u64);
+                self.give_up_value_of(ctx, shard, (len + end) as u64);
+                return Step::Took(used);
+            }
             self.forward(ctx, shard, &input[..used], (len + end) as u64);
             return Step::Took(used);
         }
         if self.hazard(&req.op, req.key.hash) {
             return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
         }
+        // Who sent the command from another worker has taken the memory already.
+        if !whole && !self.remote && !self.take_room(ctx, ctx.me, len) {
+            if !ctx.work.swallow {
+                return Step::Stop(0, FeedState::Blocked(Wait::Room));
+            }
+            return self.refuse_store(ctx, &req, false, len + end, used);
+        }
         let mut draft = match ctx
             .shard
             .alloc(ctx.queue, &req.key, item.flags, item.expiry, len)
         {
             Ok(draft) => draft,
-            Err(AllocError::Busy) => return Step::Stop(0, FeedState::Blocked(Wait::Memory)),
+            Err(AllocError::Busy) => {
+                self.give_back_room(ctx);
+                return Step::Stop(0, FeedState::Blocked(Wait::Memory));
+            }
             Err(error) => {
+                self.give_back_room(ctx);
                 let large = error == AllocError::TooLarge;
-                let op = Op::Refuse {
-                    large,
-                    forget: sets(&req),
-                };
-                self.execute(ctx, &Request { op, ..req }, None);
-                self.state = State::Skip((len + end) as u64);
-                return Step::Took(used);
+                return self.refuse_store(ctx, &req, large, len + end, used);
             }
         };
         if ctx.shared.prefixes.is_on() {
@@ -504,6 +537,24 @@ impl Session {
         Step::Took(used + len + end)
     }
 
+    /// Answers that there is no memory for a value, or never will be, and swallows it.
+    fn refuse_store<Q: Queue>(
+        &mut self,
+        ctx: &mut Ctx<'_, Q>,
+        req: &Request<'_>,
+        large: bool,
+        value: usize,
+        used: usize,
+    ) -> Step {
+        let op = Op::Refuse {
+            large,
+            forget: sets(req),
+        };
+        self.execute(ctx, &Request { op, ..*req }, None);
+        self.state = State::Skip(value as u64);
+        Step::Took(used)
+    }
+
     /// More of a value.
     pub(super) fn step_storing<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Step {
         let State::Storing(storing) = &mut self.state else {
@@ -517,12 +568,16 @@ impl Session {
             storing.got += 1;
             used += 1;
         }
+        if let Some(room) = &mut self.room {
+            room.moves(used, ctx.shard.steady_ms());
+        }
         if ctx.shard.unfilled(&storing.draft) > 0 || storing.got < storing.want {
             return Step::Stop(used, FeedState::NeedMore);
         }
         let State::Storing(storing) = std::mem::replace(&mut self.state, State::Command) else {
             unreachable!("the state was looked at above")
         };
+        self.give_back_room(ctx);
         let Storing {
             unit,
             draft,
@@ -548,7 +603,7 @@ impl Session {
 }
 
 /// Whether a command replaces whatever was there, so that the old value must go even if the new one cannot be held.
-fn sets(req: &Request<'_>) -> bool {
+pub(super) fn sets(req: &Request<'_>) -> bool {
     match (req.op, req.form) {
         // A binary set with a unique has become a compare-and-set.
         (Op::Store { .. }, Form::Binary(head)) => kind(head.opcode).0 == Kind::Set,

@@ -57,6 +57,9 @@ impl ShardSet {
     pub fn add(&mut self, shard: usize) {
         self.0 |= 1 << (shard % 64);
     }
+    pub fn has(self, shard: usize) -> bool {
+        self.0 >> (shard % 64) & 1 != 0
+    }
     pub fn meets(self, other: ShardSet) -> bool {
         self.0 & other.0 != 0
     }
@@ -107,6 +110,9 @@ pub struct Conn {
     pub borrowed: Option<RawFd>,
     /// What the session waits for before it takes more.
     pub wait: Option<Wait>,
+    /// The value that it has a part of ends there, once all that came before was fed (virtual ones
+    /// only).
+    pub value_ends: bool,
     /// In the run queue.
     pub queued: bool,
     /// In the dirty list.
@@ -150,6 +156,7 @@ impl Conn {
             needed: false,
             borrowed: None,
             wait: None,
+            value_ends: false,
             queued: false,
             dirty: false,
             paused: false,

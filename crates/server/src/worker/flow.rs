@@ -10,10 +10,13 @@
 //! Always holds:
 //! - W1: one batch a connection is in the loop at most, and none while a transfer (`transfer.rs`) sends on its socket, or while that is lent (`lend.rs`).
 //! - W2: what a connection makes the worker hold is bounded: unread bytes by [`MOST_TAIL`] and the receive buffers under way,
-//!   answers by the session's own window; all together by the plan's `pending`. While requests that can't run yet take half of it, receive buffers do
-//!   not go back ([`Worker::received`]), so that they take at most these buffers more; a slow reader's do not count there, so that it stops nobody. While answers take half of it, each session's window is small
+//!   answers by the session's own window; all together by the plan's `pending`. While requests that
+//!   can't run yet take half of it, a connection that has any is not received from before they have
+//!   run, and waits at its socket ([`Worker::settle`]). Others are received from, one after the
+//!   other and [`SMALL_RECEIVE`] bytes of each ([`Worker::give_back_buffers`]). While answers take
+//!   half of it, each session's window is small
 //!   ([`crate::session::Window`]), and while those that go out take all of it other workers keep theirs; where unread bytes and slow readers' answers
-//!   take it, the connection that has not moved for longest is closed.
+//!   take it, the slowest is closed, else the one that holds most.
 //! - W3: a slow reader's answer holds no frame: it is copied. Item memory it may hold; while more than an eighth of a shard is held, those of its readers who
 //!   have been behind for [`PATIENCE_MS`] are closed one after the other ([`Worker::free_pinned`]).
 
@@ -28,6 +31,10 @@ use crate::session::{FeedState, Router, Wait, Window};
 
 /// Bytes received and not consumed at which the loop is told to stop receiving.
 const MOST_TAIL: usize = 64 << 10;
+/// Receive buffers that go back to the loop in a round, and bytes of a receive, while requests that
+/// can't run yet are many.
+const FEW_BUFFERS: usize = 8;
+const SMALL_RECEIVE: usize = 2 << 10;
 /// Batches kept for the next sends.
 const SPARE_BATCHES: usize = 64;
 
@@ -35,21 +42,34 @@ const SPARE_BATCHES: usize = 64;
 const PATIENCE_MS: u64 = 500;
 
 impl Worker {
-    /// Bytes came from a socket. While much is unread the buffer does not go back to the loop, which receives from nobody once it has none, so
-    /// that the kernel holds the senders back.
+    /// Bytes came from a socket. While much is unread the buffer does not go back to the loop at
+    /// once.
     pub(super) fn received(&mut self, id: ConnId, data: RecvBuf) {
         self.take_in(id, &data);
-        if self.backlog > self.pending / 2 {
-            self.withheld.push(data);
+        if self.is_crowded() {
+            self.withheld.push_back(data);
+            self.core.ev.limit_receives(Some(SMALL_RECEIVE));
         }
     }
 
-    /// Gives the loop its buffers back when little is unread, or when nothing moved from one tick to the next: what all wait for may take long
-    /// (a device that stalls), and others need it not.
-    pub(super) fn give_back_buffers(&mut self, tick: bool) {
-        let stuck = tick && !std::mem::take(&mut self.took_input);
-        if stuck || self.backlog <= self.pending / 2 {
+    /// Requests that can't run yet take half of what is pending.
+    fn is_crowded(&self) -> bool {
+        self.backlog > self.pending / 2
+    }
+
+    /// While much is unread, the loop has a few buffers a round. It fills them from one connection
+    /// after the other, and little of each, so that whoever has nothing unread is heard soon, and
+    /// those that send much add little.
+    pub(super) fn give_back_buffers(&mut self) {
+        if self.withheld.is_empty() {
+            return;
+        }
+        if self.is_crowded() {
+            let few = FEW_BUFFERS.min(self.withheld.len());
+            self.withheld.drain(..few);
+        } else {
             self.withheld.clear();
+            self.core.ev.limit_receives(None);
         }
     }
 
@@ -150,11 +170,15 @@ impl Worker {
             data,
             &mut budget,
         );
-        self.took_input |= fed.consumed > 0;
         let before = conn.wait.take();
         match fed.state {
             // What a session leaves unread is the start of a line or header; more than that never becomes a request.
             FeedState::NeedMore => {
+                if conn.value_ends && fed.consumed == data.len() {
+                    conn.value_ends = false;
+                    conn.session
+                        .end_value(&mut self.core.ctx(at, conn.entry.as_deref()));
+                }
                 conn.closing |= conn.ended || data.len() - fed.consumed > MOST_TAIL;
                 if conn.ended {
                     conn.session.give_up_value();
@@ -170,8 +194,14 @@ impl Worker {
                         conn.queued = true;
                         self.run.push_back(at);
                     }
+                    Wait::Heavy => {
+                        conn.wait = None;
+                        conn.queued = true;
+                        self.heavy.push_back(at);
+                    }
                     Wait::Memory if before != Some(Wait::Memory) => self.blocked.push(at),
-                    Wait::Memory | Wait::Fetch | Wait::Window => {}
+                    Wait::Room if before != Some(Wait::Room) => self.crowded.push_back(at),
+                    Wait::Memory | Wait::Room | Wait::Fetch | Wait::Window => {}
                 }
             }
         }
@@ -184,7 +214,11 @@ impl Worker {
             Link::Socket(id) if fed.consumed == data.len() => self.lend_socket(at, id),
             Link::Socket(_) => {}
         }
-        self.mark_dirty(at);
+        // What a line of many keys has brought so far is sent with the rest of it.
+        let goes_on = (self.conns.get(at)).is_some_and(|c| c.queued && c.session.is_in_keys());
+        if !goes_on {
+            self.mark_dirty(at);
+        }
         fed.consumed
     }
 
@@ -520,7 +554,12 @@ impl Worker {
         if let Link::Socket(id) = conn.link {
             // Who waits for memory is not received from, so that the kernel holds the sender back and not this worker
             // the bytes.
-            let full = matches!(conn.wait, Some(Wait::Window | Wait::Memory)) || unread > MOST_TAIL;
+            let held_back = matches!(conn.wait, Some(Wait::Window | Wait::Memory | Wait::Room));
+            let most = match waits && self.backlog > self.pending / 2 {
+                true => 0,
+                false => MOST_TAIL,
+            };
+            let full = held_back || unread > most;
             let receive = !conn.closing && !conn.ended && !conn.paused && !full;
             if receive != conn.receiving {
                 conn.receiving = receive;
@@ -543,8 +582,9 @@ impl Worker {
                         c.slow_since != 0 && now_ms.saturating_sub(c.slow_since) >= PATIENCE_MS;
                     c.held > 0 && (late || beyond)
                 })
+                // Of those that are not slow, the one that holds most.
                 .min_by_key(|(_, c)| match c.slow_since {
-                    0 => (true, c.last_active),
+                    0 => (true, u64::MAX - c.held as u64),
                     since => (false, since),
                 });
             let Some((at, _)) = longest else { return };

@@ -73,6 +73,11 @@ impl Worker {
                     self.unpinned.extend(pins);
                     self.give_back_pins();
                 }
+                Message::GiveUp(origin) => {
+                    if let Some(at) = self.conns.of_origin(origin) {
+                        self.value_ends(at);
+                    }
+                }
                 Message::Refused(at) => {
                     if self.conns.get(at).is_some() {
                         self.close(at);

@@ -10,7 +10,7 @@ use senko_cache::{
 use senko_io::SendBatch;
 use senko_io::faulty::{FaultyDevice, FaultyQueue};
 use senko_server::reply::shard_of;
-use senko_server::session::{Ctx, FeedState, Router, Session, Wait, Window};
+use senko_server::session::{Ctx, FeedState, Router, Session, Wait, Window, Work};
 use senko_server::settings::Settings;
 use senko_server::shared::{Cursor, Shared, ThreadStats};
 
@@ -59,6 +59,10 @@ impl Router for Mail {
     fn unpin(&mut self, shard: usize, pin: u64) {
         self.1.push((shard, pin));
     }
+
+    fn give_up(&mut self, _: usize, _: u64) {
+        unreachable!("no value stands still here")
+    }
 }
 
 struct Conn {
@@ -76,6 +80,7 @@ pub struct Rig {
     pub shared: Shared,
     conns: HashMap<u64, Conn>,
     mail: Mail,
+    work: Work,
     next: u64,
     now_ms: u64,
     /// Virtual connections by shard and origin.
@@ -91,6 +96,10 @@ impl Rig {
             shared,
             conns: HashMap::new(),
             mail: Mail::default(),
+            work: Work {
+                heavy: usize::MAX,
+                ..Work::default()
+            },
             next: 1,
             now_ms: u64::from(START) * 1000,
             virtuals: HashMap::new(),
@@ -137,6 +146,43 @@ impl Rig {
         self.feed(id);
     }
 
+    /// What one turn does with these bytes: how many it takes, where it ends, and how many bytes of
+    /// answers it leaves unsent.
+    pub fn one_turn(
+        &mut self,
+        id: u64,
+        bytes: &[u8],
+        window: Window,
+        heavy: usize,
+    ) -> (usize, FeedState, usize) {
+        let conn = self.conns.get_mut(&id).expect("the connection is open");
+        let node = &mut self.nodes[conn.node];
+        let mut work = Work {
+            heavy,
+            ..Work::default()
+        };
+        let mut ctx = Ctx {
+            shard: &mut node.shard,
+            queue: &mut node.queue,
+            shared: &self.shared,
+            stats: &mut node.stats,
+            cursor: &mut node.cursor,
+            router: &mut self.mail,
+            me: conn.node,
+            conn: id,
+            entry: None,
+            window,
+            work: &mut work,
+        };
+        let mut budget = self.shared.settings.requests_per_turn;
+        let fed = conn.session.feed(&mut ctx, bytes, &mut budget);
+        (
+            fed.consumed,
+            fed.state,
+            conn.session.replies().queued_bytes(),
+        )
+    }
+
     fn feed(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id) else {
             return;
@@ -153,6 +199,7 @@ impl Rig {
             conn: id,
             entry: None,
             window: Window::Wide,
+            work: &mut self.work,
         };
         let mut budget = 1000;
         let fed = conn.session.feed(&mut ctx, &conn.tail, &mut budget);
@@ -274,6 +321,7 @@ impl Rig {
                 conn: id,
                 entry: None,
                 window: Window::Wide,
+                work: &mut self.work,
             };
             conn.session.done(&mut ctx, done);
             self.feed(id);
@@ -287,14 +335,17 @@ impl Rig {
         let mut moved = false;
         for id in ids {
             let conn = &self.conns[&id];
-            let before = conn.tail.len();
+            let before = (conn.tail.len(), conn.sent.len());
             if matches!(
                 conn.state,
-                FeedState::Blocked(Wait::Memory | Wait::Window | Wait::Turn)
+                FeedState::Blocked(
+                    Wait::Memory | Wait::Window | Wait::Turn | Wait::Heavy | Wait::Room
+                )
             ) {
                 self.feed(id);
                 let conn = &self.conns[&id];
-                moved |= conn.tail.len() != before || !matches!(conn.state, FeedState::Blocked(_));
+                moved |= (conn.tail.len(), conn.sent.len()) != before
+                    || !matches!(conn.state, FeedState::Blocked(_));
             }
         }
         moved
@@ -372,6 +423,7 @@ impl Rig {
                 conn: id,
                 entry: None,
                 window: Window::Wide,
+                work: &mut self.work,
             };
             conn.session.cancel(&mut ctx);
         }

@@ -3,6 +3,7 @@
 
 mod flash; // the same on items that lie on flash only
 mod tables; // commands and memcached's answers
+mod turns; // what one turn of a connection may do
 
 use crate::rig::{Plan, Rig, START};
 use tables::{CLASSIC, META};
@@ -374,7 +375,6 @@ fn long_lines() {
         "CLIENT_ERROR bad command line format\r\nVALUE a 0 1\r\nx\r\nEND\r\n"
     );
     for command in [
-        "set {} 0 0 1",
         "delete {}",
         "incr {} 1",
         "touch {} 1",

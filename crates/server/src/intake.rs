@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The memory that values take while they are coming in: a budget for each shard, shared by the
+//! connections of all workers.
+//!
+//! A value takes its memory with its first line, and its client may then send the rest slowly or
+//! never. Without a bound such values push every item out of DRAM.
+//!
+//! ```text
+//! begin_store -> Intake::take -> the value comes in -> it ends, however -> Intake::give_back
+//!                   | no room
+//!                   `-> Wait::Room: the sender waits at its socket,
+//!                       and Worker::admit_values tries again
+//! ```
+//!
+//! - B1. Values that are coming in hold an eighth of a shard's items at most ([`SHARE`]). One alone
+//!   may hold more, so that the largest item can be stored. A value that came whole with its line
+//!   holds nothing here.
+//! - B2. A connection holds memory for one value at a time, and gives it back when that value ends,
+//!   however it ends.
+//! - B3. While others wait for a shard's memory, a value of which less than [`STEP`] bytes came
+//!   within [`STILL_MS`] gives its memory up. Its command is answered `SERVER_ERROR out of memory
+//!   storing object`, and what still comes of it is swallowed.
+//! - B4. Those that wait are admitted in turn from both ends of their queue: a crowd that came
+//!   before keeps a newcomer waiting no longer than the next memory that is given up, and newcomers
+//!   do not keep out who came first.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// B1: the part of a shard's items.
+pub(crate) const SHARE: usize = 8;
+/// B3: so much has to come within [`STILL_MS`].
+pub(crate) const STEP: usize = 16 << 10;
+/// B3: milliseconds.
+pub(crate) const STILL_MS: u64 = 500;
+
+/// One shard's budget.
+#[derive(Debug)]
+pub struct Intake {
+    held: AtomicUsize,
+    most: AtomicUsize,
+    /// How often memory was asked for in vain.
+    refusals: AtomicU64,
+    /// Raised whenever memory is given back.
+    returns: AtomicU64,
+}
+
+impl Default for Intake {
+    /// Without a bound, until a shard says what it has.
+    fn default() -> Intake {
+        Intake {
+            held: AtomicUsize::new(0),
+            most: AtomicUsize::new(usize::MAX),
+            refusals: AtomicU64::new(0),
+            returns: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Intake {
+    /// The shard has so many bytes for items.
+    pub fn set_items(&self, bytes: usize) {
+        self.most.store(bytes / SHARE, Ordering::Relaxed);
+    }
+
+    /// Takes memory for a value; false if there is none now.
+    pub fn take(&self, bytes: usize) -> bool {
+        let most = self.most.load(Ordering::Relaxed);
+        let taken = self
+            .held
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |held| {
+                let fits = held == 0 || held.saturating_add(bytes) <= most;
+                fits.then_some(held + bytes)
+            });
+        if taken.is_err() {
+            self.refusals.fetch_add(1, Ordering::SeqCst);
+        }
+        taken.is_ok()
+    }
+
+    /// Gives back what was taken.
+    pub fn give_back(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Ordering::SeqCst);
+        self.returns.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How often memory was asked for in vain. Whoever waits asks again at each tick.
+    pub fn refusals(&self) -> u64 {
+        self.refusals.load(Ordering::SeqCst)
+    }
+
+    /// How often memory was given back.
+    pub fn returns(&self) -> u64 {
+        self.returns.load(Ordering::SeqCst)
+    }
+}
+
+/// Memory that the value of a connection holds (B2).
+#[derive(Debug)]
+pub(crate) struct Room {
+    pub shard: usize,
+    pub bytes: usize,
+    /// The shard's steady time (ms) at which it had last moved by [`STEP`], and the bytes that came
+    /// since.
+    moved_ms: u64,
+    came: usize,
+}
+
+impl Room {
+    pub fn new(shard: usize, bytes: usize, now_ms: u64) -> Room {
+        Room {
+            shard,
+            bytes,
+            moved_ms: now_ms,
+            came: 0,
+        }
+    }
+
+    /// More of the value came.
+    pub fn moves(&mut self, bytes: usize, now_ms: u64) {
+        self.came += bytes;
+        if self.came >= STEP {
+            (self.came, self.moved_ms) = (0, now_ms);
+        }
+    }
+
+    /// B3.
+    pub fn is_still(&self, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.moved_ms) >= STILL_MS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_come_in_take_an_eighth_or_are_alone() {
+        let intake = Intake::default();
+        intake.set_items(80);
+        assert!(intake.take(30), "one alone may be larger");
+        assert!(!intake.take(1) && intake.refusals() == 1);
+        intake.give_back(30);
+        assert!(intake.take(4) && intake.take(6) && !intake.take(1));
+        assert_eq!((intake.refusals(), intake.returns()), (2, 1));
+    }
+
+    #[test]
+    fn a_value_moves_by_whole_steps() {
+        let mut room = Room::new(0, 100_000, 1000);
+        assert!(!room.is_still(999 + STILL_MS) && room.is_still(1000 + STILL_MS));
+        // Drop by drop is not moving.
+        room.moves(STEP - 1, 1200);
+        assert!(room.is_still(1000 + STILL_MS));
+        room.moves(1, 1300);
+        assert!(!room.is_still(1000 + STILL_MS) && room.is_still(1300 + STILL_MS));
+    }
+}

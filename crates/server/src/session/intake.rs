@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Memory for values that are coming in (B1 to B4 in `crate::intake`), as one connection holds it.
+
+use senko_io::Queue;
+
+use super::text::sets;
+use super::{Ctx, Session, State, Storing};
+use crate::commands::{Op, Request};
+use crate::intake::Room;
+
+impl Session {
+    /// Takes memory of a shard for a value of `len` bytes; false if the value has to wait.
+    pub(super) fn take_room<Q: Queue>(
+        &mut self,
+        ctx: &Ctx<'_, Q>,
+        shard: usize,
+        len: usize,
+    ) -> bool {
+        // What is too large for any item is refused by its shard, and takes no memory.
+        if len > ctx.shared.settings.max_item {
+            return true;
+        }
+        debug_assert!(self.room.is_none(), "B2");
+        let taken = ctx.shared.intakes[shard].take(len);
+        if taken {
+            self.room = Some(Room::new(shard, len, ctx.shard.steady_ms()));
+        }
+        taken
+    }
+
+    /// B2: the value has ended.
+    pub(super) fn give_back_room<Q: Queue>(&mut self, ctx: &Ctx<'_, Q>) {
+        if let Some(room) = self.room.take() {
+            ctx.shared.intakes[room.shard].give_back(room.bytes);
+        }
+    }
+
+    /// B3: the shard of which the value that is coming in holds memory, if it does not move.
+    pub fn still_room(&self, steady_ms: u64) -> Option<usize> {
+        let room = self.room.as_ref()?;
+        room.is_still(steady_ms).then_some(room.shard)
+    }
+
+    /// B3: gives the memory of the value coming in to others. Its command is refused, and the rest
+    /// of the value swallowed.
+    pub fn give_up_room<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) {
+        ctx.stats.values_given_up += 1;
+        match &self.state {
+            State::Storing(storing) => {
+                let rest = ctx.shard.unfilled(&storing.draft) + storing.want - storing.got;
+                self.refuse_value(ctx);
+                self.state = State::Skip(rest as u64);
+            }
+            &State::Forward { shard, left } => self.give_up_value_of(ctx, shard, left),
+            _ => debug_assert!(false, "only a value that is coming in holds memory"),
+        }
+        self.give_back_room(ctx);
+    }
+
+    /// Tells another shard that the rest of a value, `left` bytes, will not come. Nothing runs here
+    /// before that shard has answered.
+    pub(super) fn give_up_value_of<Q: Queue>(
+        &mut self,
+        ctx: &mut Ctx<'_, Q>,
+        shard: usize,
+        left: u64,
+    ) {
+        ctx.router.give_up(shard, ctx.conn);
+        self.state = State::Skip(left);
+        self.settling = true;
+    }
+
+    /// The rest of the value that another worker has sent a part of will not come (virtual
+    /// connections only). All that it sent before was fed.
+    pub fn end_value<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) {
+        if matches!(self.state, State::Storing(_)) {
+            self.refuse_value(ctx);
+        }
+        // A command that was refused before has its answer, and nothing more of it to skip.
+        if matches!(self.state, State::Storing(_) | State::Skip(_)) {
+            self.state = State::Command;
+        }
+    }
+
+    /// Answers that there is no memory for the value that is coming in, and gives back what it has.
+    fn refuse_value<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) {
+        let State::Storing(storing) = std::mem::replace(&mut self.state, State::Command) else {
+            return;
+        };
+        let Storing { unit, draft, .. } = storing;
+        ctx.shard.abort(draft);
+        let req = unit.request(self.remote);
+        let op = Op::Refuse {
+            large: false,
+            forget: sets(&req),
+        };
+        self.execute(ctx, &Request { op, ..req }, None);
+        self.recycle(unit.buf);
+    }
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Clients that take more than their part, and what the others get meanwhile. Nothing here goes by
+//! the clock: tests wait for states, and compare counts that any pace gives.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::serve::client::{Client, Place, on_both};
+use crate::serve::value;
+
+/// Without flash, so that what is evicted is gone, and with the patience that a server has.
+fn plain(place: Place) -> Place {
+    place.restart(|settings| {
+        settings.flash.clear();
+        settings.patience = 1;
+    })
+}
+
+/// A client sent `set upN 0 0 1048000` and half of the value, and stopped. Four hundred of them
+/// evicted every item of a server with 256 MiB, or made everybody's sets fail.
+#[test]
+fn values_that_stop_midway_push_out_nobody() {
+    for threads in [1, 2] {
+        on_both(threads, |place| {
+            let place = plain(place);
+            let mut client = place.connect();
+            let store = |client: &mut Client, name: &str, len: usize| {
+                client.send(format!("set {name} 0 0 {len}\r\n").as_bytes());
+                client.send(&value(len, len));
+                client.ask("\r\n", "STORED\r\n");
+            };
+            for n in 0..200 {
+                store(&mut client, &format!("kept{n}"), 100_000);
+            }
+            // Together four times what the items take.
+            let len = 400_000;
+            let half = value(7, len / 2);
+            let mut stopped: Vec<Client> = (0..200).map(|_| place.connect()).collect();
+            for (n, up) in stopped.iter_mut().enumerate() {
+                up.send(format!("set up{n} 0 0 {len}\r\n").as_bytes());
+                up.send(&half);
+                if n == 100 {
+                    // While the crowd waits for memory, and some of it holds what there is.
+                    store(&mut client, "small", 100);
+                    store(&mut client, "large", 600_000);
+                }
+            }
+            store(&mut client, "another", 600_000);
+            for n in 0..200 {
+                let hit = client.text(&format!("mg kept{n} s\r\n"), "\r\n");
+                assert_eq!(hit, "HD s100000\r\n", "kept{n} was pushed out");
+            }
+            // Who goes on is told what became of the value, and its connection stays in step.
+            let mut refused = 0;
+            for up in &mut stopped {
+                up.send(&half);
+                match up.text("\r\nmn\r\n", "MN\r\n").as_str() {
+                    "STORED\r\nMN\r\n" => {}
+                    "SERVER_ERROR out of memory storing object\r\nMN\r\n" => refused += 1,
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert!(refused > 0, "nobody had to give its memory up");
+        });
+    }
+}
+
+/// Clients that go on sending are slowed down where there are too many, and none is refused.
+#[test]
+fn a_crowd_of_large_values_is_stored_whole() {
+    for threads in [1, 2] {
+        on_both(threads, |place| {
+            // Here no value counts as standing still, however slow the machine is.
+            let place = place.restart(|settings| settings.flash.clear());
+            let len = 400_000;
+            thread::scope(|scope| {
+                for n in 0..40 {
+                    let place = &place;
+                    scope.spawn(move || place.connect().store(&format!("c{n}"), &value(n, len)));
+                }
+            });
+        });
+    }
+}
+
+/// One connection that sent `stats sizes` 3,000 times let another's `get` wait for a second, and
+/// eight of them for six. Here as many as wish to ask, and the event loop does a few parts of their
+/// work a round.
+#[test]
+fn heavy_commands_are_a_few_in_each_round_whoever_asks() {
+    for threads in [1, 2] {
+        on_both(threads, |place| {
+            let place = plain(place);
+            let mut client = place.connect();
+            let mut items = String::new();
+            for n in 0..20_000 {
+                items.push_str(&format!("set key{n} 0 0 1 noreply\r\nx\r\n"));
+            }
+            client.send(items.as_bytes());
+            client.ask("mn\r\n", "MN\r\n");
+            let mut askers = Vec::new();
+            for command in [
+                "stats sizes",
+                "stats cachedump 1 0",
+                "lru_crawler metadump 40",
+                "lru_crawler metadump all",
+                "stats conns",
+                "stats",
+                "stats items",
+                "stats settings",
+            ] {
+                for _ in 0..4 {
+                    let mut asker = place.connect();
+                    asker.send(format!("{command}\r\n").repeat(300).as_bytes());
+                    askers.push(asker);
+                }
+            }
+            for n in 0..200 {
+                client.ask(
+                    &format!("get key{n}\r\n"),
+                    &format!("VALUE key{n} 0 1\r\nx\r\nEND\r\n"),
+                );
+            }
+            let heavy = client.stat("senko_heavy_turns");
+            // Asked for later, so that these are more, if anything.
+            let rounds = client.stat("senko_rounds");
+            assert!(heavy > 100, "the crowd was not there: {heavy}");
+            assert!(
+                heavy <= 4 * rounds + 4,
+                "{heavy} heavy turns in {rounds} rounds"
+            );
+            // Each of the crowd has its turns.
+            for asker in &mut askers {
+                asker.exactly(1);
+            }
+        });
+    }
+}
+
+/// Hundreds of connections with unread requests stopped reception for all: the only `get` of
+/// another waited until they had nearly all been answered, for nine seconds.
+#[test]
+fn requests_that_wait_stop_nobody_elses_reception() {
+    on_both(1, |place| {
+        let place = plain(place);
+        let mut client = place.connect();
+        client.store("k", b"v");
+        let each = 60_000 / "stats\r\n".len();
+        let mut crowd: Vec<Client> = (0..100).map(|_| place.connect()).collect();
+        for asker in &mut crowd {
+            asker.send("stats\r\n".repeat(each).as_bytes());
+        }
+        for _ in 0..20 {
+            client.ask("get k\r\n", "VALUE k 0 1\r\nv\r\nEND\r\n");
+        }
+        let done = client.stat("senko_heavy_turns");
+        let all = (each * crowd.len()) as u64;
+        assert!(done < all / 4, "{done} of {all} stats were answered before");
+        // Nobody was closed for it, and all have their turns.
+        for asker in &mut crowd {
+            asker.until(b"END\r\n");
+        }
+        assert_eq!(client.stat("senko_slow_readers_closed"), 0);
+    });
+}
+
+/// A hundred machines that lost their power filled `-c 100` for ever: nobody asked whether they
+/// were still there.
+#[test]
+fn connections_are_asked_whether_their_peers_are_there() {
+    on_both(1, |place| {
+        let mut client = place.connect();
+        client.ask("mn\r\n", "MN\r\n");
+        let ours = format!("0100007F:{:04X}", place.port());
+        let mut timer = None;
+        for _ in 0..1000 {
+            let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+            // sl, local, remote, state, queues, the timer that runs and when it ends: 02 is
+            // keepalive's.
+            timer = table.lines().find_map(|line| {
+                let fields: Vec<&str> = line.split_whitespace().collect();
+                (fields.get(1) == Some(&ours.as_str()) && fields.get(3) == Some(&"01"))
+                    .then(|| fields[5][..2].to_owned())
+            });
+            // Another timer runs while an answer is not acknowledged.
+            if timer.as_deref() == Some("02") {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        panic!("no keepalive runs on the server's side: {timer:?}");
+    });
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What one turn of a connection may do: all work has a bound in requests, keys, bytes or parts,
+//! counted and not timed.
+
+use senko_server::session::{FeedState, Wait, Window};
+use senko_server::settings::Settings;
+
+use super::drop_in;
+use crate::rig::{Plan, Rig};
+
+/// Answers that grow with items, connections or prefixes were made whole: nine hundred connections
+/// with `stats conns` unread took more memory than the server was given. And one connection's walks
+/// over all items, or `stats`, kept the others waiting for seconds.
+#[test]
+fn a_heavy_command_takes_one_turn_and_answers_in_parts() {
+    let settings = Settings {
+        prefix_delimiter: Some(b':'),
+        ..drop_in(Plan::default()).settings
+    };
+    let mut rig = Rig::new(&Plan {
+        memory: 32 << 20,
+        settings,
+        ..Plan::default()
+    });
+    let id = rig.connect();
+    let items = 20_000;
+    for n in 0..items {
+        let key = format!("{n:05}:{}", "k".repeat(200));
+        rig.ask(id, format!("set {key} 0 0 1\r\nx\r\n").as_bytes());
+    }
+    for n in 0..5000 {
+        let entry = senko_server::shared::ConnEntry {
+            addr: format!("tcp:127.0.0.1:{n}"),
+            listen_addr: "tcp:127.0.0.1:11211".to_owned(),
+            last_command: 0.into(),
+        };
+        rig.shared.register(n, entry.into());
+    }
+    let first = rig.connect();
+    for command in [
+        "stats sizes",
+        "stats cachedump 1 0",
+        "stats cachedump 5 0",
+        "stats conns",
+        "stats detail dump",
+        "stats",
+        "stats items",
+        "stats slabs",
+        "stats settings",
+        "lru_crawler metadump all",
+        "lru_crawler metadump 3",
+        "lru_crawler metadump 40",
+    ] {
+        let id = rig.connect();
+        let line = format!("{command}\r\n");
+        let many = line.repeat(100);
+        let turns = |rig: &Rig| rig.nodes[0].stats.heavy_turns;
+        let before = turns(&rig);
+        // Without a turn for heavy work nothing is done.
+        let (taken, state, queued) = rig.one_turn(id, many.as_bytes(), Window::One, 0);
+        assert_eq!((taken, queued), (0, 0), "{command}");
+        assert_eq!(state, FeedState::Blocked(Wait::Heavy), "{command}");
+        // With one, one command or one part of it is.
+        let (taken, _, queued) = rig.one_turn(id, many.as_bytes(), Window::Wide, 1);
+        assert!(
+            taken <= line.len() && queued <= 64 << 10,
+            "{command}: {taken}, {queued}"
+        );
+        assert_eq!(turns(&rig), before + 1, "{command}");
+        // However many turns there are: once something is unsent and memory is scarce, no more is
+        // made.
+        let id = rig.connect();
+        let (_, _, queued) = rig.one_turn(id, many.as_bytes(), Window::One, usize::MAX);
+        assert!(queued <= 64 << 10, "{command}: {queued} bytes");
+    }
+    // These were left in the middle.
+    for left in first..=rig.connect() {
+        rig.vanish(left);
+    }
+    let id = rig.connect();
+    // And the parts together are all there is.
+    let dump = rig.ask(id, b"lru_crawler metadump all\r\n");
+    assert_eq!(dump.iter().filter(|&&b| b == b'\n').count(), items + 1);
+    let conns = rig.ask(id, b"stats conns\r\n");
+    assert_eq!(conns.iter().filter(|&&b| b == b'\n').count(), 4 * 5000 + 1);
+    let prefixes = rig.ask(id, b"stats detail dump\r\n");
+    assert_eq!(prefixes.iter().filter(|&&b| b == b'\n').count(), 10_000 + 1);
+    let sizes = String::from_utf8(rig.ask(id, b"stats sizes\r\n")).unwrap();
+    let counts = sizes
+        .lines()
+        .filter_map(|line| line.split(' ').nth(2)?.parse::<usize>().ok());
+    assert_eq!(counts.sum::<usize>(), items);
+}
+
+/// One `get` of 7,000 keys was one request, and others waited for all of its look-ups.
+#[test]
+fn each_key_of_a_get_counts_against_the_turn() {
+    let mut rig = Rig::new(&drop_in(Plan::default()));
+    for command in ["get", "gets", "gat 0", "gats 0"] {
+        let id = rig.connect();
+        let line = format!("{command}{}\r\n", " key".repeat(2000));
+        let (taken, state, _) = rig.one_turn(id, line.as_bytes(), Window::Wide, 0);
+        let most = command.len() + 20 * " key".len();
+        assert!(
+            taken > 0 && taken <= most,
+            "{command}: {taken} bytes of a line"
+        );
+        assert_eq!(state, FeedState::Blocked(Wait::Turn), "{command}");
+    }
+}
+
+/// Twenty appends to a large value were one turn, and copied that value twenty times.
+#[test]
+fn bytes_that_are_joined_count_against_the_turn() {
+    let mut rig = Rig::new(&drop_in(Plan {
+        memory: 32 << 20,
+        ..Plan::default()
+    }));
+    let id = rig.connect();
+    let large = "x".repeat(900_000);
+    for (command, len) in [("append", 30), ("prepend", 31)] {
+        rig.ask(id, format!("set k 0 0 900000\r\n{large}\r\n").as_bytes());
+        let one = format!("{command} k 0 0 1\r\ny\r\n");
+        let (taken, state, _) = rig.one_turn(id, one.repeat(20).as_bytes(), Window::Wide, 0);
+        assert!(
+            taken <= 2 * one.len(),
+            "{command} ran {} times, of {len}",
+            taken / one.len()
+        );
+        assert_eq!(state, FeedState::Blocked(Wait::Turn), "{command}");
+    }
+}
