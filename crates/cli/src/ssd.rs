@@ -4,9 +4,11 @@
 mod compare; // a matrix of layers, buffers and workloads, on all cores
 mod print; // results for people and for machines
 mod run; // one workload on one drive, and its life
+mod progress; // how far a run is
 mod trace; // what a trace is, its conversion, its picture
 mod transfer; // the direct transfer engine
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
@@ -15,19 +17,20 @@ use senko_ssd::device::Parts;
 use senko_ssd::profile::Profile;
 use senko_ssd::source::Workload;
 use senko_ssd::spec::Spec;
-use senko_ssd::trace::{Fold, TraceSpec};
+use senko_ssd::trace::{Fold, Summary, TraceSpec};
 
+use crate::process::Interrupted;
 use crate::units::parse_size;
 
 /// Arguments of `senko ssd`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A workload is a trace's file (any of the formats that `senko ssd parts` lists, compressed or not), or a generator:\n  \
+    after_help = "A workload is a trace's file (any of the formats that `senko ssd parts` lists, compressed or not; - is stdin), or a generator:\n  \
     uniform, zipf, seq or hotcold with options, phases apart by /, as in zipf:theta=0.9,count=1e6/seq:count=1e5,size=64k\n\n\
     Examples:\n  \
-    senko ssd run Financial1.spc --fold modulo --profile paper-1gb --buffer lru\n  \
+    senko ssd run Financial1.spc --fold compact:extent=64k --profile paper-1gb --buffer lru\n  \
     senko ssd compare Financial1.spc uniform:count=200k --fold modulo --ftl bast --ftl fast --buffer none --buffer bplru --buffer adaptive\n  \
-    senko ssd lifetime zipf:writes=0.5,rate=2000,count=2e6 --profile tlc-256gb --precondition 90\n  \
+    senko ssd lifetime zipf:writes=0.5,rate=1000,count=1e6 --ftl page --precondition 90\n  \
     senko ssd trace plot Financial1.spc -o requests.svg\n  \
     senko ssd transfer --drives 4"
 )]
@@ -65,7 +68,50 @@ pub fn main(args: SsdArgs) -> Result<()> {
         SsdCommand::Trace(args) => trace::main(args),
         SsdCommand::Transfer(args) => transfer::main(&args),
         SsdCommand::Parts { json } => print::parts(json),
+    }?;
+    // The results up to the signal are printed; the exit code says that they are not all.
+    match Interrupted::now() {
+        Some(interrupted) => Err(interrupted.into()),
+        None => Ok(()),
     }
+}
+
+/// Whether a signal asked to end, once [`crate::process::stop_on_signals`] was called.
+fn stopped() -> bool {
+    Interrupted::now().is_some()
+}
+
+/// A sentence on stderr that a user should read. If stderr is closed, nobody can.
+fn warn(text: &str) {
+    let _ = writeln!(std::io::stderr(), "senko: {text}");
+}
+
+/// Reads a workload through once, and shows its summary where results are for people. `capacity` is
+/// of the drive that it goes to, if there is one: devices that overlap there are added to the
+/// warnings.
+fn summarise(workload: &Workload, capacity: Option<u64>, shown: bool) -> Result<Summary> {
+    let watch = progress::Progress::new("reading the workload", "%", 0);
+    let mut summary = workload.summary_while(|share| {
+        if let Some(share) = share {
+            watch.set((share * 100.0) as u64, 100);
+        }
+        !stopped()
+    })?;
+    drop(watch);
+    if let Some(interrupted) = Interrupted::now() {
+        let name = workload.name();
+        return Err(interrupted).with_context(|| format!("{name} was not read to its end"));
+    }
+    let overlap = capacity.and_then(|bytes| summary.overlap(&workload.fold, bytes));
+    summary.warnings.extend(overlap);
+    if shown {
+        let _ = write!(std::io::stderr(), "{}: {summary}", workload.name());
+    } else {
+        for warning in &summary.warnings {
+            warn(&format!("{}: {warning}", workload.name()));
+        }
+    }
+    Ok(summary)
 }
 
 /// What a workload is read as, shared by all commands that take one.
@@ -86,6 +132,14 @@ struct WorkloadArgs {
 }
 
 impl WorkloadArgs {
+    /// Requests of a workload, all rounds together.
+    fn requests(&self, summary: &Summary) -> u64 {
+        summary
+            .mix
+            .requests()
+            .saturating_mul(u64::from(self.rounds))
+    }
+
     fn open(&self, name: &str) -> Result<Workload> {
         let spec: TraceSpec = self.format.parse()?;
         let mut workload = Workload::named(name, &spec)?;
@@ -155,6 +209,11 @@ impl DriveArgs {
             check: self.check,
             seed: self.seed,
         })
+    }
+
+    /// Bytes that all drives have for the host, about: before a layer takes its part.
+    fn capacity(&self, profile: &Profile) -> u64 {
+        profile.user_bytes.saturating_mul(u64::from(self.drives))
     }
 
     fn check(&self) -> Result<()> {

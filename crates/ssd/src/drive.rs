@@ -2,22 +2,33 @@
 //! Drives under a host: requests arrive, wait in the interface's queues, are dispatched, and complete, as events in virtual time.
 //!
 //! ```text
-//!  Arrival --> queue --(a slot is free)--> dispatch: pages, on one drive or on RAID 0 --> Done --> the slot is free
+//!  Arrival --> a part for each drive --> a queue of that drive --(a slot is free)--> dispatch: its pages --> Done
 //!                                             `--(nothing to do)--> Idle: background work, a step at a time
 //! ```
 //!
-//! A dispatched request issues all of its pages at once; the flash's timeline (`nand/timeline.rs`) says when each is done, and the last says when the request is.
+//! RAID 0 cuts a request into one part for each drive that it touches. Each drive has the profile's
+//! interface for itself: its own queues, and its own slots in each. A part goes to the queue with
+//! the fewest commands, as a host with a queue for each core spreads its load. The request is done
+//! when its last part is.
+//!
+//! A dispatched part issues all of its pages at once; the flash's timeline (`nand/timeline.rs`)
+//! says when each is done, and the last says when the part is.
 
 // Runs without times.
 mod untimed;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::device::{Device, Parts};
 use crate::profile::{Interface, Profile};
-use crate::report::{Report, Responses};
+use crate::report::{Pace, Report, Responses};
 use crate::{Error, Op, Request, Time};
+
+/// Pages that preparation writes between two questions whether to go on.
+const FILLED_AT_ONCE: u64 = 1 << 16;
 
 /// How requests come.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,16 +56,37 @@ pub struct Drive {
     /// Pages of a stripe on one drive.
     stripe_pages: u64,
     controller_ns: Time,
+    /// Commands under way at once in each queue.
     slots: u32,
-    queues: Vec<VecDeque<Waiting>>,
+    /// The queues of the first drive, then those of the second, and so on.
+    queues: Vec<Queue>,
+    /// Runs end when this is set.
+    stop: Option<&'static AtomicBool>,
     /// Without anything to do for this long, the drives do background work.
     idle_after: Time,
 }
 
+/// One queue of one drive's interface.
+#[derive(Clone, Debug, Default)]
+struct Queue {
+    /// Requests, by their place in [`Running::requests`], of which this drive has a part to do.
+    waiting: VecDeque<u32>,
+    under_way: u32,
+}
+
+impl Queue {
+    fn commands(&self) -> usize {
+        self.waiting.len() + self.under_way as usize
+    }
+}
+
+/// A request that has arrived and is not done.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct Open {
     request: Request,
     arrived: Time,
+    /// Drives that have not done their parts.
+    parts: u32,
 }
 
 /// What happens next. Of two at one time, the one that was entered first.
@@ -62,8 +94,8 @@ struct Waiting {
 enum Event {
     /// The next request of the trace reaches the interface.
     Arrival,
-    /// A request is done.
-    Done { queue: u32, op: u8, arrived: Time },
+    /// A part of a request is done: which queue had it, and the request's place.
+    Done { queue: u32, request: u32 },
     /// If nothing has happened since `quiet`, background work is done.
     Idle { quiet: u64 },
 }
@@ -129,7 +161,7 @@ impl Drive {
             .collect::<Result<Vec<_>, _>>()?;
         let (queues, slots) = match profile.interface {
             Interface::Single => (1, 1),
-            Interface::Ncq { depth } => (1, depth * drives),
+            Interface::Ncq { depth } => (1, depth),
             Interface::Nvme { queues, depth } => (queues, depth),
         };
         let stripe_pages = stripe_bytes / page_bytes;
@@ -153,7 +185,8 @@ impl Drive {
                 profile.timing.controller_ns
             },
             slots,
-            queues: vec![VecDeque::new(); queues as usize],
+            queues: vec![Queue::default(); queues as usize * drives as usize],
+            stop: None,
             idle_after: 1_000_000,
         })
     }
@@ -166,6 +199,16 @@ impl Drive {
     /// The drives, to set how they fail.
     pub fn devices_mut(&mut self) -> &mut [Device] {
         &mut self.devices
+    }
+
+    /// Lets runs end as soon as `stop` is set, with the report of what was done until then. The
+    /// drive is of no use afterwards.
+    pub fn stop_when(&mut self, stop: &'static AtomicBool) {
+        self.stop = Some(stop);
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
     /// What the host sees, in bytes.
@@ -216,20 +259,43 @@ impl Drive {
     /// # Errors
     /// If the drive wears out.
     pub fn precondition(&mut self, share: f64) -> Result<(), Error> {
+        self.precondition_while(share, |_, _| true).map(|_| ())
+    }
+
+    /// [`Drive::precondition`], as long as `go_on` says so. It is asked now and then, with the
+    /// pages that are written and those that are to be. Whether all were written.
+    ///
+    /// # Errors
+    /// If the drive wears out.
+    pub fn precondition_while(
+        &mut self,
+        share: f64,
+        mut go_on: impl FnMut(u64, u64) -> bool,
+    ) -> Result<bool, Error> {
         let pages = (self.capacity_bytes() / self.page_bytes) as f64 * share.clamp(0.0, 1.0);
-        if self.untimed {
-            self.fill_untimed(pages as u64)?;
-        } else {
-            for page in 0..pages as u64 {
-                let (drive, lpn) = self.place(page);
-                self.devices[drive].write(lpn, true, 0, 0);
+        let pages = pages as u64;
+        let mut from = 0;
+        while from < pages {
+            if !go_on(from, pages) {
+                return Ok(false);
             }
+            let to = pages.min(from + FILLED_AT_ONCE);
+            if self.untimed {
+                self.fill_untimed(from, to)?;
+            } else {
+                for page in from..to {
+                    let (drive, lpn) = self.place(page);
+                    self.devices[drive].write(lpn, true, 0, 0);
+                }
+            }
+            from = to;
         }
         for device in &mut self.devices {
             device.flush(0);
             device.nand_mut().rest();
         }
-        self.check_life()
+        self.check_life()?;
+        Ok(true)
     }
 
     fn check_life(&self) -> Result<(), Error> {
@@ -250,15 +316,59 @@ impl Drive {
 
     /// Does all of a request's pages; when the last is done.
     fn dispatch(&mut self, request: &Request, at: Time) -> Time {
+        let drives = 0..self.devices.len();
+        let done = drives.map(|drive| self.dispatch_part(request, drive, at));
+        done.max().unwrap_or(at)
+    }
+
+    /// Does those pages of a request that lie on one drive; when the last is done.
+    fn dispatch_part(&mut self, request: &Request, drive: usize, at: Time) -> Time {
         let at = at + self.controller_ns;
         if request.op == Op::Flush {
-            let done = self.devices.iter_mut().map(|device| device.flush(at));
-            return done.max().unwrap_or(at);
+            return self.devices[drive].flush(at);
+        }
+        let (first, past) = self.pages_of(request);
+        if self.devices.len() == 1 {
+            return self.dispatch_pages(request, drive, first..past, at);
         }
         let mut done = at;
+        for stripe in self.stripes_on(drive, first, past) {
+            let begin = stripe * self.stripe_pages;
+            let pages = first.max(begin)..past.min(begin + self.stripe_pages);
+            done = done.max(self.dispatch_pages(request, drive, pages, at));
+        }
+        done
+    }
+
+    /// The stripes of one drive that hold some of the pages from `first` to before `past`.
+    fn stripes_on(&self, drive: usize, first: u64, past: u64) -> impl Iterator<Item = u64> + use<> {
+        let drives = self.devices.len() as u64;
+        let from = first / self.stripe_pages;
+        let skip = (drive as u64 + drives - from % drives) % drives;
+        let end = past.div_ceil(self.stripe_pages);
+        (from + skip..end).step_by(drives as usize)
+    }
+
+    /// Whether a request goes to a drive: if it has pages there, or none at all, as a flush.
+    fn concerns(&self, request: &Request, drive: usize) -> bool {
+        if request.bytes == 0 || self.devices.len() == 1 {
+            return true;
+        }
         let (first, past) = self.pages_of(request);
-        for page in first..past {
-            let (drive, lpn) = self.place(page);
+        self.stripes_on(drive, first, past).next().is_some()
+    }
+
+    /// Does a run of pages, all on one drive.
+    fn dispatch_pages(
+        &mut self,
+        request: &Request,
+        drive: usize,
+        pages: Range<u64>,
+        at: Time,
+    ) -> Time {
+        let mut done = at;
+        for page in pages {
+            let (_, lpn) = self.place(page);
             let whole = self.is_whole(request, page);
             let device = &mut self.devices[drive];
             let page_done = match request.op {
@@ -310,17 +420,14 @@ impl Drive {
         }
         let before = Report::counts_of(&self.devices);
         let mut run = Running {
-            events: Events::default(),
-            in_flight: vec![0; self.queues.len()],
-            responses: Responses::default(),
-            number: 0,
-            done: 0,
-            next: None,
             load,
-            happened: 0,
+            ..Running::default()
         };
         run.fetch(&mut requests, 0)?;
         while let Some((now, event)) = run.events.next() {
+            if self.is_stopped() {
+                break;
+            }
             for device in &mut self.devices {
                 device.nand_mut().advance(now);
             }
@@ -330,23 +437,18 @@ impl Drive {
                         continue;
                     };
                     self.check_request(run.number, &request)?;
-                    let queue = request.device as usize % self.queues.len();
-                    self.queues[queue].push_back(Waiting {
-                        request,
-                        arrived: now,
-                    });
                     run.happened += 1;
-                    self.serve(&mut run, queue, now)?;
+                    run.count_under_way();
+                    self.arrive(&mut run, request, now)?;
                     run.fetch(&mut requests, now)?;
                 }
-                Event::Done { queue, op, arrived } => {
-                    run.responses.record(op, arrived, now);
-                    run.in_flight[queue as usize] -= 1;
-                    run.done += 1;
+                Event::Done { queue, request } => {
+                    self.queues[queue as usize].under_way -= 1;
                     run.happened += 1;
+                    run.part_done(request, now);
                     self.serve(&mut run, queue as usize, now)?;
                     run.fetch(&mut requests, now)?;
-                    if run.in_flight.iter().all(|count| *count == 0) {
+                    if self.queues.iter().all(|queue| queue.under_way == 0) {
                         let quiet = run.happened;
                         run.events.at(now + self.idle_after, Event::Idle { quiet });
                     }
@@ -357,21 +459,51 @@ impl Drive {
         for device in &self.devices {
             device.assert_conservation();
         }
-        Ok(Report::new(&self.devices, &before, run.responses))
+        let pace = Pace {
+            open: matches!(load, Load::Open { .. }),
+            slots: u64::from(self.slots) * self.queues.len() as u64,
+            most_under_way: run.most_under_way,
+            under_way_at_last_arrival: run.at_last_arrival,
+        };
+        Ok(Report::new(&self.devices, &before, run.responses).at_pace(pace))
     }
 
-    /// Dispatches as long as there are requests and slots.
+    /// Gives each drive that a request touches its part of it.
+    fn arrive(&mut self, run: &mut Running, request: Request, now: Time) -> Result<(), Error> {
+        let place = run.enter(Open {
+            request,
+            arrived: now,
+            parts: 0,
+        });
+        let queues = self.queues.len() / self.devices.len();
+        for drive in 0..self.devices.len() {
+            if !self.concerns(&request, drive) {
+                continue;
+            }
+            let own = drive * queues..(drive + 1) * queues;
+            let queue = own
+                .min_by_key(|queue| self.queues[*queue].commands())
+                .expect("every drive has a queue");
+            run.requests[place as usize].parts += 1;
+            self.queues[queue].waiting.push_back(place);
+            self.serve(run, queue, now)?;
+        }
+        Ok(())
+    }
+
+    /// Dispatches from a queue as long as it has requests and slots.
     fn serve(&mut self, run: &mut Running, queue: usize, now: Time) -> Result<(), Error> {
-        while run.in_flight[queue] < self.slots {
-            let Some(waiting) = self.queues[queue].pop_front() else {
+        let drive = queue / (self.queues.len() / self.devices.len());
+        while self.queues[queue].under_way < self.slots {
+            let Some(place) = self.queues[queue].waiting.pop_front() else {
                 break;
             };
-            let done = self.dispatch(&waiting.request, now);
-            run.in_flight[queue] += 1;
+            let request = run.requests[place as usize].request;
+            let done = self.dispatch_part(&request, drive, now);
+            self.queues[queue].under_way += 1;
             let event = Event::Done {
                 queue: queue as u32,
-                op: waiting.request.op as u8,
-                arrived: waiting.arrived,
+                request: place,
             };
             run.events.at(done, event);
             self.check_life_at(run.number)?;
@@ -396,8 +528,10 @@ impl Drive {
 /// What a run keeps beside the drives.
 struct Running {
     events: Events,
-    in_flight: Vec<u32>,
     responses: Responses,
+    /// Requests that have arrived and are not done; places are used again.
+    requests: Vec<Open>,
+    free: Vec<u32>,
     /// Requests fetched so far.
     number: u64,
     /// Requests completed so far.
@@ -407,9 +541,63 @@ struct Running {
     load: Load,
     /// Arrivals and completions so far.
     happened: u64,
+    /// The most requests that were under way or waiting at once.
+    most_under_way: u64,
+    /// How many were, with it, when the last one arrived.
+    at_last_arrival: u64,
+}
+
+impl Default for Running {
+    fn default() -> Self {
+        Self {
+            events: Events::default(),
+            responses: Responses::default(),
+            requests: Vec::new(),
+            free: Vec::new(),
+            number: 0,
+            done: 0,
+            next: None,
+            load: Load::Closed { depth: 1 },
+            happened: 0,
+            most_under_way: 0,
+            at_last_arrival: 0,
+        }
+    }
 }
 
 impl Running {
+    /// Counts what is under way when a request arrives, the request with it.
+    fn count_under_way(&mut self) {
+        self.at_last_arrival = self.number - self.done;
+        self.most_under_way = self.most_under_way.max(self.at_last_arrival);
+    }
+
+    /// Keeps a request until it is done; its place.
+    fn enter(&mut self, open: Open) -> u32 {
+        if let Some(place) = self.free.pop() {
+            self.requests[place as usize] = open;
+            return place;
+        }
+        self.requests.push(open);
+        (self.requests.len() - 1) as u32
+    }
+
+    /// A drive has done its part of a request; with the last part the request is done.
+    fn part_done(&mut self, place: u32, now: Time) {
+        let open = &mut self.requests[place as usize];
+        open.parts -= 1;
+        if open.parts > 0 {
+            return;
+        }
+        let Open {
+            request, arrived, ..
+        } = *open;
+        self.free.push(place);
+        self.responses
+            .record(request.op as u8, request.bytes, arrived, now);
+        self.done += 1;
+    }
+
     /// Gets the next request and enters its arrival, unless one is entered already or a closed loop is full.
     fn fetch<E: Into<Error>>(
         &mut self,

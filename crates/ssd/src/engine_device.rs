@@ -39,7 +39,8 @@ impl State {
     fn submit(&mut self, request: &Request, at: Time) -> Result<Time, IoError> {
         match self.drive.submit(request, at) {
             Ok(done) => {
-                self.responses.record(request.op as u8, at, done);
+                self.responses
+                    .record(request.op as u8, request.bytes, at, done);
                 Ok(done)
             }
             Err(Error::WornOut(_)) if request.op == Op::Read => Ok(at),

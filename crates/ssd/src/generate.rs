@@ -22,6 +22,9 @@
 //! | `stream` | the host's stream of the requests | 0 |
 //! | `seed` | another seed, other requests | 1 |
 //!
+//! Numbers may be written `200000`, `2e5` or `200k`; in sizes `k`, `m`, `g` and `t` are powers of
+//! 1024.
+//!
 //! `zipf:theta=0.9,count=1e5/seq:count=2e5,size=64k` is two phases, one after the other. Requests start at pages and do not leave the pages that are addressed:
 //! where a drawn page is too near to the end for the request's size, the last page that it fits on is taken. The same text gives the same requests, always.
 
@@ -31,7 +34,7 @@ use senko_workload::permutation::Permutation;
 use senko_workload::zipf::Zipf;
 use senko_workload::{Arrivals, Rng, SpecError};
 
-use crate::spec::Spec;
+use crate::spec::{Spec, bytes, whole};
 use crate::{Error, Op, Request, Time};
 
 /// Phases of a load.
@@ -447,8 +450,21 @@ impl FromStr for Generator {
     }
 }
 
+/// The generators, for users: name, what it does, own options beside [`COMMON`].
+pub const GENERATORS: [(&str, &str, &[&str]); 4] = [
+    ("uniform", "every page alike", &[]),
+    ("zipf", "Zipf's law over the pages", &["theta", "scatter"]),
+    ("seq", "one page after the other", &[]),
+    (
+        "hotcold",
+        "a share r of requests goes to a share f of the pages",
+        &["r", "f", "scatter", "split"],
+    ),
+];
+
 const PATTERNS: [&str; 4] = ["uniform", "zipf", "seq", "hotcold"];
-const COMMON: &str =
+/// Options that all generators have.
+pub const COMMON: &str =
     "count, pages, space, start, page, size, writes, trims, flush, rate, gaps, stream, seed";
 
 impl FromStr for Phase {
@@ -534,38 +550,6 @@ fn weighted(text: &str) -> Result<(u64, u64), Error> {
         Some((size, weight)) => Ok((bytes(size)?, whole(weight)?)),
         None => Ok((bytes(text)?, 1)),
     }
-}
-
-/// A whole number: `262144` or `1e6`.
-fn whole(text: &str) -> Result<u64, Error> {
-    if let Ok(number) = text.parse() {
-        return Ok(number);
-    }
-    // Up to 2^53 every whole number has its own `f64`.
-    match text.parse::<f64>() {
-        Ok(number)
-            if number.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&number) =>
-        {
-            Ok(number as u64)
-        }
-        _ => Err(Error::spec(format!(
-            "\"{text}\" is no whole number such as 262144 or 1e6"
-        ))),
-    }
-}
-
-/// Bytes: a whole number, with `k`, `m`, `g` or `t` for powers of 1024.
-pub(crate) fn bytes(text: &str) -> Result<u64, Error> {
-    let (digits, shift) = match text.bytes().last().map(|byte| byte.to_ascii_lowercase()) {
-        Some(b'k') => (&text[..text.len() - 1], 10),
-        Some(b'm') => (&text[..text.len() - 1], 20),
-        Some(b'g') => (&text[..text.len() - 1], 30),
-        Some(b't') => (&text[..text.len() - 1], 40),
-        _ => (text, 0),
-    };
-    whole(digits)?
-        .checked_mul(1 << shift)
-        .ok_or_else(|| Error::spec(format!("\"{text}\" is beyond 2^64 bytes")))
 }
 
 fn spec_error(error: SpecError) -> Error {

@@ -4,6 +4,8 @@
 //! What wears is the block: a drive has `blocks * cycles` erases, if wear is level. A run says how many erases a byte of the host costs; since a run that begins with erased blocks uses
 //! them up before it erases any, it costs at least an erase for each block's worth of programmed pages. Where wear is not level, the most worn block ends the drive, and the
 //! estimate is reduced by how much more that block was worn than the mean. The rate is that of the arrivals, whether or not the drive keeps up with them.
+//! Bytes are those that the host asked for: a write of a part of a page wears as much as one of a
+//! whole page and counts for less.
 
 use serde::Serialize;
 
@@ -37,7 +39,7 @@ impl Lifetime {
             0 => 0.0,
             erases => used_up.max(erases as f64),
         };
-        let host = (report.pages.host_writes * report.page_bytes) as f64;
+        let host = report.host_bytes_written as f64;
         if erases == 0.0 || host == 0.0 || report.arrival_seconds <= 0.0 {
             return None;
         }

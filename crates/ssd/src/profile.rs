@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Profiles: all that is to be said of a drive, as TOML.
 
+// The keys of a profile, and what is told of wrong ones.
+mod schema;
+
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -57,7 +60,7 @@ pub enum Interface {
         /// Requests at once.
         depth: u32,
     },
-    /// NVMe's queues, served in turn. A request goes to the queue of its `device` number.
+    /// NVMe's queues. A request goes to the queue with the fewest commands.
     Nvme {
         /// Queues.
         queues: u32,
@@ -121,8 +124,9 @@ impl Profile {
     /// # Errors
     /// If it isn't one, or contradicts itself.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let profile: Self =
-            toml::from_str(text).map_err(|error| Error::profile(error.to_string()))?;
+        let table = schema::checked(text).map_err(Error::Profile)?;
+        let profile = Self::deserialize(table)
+            .map_err(|error| Error::profile(format!("it is no profile: {}", error.message())))?;
         profile.check()?;
         Ok(profile)
     }

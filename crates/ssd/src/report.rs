@@ -4,10 +4,10 @@
 use senko_workload::Histogram;
 use serde::Serialize;
 
-use crate::Time;
 use crate::device::{Device, PageCounts};
 use crate::ftl::{FtlCounts, Mapping};
 use crate::nand::Counts;
+use crate::{Op, Time};
 
 /// Buckets of a series at most; when they are full, two become one.
 const SERIES: usize = 512;
@@ -59,6 +59,8 @@ impl Series {
 pub struct Responses {
     /// Reads, writes, trims, flushes, as [`crate::Op`] counts them.
     by_op: [Histogram; 4],
+    /// Bytes that were asked for, likewise.
+    bytes: [u64; 4],
     series: Series,
     first: Option<Time>,
     last: Time,
@@ -69,6 +71,7 @@ impl Default for Responses {
     fn default() -> Self {
         Self {
             by_op: std::array::from_fn(|_| Histogram::new()),
+            bytes: [0; 4],
             series: Series::default(),
             first: None,
             last: 0,
@@ -78,9 +81,11 @@ impl Default for Responses {
 }
 
 impl Responses {
-    /// Requests of each kind that took no time and arrived between `first` and `last`.
-    pub fn in_no_time(counts: [u64; 4], first: Option<Time>, last: Time) -> Self {
+    /// Requests of each kind, and their bytes, that took no time and arrived between `first` and
+    /// `last`.
+    pub fn in_no_time(counts: [u64; 4], bytes: [u64; 4], first: Option<Time>, last: Time) -> Self {
         let mut responses = Self {
+            bytes,
             first,
             last,
             last_arrival: last,
@@ -92,8 +97,9 @@ impl Responses {
         responses
     }
 
-    /// A request is done.
-    pub fn record(&mut self, op: u8, arrived: Time, done: Time) {
+    /// A request for so many bytes is done.
+    pub fn record(&mut self, op: u8, bytes: u64, arrived: Time, done: Time) {
+        self.bytes[op as usize] += bytes;
         self.by_op[op as usize].record(done - arrived);
         self.series.record(arrived, done - arrived);
         self.first = Some(self.first.map_or(arrived, |first| first.min(arrived)));
@@ -149,6 +155,24 @@ pub struct SeriesPoint {
     pub max_us: f64,
 }
 
+/// Whether the drives kept up with the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Pace {
+    /// Whether requests came at their own times. A closed loop waits for the drive, which then
+    /// always keeps up.
+    pub open: bool,
+    /// Commands that the interfaces of all drives take at once.
+    pub slots: u64,
+    /// The most requests that were waiting or under way at once.
+    pub most_under_way: u64,
+    /// How many were, with it, when the last one arrived.
+    pub under_way_at_last_arrival: u64,
+}
+
+/// With fewer requests than this under way at the end a drive is not called too slow: a burst has
+/// as many.
+const A_BURST: u64 = 16;
+
 /// How evenly blocks are worn.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Wear {
@@ -203,6 +227,8 @@ pub struct Report {
     pub buffer: String,
     /// Drives.
     pub drives: usize,
+    /// Whether operations had times.
+    pub timed: bool,
     /// From the first arrival to the last completion, in virtual seconds.
     pub seconds: f64,
     /// From the first arrival to the last, in virtual seconds: less where the drives did not keep up.
@@ -217,6 +243,12 @@ pub struct Report {
     pub others: ResponseTimes,
     /// Response times over time.
     pub series: Vec<SeriesPoint>,
+    /// Whether the drives kept up.
+    pub pace: Pace,
+    /// Bytes that the host wrote, as it asked: less than whole pages where requests are smaller.
+    pub host_bytes_written: u64,
+    /// Bytes that the host read.
+    pub host_bytes_read: u64,
     /// What host, buffer and layer passed to each other.
     pub pages: PageCounts,
     /// Bytes of a page.
@@ -296,6 +328,7 @@ impl Report {
             ftl: first.ftl().spec().to_string(),
             buffer: first.buffer().spec().to_string(),
             drives: devices.len(),
+            timed: first.nand().is_timed(),
             seconds: (responses.last - responses.first.unwrap_or(responses.last)) as f64 / 1e9,
             arrival_seconds: (responses.last_arrival
                 - responses.first.unwrap_or(responses.last_arrival))
@@ -312,6 +345,9 @@ impl Report {
                 .enumerate()
                 .map(point)
                 .collect(),
+            pace: Pace::default(),
+            host_bytes_written: responses.bytes[Op::Write as usize],
+            host_bytes_read: responses.bytes[Op::Read as usize],
             pages,
             page_bytes,
             flash,
@@ -332,8 +368,42 @@ impl Report {
         }
     }
 
-    /// Pages that the flash programmed for each that the host wrote.
+    /// The same with how the drives kept up.
+    pub(crate) fn at_pace(self, pace: Pace) -> Self {
+        Self { pace, ..self }
+    }
+
+    /// Whether requests came faster than the drives do them: more than a hundredth of all were not
+    /// done when the last one arrived, and more than a burst, and more than the interfaces take at
+    /// once. Response times of such a run grow with its length and describe no drive.
+    pub fn falls_behind(&self) -> bool {
+        let usual = self.pace.slots.max(A_BURST).max(self.all.count / 100);
+        self.pace.open && self.pace.under_way_at_last_arrival > usual
+    }
+
+    /// Requests a second, as they were done. `None` where there is no time.
+    pub fn requests_a_second(&self) -> Option<f64> {
+        self.a_second(self.all.count)
+    }
+
+    /// Bytes a second that the host read, and that it wrote.
+    pub fn bytes_a_second(&self) -> Option<(f64, f64)> {
+        let read = self.a_second(self.host_bytes_read)?;
+        Some((read, self.a_second(self.host_bytes_written)?))
+    }
+
+    fn a_second(&self, count: u64) -> Option<f64> {
+        (self.timed && self.seconds > 0.0).then(|| count as f64 / self.seconds)
+    }
+
+    /// Bytes that the flash programmed for each that the host wrote.
     pub fn write_amplification(&self) -> Option<f64> {
+        let programmed = self.flash.all_programs() * self.page_bytes;
+        ratio(programmed, self.host_bytes_written)
+    }
+
+    /// Pages that the flash programmed for each that the host wrote, or wrote a part of.
+    pub fn page_write_amplification(&self) -> Option<f64> {
         ratio(self.flash.all_programs(), self.pages.host_writes)
     }
 
@@ -350,6 +420,22 @@ impl Report {
     /// The share of the host's page reads that the buffer served.
     pub fn read_hit_ratio(&self) -> Option<f64> {
         ratio(self.pages.read_hits, self.pages.host_reads)
+    }
+}
+
+/// A number of bytes for people, with a decimal unit: drives and what wears them are counted so.
+pub fn show_bytes(count: f64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
+    let mut value = count;
+    let mut unit = 0;
+    while value >= 1000.0 && unit + 1 < units.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    if unit == 0 {
+        format!("{value:.0} B")
+    } else {
+        format!("{value:.2} {}", units[unit])
     }
 }
 

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A workload as a user names it: a trace's file or a generator, folded into a drive, once or in a loop.
+//!
+//! A workload is read several times: for its summary, for each run, for each round. A pipe can be
+//! read once, and is therefore copied first, to a file without a name.
+
+// A pipe as a file.
+mod spool;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -7,12 +13,18 @@ use std::path::PathBuf;
 use crate::generate::{Arrival, Generator, Phase};
 use crate::trace::{Fold, Folder, Reader, Summary, TraceSpec};
 use crate::{Error, Request, Time};
+use spool::Spool;
+
+/// Requests that a summary takes between two questions whether to go on.
+const ASKED_EVERY: u64 = 1 << 13;
 
 /// Where requests come from.
 #[derive(Clone, Debug)]
 pub enum Origin {
     /// A trace's file, and what is known of its format.
     Trace(PathBuf, TraceSpec),
+    /// A trace out of a pipe: its name, its copy, what is known of its format.
+    Piped(PathBuf, Spool, TraceSpec),
     /// A generator, by its specification.
     Generator(String),
 }
@@ -31,14 +43,26 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// The file of this name, or, where there is none, the generator that it specifies.
+    /// The file of this name (`-` is stdin), or, where there is none, the generator that it
+    /// specifies. A pipe is read to its end.
     ///
     /// # Errors
-    /// If it is neither.
+    /// If it is neither, or a pipe can't be read.
     pub fn named(name: &str, spec: &TraceSpec) -> Result<Self, Error> {
-        let path = PathBuf::from(name);
-        let origin = if path.exists() {
-            Origin::Trace(path, spec.clone())
+        let path = PathBuf::from(if name == "-" { "/dev/stdin" } else { name });
+        let kind = std::fs::metadata(&path).map(|metadata| metadata.file_type());
+        let origin = if let Ok(kind) = kind {
+            if kind.is_dir() {
+                return Err(Error::Request(format!(
+                    "\"{name}\" is a folder, and no trace"
+                )));
+            }
+            if kind.is_file() {
+                Origin::Trace(path, spec.clone())
+            } else {
+                let spool = Spool::of(&path)?;
+                Origin::Piped(path, spool, spec.clone())
+            }
         } else {
             name.parse::<Generator>().map_err(|error| {
                 Error::Request(format!(
@@ -58,7 +82,7 @@ impl Workload {
     /// A short name for tables: the file's, or the generator's specification.
     pub fn name(&self) -> String {
         match &self.origin {
-            Origin::Trace(path, _) => match path.file_name() {
+            Origin::Trace(path, _) | Origin::Piped(path, ..) => match path.file_name() {
                 Some(name) => name.to_string_lossy().into_owned(),
                 None => path.display().to_string(),
             },
@@ -73,6 +97,7 @@ impl Workload {
     pub fn timed(&self) -> Result<bool, Error> {
         match &self.origin {
             Origin::Trace(path, spec) => Ok(Reader::open(path, spec)?.timed()),
+            Origin::Piped(_, spool, spec) => Ok(Reader::new(spool.read(), spec)?.timed()),
             Origin::Generator(text) => {
                 let phases: Result<Vec<Phase>, Error> = text.split('/').map(str::parse).collect();
                 Ok(phases?.iter().any(|phase| phase.arrival != Arrival::Closed))
@@ -83,6 +108,9 @@ impl Workload {
     fn open(&self) -> Result<Inner, Error> {
         Ok(match &self.origin {
             Origin::Trace(path, spec) => Inner::Trace(Box::new(Reader::open(path, spec)?)),
+            Origin::Piped(_, spool, spec) => {
+                Inner::Trace(Box::new(Reader::new(spool.read(), spec)?))
+            }
             Origin::Generator(text) => Inner::Generator(Box::new(text.parse()?)),
         })
     }
@@ -90,23 +118,54 @@ impl Workload {
     /// Reads it through once and says what it is, before it is folded.
     ///
     /// # Errors
-    /// If the trace can't be opened, or breaks off.
+    /// If the trace can't be opened, breaks off, has no request, or makes no sense for the most
+    /// part.
     pub fn summary(&self) -> Result<Summary, Error> {
+        self.summary_while(|_| true)
+    }
+
+    /// [`Workload::summary`] of as many requests as `go_on` allows. It is asked now and then, with
+    /// the share of the workload that was read, where that is known.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn summary_while(
+        &self,
+        mut go_on: impl FnMut(Option<f64>) -> bool,
+    ) -> Result<Summary, Error> {
         let mut summary = Summary::default();
         let mut inner = self.open()?;
         let limit = self.limit.unwrap_or(u64::MAX);
-        let mut taken = 0;
+        let (mut taken, all) = (0u64, self.size(&inner));
+        let mut stopped = false;
         while taken < limit {
             let Some(request) = inner.next() else {
                 break;
             };
             summary.add(&request?);
             taken += 1;
+            if taken.is_multiple_of(ASKED_EVERY) && !go_on(inner.share(all)) {
+                stopped = true;
+                break;
+            }
         }
         if let Inner::Trace(reader) = &inner {
             summary.finish(reader);
         }
+        if !stopped {
+            inner.check(taken, &self.name())?;
+        }
         Ok(summary)
+    }
+
+    /// Bytes of the trace's file, or requests of the generator.
+    fn size(&self, inner: &Inner) -> u64 {
+        match (&self.origin, inner) {
+            (Origin::Trace(path, _), _) => std::fs::metadata(path).map_or(0, |file| file.len()),
+            (Origin::Piped(_, spool, _), _) => spool.bytes(),
+            (Origin::Generator(_), Inner::Generator(generator)) => generator.remaining(),
+            (Origin::Generator(_), Inner::Trace(_)) => 0,
+        }
     }
 
     /// Its requests, folded into `capacity` bytes.
@@ -131,6 +190,29 @@ impl Workload {
 enum Inner {
     Trace(Box<Reader>),
     Generator(Box<Generator>),
+}
+
+impl Inner {
+    /// The share that was read of all there is.
+    fn share(&self, all: u64) -> Option<f64> {
+        let done = match self {
+            Self::Trace(reader) => reader.input_bytes(),
+            Self::Generator(generator) => all - generator.remaining().min(all),
+        };
+        (all > 0).then(|| (done as f64 / all as f64).min(1.0))
+    }
+
+    /// Refuses what was read if it is no load: no request came of it, or most of its lines make no
+    /// sense.
+    fn check(&self, taken: u64, name: &str) -> Result<(), Error> {
+        match self {
+            Self::Trace(reader) => reader.check(name).map_err(Error::Request),
+            Self::Generator(_) if taken == 0 => {
+                Err(Error::Request(format!("{name} has no request")))
+            }
+            Self::Generator(_) => Ok(()),
+        }
+    }
 }
 
 impl Iterator for Inner {
@@ -165,6 +247,7 @@ impl Requests<'_> {
         let next = if full { None } else { self.inner.next() };
         let Some(request) = next else {
             // A workload without requests would go round for ever.
+            self.inner.check(self.taken, &self.workload.name())?;
             if self.round >= self.workload.rounds || self.taken == 0 {
                 return Ok(false);
             }

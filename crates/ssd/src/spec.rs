@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use senko_workload::units;
+
 use crate::Error;
 
 /// A part's name with its options. Each option must be taken, or [`Spec::finish`] complains.
@@ -50,7 +52,19 @@ impl Spec {
         let Some(text) = self.options.remove(option) else {
             return Ok(None);
         };
-        text.parse().map(Some).map_err(|_| {
+        if let Ok(value) = text.parse() {
+            return Ok(Some(value));
+        }
+        // A number may have a suffix, such as 64k.
+        let number = if option.contains("bytes") {
+            bytes(&text)
+        } else {
+            whole(&text)
+        };
+        let value = number
+            .ok()
+            .and_then(|number| number.to_string().parse().ok());
+        value.map(Some).ok_or_else(|| {
             Error::spec(format!(
                 "{}: \"{text}\" is no value for the option {option}",
                 self.name
@@ -115,5 +129,66 @@ impl fmt::Display for Spec {
             write!(f, "{}{option}={value}", if at == 0 { ':' } else { ',' })?;
         }
         Ok(())
+    }
+}
+
+/// A whole number: `262144`, `1e6` or `200k` (200,000).
+pub(crate) fn whole(text: &str) -> Result<u64, Error> {
+    units::count(text).map_err(|error| Error::spec(error.to_string()))
+}
+
+/// Bytes: a number, with `k`, `m`, `g` or `t` for powers of 1024.
+pub(crate) fn bytes(text: &str) -> Result<u64, Error> {
+    units::size(text, 1).map_err(|error| Error::spec(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A user wrote `count=200k` as in the README, and was told that it is no whole number;
+    /// `cmt-bytes=64k` likewise.
+    #[test]
+    fn numbers_have_one_grammar() {
+        for (text, number) in [
+            ("262144", 262_144),
+            ("1e6", 1_000_000),
+            ("200k", 200_000),
+            ("1.5m", 1_500_000),
+            ("2g", 2_000_000_000),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(whole(text).ok(), Some(number), "{text}");
+        }
+        for (text, number) in [
+            ("64k", 65_536),
+            ("64kib", 65_536),
+            ("64KB", 65_536),
+            ("1.5g", 3 << 29),
+            ("512b", 512),
+        ] {
+            assert_eq!(bytes(text).ok(), Some(number), "{text}");
+        }
+        for wrong in [
+            "",
+            "k",
+            "1.5",
+            "-1",
+            "1i",
+            "1kk",
+            "99999999999t",
+            "nan",
+            "0x10",
+        ] {
+            assert!(whole(wrong).is_err(), "{wrong}");
+            // Part of a byte is dropped.
+            assert!(bytes(wrong).is_err() || wrong == "1.5", "{wrong}");
+        }
+        let mut spec: Spec = "dftl:cmt-bytes=64k,rate=2k,blocks=2k"
+            .parse()
+            .expect("a part");
+        assert_eq!(spec.take("cmt-bytes", 0u64).ok(), Some(65_536));
+        assert_eq!(spec.take("rate", 0.0).ok(), Some(2000.0));
+        assert_eq!(spec.take("blocks", 0u32).ok(), Some(2000));
     }
 }

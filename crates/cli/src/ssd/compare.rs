@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `senko ssd compare`: every combination of workloads, translation layers and write buffers, on all cores.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,7 +12,9 @@ use senko_ssd::report::Report;
 use senko_ssd::source::Workload;
 use serde_json::json;
 
-use super::{DriveArgs, WorkloadArgs, print, run};
+use super::progress::Progress;
+use super::{DriveArgs, WorkloadArgs, print, run, stopped};
+use crate::process::stop_on_signals;
 
 /// Arguments of `senko ssd compare`.
 #[derive(Args, Debug)]
@@ -56,10 +58,12 @@ pub fn main(args: &CompareArgs) -> Result<()> {
         .iter()
         .map(|name| args.reading.open(name))
         .collect::<Result<_>>()?;
-    if !args.json && !args.csv {
-        for workload in &workloads {
-            eprintln!("{}: {}", workload.name(), workload.summary()?);
-        }
+    let (_, capacity) = (stop_on_signals(), args.drive.capacity(&profile));
+    let shown = !args.json && !args.csv;
+    let mut requests = Vec::new();
+    for workload in &workloads {
+        let summary = super::summarise(workload, Some(capacity), shown)?;
+        requests.push(args.reading.requests(&summary));
     }
     let choices = |given: &'_ [String]| -> Vec<Option<String>> {
         if given.is_empty() {
@@ -70,6 +74,8 @@ pub fn main(args: &CompareArgs) -> Result<()> {
     };
     let (ftls, buffers) = (choices(&args.ftl), choices(&args.buffer));
     let mut combinations = Vec::new();
+    let runs_each = (ftls.len() * buffers.len()) as u64;
+    let total = requests.iter().sum::<u64>().saturating_mul(runs_each);
     for workload in &workloads {
         for ftl in &ftls {
             for buffer in &buffers {
@@ -81,23 +87,25 @@ pub fn main(args: &CompareArgs) -> Result<()> {
             }
         }
     }
-    let reports = run_all(args, &profile, &combinations)?;
+    let reports = run_all(args, &profile, &combinations, total)?;
     print_all(args, &profile, &combinations, &reports)
 }
 
-/// Runs all, on threads; the results in the order of the combinations.
+/// Runs all, on threads; the results in the order of the combinations, none for those that a signal
+/// came before.
 fn run_all(
     args: &CompareArgs,
     profile: &Profile,
     combinations: &[Combination<'_>],
-) -> Result<Vec<Report>> {
+    total: u64,
+) -> Result<Vec<Option<Report>>> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = args.jobs.unwrap_or(cores);
     if jobs == 0 {
         bail!("--jobs 0 runs nothing");
     }
-    let terminal = std::io::stderr().is_terminal();
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let next = AtomicUsize::new(0);
+    let progress = Progress::new("comparing", "requests", total);
     let reports: Vec<Mutex<Option<Result<Report>>>> =
         combinations.iter().map(|_| Mutex::new(None)).collect();
     std::thread::scope(|scope| {
@@ -108,29 +116,30 @@ fn run_all(
                     let Some(combination) = combinations.get(index) else {
                         return;
                     };
-                    let report = run_one(args, profile, combination);
-                    *reports[index]
-                        .lock()
-                        .unwrap_or_else(|held| held.into_inner()) = Some(report);
-                    let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-                    if terminal {
-                        eprint!("\r\x1b[K{done} of {} runs ", combinations.len());
+                    if stopped() {
+                        return;
+                    }
+                    let report = run_one(args, profile, combination, &progress);
+                    // A run that a signal broke off has figures of another load than its
+                    // neighbours.
+                    if !stopped() {
+                        *reports[index]
+                            .lock()
+                            .unwrap_or_else(|held| held.into_inner()) = Some(report);
                     }
                 }
             });
         }
     });
-    if terminal {
-        eprint!("\r\x1b[K");
-    }
-    reports
+    drop(progress);
+    let reports: Vec<Option<Report>> = reports
         .into_iter()
         .zip(combinations)
         .map(|(report, combination)| {
             report
                 .into_inner()
                 .unwrap_or_else(|held| held.into_inner())
-                .expect("each combination was run")
+                .transpose()
                 .with_context(|| {
                     format!(
                         "{} on layer {} under buffer {}",
@@ -140,18 +149,33 @@ fn run_all(
                     )
                 })
         })
-        .collect()
+        .collect::<Result<_>>()?;
+    if stopped() {
+        super::warn(&format!(
+            "stopped: {} of {} runs were done",
+            reports.iter().flatten().count(),
+            combinations.len()
+        ));
+    }
+    Ok(reports)
 }
 
-fn run_one(args: &CompareArgs, profile: &Profile, combination: &Combination<'_>) -> Result<Report> {
+fn run_one(
+    args: &CompareArgs,
+    profile: &Profile,
+    combination: &Combination<'_>,
+    progress: &Progress,
+) -> Result<Report> {
     let parts = args.drive.parts(combination.ftl, combination.buffer)?;
+    let workload = combination.workload;
     run::simulate(
         &args.drive,
         profile,
         &parts,
-        combination.workload,
+        workload,
         true,
-        |_| {},
+        progress,
+        |_, _| {},
     )
 }
 
@@ -159,11 +183,13 @@ fn print_all(
     args: &CompareArgs,
     profile: &Profile,
     combinations: &[Combination<'_>],
-    reports: &[Report],
+    reports: &[Option<Report>],
 ) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let rows = combinations.iter().zip(reports);
+    let rows = rows.filter_map(|(combination, report)| Some((combination, report.as_ref()?)));
     let mut text = String::new();
+    let mut behind = false;
     for (index, (combination, report)) in rows.enumerate() {
         let name = combination.workload.name();
         if args.json {
@@ -178,22 +204,43 @@ fn print_all(
         } else {
             if index == 0 {
                 text.push_str(&format!(
-                    "{:<30} {:<26} {:<14} {:>9} {:>9} {:>8} {:>12} {:>12}\n",
-                    "workload", "layer", "buffer", "hits", "erases", "WA", "mean us", "p99 us"
+                    "{:<30} {:<26} {:<14} {:>9} {:>9} {:>8} {:>11} {:>12} {:>12}\n",
+                    "workload",
+                    "layer",
+                    "buffer",
+                    "hits",
+                    "erases",
+                    "WA",
+                    "requests/s",
+                    "mean us",
+                    "p99 us"
                 ));
             }
+            behind |= report.falls_behind();
+            let time = |us: f64| match report.requests_a_second() {
+                Some(_) if report.falls_behind() => "behind".to_owned(),
+                Some(_) => format!("{us:.1}"),
+                None => "-".to_owned(),
+            };
+            let pace = report.requests_a_second();
             text.push_str(&format!(
-                "{:<30} {:<26} {:<14} {:>9} {:>9} {:>8} {:>12.1} {:>12.1}\n",
+                "{:<30} {:<26} {:<14} {:>9} {:>9} {:>8} {:>11} {:>12} {:>12}\n",
                 name,
                 report.ftl,
                 report.buffer,
                 print::percent(report.write_hit_ratio()),
                 report.flash.all_erases(),
                 print::two(report.write_amplification()),
-                report.all.mean_us,
-                report.all.p99_us
+                pace.map_or("-".to_owned(), |pace| format!("{pace:.0}")),
+                time(report.all.mean_us),
+                time(report.all.p99_us)
             ));
         }
+    }
+    if behind {
+        text.push_str(
+            "behind: the drive can't keep up with the workload, so that response times grow with its length (--closed shows the drive's own pace)\n",
+        );
     }
     out.write_all(text.as_bytes())
         .context("cannot write to stdout")

@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use senko_ssd::lifetime::Lifetime;
 use senko_ssd::nand::Cause;
 use senko_ssd::profile::{BUILT_IN, Profile};
-use senko_ssd::report::{Report, ResponseTimes};
-use senko_ssd::{buffer, ftl, trace};
+use senko_ssd::report::{Report, ResponseTimes, show_bytes as bytes};
+use senko_ssd::{buffer, ftl, generate, trace};
 use serde_json::{Value, json};
 
 /// A share in percent, or a dash.
@@ -22,22 +22,6 @@ pub fn two(number: Option<f64>) -> String {
     number.map_or("-".to_owned(), |number| format!("{number:.2}"))
 }
 
-/// A number of bytes with a decimal unit.
-pub fn bytes(count: f64) -> String {
-    let units = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
-    let mut value = count;
-    let mut unit = 0;
-    while value >= 1000.0 && unit + 1 < units.len() {
-        value /= 1000.0;
-        unit += 1;
-    }
-    if unit == 0 {
-        format!("{value:.0} B")
-    } else {
-        format!("{value:.2} {}", units[unit])
-    }
-}
-
 /// What follows from a report's counts.
 pub fn derived(report: &Report) -> Value {
     json!({
@@ -46,7 +30,13 @@ pub fn derived(report: &Report) -> Value {
         "write_hit_ratio": report.write_hit_ratio(),
         "read_hit_ratio": report.read_hit_ratio(),
         "erases": report.flash.all_erases(),
-        "host_bytes_written": report.pages.host_writes * report.page_bytes,
+        "page_write_amplification": report.page_write_amplification(),
+        "requests_per_second": report.requests_a_second(),
+        "read_bytes_per_second": report.bytes_a_second().map(|pace| pace.0),
+        "written_bytes_per_second": report.bytes_a_second().map(|pace| pace.1),
+        "keeps_up": !report.falls_behind(),
+        "host_bytes_written": report.host_bytes_written,
+        "host_bytes_read": report.host_bytes_read,
         "flash_bytes_programmed": report.flash.all_programs() * report.page_bytes,
         "mapping_bytes": report.mapping.bits.div_ceil(8),
     })
@@ -66,28 +56,16 @@ pub fn report(profile: &Profile, report: &Report, life: Option<&Lifetime>) -> St
         profile.name, report.ftl, report.buffer
     );
     if report.all.count > 0 && report.seconds > 0.0 {
-        let _ = writeln!(
-            text,
-            "\nresponse times (us)   requests       mean        p50        p99      p99.9    longest"
-        );
-        let kinds = [
-            ("reads", &report.reads),
-            ("writes", &report.writes),
-            ("others", &report.others),
-            ("all", &report.all),
-        ];
-        for (name, times) in kinds.iter().filter(|kind| kind.1.count > 0) {
-            let _ = writeln!(text, "{}", responses(name, times));
-        }
-        let _ = writeln!(text, "virtual time {:.3} s", report.seconds);
+        text.push_str(&times(report));
     }
     let pages = &report.pages;
     let size = |count: u64| bytes((count * report.page_bytes) as f64);
     let _ = writeln!(
         text,
-        "\nhost        {} pages written ({}), {} read; buffer hits: {} of writes, {} of reads",
+        "\nhost        {} written in {} pages, {} read in {}; buffer hits: {} of writes, {} of reads",
+        bytes(report.host_bytes_written as f64),
         pages.host_writes,
-        size(pages.host_writes),
+        bytes(report.host_bytes_read as f64),
         pages.host_reads,
         percent(report.write_hit_ratio()),
         percent(report.read_hit_ratio()),
@@ -121,8 +99,9 @@ pub fn report(profile: &Profile, report: &Report, life: Option<&Lifetime>) -> St
     }
     let _ = writeln!(
         text,
-        "write amplification {} (of what left the buffer {})",
+        "write amplification {} by bytes, {} by pages (of pages that left the buffer {})",
         two(report.write_amplification()),
+        two(report.page_write_amplification()),
         two(report.flash_write_amplification())
     );
     let layer = &report.layer;
@@ -170,6 +149,64 @@ pub fn report(profile: &Profile, report: &Report, life: Option<&Lifetime>) -> St
     text
 }
 
+/// Response times and rates; of a drive that does not keep up, only the rates and why.
+fn times(report: &Report) -> String {
+    let mut text = String::new();
+    match behind(report) {
+        Some(behind) => {
+            let _ = writeln!(text, "\n{behind}");
+        }
+        None => {
+            let _ = writeln!(
+                text,
+                "\nresponse times (us)   requests       mean        p50        p99      p99.9    longest"
+            );
+            let kinds = [
+                ("reads", &report.reads),
+                ("writes", &report.writes),
+                ("others", &report.others),
+                ("all", &report.all),
+            ];
+            for (name, times) in kinds.iter().filter(|kind| kind.1.count > 0) {
+                let _ = writeln!(text, "{}", responses(name, times));
+            }
+        }
+    }
+    if let (Some(pace), Some((read, written))) =
+        (report.requests_a_second(), report.bytes_a_second())
+    {
+        let _ = writeln!(
+            text,
+            "virtual time {:.3} s: {pace:.0} IOPS, {} read, {} written; at most {} requests at once",
+            report.seconds,
+            rate(read),
+            rate(written),
+            report.pace.most_under_way
+        );
+    }
+    text
+}
+
+/// `12.3 MB/s`: always in MB, so that rates compare.
+fn rate(bytes_a_second: f64) -> String {
+    format!("{:.2} MB/s", bytes_a_second / 1e6)
+}
+
+/// Says that requests came faster than the drive does them, if so.
+pub fn behind(report: &Report) -> Option<String> {
+    let pace = report.requests_a_second()?;
+    report.falls_behind().then(|| {
+        let asked = report.all.count as f64 / report.arrival_seconds.max(1e-9);
+        format!(
+            "The drive can't keep up: {asked:.0} requests/s came for {:.3} s, and it does {pace:.0}/s. {} requests were not done when the last one came.\n\
+             Response times grow with the length of such a run, so none are shown. A slower load (--speed {:.2}) or the drive's own pace (--closed 32) can be measured.",
+            report.arrival_seconds,
+            report.pace.under_way_at_last_arrival,
+            (pace / asked * 0.8).max(0.01)
+        )
+    })
+}
+
 fn responses(name: &str, times: &ResponseTimes) -> String {
     format!(
         "{name:<18} {:>11} {:>10.1} {:>10.1} {:>10.1} {:>10.1} {:>10.1}",
@@ -197,6 +234,14 @@ pub fn csv(workload: &str, profile: &Profile, report: &Report) -> (String, Strin
     let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
     let text = |value: &str| format!("\"{}\"", value.replace('"', "\"\""));
     let flash = &report.flash;
+    // Of a drive that does not keep up response times say nothing.
+    let time = |us: f64| {
+        if report.falls_behind() {
+            String::new()
+        } else {
+            us.to_string()
+        }
+    };
     let columns = [
         ("workload", text(workload)),
         ("profile", text(&profile.name)),
@@ -204,12 +249,12 @@ pub fn csv(workload: &str, profile: &Profile, report: &Report) -> (String, Strin
         ("buffer", text(&report.buffer)),
         ("requests", report.all.count.to_string()),
         ("seconds", report.seconds.to_string()),
-        ("mean_us", report.all.mean_us.to_string()),
-        ("p50_us", report.all.p50_us.to_string()),
-        ("p99_us", report.all.p99_us.to_string()),
-        ("p999_us", report.all.p999_us.to_string()),
-        ("write_mean_us", report.writes.mean_us.to_string()),
-        ("read_mean_us", report.reads.mean_us.to_string()),
+        ("mean_us", time(report.all.mean_us)),
+        ("p50_us", time(report.all.p50_us)),
+        ("p99_us", time(report.all.p99_us)),
+        ("p999_us", time(report.all.p999_us)),
+        ("write_mean_us", time(report.writes.mean_us)),
+        ("read_mean_us", time(report.reads.mean_us)),
         ("host_pages_written", report.pages.host_writes.to_string()),
         ("host_pages_read", report.pages.host_reads.to_string()),
         ("write_hit_ratio", number(report.write_hit_ratio())),
@@ -230,6 +275,14 @@ pub fn csv(workload: &str, profile: &Profile, report: &Report) -> (String, Strin
         ("wear_mean", report.wear.mean.to_string()),
         ("wear_deviation", report.wear.deviation.to_string()),
         ("wear_max", report.wear.max.to_string()),
+        ("host_bytes_written", report.host_bytes_written.to_string()),
+        ("host_bytes_read", report.host_bytes_read.to_string()),
+        (
+            "page_write_amplification",
+            number(report.page_write_amplification()),
+        ),
+        ("requests_per_second", number(report.requests_a_second())),
+        ("keeps_up", (!report.falls_behind()).to_string()),
     ];
     let join = |parts: Vec<&str>| parts.join(",");
     (
@@ -264,8 +317,16 @@ pub fn parts(as_json: bool) -> Result<()> {
     for entry in buffer::ALL {
         part("buffer", entry.name, entry.about, entry.options)?;
     }
+    let common: Vec<&str> = generate::COMMON.split(", ").collect();
+    for (name, about, own) in generate::GENERATORS {
+        let options: Vec<&str> = own.iter().chain(&common).copied().collect();
+        part("load", name, about, &options)?;
+    }
+    for (name, about, options) in trace::WAYS {
+        part("fold", name, about, options)?;
+    }
     for format in trace::Format::all() {
-        part("format", format.name(), "trace", format.options())?;
+        part("format", format.name(), format.about(), format.options())?;
     }
     Ok(())
 }

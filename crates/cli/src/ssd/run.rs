@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `senko ssd run` and `senko ssd lifetime`: one workload on one drive.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -13,10 +12,13 @@ use senko_ssd::lifetime::Lifetime;
 use senko_ssd::profile::Profile;
 use senko_ssd::report::Report;
 use senko_ssd::source::Workload;
-use senko_ssd::{Error, Request, plot};
+use senko_ssd::trace::Summary;
+use senko_ssd::{Request, plot};
 use serde_json::json;
 
-use super::{DriveArgs, WorkloadArgs, print, write_file};
+use super::progress::Progress;
+use super::{DriveArgs, WorkloadArgs, print, stopped, write_file};
+use crate::process::{Interrupted, stop_on_signals};
 
 /// One workload and one drive.
 #[derive(Args, Debug)]
@@ -81,46 +83,6 @@ pub struct LifetimeArgs {
     json: bool,
 }
 
-/// A line on stderr that says how far a run is, where that is a terminal and the run is long.
-struct Watch {
-    shown: bool,
-    terminal: bool,
-    next: Instant,
-    requests: u64,
-}
-
-impl Watch {
-    fn new() -> Self {
-        Self {
-            shown: false,
-            terminal: std::io::stderr().is_terminal(),
-            next: Instant::now() + Duration::from_secs(1),
-            requests: 0,
-        }
-    }
-
-    fn step(&mut self, request: &Request) {
-        self.requests += 1;
-        if self.terminal && self.requests.is_multiple_of(1 << 16) && Instant::now() >= self.next {
-            let second = request.time as f64 / 1e9;
-            eprint!(
-                "\r{} requests, {second:.1} s of the workload ",
-                self.requests
-            );
-            self.shown = true;
-            self.next = Instant::now() + Duration::from_millis(200);
-        }
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        if self.shown {
-            eprint!("\r\x1b[K");
-        }
-    }
-}
-
 /// How requests come, by what the user said and what the workload knows.
 pub fn load_of(args: &DriveArgs, workload: &Workload) -> Result<Load> {
     Ok(match args.closed {
@@ -130,26 +92,39 @@ pub fn load_of(args: &DriveArgs, workload: &Workload) -> Result<Load> {
     })
 }
 
-/// Runs one workload on one drive.
+/// Requests between two looks at the line that says how far a run is.
+const SHOWN_EVERY: u64 = 1 << 12;
+
+/// Runs one workload on one drive. `filled` hears how much of the drive is filled before.
 pub fn simulate(
     args: &DriveArgs,
     profile: &Profile,
     parts: &Parts,
     workload: &Workload,
     drain: bool,
-    mut each: impl FnMut(&Request),
+    progress: &Progress,
+    mut filled: impl FnMut(u64, u64),
 ) -> Result<Report> {
     let stripe = super::size_of("--stripe", &args.stripe)?;
     let mut drive = match args.drives {
         1 => Drive::new(profile, parts)?,
         drives => Drive::raid0(profile, parts, drives, stripe)?,
     };
-    drive.precondition(args.precondition / 100.0)?;
+    drive.stop_when(stop_on_signals());
+    let whole = drive.precondition_while(args.precondition / 100.0, |done, all| {
+        filled(done, all);
+        !stopped()
+    })?;
+    if !whole {
+        let interrupted = Interrupted::now().context("filling the drive was given up")?;
+        return Err(interrupted).context("the drive was not filled before the first request");
+    }
     let load = load_of(args, workload)?;
-    let requests = workload.requests(drive.capacity_bytes())?;
-    let watched = requests.inspect(|request: &Result<Request, Error>| {
-        if let Ok(request) = request {
-            each(request);
+    let mut seen = 0u64;
+    let watched = workload.requests(drive.capacity_bytes())?.inspect(|_| {
+        seen += 1;
+        if seen.is_multiple_of(SHOWN_EVERY) {
+            progress.add(SHOWN_EVERY);
         }
     });
     if drain {
@@ -159,41 +134,58 @@ pub fn simulate(
     Ok(drive.run(watched, load)?)
 }
 
+impl OneArgs {
+    /// Runs it, and shows how far it is. A run that was stopped says so.
+    fn simulate(
+        &self,
+        profile: &Profile,
+        parts: &Parts,
+        workload: &Workload,
+        drain: bool,
+        summary: &Summary,
+    ) -> Result<Report> {
+        let filling = Progress::new("filling the drive", "pages", 0);
+        let total = self.reading.requests(summary);
+        let running = Progress::new("simulating", "requests", total);
+        let filled = |done, all| filling.set(done, all);
+        let report = simulate(
+            &self.drive,
+            profile,
+            parts,
+            workload,
+            drain,
+            &running,
+            filled,
+        )?;
+        drop((running, filling));
+        if stopped() {
+            super::warn(&format!(
+                "stopped: what follows is of the {} requests that were done, out of {total}",
+                report.all.count
+            ));
+        }
+        Ok(report)
+    }
+}
+
 /// Runs `senko ssd run`.
 pub fn run(args: &RunArgs) -> Result<()> {
     let (profile, parts, workload) = args.one.open()?;
-    let summary = workload.summary()?;
-    if !args.json && !args.csv {
-        eprintln!("{}: {summary}", workload.name());
-    }
-    let mut watch = Watch::new();
-    let report = simulate(
-        &args.one.drive,
-        &profile,
-        &parts,
-        &workload,
-        args.drain,
-        |request| {
-            watch.step(request);
-        },
-    )?;
-    drop(watch);
+    let (_, capacity) = (stop_on_signals(), args.one.drive.capacity(&profile));
+    let summary = super::summarise(&workload, Some(capacity), !args.json && !args.csv)?;
+    let report = args
+        .one
+        .simulate(&profile, &parts, &workload, args.drain, &summary)?;
+    let title = format!(
+        "{}: {} under {}",
+        workload.name(),
+        report.ftl,
+        report.buffer
+    );
     if let Some(path) = &args.plot_erases {
-        let title = format!(
-            "{}: {} under {}",
-            workload.name(),
-            report.ftl,
-            report.buffer
-        );
         write_file(path, &plot::erases(&title, &report))?;
     }
     if let Some(path) = &args.plot_responses {
-        let title = format!(
-            "{}: {} under {}",
-            workload.name(),
-            report.ftl,
-            report.buffer
-        );
         write_file(path, &plot::responses(&title, &report))?;
     }
     let life = Lifetime::of(&report, profile.endurance.cycles);
@@ -203,6 +195,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
             "workload": workload.name(),
             "trace": summary,
             "profile": profile.name,
+            "stopped": stopped(),
             "report": report,
             "derived": print::derived(&report),
             "lifetime": life,
@@ -226,20 +219,16 @@ pub fn lifetime(args: &LifetimeArgs) -> Result<()> {
             workload.name()
         );
     }
-    let mut watch = Watch::new();
-    let report = simulate(
-        &args.one.drive,
-        &profile,
-        &parts,
-        &workload,
-        true,
-        |request| {
-            watch.step(request);
-        },
-    )?;
-    drop(watch);
+    let (_, capacity) = (stop_on_signals(), args.one.drive.capacity(&profile));
+    let summary = super::summarise(&workload, Some(capacity), !args.json)?;
+    let report = args
+        .one
+        .simulate(&profile, &parts, &workload, true, &summary)?;
     let cycles = args.cycles.unwrap_or(profile.endurance.cycles);
     let Some(life) = Lifetime::of(&report, cycles) else {
+        if let Some(interrupted) = Interrupted::now() {
+            return Err(interrupted).context("no block was erased until then");
+        }
         bail!(
             "{} erased no block of this drive: use more --rounds, or fill the drive before with --precondition",
             workload.name()
@@ -247,10 +236,18 @@ pub fn lifetime(args: &LifetimeArgs) -> Result<()> {
     };
     let mut out = std::io::stdout().lock();
     if args.json {
-        let line = json!({ "workload": workload.name(), "profile": profile.name, "lifetime": life, "derived": print::derived(&report) });
+        let line = json!({
+            "workload": workload.name(),
+            "trace": summary,
+            "profile": profile.name,
+            "stopped": stopped(),
+            "lifetime": life,
+            "derived": print::derived(&report),
+        });
         writeln!(out, "{line}")
     } else {
-        write!(out, "{}", print::lifetime(&report, &life))
+        let behind = print::behind(&report).map_or(String::new(), |text| format!("{text}\n"));
+        write!(out, "{behind}{}", print::lifetime(&report, &life))
     }
     .context("cannot write to stdout")
 }

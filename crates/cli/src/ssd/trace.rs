@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
@@ -11,7 +11,8 @@ use senko_ssd::plot;
 use senko_ssd::trace::{TraceWriter, WriteFormat, Written};
 use serde_json::json;
 
-use super::{WorkloadArgs, size_of, write_file};
+use super::{WorkloadArgs, size_of, stopped, write_file};
+use crate::process::{Interrupted, stop_on_signals};
 
 /// Arguments of `senko ssd trace`.
 #[derive(Args, Debug)]
@@ -91,8 +92,11 @@ pub fn main(args: TraceArgs) -> Result<()> {
             output,
         } => {
             let workload = reading.open(&workload)?;
+            stop_on_signals();
+            super::summarise(&workload, None, false)?;
             let requests = workload
                 .requests(u64::MAX)?
+                .take_while(|_| !stopped())
                 .collect::<Result<Vec<_>, _>>()?;
             write_file(&output, &plot::requests(&workload.name(), &requests))
         }
@@ -102,6 +106,11 @@ pub fn main(args: TraceArgs) -> Result<()> {
 fn info(name: &str, reading: &WorkloadArgs, as_json: bool) -> Result<()> {
     let workload = reading.open(name)?;
     let summary = workload.summary()?;
+    if as_json {
+        for warning in &summary.warnings {
+            super::warn(&format!("{}: {warning}", workload.name()));
+        }
+    }
     let mut out = std::io::stdout().lock();
     if as_json {
         writeln!(
@@ -122,6 +131,8 @@ fn convert(args: &ConvertArgs) -> Result<()> {
         Some(size) => size_of("--capacity", size)?,
         None => u64::MAX,
     };
+    stop_on_signals();
+    super::summarise(&workload, None, false)?;
     let path = &args.output;
     let written = write_trace(&workload, capacity, format, path)
         .with_context(|| format!("{} was not written whole", path.display()))?;
@@ -131,39 +142,47 @@ fn convert(args: &ConvertArgs) -> Result<()> {
     } else {
         writeln!(
             out,
-            "{}: {} requests written; {} left out that the format can't say, {} widened to its sectors or pages, {} times cut to its unit",
+            "{}: {} requests written; {} left out that the format can't say, {} widened to its sectors or pages, {} times cut to its unit, {} devices with a number of 65,536 or more renumbered",
             path.display(),
             written.requests,
             written.left_out,
             written.widened,
-            written.cut_times
+            written.cut_times,
+            written.renumbered
         )
     }
     .context("cannot write to stdout")
 }
 
+/// Writes the trace under another name and renames it when it is whole. A run that is broken off
+/// leaves nothing that looks like a trace.
 fn write_trace(
     workload: &senko_ssd::source::Workload,
     capacity: u64,
     format: WriteFormat,
-    path: &PathBuf,
+    path: &Path,
 ) -> Result<Written> {
-    let mut writer = None;
-    for request in workload.requests(capacity)? {
-        let request = request?;
-        let writer = match &mut writer {
-            Some(writer) => writer,
-            // The file is made only when the trace could be opened and read.
-            None => {
-                let file = File::create_new(path)
-                    .with_context(|| format!("cannot make {}", path.display()))?;
-                writer.insert(TraceWriter::new(BufWriter::new(file), format))
-            }
-        };
-        writer.write(&request)?;
+    if path.symlink_metadata().is_ok() {
+        bail!("{} is there already", path.display());
     }
-    let Some(writer) = writer else {
-        bail!("{} has no requests", workload.name());
-    };
-    Ok(writer.finish()?.1)
+    let mut draft = path.to_path_buf().into_os_string();
+    draft.push(".part");
+    let draft = PathBuf::from(draft);
+    let made = || File::create(&draft).with_context(|| format!("cannot make {}", draft.display()));
+    let mut writer = TraceWriter::new(BufWriter::new(made()?), format);
+    let done = (|| {
+        for request in workload.requests(capacity)? {
+            if let Some(interrupted) = Interrupted::now() {
+                return Err(interrupted.into());
+            }
+            writer.write(&request?)?;
+        }
+        let (_, written) = writer.finish()?;
+        std::fs::rename(&draft, path)?;
+        Ok(written)
+    })();
+    if done.is_err() {
+        let _ = std::fs::remove_file(&draft);
+    }
+    done
 }

@@ -7,4 +7,5 @@ mod dropin; // the name memcached
 mod lab; // `senko lab`, and its machinery against a real server
 mod process; // a server process and a scratch folder, cleaned up
 mod serve; // `senko serve`
+mod ssd; // `senko ssd`
 mod texts; // help, version, refusals

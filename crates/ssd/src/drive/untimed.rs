@@ -29,13 +29,17 @@ impl Drive {
         let before = Report::counts_of(&self.devices);
         let mut batches = vec![Batch::default(); self.devices.len()];
         let mut number = 0;
-        let mut counts = [0; 4];
+        let (mut counts, mut bytes) = ([0; 4], [0; 4]);
         let (mut first, mut last) = (None, 0);
         for request in requests {
+            if self.is_stopped() {
+                break;
+            }
             let request = request.map_err(Into::into)?;
             number += 1;
             self.check_request(number, &request)?;
             counts[request.op as usize] += 1;
+            bytes[request.op as usize] += request.bytes;
             if let Load::Open { speed } = load {
                 let arrival = (request.time as f64 / speed) as Time;
                 last = arrival.max(last);
@@ -52,18 +56,18 @@ impl Drive {
         for device in &self.devices {
             device.assert_conservation();
         }
-        let responses = Responses::in_no_time(counts, first, last);
+        let responses = Responses::in_no_time(counts, bytes, first, last);
         Ok(Report::new(&self.devices, &before, responses))
     }
 
-    /// Writes the first `pages` pages once, in order.
-    pub(super) fn fill_untimed(&mut self, pages: u64) -> Result<(), Error> {
+    /// Writes the pages from `from` to before `to` once, in order.
+    pub(super) fn fill_untimed(&mut self, from: u64, to: u64) -> Result<(), Error> {
         let all = Request {
             time: 0,
             device: 0,
             op: Op::Write,
-            offset: 0,
-            bytes: pages * self.page_bytes,
+            offset: from * self.page_bytes,
+            bytes: (to - from) * self.page_bytes,
             stream: 0,
         };
         let mut batches = vec![Batch::default(); self.devices.len()];

@@ -10,6 +10,10 @@
 //!
 //! RWBS: the first of R, W and D is the operation (D with or without E is a discard: a trim), an F before it a flush before the write, one behind it
 //! FUA. An event that holds an F and no sectors is a flush.
+//! On zoned drives the operation is Z and a letter: ZA appends (a write), ZR resets a zone (a trim
+//! of its sectors). ZRA (reset all), ZO, ZC and ZF (open, close, finish) move no data and are other
+//! events. The kernel names a reset zone by its start alone, with no sectors; option `zone` says
+//! how many bytes a zone has. Without it such a reset is an other event.
 //!
 //! Deviations: the flush before a write that carries data is not told apart from the write (FUA likewise); packet commands (N) are other events.
 //! The device is `major << 20 | minor`, as Linux numbers it.
@@ -26,6 +30,39 @@ const EVENTS: [u8; 4] = [b'Q', b'I', b'D', b'C'];
 
 pub(super) struct Blkparse {
     pub event: u8,
+    /// Bytes of a zone, where they are known.
+    pub zone: Option<u64>,
+}
+
+/// What an RWBS field asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Do(Op),
+    /// The reset of a zone.
+    Reset,
+    /// Nothing that has data or an address.
+    Nothing,
+}
+
+/// The operation of an RWBS field.
+fn asked(rwbs: &[u8]) -> Asked {
+    // An F in front is a flush before the operation.
+    let after = rwbs.strip_prefix(b"F").unwrap_or(rwbs);
+    if let [b'Z', rest @ ..] = after {
+        return match rest {
+            [b'A', ..] => Asked::Do(Op::Write),
+            [b'R', b'A', ..] => Asked::Nothing,
+            [b'R', ..] => Asked::Reset,
+            _ => Asked::Nothing,
+        };
+    }
+    let op = rwbs.iter().find_map(|letter| match letter {
+        b'R' => Some(Op::Read),
+        b'W' => Some(Op::Write),
+        b'D' => Some(Op::Trim),
+        _ => None,
+    });
+    op.map_or(Asked::Nothing, Asked::Do)
 }
 
 impl Blkparse {
@@ -100,13 +137,17 @@ impl LineParser for Blkparse {
             return Parsed::Other;
         }
         let rwbs = next();
-        let op = rwbs.iter().find_map(|letter| match letter {
-            b'R' => Some(Op::Read),
-            b'W' => Some(Op::Write),
-            b'D' => Some(Op::Trim),
-            _ => None,
-        });
-        let flushes = rwbs.contains(&b'F');
+        let zoned = rwbs.strip_prefix(b"F").unwrap_or(rwbs).first() == Some(&b'Z');
+        let asked = asked(rwbs);
+        if zoned && asked == Asked::Nothing {
+            return Parsed::Other;
+        }
+        let op = match asked {
+            Asked::Do(op) => Some(op),
+            Asked::Reset => Some(Op::Trim),
+            Asked::Nothing => None,
+        };
+        let flushes = !zoned && rwbs.contains(&b'F');
         let (sector, plus, count) = (next(), next(), next());
         let (offset, bytes) = if plus == b"+" {
             let sector = want!(fields::uint(sector), "the sector is no number");
@@ -115,10 +156,20 @@ impl LineParser for Blkparse {
                 want!(sector.checked_mul(SECTOR), "the address is beyond 2^64"),
                 want!(count.checked_mul(SECTOR), "the size is beyond 2^64"),
             )
+        } else if asked == Asked::Reset {
+            // Some versions print no count where there is none.
+            let sector = want!(fields::uint(sector), "the sector is no number");
+            let offset = want!(sector.checked_mul(SECTOR), "the address is beyond 2^64");
+            (offset, 0)
         } else if flushes || op.is_none() {
             (0, 0)
         } else {
             return Parsed::Damaged("there is no sector + sectors");
+        };
+        let bytes = match (asked, self.zone) {
+            (Asked::Reset, Some(zone)) if bytes == 0 => zone,
+            (Asked::Reset, None) if bytes == 0 => return Parsed::Other,
+            _ => bytes,
         };
         let op = match op {
             Some(op) if bytes > 0 || !flushes => op,

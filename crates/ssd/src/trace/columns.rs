@@ -2,7 +2,7 @@
 //! Five columns of numbers: the input of DiskSim, MQSim, SSDsim and their descendants.
 //!
 //! Source: the manuals of DiskSim 4.0 ("ASCII" format) and MQSim, and SSDsim's reader.
-//! One request a line, columns apart by spaces or tabs: `time device address sectors flag`.
+//! One request a line, columns apart by spaces, tabs or commas: `time device address sectors flag`.
 //!
 //! The tools agree on the order and on little else:
 //!
@@ -18,7 +18,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::fields::{self, Stamp, Words};
+use super::fields::{self, Fields, Stamp};
 use super::format::{TimeUnit, TraceSpec};
 use super::parser::{LineParser, Parsed, Raw, read_or_write, sectors, want};
 use crate::{Error, Op};
@@ -148,7 +148,7 @@ impl FiveColumns {
             if let Parsed::Request(raw) = probe.line(line) {
                 requests += 1;
                 writes += u64::from(raw.op == Op::Write);
-                let flag = Words::of(line).nth(self.columns.flag).unwrap_or_default();
+                let flag = Fields::of(line).nth(self.columns.flag).unwrap_or_default();
                 words += u64::from(fields::uint(flag).is_none());
                 first.get_or_insert(raw.time.ns);
                 last = raw.time.ns.max(last);
@@ -189,7 +189,7 @@ fn guess_columns(head: &[u8]) -> Columns {
     let mut can_be = [true; 5];
     let mut lines = 0;
     for line in rows(head) {
-        let words: Vec<&[u8]> = Words::of(line).collect();
+        let words: Vec<&[u8]> = Fields::of(line).collect();
         if words.len() != usual.count {
             continue;
         }
@@ -214,10 +214,15 @@ fn guess_columns(head: &[u8]) -> Columns {
     }
 }
 
+/// Whether a trace that starts with `head` would be read in the usual order.
+pub(super) fn usual_columns(head: &[u8]) -> bool {
+    guess_columns(head) == Columns::USUAL
+}
+
 /// Times with a decimal point are DiskSim's milliseconds.
 fn guess_unit(head: &[u8], columns: Columns) -> TimeUnit {
     let decimal = rows(head)
-        .filter_map(|line| Words::of(line).nth(columns.time?))
+        .filter_map(|line| Fields::of(line).nth(columns.time?))
         .any(|word| word.contains(&b'.'));
     if decimal {
         TimeUnit::Milliseconds
@@ -231,7 +236,7 @@ impl LineParser for FiveColumns {
     fn line(&mut self, line: &[u8]) -> Parsed {
         let mut words = [&[][..]; MAX_COLUMNS];
         let mut count = 0;
-        for word in Words::of(line) {
+        for word in Fields::of(line) {
             if count == self.columns.count {
                 return Parsed::Damaged("there are more columns than expected");
             }

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which format the head of a trace shows.
 //!
-//! Own design: binary formats by their magic number or by records that hold together; text first by its heading, then by a vote: each format's own
-//! parser reads the first lines, and the one that finds the most requests has it, if that is at least half of the lines. Two formats never share a line, as their columns
-//! differ in number and kind.
+//! Own design. Binary formats show a magic number, or records that hold together. Text shows a
+//! heading, or its first lines vote: the parser of each format reads them. A format needs requests
+//! in half of the lines, and they must be plausible for a trace (`plausible.rs`). The format with
+//! the better signs has it, then the one with more requests. A weak guess or a tie is told, with
+//! the option that says better.
 
 use super::blkparse::{self, Blkparse};
 use super::cloudphysics::CloudPhysics;
-use super::columns::FiveColumns;
+use super::columns::{FiveColumns, usual_columns};
 use super::fields::{self, excerpt};
 use super::format::{Format, TimeUnit, TraceSpec};
-use super::parser::{LineParser, Parsed};
+use super::parser::LineParser;
+use super::plausible::{Evidence, Grade};
+use super::tectonic::{self, Tectonic};
+use super::tencent::Tencent;
 use super::vscsi::Version;
 use super::{alibaba::Alibaba, fio, fiu::Fiu, lis::Lis, msr::Msr, spc::Spc, systor::Systor};
 use crate::Op;
@@ -28,13 +33,16 @@ const ARCHIVES: [(usize, &[u8], &str); 6] = [
     (0, b"\xfe\xff", "text in UTF-16"),
 ];
 
+/// A format that was recognised, and why a user should look again, if so.
+type Found = (Format, Option<String>);
+
 /// The format of a trace that starts with `head`, or what was seen instead.
-pub(super) fn recognise(head: &[u8]) -> Result<Format, String> {
+pub(super) fn recognise(head: &[u8]) -> Result<Found, String> {
     if head.is_empty() {
         return Err("it is empty".to_owned());
     }
     if head.starts_with(&senko_io::trace::MAGIC) {
-        return Ok(Format::Senko);
+        return Ok((Format::Senko, None));
     }
     for (at, magic, name) in ARCHIVES {
         if head.get(at..).is_some_and(|rest| rest.starts_with(magic)) {
@@ -46,16 +54,16 @@ pub(super) fn recognise(head: &[u8]) -> Result<Format, String> {
     let is_text = |&byte: &u8| byte >= b' ' || byte.is_ascii_whitespace();
     if !head.iter().all(is_text) {
         return Version::recognise(head)
-            .map(|_| Format::Vscsi)
+            .map(|_| (Format::Vscsi, None))
             .ok_or_else(|| "it is binary, and neither Senko's own nor VSCSI records".to_owned());
     }
     text(head)
 }
 
-fn text(head: &[u8]) -> Result<Format, String> {
+fn text(head: &[u8]) -> Result<Found, String> {
     // A line that the head cuts off votes for nothing, unless it is the only one.
     let whole = memchr::memrchr(b'\n', head).map_or(head, |at| &head[..at]);
-    let lines: Vec<&[u8]> = whole
+    let mut lines: Vec<&[u8]> = whole
         .split(|&byte| byte == b'\n')
         .map(<[u8]>::trim_ascii)
         .filter(|line| !line.is_empty() && line[0] != b'#')
@@ -65,15 +73,67 @@ fn text(head: &[u8]) -> Result<Format, String> {
         return Err("it starts with nothing but blank lines and comments".to_owned());
     };
     if let Some(format) = by_heading(first, &lines) {
-        return Ok(format);
+        return Ok((format, None));
     }
-    let voices = Format::all().map(|format| (votes(format, &lines), format));
+    if lines.len() > 1 && fields::is_heading(first) {
+        lines.remove(0);
+    }
+    vote(&lines).map_err(|why| {
+        let line = format!("its first line is \"{}\"", excerpt(first));
+        why.map_or(line.clone(), |why| format!("{line}; {why}"))
+    })
+}
+
+/// The format that the lines show, or what speaks against the one that reads them.
+fn vote(lines: &[&[u8]]) -> Result<Found, Option<String>> {
+    let mut against = None;
+    // Requests, format, and what is missing.
+    let mut candidates: Vec<(usize, Format, Option<&'static str>)> = Vec::new();
+    for format in Format::all() {
+        let (requests, grade) = weigh(format, lines);
+        if requests == 0 || requests * 2 < lines.len() {
+            continue;
+        }
+        match grade {
+            Grade::No(why) => {
+                let told =
+                    format!("it reads as {format}, but {why}; say --format {format} if it is that");
+                against.get_or_insert(told);
+            }
+            Grade::Weak(why) => candidates.push((requests, format, Some(why))),
+            Grade::Good => candidates.push((requests, format, None)),
+        }
+    }
+    let worth = |&(requests, _, weak): &(usize, Format, Option<&str>)| (weak.is_none(), requests);
     // Of equal formats the first one stands.
-    let best = voices.reduce(|best, next| if next.0 > best.0 { next } else { best });
-    match best {
-        Some((votes, format)) if votes > 0 && votes * 2 >= lines.len() => Ok(format),
-        _ => Err(format!("its first line is \"{}\"", excerpt(first))),
+    let best = candidates.iter().copied().reduce(|best, next| {
+        if worth(&next) > worth(&best) {
+            next
+        } else {
+            best
+        }
+    });
+    let Some((requests, format, weak)) = best else {
+        return Err(against);
+    };
+    let rivals: Vec<&str> = candidates
+        .iter()
+        .filter(|rival| rival.1 != format && rival.2.is_none() == weak.is_none())
+        .filter(|rival| rival.0 * 10 >= requests * 9)
+        .map(|rival| rival.1.name())
+        .collect();
+    let mut doubts = Vec::new();
+    doubts.extend(weak.map(str::to_owned));
+    if !rivals.is_empty() {
+        doubts.push(format!("{} would do as well", rivals.join(" or ")));
     }
+    let doubt = (!doubts.is_empty()).then(|| {
+        format!(
+            "the format was guessed to be {format}, but {}; say --format to be sure",
+            doubts.join(", and ")
+        )
+    });
+    Ok((format, doubt))
 }
 
 fn by_heading(first: &[u8], lines: &[&[u8]]) -> Option<Format> {
@@ -92,7 +152,11 @@ fn by_heading(first: &[u8], lines: &[&[u8]]) -> Option<Format> {
             .get(..heading.len())
             .is_some_and(|start| start.eq_ignore_ascii_case(heading))
     };
-    if starts(b"version,time,op,size") {
+    if starts(b"timestamp,offset,size,iotype") {
+        Some(Format::Tencent)
+    } else if starts(b"block_id io_offset") {
+        Some(Format::Tectonic)
+    } else if starts(b"version,time,op,size") {
         Some(Format::CloudPhysics)
     } else if starts(b"timestamp,response,iotype") {
         Some(Format::Systor)
@@ -105,38 +169,38 @@ fn by_heading(first: &[u8], lines: &[&[u8]]) -> Option<Format> {
     }
 }
 
-/// How many lines are requests (events, in blkparse's text) to a format's parser.
-fn votes(format: Format, lines: &[&[u8]]) -> usize {
-    let mut parser: Box<dyn LineParser> = match format {
-        Format::Spc => Box::new(Spc { sector: 512 }),
-        Format::Msr => Box::new(Msr::default()),
-        Format::Columns => {
-            let head = lines.join(&b'\n');
-            Box::new(FiveColumns::new(&head, &TraceSpec::default()).0)
-        }
-        Format::Blkparse => {
-            return lines
-                .iter()
-                .filter(|line| blkparse::action(line).is_some())
-                .count();
-        }
-        Format::CloudPhysics => Box::new(CloudPhysics {
-            unit_ns: TimeUnit::Seconds.nanoseconds(),
-            sector: 512,
-        }),
-        Format::Fiu => Box::new(Fiu { sector: 512 }),
-        Format::Alibaba => Box::new(Alibaba),
-        Format::Systor => Box::new(Systor),
-        Format::Lis => {
-            return lines.iter().filter(|line| is_lis(line)).count();
-        }
+/// How many lines are requests (events, in blkparse's text) to a format's parser, and whether they
+/// can be.
+fn weigh(format: Format, lines: &[&[u8]]) -> (usize, Grade) {
+    let count = |is: &dyn Fn(&[u8]) -> bool| lines.iter().filter(|line| is(line)).count();
+    let own = match format {
         // Known by their headings.
-        Format::Etw | Format::Fio | Format::Vscsi | Format::Senko => return 0,
+        Format::Etw | Format::Fio | Format::Vscsi | Format::Senko => 0,
+        Format::Blkparse => {
+            return (count(&|line| blkparse::action(line).is_some()), Grade::Good);
+        }
+        Format::Lis => count(&is_lis),
+        Format::Tectonic => {
+            count(&|line| fields::Fields::of(line).count() >= tectonic::LEAST_COLUMNS)
+        }
+        _ => lines.len(),
     };
-    lines
-        .iter()
-        .filter(|line| matches!(parser.line(line), Parsed::Request(_)))
-        .count()
+    if own * 2 < lines.len() || own == 0 {
+        return (0, Grade::Good);
+    }
+    let head = lines.join(&b'\n');
+    let Some((mut parser, _)) = parser(format, &head, &TraceSpec::default()) else {
+        return (0, Grade::Good);
+    };
+    let evidence = Evidence::of(format, &mut *parser, lines);
+    let mut grade = evidence.grade(format);
+    // Five numbers between commas, of which any may be the flag, are Tencent's as soon as anything
+    // else.
+    let commas = lines[0].contains(&b',');
+    if format == Format::Columns && commas && grade == Grade::Good && !usual_columns(&head) {
+        grade = Grade::Weak("its columns are not in the usual order");
+    }
+    (evidence.requests, grade)
 }
 
 /// Four numbers: the parser itself needs but two.
@@ -169,7 +233,10 @@ pub(super) fn parser(
                 notes.push(note);
                 event
             });
-            Box::new(Blkparse { event })
+            Box::new(Blkparse {
+                event,
+                zone: options.zone,
+            })
         }
         Format::Fio => Box::new(fio::Fio::new(head)),
         Format::CloudPhysics => Box::new(CloudPhysics {
@@ -179,6 +246,13 @@ pub(super) fn parser(
         Format::Fiu => Box::new(Fiu { sector }),
         Format::Alibaba => Box::new(Alibaba),
         Format::Systor => Box::new(Systor),
+        Format::Tencent => Box::new(Tencent {
+            unit_ns: options.unit.unwrap_or(TimeUnit::Seconds).nanoseconds(),
+            sector,
+        }),
+        Format::Tectonic => Box::new(Tectonic {
+            block: options.block.unwrap_or(tectonic::BLOCK),
+        }),
         Format::Lis => Box::new(Lis {
             op: options.op.unwrap_or(Op::Read),
             page: options.page.unwrap_or(4096),

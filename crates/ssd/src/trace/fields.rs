@@ -187,6 +187,49 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
+/// The fields of a line of columns: between commas if it has any, else between spaces and tabs.
+#[derive(Clone)]
+pub(super) enum Fields<'a> {
+    Commas(Commas<'a>),
+    Words(Words<'a>),
+}
+
+impl<'a> Fields<'a> {
+    #[inline]
+    pub(super) fn of(line: &'a [u8]) -> Fields<'a> {
+        if memchr::memchr(b',', line).is_some() {
+            Fields::Commas(Commas::of(line))
+        } else {
+            Fields::Words(Words::of(line))
+        }
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        match self {
+            Fields::Commas(fields) => fields.next(),
+            Fields::Words(words) => words.next(),
+        }
+    }
+}
+
+/// Whether a line names its columns: no digit begins a field, and a field begins with a letter.
+pub(super) fn is_heading(line: &[u8]) -> bool {
+    let mut letters = false;
+    for field in Fields::of(line) {
+        match field.first() {
+            Some(first) if first.is_ascii_alphabetic() => letters = true,
+            Some(first) if first.is_ascii_digit() || b"-+.".contains(first) => return false,
+            _ => {}
+        }
+    }
+    letters
+}
+
 /// At most 60 characters of a line, for a message.
 pub(super) fn excerpt(line: &[u8]) -> String {
     let shown = String::from_utf8_lossy(&line[..line.len().min(60)]);
@@ -239,5 +282,11 @@ mod tests {
         assert_eq!(commas, [&b"a"[..], b"b", b"", b"c"]);
         let words: Vec<&[u8]> = Words::of(b"  1\t 22  x ").collect();
         assert_eq!(words, [&b"1"[..], b"22", b"x"]);
+        let either: Vec<&[u8]> = Fields::of(b"1, 2 3 ,4").collect();
+        assert_eq!(either, [&b"1"[..], b"2 3", b"4"]);
+        assert_eq!(Fields::of(b"1 2\t3").count(), 3);
+        assert!(is_heading(b"time, device,address"));
+        assert!(!is_heading(b"time 17 R"));
+        assert!(!is_heading(b"-.5,x"));
     }
 }

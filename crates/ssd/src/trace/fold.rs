@@ -4,7 +4,7 @@
 //!
 //! | devices | |
 //! |---|---|
-//! | `ignore` | the device's number is dropped; addresses of different devices overlap |
+//! | `ignore` | all devices share the drive's addresses, so that they overlap. The number stays with the request |
 //! | `concatenate` | each device has a part of the drive, in the order of the list, of the size that is given |
 //!
 //! | addresses | |
@@ -13,7 +13,8 @@
 //! | `modulo` | the address modulo the capacity (or its device's part: each device is folded for itself); a request across the end goes on at the start |
 //! | `compact` | extents are numbered in the order in which they are first touched, so that a sparse trace fits a drive of its footprint. Neighbours within an extent stay neighbours, extents need not. A trim does not touch; what it trims of untouched extents is dropped |
 //!
-//! Always: a folded request has device 0 and lies within the capacity; all bytes of a request are in its pieces, once and in order. A read or write longer than what
+//! Always: a folded request lies within the capacity, and has device 0 unless devices are ignored;
+//! all bytes of a request are in its pieces, once and in order. A read or write longer than what
 //! it is folded into is an error; a trim is cut to it.
 
 use std::collections::HashMap;
@@ -26,7 +27,7 @@ use crate::{Error, Op, Request};
 /// What becomes of the devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Devices {
-    /// Their numbers are dropped.
+    /// They share the drive's addresses.
     #[default]
     Ignore,
     /// Each has its own part of the drive: number and bytes.
@@ -59,6 +60,56 @@ pub struct Fold {
     /// Addresses beyond the end.
     pub range: Range,
 }
+
+impl Fold {
+    /// Whether devices whose addresses begin and end as in `ranges` overlap when they are folded
+    /// into `capacity` bytes: then a write to one is an overwrite of another's data.
+    pub fn overlaps(&self, ranges: impl IntoIterator<Item = (u64, u64)>, capacity: u64) -> bool {
+        if self.devices != Devices::Ignore || matches!(self.range, Range::Compact(_)) {
+            return false;
+        }
+        // Each device's addresses as one or two stretches of the drive.
+        let mut taken: Vec<(u64, u64)> = Vec::new();
+        for (first, end) in ranges {
+            if end <= first {
+                continue;
+            }
+            if self.range == Range::None || end <= capacity {
+                taken.push((first, end));
+            } else if end - first >= capacity {
+                taken.push((0, capacity));
+            } else {
+                let (first, end) = (first % capacity, (end - 1) % capacity + 1);
+                if first < end {
+                    taken.push((first, end));
+                } else {
+                    taken.extend([(first, capacity), (0, end)]);
+                }
+            }
+        }
+        taken.sort_unstable();
+        taken.windows(2).any(|pair| pair[1].0 < pair[0].1)
+    }
+}
+
+/// The ways to fold, for users: name, what it does, options.
+pub const WAYS: [(&str, &str, &[&str]); 3] = [
+    (
+        "none",
+        "a request beyond the drive's end is an error; devices overlap unless devices=0*1g+1*500m gives each a part of the drive",
+        &["devices"],
+    ),
+    (
+        "modulo",
+        "addresses beyond the drive's end begin again at 0; devices overlap unless devices=0*1g+1*500m gives each a part of the drive",
+        &["devices"],
+    ),
+    (
+        "compact",
+        "extents (1m each) lie in the order of their first use, so that a trace fits a drive of its footprint; devices stay apart",
+        &["extent"],
+    ),
+];
 
 /// Why a request can't be folded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -184,7 +235,7 @@ impl Folder {
         self.number += 1;
         if request.op == Op::Flush {
             each(Request {
-                device: 0,
+                device: self.device(&request),
                 ..request
             });
             return Ok(());
@@ -203,7 +254,7 @@ impl Folder {
                     });
                 }
                 each(Request {
-                    device: 0,
+                    device: self.device(&request),
                     offset: part.base + request.offset,
                     ..request
                 });
@@ -212,6 +263,12 @@ impl Folder {
             Range::Modulo => self.modulo(request, part, &mut each),
             Range::Compact(extent) => self.compact(request, extent, &mut each),
         }
+    }
+
+    /// The device that a folded request is for.
+    fn device(&self, request: &Request) -> u32 {
+        let ignored = self.parts.is_none() && !matches!(self.range, Range::Compact(_));
+        if ignored { request.device } else { 0 }
     }
 
     fn part(&self, request: &Request) -> Result<Part, FoldError> {
@@ -252,7 +309,7 @@ impl Folder {
         let start = request.offset % part.bytes;
         let first = bytes.min(part.bytes - start);
         let piece = |offset, bytes| Request {
-            device: 0,
+            device: self.device(&request),
             offset: part.base + offset,
             bytes,
             ..request
@@ -398,7 +455,7 @@ impl FromStr for Fold {
             "compact" => {
                 let extent = spec.take_optional::<String>("extent")?;
                 Range::Compact(match extent {
-                    Some(text) => crate::generate::bytes(&text)?,
+                    Some(text) => crate::spec::bytes(&text)?,
                     None => DEFAULT_EXTENT,
                 })
             }
@@ -438,5 +495,5 @@ fn device_of(text: &str) -> Result<(u32, u64), Error> {
     };
     let (device, bytes) = text.split_once('*').ok_or_else(wrong)?;
     let device = device.parse().map_err(|_| wrong())?;
-    Ok((device, crate::generate::bytes(bytes)?))
+    Ok((device, crate::spec::bytes(bytes)?))
 }

@@ -35,6 +35,10 @@ pub enum Format {
     Alibaba,
     /// SYSTOR '17.
     Systor,
+    /// Tencent Cloud.
+    Tencent,
+    /// Meta's Tectonic.
+    Tectonic,
     /// Page references of the ARC paper.
     Lis,
     /// Senko's own.
@@ -42,7 +46,7 @@ pub enum Format {
 }
 
 /// A format's names, the first of which it is shown by, and its options.
-const NAMES: [(Format, &[&str], &[&str]); 13] = [
+const NAMES: [(Format, &[&str], &[&str]); 15] = [
     (Format::Spc, &["spc"], &["sector"]),
     (Format::Msr, &["msr"], &[]),
     (Format::Etw, &["etw"], &[]),
@@ -51,13 +55,15 @@ const NAMES: [(Format, &[&str], &[&str]); 13] = [
         &["columns", "disksim", "mqsim", "ssdsim"],
         &["unit", "sector", "write", "read", "columns"],
     ),
-    (Format::Blkparse, &["blkparse"], &["event"]),
+    (Format::Blkparse, &["blkparse"], &["event", "zone"]),
     (Format::Fio, &["fio"], &[]),
     (Format::Vscsi, &["vscsi"], &[]),
     (Format::CloudPhysics, &["cloudphysics"], &["unit", "sector"]),
     (Format::Fiu, &["fiu"], &["sector"]),
     (Format::Alibaba, &["alibaba"], &[]),
     (Format::Systor, &["systor"], &[]),
+    (Format::Tencent, &["tencent"], &["unit", "sector"]),
+    (Format::Tectonic, &["tectonic", "baleen"], &["block"]),
     (Format::Lis, &["lis", "arc"], &["op", "page"]),
     (Format::Senko, &["senko", "native"], &["streams"]),
 ];
@@ -86,6 +92,32 @@ impl Format {
     /// The options that it takes.
     pub fn options(self) -> &'static [&'static str] {
         self.row().2
+    }
+
+    /// Whether sizes and addresses in it count sectors, not bytes.
+    pub fn counts_sectors(self) -> bool {
+        matches!(self, Format::Columns | Format::Fiu | Format::Tencent)
+    }
+
+    /// What it is, for a list.
+    pub fn about(self) -> &'static str {
+        match self {
+            Format::Spc => "Financial and WebSearch of the UMass repository",
+            Format::Msr => "MSR Cambridge",
+            Format::Etw => "dumps of Event Tracing for Windows: Exchange, MSN, TPC",
+            Format::Columns => "time device address sectors flag: DiskSim, MQSim, SSDsim",
+            Format::Blkparse => "blkparse's text, zoned drives too",
+            Format::Fio => "fio's logs, versions 2 and 3",
+            Format::Vscsi => "VMware's binary records, such as CloudPhysics",
+            Format::CloudPhysics => "CloudPhysics as text",
+            Format::Fiu => "Florida International University",
+            Format::Alibaba => "Alibaba Cloud's block traces",
+            Format::Systor => "virtual desktops, SYSTOR 2017",
+            Format::Tencent => "Tencent's cloud block storage",
+            Format::Tectonic => "Meta's Tectonic, as of Baleen (FAST 2024)",
+            Format::Lis => "page references of the ARC paper",
+            Format::Senko => "what senko serve --trace records",
+        }
     }
 
     /// The names of all formats, for a message.
@@ -172,6 +204,10 @@ pub struct Options {
     pub op: Option<Op>,
     /// `page`: bytes of a page.
     pub page: Option<u64>,
+    /// `zone`: bytes of a zone of a zoned drive.
+    pub zone: Option<u64>,
+    /// `block`: bytes of a block of Tectonic's.
+    pub block: Option<u64>,
     /// `streams=purpose`: the purpose in Senko's own trace is the stream.
     pub streams: Option<bool>,
 }
@@ -188,11 +224,11 @@ pub struct TraceSpec {
 }
 
 /// Every option's name.
-const KNOWN: [&str; 9] = [
-    "unit", "sector", "write", "read", "columns", "event", "op", "page", "streams",
+const KNOWN: [&str; 11] = [
+    "unit", "sector", "write", "read", "columns", "event", "op", "page", "zone", "block", "streams",
 ];
-/// Sectors and pages beyond this are mistakes.
-const MAX_UNIT_BYTES: u64 = 1 << 30;
+/// Sectors, pages, blocks and zones beyond this are mistakes.
+const MAX_UNIT_BYTES: u64 = 1 << 40;
 
 impl TraceSpec {
     /// A format that is known, without options.
@@ -226,7 +262,7 @@ impl FromStr for TraceSpec {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<TraceSpec, Error> {
-        let mut spec: Spec = text.parse()?;
+        let mut spec: Spec = without_commas_in_columns(text).parse()?;
         let name = spec.name().to_owned();
         let format = match NAMES.iter().find(|row| row.1.contains(&name.as_str())) {
             Some(row) => Some(row.0),
@@ -253,6 +289,8 @@ impl FromStr for TraceSpec {
             event: take("event")?.map(|text| event_of(&text)).transpose()?,
             op: take("op")?.map(|text| op_of(&text)).transpose()?,
             page: bytes_of("page", take("page")?)?,
+            zone: bytes_of("zone", take("zone")?)?,
+            block: bytes_of("block", take("block")?)?,
             streams: take("streams")?.map(|text| streams_of(&text)).transpose()?,
             write_flag: None,
         };
@@ -292,6 +330,22 @@ impl FromStr for TraceSpec {
     }
 }
 
+/// `columns=t,d,a,s,f` as `columns=tdasf`: columns may be named with the commas that stand between
+/// them in the trace.
+fn without_commas_in_columns(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut in_columns = false;
+    for (at, part) in text.split(',').enumerate() {
+        let more = in_columns && !part.contains('=') && part.len() <= 1;
+        if at > 0 && !more {
+            out.push(',');
+        }
+        out.push_str(if more && part.is_empty() { "-" } else { part });
+        in_columns = more || part.contains("columns=");
+    }
+    out
+}
+
 fn flag_of(option: &str, text: &str) -> Result<u64, Error> {
     match text {
         "0" => Ok(0),
@@ -304,10 +358,10 @@ fn flag_of(option: &str, text: &str) -> Result<u64, Error> {
 
 fn bytes_of(option: &str, text: Option<String>) -> Result<Option<u64>, Error> {
     let Some(text) = text else { return Ok(None) };
-    match text.parse() {
+    match crate::spec::bytes(&text) {
         Ok(bytes @ 1..=MAX_UNIT_BYTES) => Ok(Some(bytes)),
         _ => Err(Error::spec(format!(
-            "\"{text}\" is no number of bytes for {option}: 1 to {MAX_UNIT_BYTES}"
+            "\"{text}\" is no number of bytes for {option}: 1 to 1t"
         ))),
     }
 }

@@ -30,6 +30,8 @@ mod buffer;
 mod parser;
 // Which format the head of a trace shows.
 mod detect;
+// Whether what a parser makes of the head can be a trace.
+mod plausible;
 // The formats, one file each.
 mod alibaba;
 mod blkparse;
@@ -43,12 +45,16 @@ mod msr;
 mod native;
 mod spc;
 mod systor;
+mod tectonic;
+mod tencent;
 mod vscsi;
 // The reader: rules T1 to T5, and the counts.
 mod reader;
 // What a trace is, in figures.
 mod footprint;
 mod summary;
+// Doubts about those figures.
+mod doubts;
 // Addresses into a drive's capacity.
 mod fold;
 // Conversion.
@@ -56,7 +62,7 @@ mod write;
 
 pub use columns::Columns;
 pub use compress::Compression;
-pub use fold::{Devices, Fold, FoldError, Folder, Range};
+pub use fold::{Devices, Fold, FoldError, Folder, Range, WAYS};
 pub use footprint::Footprint;
 pub use format::{Format, Options, TimeUnit, TraceSpec};
 pub use reader::{Counts, Damage, Reader, TraceError};

@@ -137,6 +137,10 @@ pub struct Reader {
     format: Format,
     compression: Compression,
     notes: Vec<String>,
+    /// What speaks against the format that was recognised.
+    doubt: Option<String>,
+    /// Whether the user said the format.
+    said: bool,
     counts: Counts,
     /// The trace's clock at the first request.
     origin: Option<u64>,
@@ -181,11 +185,11 @@ impl Reader {
         buffer.skip_mark();
         let head = buffer.head();
         let recognised = match spec.format {
-            Some(format) => Ok(format),
+            Some(format) => Ok((format, None)),
             None => detect::recognise(head),
         };
-        let format = match recognised {
-            Ok(format) => format,
+        let (format, doubt) = match recognised {
+            Ok(found) => found,
             Err(why) => {
                 return Err(match buffer.broken() {
                     Some(source) => broken(source, compression),
@@ -213,6 +217,8 @@ impl Reader {
             format,
             compression,
             notes,
+            doubt,
+            said: spec.format.is_some(),
             counts: Counts::default(),
             origin: None,
             now: 0,
@@ -233,6 +239,48 @@ impl Reader {
     /// What was guessed from the content, in sentences for people, with the option that says otherwise.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// What speaks against the format that was recognised, with the option that says better.
+    pub fn doubt(&self) -> Option<&str> {
+        self.doubt.as_deref()
+    }
+
+    /// Refuses a trace, read so far, that is none: nothing in it is a request, or most of it is
+    /// damaged. `name` is the user's for it.
+    ///
+    /// # Errors
+    /// The sentence for the user.
+    pub fn check(&self, name: &str) -> Result<(), String> {
+        let Counts {
+            requests, damaged, ..
+        } = self.counts;
+        let meant = requests + damaged + self.counts.zero_sized;
+        if requests > 0 && damaged * 2 <= meant {
+            return Ok(());
+        }
+        let (format, unit) = (self.format, self.unit());
+        let first = self.counts.first_damaged.first().map(|first| {
+            let Damage { number, why, text } = first;
+            format!(", the first of them {unit} {number}: {why}: \"{text}\"")
+        });
+        let first = first.unwrap_or_default();
+        let hint = if damaged == 0 {
+            ""
+        } else if self.said {
+            ". Is it really what --format says?"
+        } else {
+            ". Say --format if it is another"
+        };
+        let read = format!("{name}, read as {format},");
+        Err(if requests > 0 {
+            format!("{read} makes no sense: {damaged} of {meant} {unit}s are damaged{first}{hint}")
+        } else if damaged > 0 {
+            format!("{read} has no request: {damaged} {unit}s are damaged{first}{hint}")
+        } else {
+            let items = self.counts.items;
+            format!("{read} has no request: of its {items} {unit}s none asks for bytes{hint}")
+        })
     }
 
     /// Bytes of the file that were taken so far, before decompression: for a progress bar, against the file's length.

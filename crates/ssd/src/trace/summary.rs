@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::compress::Compression;
+use super::doubts::Signs;
 use super::footprint::{Footprint, PAGE_BYTES};
 use super::format::Format;
 use super::reader::{Counts, Reader, TraceError};
@@ -104,6 +105,10 @@ pub struct Summary {
     pub counts: Counts,
     /// What was guessed from the content.
     pub notes: Vec<String>,
+    /// What should make a user look again.
+    pub warnings: Vec<String>,
+    #[serde(skip)]
+    pub(super) signs: Signs,
     #[serde(skip)]
     footprint: Footprint,
 }
@@ -121,6 +126,8 @@ impl Default for Summary {
             duration_ns: 0,
             counts: Counts::default(),
             notes: Vec::new(),
+            warnings: Vec::new(),
+            signs: Signs::default(),
             footprint: Footprint::default(),
         }
     }
@@ -143,6 +150,7 @@ impl Summary {
     /// Counts a request.
     pub fn add(&mut self, request: &Request) {
         self.mix.add(request);
+        self.signs.see(request);
         self.duration_ns = self.duration_ns.max(request.time);
         if request.op == Op::Flush {
             return;
@@ -175,6 +183,8 @@ impl Summary {
         self.timed = reader.timed();
         self.counts = reader.counts().clone();
         self.notes = reader.notes().to_vec();
+        self.warnings = reader.doubt().map(str::to_owned).into_iter().collect();
+        self.warnings.extend(self.doubts());
     }
 
     /// The lowest address and the end of the highest request, over all devices; `None` if nothing has an address.
@@ -189,23 +199,12 @@ impl Summary {
     }
 }
 
-/// Bytes in a unit that suits them, by powers of 1024.
+/// Bytes in a unit that suits them, by powers of 1000 as drives are sold.
 struct Bytes(u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-        let mut value = self.0 as f64;
-        let mut at = 0;
-        while value >= 1024.0 && at + 1 < UNITS.len() {
-            value /= 1024.0;
-            at += 1;
-        }
-        if at == 0 {
-            write!(f, "{} B", self.0)
-        } else {
-            write!(f, "{value:.1} {}", UNITS[at])
-        }
+        f.write_str(&crate::report::show_bytes(self.0 as f64))
     }
 }
 
@@ -245,7 +244,7 @@ impl fmt::Display for Summary {
         let bytes = Bytes(self.footprint_pages.saturating_mul(PAGE_BYTES));
         writeln!(
             f,
-            "footprint   {exact}{} pages of 4 KiB ({bytes})",
+            "footprint   {exact}{} pages of 4096 B ({bytes})",
             self.footprint_pages
         )?;
         self.fmt_devices(f)?;
@@ -265,6 +264,9 @@ impl fmt::Display for Summary {
         self.fmt_left_out(f)?;
         for note in &self.notes {
             writeln!(f, "note        {note}")?;
+        }
+        for warning in &self.warnings {
+            writeln!(f, "warning     {warning}")?;
         }
         Ok(())
     }
@@ -323,13 +325,6 @@ impl Summary {
                 f,
                 "damaged     {}: {}: \"{}\"",
                 damage.number, damage.why, damage.text
-            )?;
-        }
-        if counts.backwards > 0 {
-            let count = counts.backwards;
-            writeln!(
-                f,
-                "times       {count} ran backwards and were raised to their predecessor's"
             )?;
         }
         Ok(())

@@ -7,12 +7,12 @@
 //! | `msr` | bytes | 100 ns, as FILETIMEs from 1970 on | trims, flushes, streams; devices are hosts (`number >> 16`) and their disks |
 //! | `columns` | sectors | ns or us whole, ms or s with all decimals | trims, flushes, streams |
 //! | `fio` (version 3) | bytes | us | streams; devices are files, which readers number anew |
-//! | `senko` | pages of 4096 | ns | streams, devices above 65,535 |
+//! | `senko` | pages of 4096 | ns | streams; devices above 65,535 get free numbers from there down, and are counted |
 //!
 //! A request that does not start or end at a sector or page is widened to it, a time is cut to the unit; both are counted, and so is what a format can't say
 //! and is left out: [`Written`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::str::FromStr;
 
@@ -92,6 +92,8 @@ pub struct Written {
     pub widened: u64,
     /// Requests whose time was cut to the format's unit.
     pub cut_times: u64,
+    /// Devices that have another number, since theirs has no place in the format.
+    pub renumbered: u64,
 }
 
 /// Writes a trace.
@@ -101,6 +103,9 @@ pub struct TraceWriter<W: Write> {
     written: Written,
     /// fio's files that were opened.
     opened: BTreeSet<u32>,
+    /// Numbers of devices in Senko's format, and those that are taken there.
+    numbers: BTreeMap<u32, u16>,
+    taken: BTreeSet<u16>,
     last_us: u64,
     started: bool,
 }
@@ -113,6 +118,8 @@ impl<W: Write> TraceWriter<W> {
             format,
             written: Written::default(),
             opened: BTreeSet::new(),
+            numbers: BTreeMap::new(),
+            taken: BTreeSet::new(),
             last_us: 0,
             started: false,
         }
@@ -289,16 +296,30 @@ impl<W: Write> TraceWriter<W> {
         )
     }
 
-    fn senko(&mut self, request: &Request) -> io::Result<()> {
-        let device = u16::try_from(request.device).map_err(|_| {
+    /// A device's number in Senko's format: its own, or a free one where it has no place or was
+    /// given away.
+    fn number(&mut self, device: u32) -> io::Result<u16> {
+        if let Some(&number) = self.numbers.get(&device) {
+            return Ok(number);
+        }
+        let own = u16::try_from(device)
+            .ok()
+            .filter(|own| !self.taken.contains(own));
+        let free = || (0..=u16::MAX).rev().find(|free| !self.taken.contains(free));
+        let number = own.or_else(free).ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!(
-                    "device {} has no place in Senko's format, whose devices end at 65,535",
-                    request.device
-                ),
+                "there are more than 65,536 devices, which have no place in Senko's format",
             )
         })?;
+        self.written.renumbered += u64::from(own.is_none());
+        self.numbers.insert(device, number);
+        self.taken.insert(number);
+        Ok(number)
+    }
+
+    fn senko(&mut self, request: &Request) -> io::Result<()> {
+        let device = self.number(request.device)?;
         let (op, purpose) = match request.op {
             Op::Read => (DeviceOp::Read, Purpose::Lookup),
             Op::Write => (DeviceOp::Write, Purpose::Admit),

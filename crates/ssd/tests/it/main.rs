@@ -36,6 +36,12 @@ mod trace_formats;
 // What every reader of traces keeps to.
 mod trace_rules;
 
+// Guesses of formats, and doubts.
+mod trace_guess;
+
+// Drives under a host: queues, RAID 0, bytes, keeping up.
+mod hosts;
+
 // Folding addresses.
 mod trace_fold;
 

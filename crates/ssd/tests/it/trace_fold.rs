@@ -18,7 +18,9 @@ fn folder(text: &str, capacity: u64) -> Folder {
 fn fold(folder: &mut Folder, request: Request) -> Result<Vec<(u64, u64)>, FoldError> {
     let mut pieces = Vec::new();
     folder.fold(request, |piece| {
-        assert_eq!(piece.device, 0);
+        // A device that is ignored keeps its number, one that has its own place on the drive has
+        // none any more.
+        assert!([0, request.device].contains(&piece.device));
         pieces.push((piece.offset, piece.bytes));
     })?;
     Ok(pieces)
@@ -60,6 +62,34 @@ fn modulo_goes_on_at_the_start() {
         fold(&mut modulo, request(0, 0, Trim, 4000, 1 << 50)),
         Ok(vec![(4000, 6000), (0, 4000)])
     );
+}
+
+/// Twenty-four units of Financial1 were folded modulo the drive, and nobody was told that they
+/// overwrite each other.
+#[test]
+fn overlapping_devices_are_seen() {
+    const CAPACITY: u64 = 1000;
+    for (text, ranges, overlap) in [
+        ("modulo", vec![(0, 400), (400, 1000)], false),
+        ("modulo", vec![(0, 400), (399, 1000)], true),
+        // 1900 to 2100 lies at 900 to 1000 and 0 to 100.
+        ("modulo", vec![(1900, 2100), (100, 900)], false),
+        ("modulo", vec![(1900, 2100), (99, 900)], true),
+        ("modulo", vec![(1900, 2100), (500, 901)], true),
+        ("modulo", vec![(1000, 2000)], false),
+        ("modulo", vec![(1000, 2000), (17, 18)], true),
+        ("none", vec![(0, 10), (5, 15)], true),
+        ("none", vec![(0, 10), (10, 15), (20, 20)], false),
+        ("compact:extent=512", vec![(0, 10), (0, 10)], false),
+        ("modulo:devices=0*500+1*500", vec![(0, 10), (0, 10)], false),
+    ] {
+        let fold: Fold = text.parse().expect("a fold");
+        assert_eq!(
+            fold.overlaps(ranges.clone(), CAPACITY),
+            overlap,
+            "{text} {ranges:?}"
+        );
+    }
 }
 
 #[test]

@@ -274,13 +274,13 @@ fn a_summary_tells_all() {
     for part in [
         "format      spc, not compressed",
         "requests    4: 2 reads, 2 writes, 0 trims, 0 flushes; 50.0 % writes",
-        "bytes       4.5 KiB read, 8.1 KiB written",
-        "footprint   3 pages of 4 KiB (12.0 KiB)",
-        "devices     2: 0 (2, 4.0 KiB), 1 (2, 16.0 KiB)",
+        "bytes       4.61 kB read, 8.29 kB written",
+        "footprint   3 pages of 4096 B (12.29 kB)",
+        "devices     2: 0 (2, 4.10 kB), 1 (2, 16.38 kB)",
         "duration    4.000000 s, 1.0 requests/s",
         "left out    1 damaged, 1 of no bytes",
         "damaged     5: the ASU is no number: \"rubbish\"",
-        "times       1 ran backwards",
+        "warning     1 of 4 times are not in order",
     ] {
         assert!(shown.contains(part), "{part:?} is not in\n{shown}");
     }

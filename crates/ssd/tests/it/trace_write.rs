@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use senko_ssd::Op::{Flush, Read, Trim, Write};
-use senko_ssd::trace::{TraceWriter, WriteFormat, Written};
+use senko_ssd::trace::{Fold, Folder, TraceWriter, WriteFormat, Written};
 use senko_ssd::{Op, Request};
 
 use crate::trace_util::{request, whole};
@@ -53,7 +53,8 @@ fn what_the_text_looks_like() {
             requests: 2,
             left_out: 2,
             widened: 1,
-            cut_times: 0
+            cut_times: 0,
+            renumbered: 0
         }
     );
     let (bytes, counts) = written(&requests, "senko");
@@ -70,8 +71,6 @@ fn what_cannot_be_written_is_refused() {
     for format in ["etw", "lis", "auto", "columns:columns=tdasf", "spc:unit=s"] {
         assert!(format.parse::<WriteFormat>().is_err(), "{format}");
     }
-    let mut writer = TraceWriter::new(Vec::new(), WriteFormat::Senko);
-    assert!(writer.write(&request(0, 70_000, Read, 0, 4096)).is_err());
     let mut writer = TraceWriter::new(Vec::new(), WriteFormat::Msr);
     assert!(writer.write(&request(u64::MAX, 0, Read, 0, 4096)).is_err());
 }
@@ -130,5 +129,44 @@ proptest! {
             prop_assert_eq!(back, kept, "{}", format);
             prop_assert_eq!(reader.counts().damaged, 0);
         }
+    }
+}
+
+/// A user converted a trace of several disks, and all requests came out for disk 0. Numbers that
+/// have no place in Senko's own format (FIU's and blkparse's begin at 2^20) get free ones.
+#[test]
+fn devices_keep_their_numbers() {
+    let devices = [3, 0, 65_535, 8 << 20 | 16, 65_534, 8 << 20, 3];
+    let requests: Vec<Request> = devices
+        .iter()
+        .zip(0..)
+        .map(|(&device, time)| request(time, device, Write, 4096, 4096))
+        .collect();
+    let fold = Fold::default();
+    let mut folder = Folder::new(&fold, u64::MAX).expect("no fold");
+    let mut folded = Vec::new();
+    for request in &requests {
+        let given = folder.fold(*request, |piece| folded.push(piece));
+        given.expect("nothing is beyond the end");
+    }
+    assert_eq!(folded, requests);
+    for (format, expected) in [
+        ("spc", devices),
+        ("columns", devices),
+        // The first large number takes the highest free one, the next ones those below.
+        ("senko", [3, 0, 65_535, 65_534, 65_533, 65_532, 3]),
+    ] {
+        let (bytes, counts) = written(&folded, format);
+        let (back, _) = whole(
+            bytes,
+            if format == "columns" {
+                "columns"
+            } else {
+                "auto"
+            },
+        );
+        let numbers: Vec<u32> = back.iter().map(|request| request.device).collect();
+        assert_eq!(numbers, expected, "{format}");
+        assert_eq!(counts.renumbered, if format == "senko" { 3 } else { 0 });
     }
 }

@@ -297,3 +297,52 @@ impl Ghost {
         self.buffer.table_bytes() + self.model.bytes()
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn model(ftl: &str) -> Model {
+        let around = Surroundings {
+            capacity: 16,
+            pages_per_block: 8,
+            logical_pages: 1024,
+            ftl: ftl.parse().unwrap(),
+        };
+        Model::new(&around, 1).unwrap()
+    }
+
+    /// Mutants of the cost lived: a candidate would have been judged by other figures than its
+    /// erases.
+    #[test]
+    fn cost_is_erases_and_what_is_owed() {
+        let nowhere = |_| false;
+        let mut pages = model("page");
+        assert_eq!(pages.cost(), 0.0);
+        for lpn in 0..3 {
+            pages.write(lpn, Leave::Dirty, &nowhere);
+        }
+        // Three pages of a block of eight are programmed, and to be erased some day.
+        assert_eq!(pages.cost(), 3.0 / 8.0);
+        pages.moving = 0.25;
+        assert_eq!(pages.cost(), 3.0 / 8.0 - 0.25);
+        pages.moving = 0.0;
+        while pages.nand.counts().all_erases() == 0 {
+            pages.write(0, Leave::Dirty, &nowhere);
+        }
+        let blocks = 0..pages.nand.blocks();
+        let programmed: u32 = blocks.map(|block| pages.nand.next_page(block)).sum();
+        let erases = pages.nand.counts().all_erases() as f64;
+        assert_eq!(pages.cost(), erases + f64::from(programmed) / 8.0);
+
+        // A data block in its place owes nothing; a zone of two blocks is erased as one.
+        for (ftl, together) in [("bast:log-blocks=2", 1.0), ("zns:blocks=2", 2.0)] {
+            let mut blocks = model(ftl);
+            blocks.write(0, Leave::Dirty, &nowhere);
+            assert_eq!(blocks.cost(), 0.0, "{ftl}");
+            blocks.moving = -6.0;
+            assert_eq!(blocks.cost(), 6.0 / together, "{ftl}");
+        }
+    }
+}

@@ -332,3 +332,21 @@ impl Buffer for Adaptive {
         self.held.bytes() + ghosts + lists as u64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mutant of the modulus lived: another page's bit was set.
+    #[test]
+    fn each_page_has_a_bit_of_its_own() {
+        let mut bits = vec![0; 3];
+        for lpn in [0, 63, 70, 191] {
+            assert!(!has(&bits, lpn));
+            note(&mut bits, lpn);
+            assert!(has(&bits, lpn));
+        }
+        assert_eq!(bits, [1 | 1 << 63, 1 << 6, 1 << 63]);
+        assert!(!has(&bits, 192), "pages beyond the last have none");
+    }
+}

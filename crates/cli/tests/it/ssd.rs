@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `senko ssd` from outside: what is printed, what is refused, pipes, Ctrl-C.
+
+use std::io::{Read, Write};
+use std::process::{Command, Output, Stdio};
+
+use crate::process::{SENKO, Scratch, run};
+
+fn ssd(folder: &Scratch, args: &[&str]) -> Output {
+    run(SENKO, folder, &[&["ssd"], args].concat())
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// One value of a line of JSON, as text.
+fn value(json: &str, pointer: &str) -> serde_json::Value {
+    let all: serde_json::Value = serde_json::from_str(json).unwrap();
+    all.pointer(pointer)
+        .unwrap_or_else(|| panic!("no {pointer} in {json}"))
+        .clone()
+}
+
+/// Two disks of a trace, and lines of no use.
+const TWO_DISKS: &str = "0,8,4096,W,0.25\n1,8,4096,W,1.25\n0,16,4096,R,2.25\n1,24,512,W,3.25\n";
+
+/// The examples of README and help that failed: `count=200k`, a generator larger than the drive, a
+/// drive that erased nothing.
+#[test]
+fn examples_run() {
+    let folder = Scratch::new();
+    std::fs::write(folder.join("a.spc"), TWO_DISKS).unwrap();
+    let compare = [
+        "compare",
+        "a.spc",
+        "uniform:count=20k,pages=2k",
+        "--fold",
+        "modulo",
+        "--ftl",
+        "page",
+    ];
+    let out = ssd(&folder, &compare);
+    assert!(out.status.success(), "{}", stderr(&out));
+    assert_eq!(stdout(&out).lines().count(), 3);
+    let zipf = "zipf:writes=0.5,rate=1000,count=100k,pages=200k";
+    let life = ["lifetime", zipf, "--ftl", "page", "--precondition", "99"];
+    let out = ssd(&folder, &life);
+    assert!(out.status.success(), "{}", stderr(&out));
+    assert!(stdout(&out).contains("drive writes a day"));
+    // The same summary as `run` shows.
+    assert!(
+        stderr(&out).contains("requests    100000:"),
+        "{}",
+        stderr(&out)
+    );
+}
+
+/// What a run prints: rates, bytes as the host wrote them, the overlap of devices.
+#[test]
+fn a_run_prints_rates_and_warnings() {
+    let folder = Scratch::new();
+    std::fs::write(folder.join("a.spc"), TWO_DISKS).unwrap();
+    let out = ssd(
+        &folder,
+        &["run", "a.spc", "--fold", "modulo", "--ftl", "page"],
+    );
+    assert!(out.status.success(), "{}", stderr(&out));
+    for part in ["IOPS", "MB/s read", "8.70 kB written in 3 pages"] {
+        assert!(stdout(&out).contains(part), "{part}\n{}", stdout(&out));
+    }
+    assert!(
+        stderr(&out).contains("the 2 devices of the trace overlap"),
+        "{}",
+        stderr(&out)
+    );
+    let apart = ssd(
+        &folder,
+        &[
+            "run", "a.spc", "--fold", "compact", "--ftl", "page", "--json",
+        ],
+    );
+    assert!(!stderr(&apart).contains("overlap"));
+    let json = stdout(&apart);
+    assert_eq!(value(&json, "/derived/host_bytes_written"), 8704);
+    assert_eq!(value(&json, "/derived/keeps_up"), true);
+    assert_eq!(value(&json, "/trace/warnings"), serde_json::json!([]));
+    // A drive that does 5,000 writes a second under four times as many.
+    let behind = ["run", "uniform:rate=20k,count=5k", "--ftl", "page"];
+    let out = ssd(&folder, &behind);
+    assert!(
+        stdout(&out).contains("The drive can't keep up"),
+        "{}",
+        stdout(&out)
+    );
+    assert!(!stdout(&out).contains("p99"), "{}", stdout(&out));
+}
+
+/// Nothing to do is no success.
+#[test]
+fn a_trace_that_is_none_is_an_error() {
+    let folder = Scratch::new();
+    std::fs::write(folder.join("a.spc"), TWO_DISKS).unwrap();
+    std::fs::write(folder.join("empty.spc"), "0,8,0,W,0.0\n").unwrap();
+    for (args, told) in [
+        (
+            ["run", "a.spc", "--format", "msr"],
+            "read as msr, has no request",
+        ),
+        (
+            ["trace", "info", "a.spc", "--format=msr"],
+            "read as msr, has no request",
+        ),
+        (["lifetime", "empty.spc", "--ftl", "page"], "has no request"),
+        (["compare", "empty.spc", "--ftl", "page"], "has no request"),
+        (
+            ["trace", "convert", "empty.spc", "new.spc"],
+            "has no request",
+        ),
+    ] {
+        let out = ssd(&folder, &args);
+        assert_eq!(out.status.code(), Some(1), "{args:?}");
+        assert!(stderr(&out).contains(told), "{args:?}: {}", stderr(&out));
+        assert_eq!(stdout(&out), "", "{args:?}");
+    }
+    assert!(!folder.join("new.spc").exists());
+    assert!(!folder.join("new.spc.part").exists());
+}
+
+/// `senko ssd run <(zcat ...)` found nothing after its first look.
+#[test]
+fn a_trace_comes_through_a_pipe() {
+    let folder = Scratch::new();
+    for name in ["-", "/dev/stdin"] {
+        let mut child = Command::new(SENKO)
+            .args([
+                "ssd", "run", name, "--fold", "compact", "--ftl", "page", "--json",
+            ])
+            .current_dir(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(TWO_DISKS.as_bytes())
+            .unwrap();
+        let out = child.wait_with_output().unwrap();
+        assert!(out.status.success(), "{name}: {}", stderr(&out));
+        assert_eq!(value(&stdout(&out), "/report/all/count"), 4, "{name}");
+    }
+}
+
+/// A trace of two disks was converted to one of a single disk.
+#[test]
+fn convert_keeps_disks() {
+    let folder = Scratch::new();
+    std::fs::write(folder.join("a.spc"), TWO_DISKS).unwrap();
+    let out = ssd(
+        &folder,
+        &["trace", "convert", "a.spc", "b.spc", "--to", "spc"],
+    );
+    assert!(out.status.success(), "{}", stderr(&out));
+    let text = std::fs::read_to_string(folder.join("b.spc")).unwrap();
+    let disks: String = text.lines().map(|line| &line[..1]).collect();
+    assert_eq!(disks, "0101");
+    // What is there already is not written over.
+    let again = ssd(
+        &folder,
+        &["trace", "convert", "a.spc", "b.spc", "--to", "spc"],
+    );
+    assert_eq!(again.status.code(), Some(1));
+    assert_eq!(std::fs::read_to_string(folder.join("b.spc")).unwrap(), text);
+}
+
+/// Ctrl-C threw away what a run had counted. The process is stopped when it has shown what the
+/// workload is, so that it runs.
+#[test]
+fn ctrl_c_prints_what_there_is() {
+    let folder = Scratch::new();
+    // The second round alone would take hours.
+    let load = [
+        "run",
+        "uniform:count=1k",
+        "--ftl",
+        "page",
+        "--rounds",
+        "4000000000",
+    ];
+    let mut child = Command::new(SENKO)
+        .arg("ssd")
+        .args(load)
+        .current_dir(folder.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let mut told = child.stderr.take().unwrap();
+    let mut byte = [0];
+    while !said.contains("left out") {
+        assert_eq!(told.read(&mut byte).unwrap(), 1, "{said}");
+        said.push(char::from(byte[0]));
+    }
+    let pid = child.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+    told.read_to_string(&mut said).unwrap();
+    let out = child.wait_with_output().unwrap();
+    assert_eq!(out.status.code(), Some(130), "{said}");
+    assert!(said.contains("stopped: what follows is of the"), "{said}");
+    assert!(
+        stdout(&out).contains("write amplification"),
+        "{}",
+        stdout(&out)
+    );
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A pipe as a file: its bytes are copied to the system's temporary folder, to be read several
+//! times.
+//!
+//! The copy has no name: it is unlinked as soon as it is open, and goes away with the last reader,
+//! however the process ends.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::Error;
+
+/// Names that are tried for the file, while others have them.
+const NAMES: u32 = 1000;
+
+/// The copy.
+#[derive(Clone, Debug)]
+pub struct Spool {
+    file: Arc<File>,
+    bytes: u64,
+}
+
+impl Spool {
+    /// Reads `path` to its end.
+    pub(super) fn of(path: &Path) -> Result<Spool, Error> {
+        let told = |source| Error::File {
+            path: path.to_path_buf(),
+            source,
+        };
+        let mut pipe = File::open(path).map_err(told)?;
+        let folder = std::env::temp_dir();
+        let mut file = unnamed(&folder).map_err(|source| Error::File {
+            path: folder.clone(),
+            source,
+        })?;
+        // One error for both sides: the folder's is the likelier to be full, so it is named too.
+        let bytes = io::copy(&mut pipe, &mut file).map_err(|error| {
+            let folder = folder.display();
+            told(io::Error::new(
+                error.kind(),
+                format!(
+                    "it can't be copied to {folder}, where it is kept to be read again: {error}"
+                ),
+            ))
+        })?;
+        Ok(Spool {
+            file: Arc::new(file),
+            bytes,
+        })
+    }
+
+    /// Bytes of the copy.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// A reader of its own, from the start.
+    pub(super) fn read(&self) -> SpoolReader {
+        SpoolReader {
+            file: Arc::clone(&self.file),
+            at: 0,
+        }
+    }
+}
+
+/// A new file in `folder` that is open and has no name any more.
+fn unnamed(folder: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true).create_new(true);
+    for number in 0..NAMES {
+        let path = folder.join(format!("senko-trace-{}-{number}", std::process::id()));
+        match options.open(&path) {
+            Ok(file) => {
+                std::fs::remove_file(&path)?;
+                return Ok(file);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// Reads the copy.
+pub(super) struct SpoolReader {
+    file: Arc<File>,
+    at: u64,
+}
+
+impl Read for SpoolReader {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let got = self.file.read_at(into, self.at)?;
+        self.at += got as u64;
+        Ok(got)
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether what a parser makes of the head of a trace can be a trace: lines that parse are not
+//! enough, since five columns of any numbers do.
+//!
+//! A trace shows three signs. Sizes are whole sectors and no larger than a request is. Times rise.
+//! Operations are named, or both kinds occur. With a name for the operation a line is hardly
+//! anything else, so that a missing sign only makes the guess weak. Where all is numbers, sizes or
+//! times that can't be rule the format out.
+
+use super::fields::{self, Words};
+use super::format::Format;
+use super::parser::{LineParser, Parsed};
+use super::tencent;
+use crate::Op;
+
+/// The largest request of which a head is believed to have many.
+const USUAL_MOST: u64 = 64 << 20;
+/// Requests from which on disorder rules a format out.
+const ENOUGH: usize = 8;
+
+/// What the head of a trace shows to the parser of one format.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Evidence {
+    /// Lines that were read as requests.
+    pub requests: usize,
+    /// Of those with bytes, those with a size that a request has.
+    sized: usize,
+    with_bytes: usize,
+    /// Of the pairs of neighbours, those of which the second is not before the first.
+    rising: usize,
+    reads: usize,
+    writes: usize,
+    /// The format has a sign of its own, which is missing.
+    foreign: bool,
+}
+
+/// What the evidence is worth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Grade {
+    /// It can't be this format, and why.
+    No(&'static str),
+    /// It can, but a sign is missing.
+    Weak(&'static str),
+    Good,
+}
+
+impl Evidence {
+    /// What `parser` makes of `lines`.
+    pub(super) fn of(format: Format, parser: &mut dyn LineParser, lines: &[&[u8]]) -> Evidence {
+        let mut found = Evidence::default();
+        let mut before = None;
+        for line in lines {
+            let Parsed::Request(raw) = parser.line(line) else {
+                continue;
+            };
+            found.requests += 1;
+            if raw.bytes > 0 {
+                found.with_bytes += 1;
+                let sectors = format.counts_sectors() || raw.bytes.is_multiple_of(512);
+                found.sized += usize::from(sectors && raw.bytes <= USUAL_MOST);
+            }
+            found.reads += usize::from(raw.op == Op::Read);
+            found.writes += usize::from(raw.op == Op::Write);
+            let rises = before.is_none_or(|before| raw.time.ns >= before);
+            found.rising += usize::from(rises && !raw.time.negative);
+            before = Some(raw.time.ns);
+        }
+        found.foreign = match format {
+            Format::Tencent => !lines.iter().all(|line| tencent::is_unix_time(line)),
+            Format::Lis => !counts_up(lines),
+            _ => false,
+        };
+        found
+    }
+
+    /// What it is worth for `format`.
+    pub(super) fn grade(&self, format: Format) -> Grade {
+        let named = matches!(
+            format,
+            Format::Spc
+                | Format::Msr
+                | Format::Fiu
+                | Format::Alibaba
+                | Format::Systor
+                | Format::CloudPhysics
+        );
+        if self.with_bytes == 0 || self.sized * 2 < self.with_bytes {
+            let why = "most sizes are no whole sectors, or larger than a request";
+            // Names of operations tell more than sizes, but a SCSI command is but a number.
+            let sure = named && format != Format::CloudPhysics;
+            return if sure {
+                Grade::Weak(why)
+            } else {
+                Grade::No(why)
+            };
+        }
+        if self.rising * 10 < self.requests * 6 && self.requests >= ENOUGH {
+            let why = "times do not rise";
+            return if named {
+                Grade::Weak(why)
+            } else {
+                Grade::No(why)
+            };
+        }
+        if self.rising * 20 < self.requests * 19 {
+            return Grade::Weak("times do not always rise");
+        }
+        if self.sized * 10 < self.with_bytes * 9 {
+            return Grade::Weak("some sizes are no whole sectors");
+        }
+        if self.foreign {
+            return Grade::Weak(match format {
+                Format::Tencent => "its times are no seconds since 1970",
+                _ => "its last column does not count the lines",
+            });
+        }
+        if format == Format::Lis || named || self.reads > 0 && self.writes > 0 {
+            Grade::Good
+        } else {
+            Grade::Weak("there is but one kind of operation, and its flag is but a number")
+        }
+    }
+}
+
+/// Whether the last column rises and the one before is 0, as in the traces of the ARC paper.
+fn counts_up(lines: &[&[u8]]) -> bool {
+    let mut before = 0;
+    lines.iter().all(|line| {
+        let mut words = Words::of(line).skip(2).map(fields::uint);
+        let (zero, number) = (words.next().flatten(), words.next().flatten());
+        let rises = number.is_some_and(|number| number >= before);
+        before = number.unwrap_or(0);
+        zero == Some(0) && rises
+    })
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tencent's traces of cloud block storage.
+//!
+//! Source: the README of the SNIA IOTTA set 27917 (Zhang et al., "OSCA: An Online-Model Based Cache
+//! Allocation Scheme in Cloud Block Storage Systems", USENIX ATC 2020).
+//! One request a line: `Timestamp,Offset,Size,IOType,VolumeID`.
+//!
+//! | field | unit |
+//! |---|---|
+//! | Timestamp | whole seconds since 1970 (option `unit`) |
+//! | Offset, Size | 512 B sectors (option `sector`) |
+//! | IOType | 0 reads, 1 writes |
+//! | VolumeID | number of the volume |
+//!
+//! Deviation: requests of one second come at once, since the format knows no better.
+
+use super::fields::{self, Commas};
+use super::parser::{LineParser, Parsed, Raw, sectors, want};
+use crate::Op;
+
+pub(super) struct Tencent {
+    pub unit_ns: u64,
+    pub sector: u64,
+}
+
+/// The Unix times that a guess takes for Tencent's: from 2001 to 2286.
+pub(super) fn is_unix_time(line: &[u8]) -> bool {
+    let first = Commas::of(line).next().unwrap_or_default();
+    fields::uint(first).is_some_and(|second| (1_000_000_000..10_000_000_000).contains(&second))
+}
+
+impl LineParser for Tencent {
+    #[inline]
+    fn line(&mut self, line: &[u8]) -> Parsed {
+        let mut fields = Commas::of(line);
+        let mut next = || fields.next().unwrap_or_default();
+        let first = next();
+        if first.eq_ignore_ascii_case(b"timestamp") {
+            return Parsed::Heading;
+        }
+        let time = want!(
+            fields::time(first, self.unit_ns),
+            "the timestamp is no number"
+        );
+        let offset = want!(fields::uint(next()), "the offset is no number");
+        let size = want!(fields::uint(next()), "the size is no number");
+        let op = match next() {
+            b"0" => Op::Read,
+            b"1" => Op::Write,
+            _ => return Parsed::Damaged("the I/O type is neither 0 nor 1"),
+        };
+        let device = want!(fields::uint32(next()), "the volume is no number");
+        Parsed::Request(Raw {
+            time,
+            device,
+            op,
+            offset: want!(sectors(offset, self.sector), "the address is beyond 2^64"),
+            bytes: want!(sectors(size, self.sector), "the size is beyond 2^64"),
+            stream: 0,
+        })
+    }
+}
