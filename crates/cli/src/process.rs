@@ -250,6 +250,17 @@ impl Background {
     }
 }
 
+/// Writes a small file that is not there yet. One that is there is removed: a symbolic link that another user has put in its place would
+/// have root overwrite what it points to.
+pub fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = std::fs::File::create_new(path)?;
+    file.write_all(text.as_bytes())
+}
+
 /// A file with the process's number, removed at the end.
 #[derive(Debug)]
 pub struct PidFile {
@@ -263,7 +274,7 @@ impl PidFile {
             .with_context(|| format!("cannot write the pid file {}", path.display()))?;
         let mut draft = path.clone().into_os_string();
         draft.push(".tmp");
-        std::fs::write(&draft, format!("{}\n", std::process::id()))
+        write_new(Path::new(&draft), &format!("{}\n", std::process::id()))
             .and_then(|()| std::fs::rename(&draft, &path))
             .with_context(|| format!("cannot write the pid file {}", path.display()))?;
         Ok(PidFile { path })

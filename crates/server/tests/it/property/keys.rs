@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use senko_cache::Key;
+use senko_cache::{HashSeed, Key};
 
 use super::own::MAX_ITEM;
 
@@ -150,7 +150,7 @@ pub fn twins() -> &'static [Vec<u8>] {
         const SAME: u64 = 0xfe00_0000_bfff_ffff;
         let name = |n: u32| format!("t{n:x}").into_bytes();
         let mut hashes: Vec<(u64, u32)> = (0..TRIED)
-            .map(|n| (Key::new(&name(n)).hash & SAME, n))
+            .map(|n| (Key::new(&name(n), HashSeed::default()).hash & SAME, n))
             .collect();
         hashes.sort_unstable();
         let pairs = hashes.windows(2).filter(|w| w[0].0 == w[1].0);
