@@ -287,3 +287,28 @@ impl Drop for PidFile {
         let _ = std::fs::remove_file(&self.path);
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// As root, `-P /tmp/x` followed a symbolic link that another user had put at `/tmp/x.tmp`, and wrote over what it pointed to.
+    #[test]
+    fn a_pid_file_is_not_written_through_a_symbolic_link() {
+        let dir = std::env::temp_dir().join(format!("senko-pid-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let (victim, pid) = (dir.join("victim"), dir.join("pid"));
+        std::fs::write(&victim, "precious").unwrap();
+        for link in ["pid.tmp", "pid"] {
+            std::os::unix::fs::symlink(&victim, dir.join(link)).unwrap();
+        }
+        let file = PidFile::write(&pid).unwrap();
+        let text = std::fs::read_to_string(&pid).unwrap();
+        assert_eq!(text, format!("{}\n", std::process::id()));
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+        drop(file);
+        assert!(!pid.exists());
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
-use senko_io::{Device, PAGE_SIZE, content_of, Purpose, Tag};
+use senko_io::{Device, PAGE_SIZE, Purpose, Tag, content_of};
 
 use crate::block::Block;
 use crate::core::{Core, Counters, Jobs, MAX_FROZEN, State, Writer};
@@ -89,8 +89,12 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
 /// Refuses a device that has content of somebody else: also where the superblock's pages are zero, as they are in some file systems. What a
 /// store that was being made has left there is no such content.
 fn refuse_foreign(device: &dyn Device) -> Result<(), StoreError> {
-    let found = content_of(device, Tag::store(Purpose::Recover), Superblock::may_be_left)
-        .map_err(StoreError::io("looking for data of others"))?;
+    let found = content_of(
+        device,
+        Tag::store(Purpose::Recover),
+        Superblock::may_be_left,
+    )
+    .map_err(StoreError::io("looking for data of others"))?;
     match found {
         None => Ok(()),
         Some(content) => Err(StoreError::Foreign(format!(
