@@ -21,7 +21,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use senko_cache::{DeviceLabel, DeviceSlice, HashSeed, Recovered, ShardConfig};
+use senko_cache::{DeviceLabel, DeviceSlice, Recovered, ShardConfig};
 use senko_io::trace::Recorder;
 use senko_io::transfer::CachedFile;
 use senko_io::{Backend, FileOptions, FlashFile, Listener, PAGE_SIZE};
@@ -140,7 +140,7 @@ impl Bound {
         }
         settings.hash_seed = match &home {
             Some(home) => home.hash_seed(),
-            None => HashSeed(home::random()),
+            None => home::drawn(settings.hash_seed),
         };
         let sizes: Vec<u64> = files
             .iter()

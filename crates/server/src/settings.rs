@@ -114,7 +114,7 @@ pub struct Settings {
     pub drop_in: bool,
     /// Seed of every random choice.
     pub seed: u64,
-    /// Seed of the hashes of keys. A start replaces it by that of the data directory, or by one that it draws.
+    /// Seed of the hashes of keys, for tests; 0: one is drawn. What a data directory has been given before stays.
     pub hash_seed: HashSeed,
 }
 

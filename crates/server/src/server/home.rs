@@ -95,6 +95,14 @@ pub(super) fn random() -> u64 {
     hasher.finish()
 }
 
+/// The seed that was given for a test, or else one that nobody knows.
+pub(super) fn drawn(given: HashSeed) -> HashSeed {
+    match given == HashSeed::default() {
+        true => HashSeed(random()),
+        false => given,
+    }
+}
+
 /// Greater than any unique given out so far, where a damaged superblock does not say which those are: fewer than 16 million for each second since
 /// 1970.
 fn uniques_of_today() -> u64 {
@@ -533,7 +541,7 @@ fn anew(settings: &Settings, files: &[Arc<FlashFile>], before: &Superblock, id: 
         shards: settings.threads as u32,
         cas_reserved: before.cas_reserved,
         // A new one each time: what was learnt of the one before is of no use.
-        hash_seed: HashSeed(random()),
+        hash_seed: drawn(settings.hash_seed),
         devices: files.iter().map(|f| f.pages()).collect(),
         ..Superblock::default()
     }

@@ -69,6 +69,7 @@ pub(super) fn check_labels(
             {
                 continue;
             }
+            Ok(label) if label.id == 0 => "it was last used without a data directory".to_owned(),
             Ok(label) if label.id != block.id => "it is another directory's".to_owned(),
             Ok(label) if label.number != number as u32 => {
                 "the order of the files is another".to_owned()
