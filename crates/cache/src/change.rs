@@ -228,7 +228,7 @@ impl Shard {
         let pin = self.try_pin(old);
         let made = self.alloc(
             queue,
-            &Key::new(key),
+            &Key::new(key, self.config.hash_seed),
             old_header.flags,
             old_header.expiry,
             len,
@@ -307,7 +307,7 @@ impl Shard {
         let pin = self.try_pin(item);
         let made = self.alloc(
             queue,
-            &Key::new(key),
+            &Key::new(key, self.config.hash_seed),
             header.flags,
             header.expiry,
             value.len(),

@@ -32,7 +32,7 @@ mod warm; // what outlives the process, and how a shard comes back
 
 pub use flash::health::{DeviceState, DeviceTrouble, Pauses};
 pub use flash::outage::DeviceHealth;
-pub use key::{Key, MAX_KEY};
+pub use key::{HashSeed, Key, MAX_KEY};
 pub use record::{Meta, RECORD_HEADER};
 pub use shard::{
     Admission, AdmissionRule, AllocError, Budget, DeviceSlice, Done, Draft, FRAME_PAGES, Fetch,

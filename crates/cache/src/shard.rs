@@ -21,7 +21,7 @@ use crate::flash::read::Reads;
 use crate::flash::reclaim::Reclaim;
 use crate::index::{Index, Slot};
 use crate::item::ITEM_HEADER;
-use crate::key::Key;
+use crate::key::{HashSeed, Key};
 use crate::policy::{self, Policy};
 use crate::record::{self, KEY_AT, Meta, RECORD_HEADER};
 use crate::stats::CacheStats;
@@ -235,6 +235,8 @@ pub struct ShardConfig {
     pub shards: u32,
     /// Seed of every random choice.
     pub seed: u64,
+    /// Seed of the hashes of keys: the one that what the shard comes back from was written with.
+    pub hash_seed: HashSeed,
 }
 
 /// One shard.
@@ -671,7 +673,7 @@ impl Shard {
     }
     /// Bytes of an item's key, for `stats detail` and dumps.
     pub(crate) fn item_hash(&self, item: Handle) -> u64 {
-        Key::new(self.arena.item_key(item)).hash
+        Key::new(self.arena.item_key(item), self.config.hash_seed).hash
     }
 }
 

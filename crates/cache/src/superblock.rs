@@ -8,12 +8,13 @@
 //! Always holds: whoever has read a clean mark may go on from the files of that stop until it is taken away, which is durable before
 //! the first command.
 
+use crate::key::HashSeed;
 use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, Tag};
 
 const MAGIC: &[u8; 8] = b"SENKODIR";
 const LABEL_MAGIC: &[u8; 8] = b"SENKODEV";
 /// Version of all that a cache keeps for its next start, and of its flash files: one number, so that the superblock's decides for all.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 const DEVICES_AT: usize = 128;
 const DEVICE_BYTES: usize = 16;
 /// Most flash files of one server.
@@ -46,6 +47,8 @@ pub struct Superblock {
     pub flush_missed: bool,
     /// The clean stop was to save items of DRAM too.
     pub items_saved: bool,
+    /// What the keys of all shards are hashed with.
+    pub hash_seed: HashSeed,
     /// Pages of each flash file.
     pub devices: Vec<u64>,
 }
@@ -143,6 +146,7 @@ impl Superblock {
             (96, u64::from(self.flush_missed)),
             (104, self.opening),
             (112, u64::from(self.items_saved)),
+            (120, self.hash_seed.0),
         ] {
             put(page, at, value);
         }
@@ -177,6 +181,7 @@ impl Superblock {
             flush_missed: get(page, 96) != 0,
             opening: get(page, 104),
             items_saved: get(page, 112) != 0,
+            hash_seed: HashSeed(get(page, 120)),
             devices: (0..devices)
                 .map(|n| get(page, DEVICES_AT + n * DEVICE_BYTES))
                 .collect(),
@@ -220,7 +225,7 @@ impl Superblock {
 /// What the first page of a flash file says of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceLabel {
-    /// The data directory that it belongs to.
+    /// The data directory that it belongs to; 0: it was last used without one.
     pub id: u64,
     /// Its number there.
     pub number: u32,
@@ -257,6 +262,11 @@ impl DeviceLabel {
         seal(page, LABEL_MAGIC);
     }
 
+    /// Whether a page begins as a label does, whole or not, of this version or not.
+    pub fn marks(page: &[u8]) -> bool {
+        page.starts_with(LABEL_MAGIC)
+    }
+
     /// Reads the label of a device.
     ///
     /// # Errors
@@ -275,16 +285,6 @@ impl DeviceLabel {
         let mut buf = AlignedBuf::new(1);
         self.encode(&mut buf);
         device.write(0, &buf, tag())?;
-        device.flush(tag())?;
-        Ok(())
-    }
-
-    /// Leaves a device without a label, durably.
-    ///
-    /// # Errors
-    /// Those of the device.
-    pub fn erase(device: &dyn Device) -> Result<(), SuperblockError> {
-        device.write(0, &AlignedBuf::new(1), tag())?;
         device.flush(tag())?;
         Ok(())
     }
@@ -309,6 +309,7 @@ mod tests {
             flush_due: 9,
             flush_missed: true,
             items_saved: true,
+            hash_seed: HashSeed(78),
             devices: vec![10, 11],
         }
     }
@@ -317,8 +318,8 @@ mod tests {
     fn fields_are_where_the_format_document_says_and_no_bit_flips_unseen() {
         let mut page = vec![0; PAGE_SIZE];
         block().encode(&mut page).expect("two devices fit");
-        let words: Vec<u64> = (2..15).map(|n| get(&page, n * 8)).collect();
-        assert_eq!(words, [1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 1, 77, 1]);
+        let words: Vec<u64> = (2..16).map(|n| get(&page, n * 8)).collect();
+        assert_eq!(words, [1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 1, 77, 1, 78]);
         assert_eq!((get(&page, 128), get(&page, 144)), (10, 11));
         assert_eq!(Superblock::decode(&page), Ok(block()));
         let label = DeviceLabel {

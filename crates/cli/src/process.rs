@@ -312,6 +312,17 @@ impl Background {
     }
 }
 
+/// Writes a small file that is not there yet. One that is there is removed: a symbolic link that another user has put in its place would
+/// have root overwrite what it points to.
+pub fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = std::fs::File::create_new(path)?;
+    file.write_all(text.as_bytes())
+}
+
 /// A file with the process's number, removed at the end.
 #[derive(Debug)]
 pub struct PidFile {
@@ -325,7 +336,7 @@ impl PidFile {
             .with_context(|| format!("cannot write the pid file {}", path.display()))?;
         let mut draft = path.clone().into_os_string();
         draft.push(".tmp");
-        std::fs::write(&draft, format!("{}\n", std::process::id()))
+        write_new(Path::new(&draft), &format!("{}\n", std::process::id()))
             .and_then(|()| std::fs::rename(&draft, &path))
             .with_context(|| format!("cannot write the pid file {}", path.display()))?;
         Ok(PidFile { path })
@@ -336,5 +347,30 @@ impl Drop for PidFile {
     fn drop(&mut self) {
         // Having given up root, the process may no longer be allowed to; the number in it is dead then, as after a kill.
         let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// As root, `-P /tmp/x` followed a symbolic link that another user had put at `/tmp/x.tmp`, and wrote over what it pointed to.
+    #[test]
+    fn a_pid_file_is_not_written_through_a_symbolic_link() {
+        let dir = std::env::temp_dir().join(format!("senko-pid-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let (victim, pid) = (dir.join("victim"), dir.join("pid"));
+        std::fs::write(&victim, "precious").unwrap();
+        for link in ["pid.tmp", "pid"] {
+            std::os::unix::fs::symlink(&victim, dir.join(link)).unwrap();
+        }
+        let file = PidFile::write(&pid).unwrap();
+        let text = std::fs::read_to_string(&pid).unwrap();
+        assert_eq!(text, format!("{}\n", std::process::id()));
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+        drop(file);
+        assert!(!pid.exists());
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

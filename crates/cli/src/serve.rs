@@ -225,7 +225,7 @@ fn write_ports(path: &std::path::Path, addresses: &[std::net::SocketAddr]) -> Re
             )
         })
         .collect();
-    std::fs::write(&draft, text)
+    crate::process::write_new(std::path::Path::new(&draft), &text)
         .and_then(|()| std::fs::rename(&draft, path))
         .with_context(|| {
             format!(

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::content::find_content;
 use crate::device::read_in_turn;
 use crate::fault::{Fault, FaultSwitch};
 use crate::trace::Recorder;
@@ -45,6 +46,9 @@ pub struct FileOptions {
     pub recorder: Option<(Arc<Recorder>, u16)>,
     /// Makes operations of an event loop fail or wait, for tests.
     pub faults: Option<Arc<FaultSwitch>>,
+    /// Tells from the first page whether an existing file is the caller's. One that is not, and is not empty, is refused before
+    /// anything of it is changed, with an error of kind `AlreadyExists`. `None`: whatever is there is taken over.
+    pub ours: Option<fn(&[u8]) -> bool>,
 }
 
 /// An open, locked flash file or block device.
@@ -148,6 +152,12 @@ impl FlashFile {
                 asked.max(PAGE_SIZE as u64)
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        if let (Some(ours), Some(_)) = (options.ours, &existing) {
+            refuse_foreign(&file, path, size, ours)?;
+        }
+        if !block_device && !read_only {
+            make_private(&file, path)?;
         }
         if !block_device && !read_only && options.bytes > 0 {
             preallocate(&file, path, size, asked, existing.is_none())?;
@@ -681,6 +691,49 @@ fn device_size(file: &File) -> io::Result<u64> {
         return Err(io::Error::last_os_error());
     }
     Ok(bytes)
+}
+
+/// Refuses a file that has content of somebody else: its first page is not the caller's, and not all of it is zero.
+fn refuse_foreign(file: &File, path: &Path, size: u64, ours: fn(&[u8]) -> bool) -> io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    let read = |offset: u64, buf: &mut [u8]| {
+        // Beyond the end, in the last page, all is zero.
+        buf.fill(0);
+        let inside = size.saturating_sub(offset).min(buf.len() as u64);
+        file.read_exact_at(&mut buf[..inside as usize], offset)
+    };
+    let unread = |error: io::Error| failed(path, "cannot read", &error);
+    let mut head = [0; PAGE_SIZE];
+    read(0, &mut head).map_err(unread)?;
+    if ours(&head) {
+        return Ok(());
+    }
+    let rounded = size.next_multiple_of(PAGE_SIZE as u64);
+    match find_content(rounded, read, |_, _| false).map_err(unread)? {
+        None => Ok(()),
+        Some(content) => {
+            let text = format!("{} holds {content}, which is not ours", path.display());
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
+        }
+    }
+}
+
+/// Takes the rights of others from a file of this user that they could read: it will hold data of clients.
+fn make_private(file: &File, path: &Path) -> io::Result<()> {
+    let meta = file
+        .metadata()
+        .map_err(|error| failed(path, "cannot look at", &error))?;
+    // SAFETY: takes no memory, and can't fail.
+    let me = unsafe { libc::geteuid() };
+    if meta.mode() & 0o077 == 0 || meta.uid() != me {
+        return Ok(());
+    }
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(meta.mode() & 0o700);
+    match file.set_permissions(mode) {
+        // Some file systems have one mode for all files.
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(()),
+        done => done.map_err(|error| failed(path, "cannot make private", &error)),
+    }
 }
 
 fn failed(path: &Path, what: &str, error: &io::Error) -> io::Error {

@@ -9,6 +9,7 @@
 
 mod boot; // the time since the machine's start
 mod conns; // the table of connections, for both backends
+mod content; // whether a file holds somebody else's data
 mod device; // the blocking face
 mod disk; // the table of device operations in flight, for both backends
 mod event_loop; // sockets and files on one loop: the facade over the two backends
@@ -32,6 +33,7 @@ mod uring;
 mod wake; // waking a loop from another thread // backend: io_uring
 
 pub use boot::since_boot;
+pub use content::{Content, MOST_READ, content_of, find_content};
 pub use device::{Device, MOST_UNDER_WAY, ReadRequest, ReadStream};
 pub use event_loop::{Backend, BackendChoice, ConnId, Event, EventLoop, ListenerId, LoopConfig};
 pub use file::{FileOptions, FlashFile};

@@ -118,6 +118,9 @@ impl AlignedBuf {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
+        // What clients stored stays out of core dumps. A kernel that doesn't know the advice leaves it in.
+        // SAFETY: the range is the new mapping, and the advice doesn't change what it holds.
+        unsafe { libc::madvise(start, bytes, libc::MADV_DONTDUMP) };
         let start = NonNull::new(start.cast()).expect("a mapping never starts at address 0");
         Ok(AlignedBuf {
             start,

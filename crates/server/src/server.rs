@@ -21,7 +21,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use senko_cache::{DeviceSlice, Recovered, ShardConfig};
+use senko_cache::{DeviceLabel, DeviceSlice, Recovered, ShardConfig};
 use senko_io::trace::Recorder;
 use senko_io::transfer::CachedFile;
 use senko_io::{Backend, FileOptions, FlashFile, Listener, PAGE_SIZE};
@@ -138,16 +138,19 @@ impl Bound {
         if let Some(region) = home.as_ref().and_then(|home| home.region()) {
             settings.region = Some(region);
         }
-        let label = home.as_ref().map_or(0, |_| LABEL_PAGES);
+        settings.hash_seed = match &home {
+            Some(home) => home.hash_seed(),
+            None => home::drawn(settings.hash_seed),
+        };
         let sizes: Vec<u64> = files
             .iter()
-            .map(|f| f.pages().saturating_sub(label) * PAGE_SIZE as u64)
+            .map(|f| f.pages().saturating_sub(LABEL_PAGES) * PAGE_SIZE as u64)
             .collect();
         let plan = memory_plan(&settings, &sizes).map_err(ServerError)?;
         if let Some(home) = &home {
             home.check_room((plan.shard * settings.threads) as u64)?;
         }
-        let slices = slices(&settings, &plan, &sizes, label);
+        let slices = slices(&settings, &plan, &sizes, LABEL_PAGES);
         if settings.seed == 0 {
             settings.seed = home::random();
         }
@@ -209,8 +212,7 @@ impl Bound {
         loops.sort_by_key(|report| report.index);
         let begun = match &home {
             Some(home) => home.begin(if files.is_empty() { 0 } else { plan.region }),
-            None if settings.reinit => home::unlabel(&files),
-            None => Ok(()),
+            None => home::label_as_free(&files),
         };
         if let Err(error) = begun {
             call_off(go, threads);
@@ -646,6 +648,7 @@ fn open_flash(
             discard: settings.discard,
             recorder: recorder.map(|r| (Arc::clone(r), number as u16)),
             faults: settings.faults.get(number).cloned(),
+            ours: (!settings.reinit).then_some(DeviceLabel::marks),
             ..FileOptions::default()
         };
         let found = std::fs::metadata(&spec.path);
@@ -657,7 +660,14 @@ fn open_flash(
                 "the flash file {path} does not exist: to make it, give its size, as in --flash {path}:4g"
             )));
         }
-        files.push(Arc::new(FlashFile::open(&spec.path, &options)?));
+        let opened = FlashFile::open(&spec.path, &options).map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => ServerError(format!(
+                "{error}: name another file, or start over with {}, and lose what is in it",
+                home::reinit_option(settings)
+            )),
+            _ => error.into(),
+        });
+        files.push(Arc::new(opened?));
         if before.as_ref().is_none_or(|meta| meta.is_file()) {
             let bytes = before.map(|meta| meta.len());
             untouched.0.push((spec.path.clone(), bytes));
@@ -758,6 +768,7 @@ fn shard_config(
         shard: index as u32,
         shards: settings.threads as u32,
         seed: settings.seed.wrapping_add(index as u64),
+        hash_seed: settings.hash_seed,
     }
 }
 

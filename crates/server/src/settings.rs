@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use senko_cache::{Admission, AdmissionRule, Budget, PolicyKind};
+pub use senko_cache::{Admission, AdmissionRule, Budget, HashSeed, PolicyKind};
 pub use senko_io::BackendChoice;
 
 /// A flash file or device and how much of it to use.
@@ -114,6 +114,8 @@ pub struct Settings {
     pub drop_in: bool,
     /// Seed of every random choice.
     pub seed: u64,
+    /// Seed of the hashes of keys, for tests; 0: one is drawn. What a data directory has been given before stays.
+    pub hash_seed: HashSeed,
 }
 
 /// The protocols of a connection.
@@ -172,6 +174,7 @@ impl Default for Settings {
             patience: 1,
             drop_in: false,
             seed: 0,
+            hash_seed: HashSeed::default(),
         }
     }
 }

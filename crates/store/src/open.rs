@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
-use senko_io::{Device, PAGE_SIZE, Purpose, Tag};
+use senko_io::{Device, PAGE_SIZE, Purpose, Tag, content_of};
 
 use crate::block::Block;
 use crate::core::{Core, Counters, Jobs, MAX_FROZEN, State, Writer};
@@ -61,6 +61,7 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
             (superblock, *manifest, space)
         }
         Found::Nothing if options.create && !options.read_only => {
+            refuse_foreign(&*device)?;
             let space = Space::new(Arc::clone(&device), options.max_bytes);
             let shape = Shape::of(&options, secret()?);
             let (superblock, manifest) = Superblock::make(&*device, &space, shape)?;
@@ -83,6 +84,23 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
         core.state.lock().superblock.prepare(&core.space);
     }
     Ok(core)
+}
+
+/// Refuses a device that has content of somebody else: also where the superblock's pages are zero, as they are in some file systems. What a
+/// store that was being made has left there is no such content.
+fn refuse_foreign(device: &dyn Device) -> Result<(), StoreError> {
+    let found = content_of(
+        device,
+        Tag::store(Purpose::Recover),
+        Superblock::may_be_left,
+    )
+    .map_err(StoreError::io("looking for data of others"))?;
+    match found {
+        None => Ok(()),
+        Some(content) => Err(StoreError::Foreign(format!(
+            "it holds {content}; to lose that and make a store there, empty it first (remove the file; `blkdiscard -z` for a device)"
+        ))),
+    }
 }
 
 /// Makes an empty store of a given shape.

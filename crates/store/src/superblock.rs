@@ -343,6 +343,21 @@ impl Superblock {
         Ok(())
     }
 
+    /// Whether a page is one that the making of a store writes, before all copies of its superblock are whole: a copy, or the first manifest.
+    pub fn may_be_left(offset: u64, page: &[u8]) -> bool {
+        let number = offset / PAGE_SIZE as u64;
+        if COPIES.as_flattened().contains(&number) {
+            return &page[0..8] == MAGIC;
+        }
+        let first = Manifest {
+            next_id: 1,
+            ..Manifest::default()
+        }
+        .encode();
+        let rest = page.get(first.len()..);
+        page.starts_with(&first) && rest.is_some_and(|rest| rest.iter().all(|&byte| byte == 0))
+    }
+
     /// Reads the superblock and the manifest.
     ///
     /// # Errors

@@ -28,3 +28,20 @@ pub(crate) fn token(kind: u64, value: u64) -> u64 {
 pub(crate) fn untoken(token: u64) -> (u64, u64) {
     (token >> TOKEN_KIND, token & ((1 << TOKEN_KIND) - 1))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_its_kind_above_its_value() {
+        let largest = (1 << 56) - 1;
+        assert_eq!(token(TOKEN_RECLAIM, 5), 0x0300_0000_0000_0005);
+        assert_eq!(token(TOKEN_PROBE, largest), 0x09ff_ffff_ffff_ffff);
+        for kind in [TOKEN_READ, TOKEN_WRITE, TOKEN_DISCARD, TOKEN_PROBE] {
+            for value in [0, 1, 7 | 1 << 32, largest] {
+                assert_eq!(untoken(token(kind, value)), (kind, value));
+            }
+        }
+    }
+}

@@ -179,3 +179,63 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use senko_io::{FramePool, IoError, Op};
+
+    use super::*;
+    use crate::{Admission, AdmissionRule, DeviceSlice, HashSeed, PolicyKind, ShardConfig};
+
+    /// A device that took the zeroes of a probe and gave back something else was in use again, and one that gave zeroes back was not.
+    #[test]
+    fn a_probe_passes_if_what_it_wrote_comes_back_or_if_it_could_only_read() {
+        let mut shard = Shard::new(ShardConfig {
+            memory: 4 << 20,
+            max_item: 64 << 10,
+            flash: vec![DeviceSlice {
+                device: 0,
+                first_page: 0,
+                pages: 4096,
+            }],
+            region: 256 << 10,
+            policy: PolicyKind::Lru,
+            admission: Admission {
+                rule: AdmissionRule::All,
+                budget: None,
+            },
+            promote_after: 3,
+            reinsert: true,
+            no_evict: false,
+            shard: 0,
+            shards: 1,
+            seed: 1,
+            hash_seed: HashSeed::default(),
+        })
+        .unwrap();
+        let frames = FramePool::new(&[(1, 2)]);
+        let wrote = 1_u64 << 32;
+        for (value, byte, result, passes) in [
+            (wrote, 7, Ok(()), false),
+            (wrote, 0, Ok(()), true),
+            (0, 7, Ok(()), true),
+            (0, 0, Err(IoError::Os(5)), false),
+        ] {
+            let before = shard.stats.device_returns;
+            shard.logs[0].health.probe = Probe::Reading;
+            shard.logs[0].health.begin(0);
+            let mut frame = frames.take(1).unwrap();
+            frame.fill(byte);
+            let completion = Completion {
+                token: token(TOKEN_PROBE, value),
+                op: Op::Read,
+                result,
+                buf: Some(frame),
+            };
+            shard.probe_moved(value, completion);
+            let returns = shard.stats.device_returns - before;
+            assert_eq!(returns == 1, passes, "{value} {byte} {result:?}");
+        }
+    }
+}

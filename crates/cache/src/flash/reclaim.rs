@@ -225,7 +225,7 @@ impl Shard {
 
     /// Forgets a record of the oldest region, or says that it should be written again.
     fn fate(&mut self, n: usize, run: &[u8], at: usize, header: &Header, position: u64) -> Fate {
-        let key = Key::new(record::key_at(run, at, header));
+        let key = Key::new(record::key_at(run, at, header), self.config.hash_seed);
         let (page, lap) = self.logs[n].place_of(position);
         let here = |index: &Index, slot: Slot| index.page(slot) == page && slot.lap() == lap & 3;
         // A promoted item loses its clean copy.

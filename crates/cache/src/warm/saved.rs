@@ -474,7 +474,7 @@ impl Shard {
     /// Enters one item; false if there is no memory for it.
     fn load_item(&mut self, record: &[u8], header: &Header, saved: &SavedItem) -> bool {
         let copy = saved.copy;
-        let hash = Key::new(record::key_at(record, 0, header)).hash;
+        let hash = Key::new(record::key_at(record, 0, header), self.config.hash_seed).hash;
         self.grow_index(&mut Nowhere, hash);
         let Ok(item) = self.take_item(&mut Nowhere, record.len()) else {
             return false;

@@ -241,6 +241,8 @@ mod tests {
             region_pages: 64,
         };
         let shape = Shape::plan(640, 1 << 20);
+        // Memory comes in whole pages, so that too small a number showed nowhere in small tests.
+        assert_eq!(belongs.words(&shape), 16 + 4 * 2 + 10 + shape.segments());
         let words = Arc::new(Words::anonymous(belongs.words(&shape)).expect("memory"));
         let state = State::new(Arc::clone(&words), &belongs, 99, &shape);
         assert!(State::kept(Arc::clone(&words), &belongs, 640).is_err());

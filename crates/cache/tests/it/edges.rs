@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Records of all lengths around whole pages come back from flash, with small ones in front of them, after a lap too.
 
-use senko_cache::{Fetch, Fetched, Key, Lookup, Shard, Want};
+use senko_cache::{Fetch, Fetched, HashSeed, Key, Lookup, Shard, Want};
 
 use crate::model::config;
 use crate::page_fill::store;
@@ -35,7 +35,7 @@ fn settle(shard: &mut Shard, queue: &mut MemoryQueue) {
 
 /// What a get of an item on flash finds; `None` if flash has no longer got it, or DRAM has.
 fn get(shard: &mut Shard, queue: &mut MemoryQueue, key: &[u8], want: Want) -> Option<Vec<u8>> {
-    let key = Key::new(key);
+    let key = Key::new(key, HashSeed::default());
     let Lookup::Flash(at) = shard.lookup(&key) else {
         return None;
     };
@@ -103,11 +103,15 @@ fn what_was_flushed_stays_away_for_any_number_of_flushes() {
     let mut shard = Shard::new(config(8 << 20, FLASH_PAGES as u64)).expect("a shard");
     let mut queue = MemoryQueue::new(FLASH_PAGES, &[(1, 8), (16, 4)], 1);
     shard.set_now(1_700_000_000_000);
-    let there =
-        |shard: &mut Shard, key: &[u8]| !matches!(shard.lookup(&Key::new(key)), Lookup::Miss);
+    let there = |shard: &mut Shard, key: &[u8]| {
+        !matches!(
+            shard.lookup(&Key::new(key, HashSeed::default())),
+            Lookup::Miss
+        )
+    };
     store(&mut shard, &mut queue, b"plain", b"1");
     store(&mut shard, &mut queue, b"pinned", b"2");
-    let Lookup::Dram(pinned) = shard.lookup(&Key::new(b"pinned")) else {
+    let Lookup::Dram(pinned) = shard.lookup(&Key::new(b"pinned", HashSeed::default())) else {
         panic!("it was stored");
     };
     let pin = shard.pin(pinned);

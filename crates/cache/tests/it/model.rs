@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 
 use senko_cache::{
-    Admission, AdmissionRule, AllocError, DeviceSlice, Done, Fetch, Fetched, FlashItem, Key,
-    Lookup, PolicyKind, Shard, ShardConfig, Want,
+    Admission, AdmissionRule, AllocError, DeviceSlice, Done, Fetch, Fetched, FlashItem, HashSeed,
+    Key, Lookup, PolicyKind, Shard, ShardConfig, Want,
 };
 
 use crate::queue::{MemoryQueue, Rng};
@@ -91,6 +91,7 @@ pub fn config_of(memory: usize, flash_pages: u64, policy: PolicyKind, seed: u64)
         shard: 0,
         shards: 1,
         seed,
+        hash_seed: HashSeed::default(),
     }
 }
 
@@ -258,9 +259,13 @@ impl Run {
                 );
                 // A delete.
                 let key = key_of(n);
-                self.shard.remove_flash(&Key::new(&key), at);
+                self.shard
+                    .remove_flash(&Key::new(&key, HashSeed::default()), at);
                 self.model.remove(&n);
-                assert_eq!(self.shard.lookup(&Key::new(&key)), Lookup::Miss);
+                assert_eq!(
+                    self.shard.lookup(&Key::new(&key, HashSeed::default())),
+                    Lookup::Miss
+                );
             }
             Fetched::Absent | Fetched::OutOfMemory => {
                 if current.is_some() && then == current {
@@ -276,10 +281,12 @@ impl Run {
 
     pub fn delete_if_there(&mut self, n: u64) {
         let key = key_of(n);
-        match self.shard.lookup(&Key::new(&key)) {
+        match self.shard.lookup(&Key::new(&key, HashSeed::default())) {
             Lookup::Dram(item) => self.shard.unlink(item),
             Lookup::Miss => {}
-            Lookup::Flash(at) => self.shard.remove_flash(&Key::new(&key), at),
+            Lookup::Flash(at) => self
+                .shard
+                .remove_flash(&Key::new(&key, HashSeed::default()), at),
         }
     }
 
@@ -288,10 +295,13 @@ impl Run {
         let key = key_of(n);
         self.trace(n, ("fetch", want, at));
         self.next_user += 1;
-        match self
-            .shard
-            .fetch(&mut self.queue, &Key::new(&key), at, want, self.next_user)
-        {
+        match self.shard.fetch(
+            &mut self.queue,
+            &Key::new(&key, HashSeed::default()),
+            at,
+            want,
+            self.next_user,
+        ) {
             Fetch::Now(fetched) => self.fetched(n, want, then, fetched),
             Fetch::Queued => {
                 self.waiting.insert(self.next_user, (n, want, then));
@@ -309,7 +319,7 @@ impl Run {
 
     pub fn get(&mut self, n: u64) {
         let key = key_of(n);
-        match self.shard.lookup(&Key::new(&key)) {
+        match self.shard.lookup(&Key::new(&key, HashSeed::default())) {
             Lookup::Dram(item) => {
                 let entry = self
                     .live(n)
@@ -332,7 +342,11 @@ impl Run {
     }
 
     pub fn is_resident(&mut self, n: u64) -> bool {
-        matches!(self.shard.lookup(&Key::new(&key_of(n))), Lookup::Dram(_))
+        matches!(
+            self.shard
+                .lookup(&Key::new(&key_of(n), HashSeed::default())),
+            Lookup::Dram(_)
+        )
     }
 
     pub fn set(&mut self, n: u64) {
@@ -349,10 +363,13 @@ impl Run {
                 "seed {}: an allocation waits for ever",
                 self.seed
             );
-            match self
-                .shard
-                .alloc(&mut self.queue, &Key::new(&key), flags, expiry, value.len())
-            {
+            match self.shard.alloc(
+                &mut self.queue,
+                &Key::new(&key, HashSeed::default()),
+                flags,
+                expiry,
+                value.len(),
+            ) {
                 Ok(mut draft) => {
                     let cut = self.rng.below(value.len() as u64 + 1) as usize;
                     self.shard.fill(&mut draft, &value[..cut]);
@@ -387,7 +404,7 @@ impl Run {
     /// A change that needs the item in DRAM, if it is there already.
     fn change(&mut self, n: u64) {
         let key = key_of(n);
-        match self.shard.lookup(&Key::new(&key)) {
+        match self.shard.lookup(&Key::new(&key, HashSeed::default())) {
             Lookup::Miss => self.missed(n),
             Lookup::Flash(at) => self.start(n, at, Want::Resident),
             Lookup::Dram(item) => {
@@ -407,13 +424,18 @@ impl Run {
                     }
                     2 if entry.value.len() < 50_000 => {
                         let more = self.value();
-                        let made =
-                            self.shard
-                                .alloc(&mut self.queue, &Key::new(&key), 0, 0, more.len());
+                        let made = self.shard.alloc(
+                            &mut self.queue,
+                            &Key::new(&key, HashSeed::default()),
+                            0,
+                            0,
+                            more.len(),
+                        );
                         // Making room may have moved the item away.
-                        let (Ok(mut draft), Lookup::Dram(item)) =
-                            (made, self.shard.lookup(&Key::new(&key)))
-                        else {
+                        let (Ok(mut draft), Lookup::Dram(item)) = (
+                            made,
+                            self.shard.lookup(&Key::new(&key, HashSeed::default())),
+                        ) else {
                             return;
                         };
                         self.shard.fill(&mut draft, &more);
@@ -458,7 +480,7 @@ impl Run {
             800..920 => self.change(n),
             920..970 => {
                 let key = key_of(n);
-                match self.shard.lookup(&Key::new(&key)) {
+                match self.shard.lookup(&Key::new(&key, HashSeed::default())) {
                     Lookup::Dram(item) => {
                         self.shard.unlink(item);
                         self.model.remove(&n);
@@ -673,7 +695,7 @@ fn an_item_with_all_its_pins_taken_can_be_changed() {
     let config = config_of(4 << 20, 0, PolicyKind::Lru, 1);
     let (mut shard, _) = Shard::open(config, None, 0).expect("a shard");
     let mut queue = MemoryQueue::new(0, &[(1, 4)], 1);
-    let key = Key::new(b"k");
+    let key = Key::new(b"k", HashSeed::default());
     let mut draft = shard.alloc(&mut queue, &key, 0, 0, 3).expect("memory");
     shard.fill(&mut draft, b"abc");
     let item = shard.link(draft, None);

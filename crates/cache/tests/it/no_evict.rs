@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use senko_cache::{AllocError, Key, Lookup, Shard, ShardConfig};
+use senko_cache::{AllocError, HashSeed, Key, Lookup, Shard, ShardConfig};
 
 use crate::model::config;
 use crate::queue::MemoryQueue;
@@ -32,7 +32,7 @@ fn a_full_memory_refuses_and_keeps_what_it_has() {
         for round in 0..4 {
             loop {
                 let name = key(next);
-                match shard.alloc(&mut queue, &Key::new(&name), 0, 0, len) {
+                match shard.alloc(&mut queue, &Key::new(&name, HashSeed::default()), 0, 0, len) {
                     Ok(mut draft) => {
                         shard.fill(&mut draft, &value);
                         shard.link(draft, None);
@@ -48,12 +48,12 @@ fn a_full_memory_refuses_and_keeps_what_it_has() {
             assert!(there.len() > 1000, "{len} bytes: {} items", there.len());
             let lost = there
                 .iter()
-                .filter(|&&n| shard.lookup(&Key::new(&key(n))) == Lookup::Miss)
+                .filter(|&&n| shard.lookup(&Key::new(&key(n), HashSeed::default())) == Lookup::Miss)
                 .count();
             assert_eq!(lost, 0, "{len} bytes, round {round}");
             // What is deleted makes room, for as many and a few more.
             for n in (round..next).step_by(3) {
-                if let Lookup::Dram(item) = shard.lookup(&Key::new(&key(n))) {
+                if let Lookup::Dram(item) = shard.lookup(&Key::new(&key(n), HashSeed::default())) {
                     shard.unlink(item);
                     there.remove(&n);
                 }
@@ -69,7 +69,7 @@ fn many_values_at_once_find_slots() {
     let drafts: Vec<_> = (0..100_000)
         .map(|n| {
             let name = key(n);
-            let draft = shard.alloc(&mut queue, &Key::new(&name), 0, 0, 1);
+            let draft = shard.alloc(&mut queue, &Key::new(&name, HashSeed::default()), 0, 0, 1);
             draft.expect("there is room")
         })
         .collect();
@@ -80,7 +80,7 @@ fn many_values_at_once_find_slots() {
         pins.push(shard.pin(item));
     }
     for n in 0..pins.len() as u64 {
-        let found = shard.lookup(&Key::new(&key(n)));
+        let found = shard.lookup(&Key::new(&key(n), HashSeed::default()));
         assert!(matches!(found, Lookup::Dram(_)), "key {n}");
     }
     pins.into_iter().for_each(|pin| shard.unpin(pin));

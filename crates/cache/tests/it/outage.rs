@@ -2,7 +2,7 @@
 //! A device that stalls or fails for a while, again and again: every fetch ends, every allocation does, nothing wrong is ever read, and nothing that
 //! was missed, deleted or overwritten meanwhile is there again when the device is.
 
-use senko_cache::{DeviceState, Fetch, Fetched, Key, Lookup, PolicyKind, Want};
+use senko_cache::{DeviceState, Fetch, Fetched, HashSeed, Key, Lookup, PolicyKind, Want};
 
 use crate::model::{Run, config_of, seeds};
 
@@ -124,7 +124,7 @@ fn a_large_item_without_memory_to_put_it_together_in_is_a_counted_miss() {
         1000,
         7,
     );
-    let key = Key::new(b"large");
+    let key = Key::new(b"large", HashSeed::default());
     let large = vec![b'x'; 150_000];
     let mut draft = run
         .shard
@@ -145,7 +145,7 @@ fn a_large_item_without_memory_to_put_it_together_in_is_a_counted_miss() {
     let pins: Vec<u64> = items.iter().map(|&item| run.shard.pin(item)).collect();
     // And values that are still coming in take the rest.
     let mut drafts = Vec::new();
-    let other = Key::new(b"other");
+    let other = Key::new(b"other", HashSeed::default());
     while let Ok(draft) = run.shard.alloc(&mut run.queue, &other, 0, 0, 50_000) {
         drafts.push(draft);
     }

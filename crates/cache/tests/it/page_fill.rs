@@ -2,7 +2,7 @@
 //! Pages leave full: at least 97.5 % of the bytes of pages are bytes of records, on the item sizes of Facebook's ETC. And items that no buffers hold go on.
 
 use senko_cache::{
-    Admission, AdmissionRule, AllocError, DeviceSlice, Key, Lookup, Shard, ShardConfig,
+    Admission, AdmissionRule, AllocError, DeviceSlice, HashSeed, Key, Lookup, Shard, ShardConfig,
 };
 use senko_workload::{Rng, etc};
 
@@ -12,7 +12,13 @@ use crate::queue::MemoryQueue;
 /// Stores an item, and lets the device end one operation after the other as long as there is no room.
 pub fn store(shard: &mut Shard, queue: &mut MemoryQueue, key: &[u8], value: &[u8]) {
     loop {
-        match shard.alloc(queue, &Key::new(key), 0, 0, value.len()) {
+        match shard.alloc(
+            queue,
+            &Key::new(key, HashSeed::default()),
+            0,
+            0,
+            value.len(),
+        ) {
             Ok(mut draft) => {
                 shard.fill(&mut draft, value);
                 shard.link(draft, None);
@@ -101,7 +107,7 @@ fn items_that_are_refused_at_the_end_of_a_slice_leave_the_buffers_free() {
         };
         store(&mut shard, &mut queue, &key, &value[..len]);
         if rng.below(2) == 0
-            && let Lookup::Dram(item) = shard.lookup(&Key::new(&key))
+            && let Lookup::Dram(item) = shard.lookup(&Key::new(&key, HashSeed::default()))
         {
             shard.hit(item);
         }
@@ -127,7 +133,7 @@ fn a_large_item_that_is_refused_takes_no_room() {
     for n in 0..50_000 {
         let key = format!("small {n}");
         store(&mut shard, &mut queue, key.as_bytes(), &[b'v'; 1000]);
-        match shard.lookup(&Key::new(key.as_bytes())) {
+        match shard.lookup(&Key::new(key.as_bytes(), HashSeed::default())) {
             Lookup::Dram(item) if n < 30_000 => shard.hit(item),
             Lookup::Dram(_) => {}
             elsewhere => panic!("{elsewhere:?}"),

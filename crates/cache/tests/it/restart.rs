@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use senko_cache::{
-    Comeback, DeviceState, Fetch, Fetched, Key, Lookup, Origin, PolicyKind, Recovered, Shard,
-    ShardConfig, SharedFiles, Want,
+    Comeback, DeviceState, Fetch, Fetched, HashSeed, Key, Lookup, Origin, PolicyKind, Recovered,
+    Shard, ShardConfig, SharedFiles, Want,
 };
 use senko_io::{PAGE_SIZE, SharedFile, observe_stores};
 
@@ -269,7 +269,7 @@ impl Restarts {
     fn value_of(&mut self, n: u64) -> Option<(Vec<u8>, u32, u32)> {
         let run = &mut self.run;
         let bytes = key_of(n);
-        let key = Key::new(&bytes);
+        let key = Key::new(&bytes, HashSeed::default());
         let at = match run.shard.lookup(&key) {
             Lookup::Miss => return None,
             Lookup::Dram(item) => return Some(resident(&run.shard, item)),

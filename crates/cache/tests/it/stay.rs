@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is asked for all the time stays in DRAM, however much passes by it to flash and however far the index grows.
 
-use senko_cache::{Key, Lookup, Shard};
+use senko_cache::{HashSeed, Key, Lookup, Shard};
 
 use crate::model::config;
 use crate::page_fill::store;
@@ -24,7 +24,7 @@ fn hot_items_stay_while_the_index_grows() {
         let key = format!("cold{n:06}");
         store(&mut shard, &mut queue, key.as_bytes(), &[b'c'; 200]);
         let key = &hot[n % hot.len()];
-        match shard.lookup(&Key::new(key.as_bytes())) {
+        match shard.lookup(&Key::new(key.as_bytes(), HashSeed::default())) {
             Lookup::Dram(item) => shard.hit(item),
             elsewhere => panic!("{key} after {n} others: {elsewhere:?}"),
         }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Transfers: the answer is found where it lies and checked, its region is kept meanwhile, and what is damaged is a miss.
 
-use senko_cache::{AllocError, DeviceState, FlashRef, Key, Lookup, Shard, Transfer, TransferEnd};
+use senko_cache::{
+    AllocError, DeviceState, FlashRef, HashSeed, Key, Lookup, Shard, Transfer, TransferEnd,
+};
 use senko_io::{Op, PAGE_SIZE, Purpose, Queue, Tag};
 
 use crate::model::config;
@@ -40,10 +42,13 @@ impl Bench {
             let len = Bench::len(n);
             let value = vec![b'a' + (n % 26) as u8; len];
             let key = format!("key{n}");
-            match self
-                .shard
-                .alloc(&mut self.queue, &Key::new(key.as_bytes()), 7, 0, len)
-            {
+            match self.shard.alloc(
+                &mut self.queue,
+                &Key::new(key.as_bytes(), HashSeed::default()),
+                7,
+                0,
+                len,
+            ) {
                 Ok(mut draft) => {
                     self.shard.fill(&mut draft, &value);
                     self.shard.link(draft, None);
@@ -74,7 +79,10 @@ impl Bench {
     }
 
     fn flash(&mut self, n: u64) -> Option<FlashRef> {
-        match self.shard.lookup(&Key::new(format!("key{n}").as_bytes())) {
+        match self
+            .shard
+            .lookup(&Key::new(format!("key{n}").as_bytes(), HashSeed::default()))
+        {
             Lookup::Flash(at) => Some(at),
             Lookup::Dram(_) | Lookup::Miss => None,
         }
@@ -83,7 +91,7 @@ impl Bench {
     fn begin(&mut self, n: u64) -> Option<Transfer> {
         let at = self.flash(n)?;
         let name = format!("key{n}");
-        let key = Key::new(name.as_bytes());
+        let key = Key::new(name.as_bytes(), HashSeed::default());
         let can = self.shard.can_transfer(&key, at);
         let transfer = self.shard.begin_transfer(&key, at);
         assert_eq!(can, transfer.is_some());

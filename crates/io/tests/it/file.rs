@@ -502,3 +502,65 @@ fn a_stream_survives_a_panic() {
     let mut page = AlignedBuf::new(1);
     file.read(0, &mut page, TAG).unwrap();
 }
+
+/// `--flash FILE` took over whatever file it was given, an unmounted file system among them, made it longer and wrote over it.
+#[test]
+fn what_holds_data_of_others_is_refused_and_stays_as_it_is() {
+    let folder = Folder::new();
+    let ours = FileOptions {
+        ours: Some(|page| page.starts_with(b"OURS")),
+        ..sized(4 << 20)
+    };
+    let path = folder.file("foreign");
+    let with = |bytes: usize, at: usize, mark: &[u8]| {
+        let mut content = vec![0; bytes];
+        content[at..at + mark.len()].copy_from_slice(mark);
+        std::fs::write(&path, &content).unwrap();
+        content
+    };
+    for (bytes, at, mark, told) in [
+        (1 << 20, 0x438, &b"\x53\xef"[..], "an ext2, ext3 or ext4"),
+        (1 << 20, 0x1_0040, b"_BHRfS_M", "a btrfs file system"),
+        (40, 0, b"diary", "data at byte 0"),
+        // A last page that is not whole counts too.
+        (8192 + 10, 8192 + 9, b"x", "data at byte 8201"),
+        (8 << 20, (8 << 20) - 1, b"x", "data at byte 8388607"),
+    ] {
+        let content = with(bytes, at, mark);
+        let error = FlashFile::open(&path, &ours).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
+        assert!(error.to_string().contains(told), "{error}");
+        assert!(
+            std::fs::read(&path).unwrap() == content,
+            "{told}: untouched"
+        );
+    }
+    // What is the caller's, what is empty, and what the caller says to take over.
+    with(1 << 20, 0, b"OURS, and more");
+    assert_eq!(FlashFile::open(&path, &ours).unwrap().pages(), 1024);
+    with(1 << 20, 0, b"");
+    assert_eq!(FlashFile::open(&path, &ours).unwrap().pages(), 1024);
+    with(1 << 20, 70, b"theirs");
+    FlashFile::open(&path, &sized(4 << 20)).unwrap();
+}
+
+/// A flash file that was made with `truncate` kept its mode 0644, so that every user could read what clients had stored.
+#[test]
+fn an_existing_file_becomes_private_and_one_that_is_only_read_does_not() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    let path = folder.file("open-to-all");
+    std::fs::write(&path, vec![0; 1 << 20]).unwrap();
+    let mode = || std::fs::metadata(&path).unwrap().mode() & 0o777;
+    for (before, after) in [(0o644, 0o600), (0o666, 0o600), (0o600, 0o600)] {
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(before)).unwrap();
+        let reading = FileOptions {
+            read_only: true,
+            ..FileOptions::default()
+        };
+        drop(FlashFile::open(&path, &reading).unwrap());
+        assert_eq!(mode(), before);
+        drop(FlashFile::open(&path, &sized(1 << 20)).unwrap());
+        assert_eq!(mode(), after);
+    }
+}

@@ -92,3 +92,27 @@ fn frames_against_a_model() {
         assert_eq!(frame[0], mark);
     }
 }
+
+/// A core dump of the server held what clients had stored.
+#[test]
+fn memory_for_data_stays_out_of_core_dumps() {
+    let buf = AlignedBuf::new(64);
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let at = buf.as_ptr() as usize;
+    let mut inside = false;
+    let mut flags = None;
+    for line in maps.lines() {
+        let range = line.split_whitespace().next().and_then(|range| {
+            let (from, to) = range.split_once('-')?;
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            Some(number(from)?..number(to)?)
+        });
+        if let Some(range) = range {
+            inside = range.contains(&at);
+        } else if inside && let Some(found) = line.strip_prefix("VmFlags:") {
+            flags = Some(found.to_owned());
+        }
+    }
+    let flags = flags.expect("the mapping is in the list");
+    assert!(flags.split_whitespace().any(|flag| flag == "dd"), "{flags}");
+}

@@ -26,7 +26,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use senko_cache::{
-    Comeback, DeviceLabel, Origin, ServerWords, Shard, SharedFiles, Superblock, SuperblockError,
+    Comeback, DeviceLabel, HashSeed, Origin, ServerWords, Shard, SharedFiles, Superblock,
+    SuperblockError,
 };
 use senko_io::{
     Device, FileOptions, FlashFile, PAGE_SIZE, Purpose, SharedFile, Snapshot, SnapshotReader, Tag,
@@ -35,7 +36,7 @@ use senko_io::{
 use super::ServerError;
 use crate::settings::Settings;
 use checks::{check_block, check_labels, check_whole};
-pub use checks::{check_unlabelled, unlabel};
+pub use checks::{check_unlabelled, label_as_free, reinit_option};
 
 /// Pages at the head of a flash file that are its label's.
 pub(super) const LABEL_PAGES: u64 = 256;
@@ -92,6 +93,14 @@ pub(super) fn random() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());
     hasher.finish()
+}
+
+/// The seed that was given for a test, or else one that nobody knows.
+pub(super) fn drawn(given: HashSeed) -> HashSeed {
+    match given == HashSeed::default() {
+        true => HashSeed(random()),
+        false => given,
+    }
 }
 
 /// Greater than any unique given out so far, where a damaged superblock does not say which those are: fewer than 16 million for each second since
@@ -238,6 +247,11 @@ impl Home {
     /// The Unix second that the clock starts from at least.
     pub fn second(&self) -> u32 {
         (self.block().last_second as u32).max(self.words.second())
+    }
+
+    /// What keys are hashed with.
+    pub fn hash_seed(&self) -> HashSeed {
+        self.block().hash_seed
     }
 
     /// Uniques begin above this.
@@ -526,6 +540,8 @@ fn anew(settings: &Settings, files: &[Arc<FlashFile>], before: &Superblock, id: 
         id,
         shards: settings.threads as u32,
         cas_reserved: before.cas_reserved,
+        // A new one each time: what was learnt of the one before is of no use.
+        hash_seed: drawn(settings.hash_seed),
         devices: files.iter().map(|f| f.pages()).collect(),
         ..Superblock::default()
     }

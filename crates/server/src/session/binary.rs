@@ -54,7 +54,7 @@ impl Session {
                 let req = Request {
                     op: store_op(&header),
                     form,
-                    key: Key::new(key),
+                    key: Key::new(key, ctx.shared.settings.hash_seed),
                     text: &[],
                     remote: self.remote,
                 };
@@ -98,7 +98,7 @@ impl Session {
         let req = Request {
             op,
             form,
-            key: Key::new(key),
+            key: Key::new(key, ctx.shared.settings.hash_seed),
             text: &[],
             remote: self.remote,
         };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The classic and meta dialects: from lines to requests.
 
-use senko_cache::{AllocError, Key};
+use senko_cache::{AllocError, HashSeed, Key};
 use senko_io::Queue;
 
 use super::{Ctx, FeedState, Session, State, Step, Storing, Unit, Wait};
@@ -48,6 +48,7 @@ impl Session {
             }) => {
                 let compare = (mode == StoreMode::Cas).then_some(unique);
                 let req = self.request(
+                    ctx.shared.settings.hash_seed,
                     Op::Store { mode, compare },
                     Form::Text { noreply },
                     key,
@@ -179,6 +180,7 @@ impl Session {
 
     pub(super) fn request<'a>(
         &self,
+        seed: HashSeed,
         op: Op,
         form: Form,
         key: &'a [u8],
@@ -187,7 +189,7 @@ impl Session {
         Request {
             op,
             form,
-            key: Key::new(key),
+            key: Key::new(key, seed),
             text,
             remote: self.remote,
         }
@@ -232,7 +234,7 @@ impl Session {
         key: &[u8],
         text: &[u8],
     ) -> Step {
-        let req = self.request(op, form, key, text);
+        let req = self.request(ctx.shared.settings.hash_seed, op, form, key, text);
         if let Some(shard) = self.other_shard(ctx, &req.key) {
             if !self.read_across(ctx, shard, &req) {
                 self.forward(ctx, shard, &input[..used], 0);
@@ -328,7 +330,13 @@ impl Session {
             extended: cas,
             last: ends,
         };
-        let req = self.request(op, Form::Text { noreply: false }, key, &[]);
+        let req = self.request(
+            ctx.shared.settings.hash_seed,
+            op,
+            Form::Text { noreply: false },
+            key,
+            &[],
+        );
         if let Some(shard) = self.other_shard(ctx, &req.key) {
             if !self.read_across(ctx, shard, &req) {
                 self.forward_key(ctx, shard, key, cas, touch, ends);
@@ -414,6 +422,7 @@ impl Session {
                         _ => flags.ttl.unwrap_or(0),
                     };
                     let req = self.request(
+                        ctx.shared.settings.hash_seed,
                         Op::MetaStore { mode, flags },
                         Form::Meta,
                         command.key,

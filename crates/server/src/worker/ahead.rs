@@ -42,8 +42,9 @@ impl Worker {
     /// Notes the keys of this shard that stand in commands.
     pub(super) fn note_keys(&mut self, commands: &[u8]) {
         let (shards, me) = (self.core.shared.shards, self.index);
+        let seed = self.core.shared.settings.hash_seed;
         keys(commands, |bytes| {
-            let key = Key::new(bytes);
+            let key = Key::new(bytes, seed);
             if self.ahead.len() < MOST_KEYS && (shards == 1 || key.shard(shards) == me) {
                 self.ahead.push(key.hash);
             }

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use senko_cache::{
-    Admission, AdmissionRule, DeviceSlice, Key, Lookup, PolicyKind, Shard, ShardConfig,
+    Admission, AdmissionRule, DeviceSlice, HashSeed, Key, Lookup, PolicyKind, Shard, ShardConfig,
 };
 use senko_io::SendBatch;
 use senko_io::faulty::{FaultyDevice, FaultyQueue};
@@ -431,7 +431,7 @@ impl Rig {
 
     /// Whether a key lies on flash only.
     pub fn on_flash(&mut self, key: &[u8]) -> bool {
-        let key = Key::new(key);
+        let key = Key::new(key, HashSeed::default());
         let shard = key.shard(self.nodes.len());
         matches!(self.nodes[shard].shard.lookup(&key), Lookup::Flash(_))
     }
@@ -490,6 +490,7 @@ impl Node {
             shard: n as u32,
             shards: plan.shards as u32,
             seed: plan.seed,
+            hash_seed: HashSeed::default(),
         };
         let mut shard = Shard::new(config).expect("the plan is valid");
         shard.set_now(u64::from(START) * 1000);

@@ -707,6 +707,46 @@ fn what_cannot_start_says_why() {
     first.join().unwrap();
 }
 
+/// `senko serve --flash FILE` wrote over a foreign file without a word. What a server has used before is its own, also without a data
+/// directory.
+#[test]
+fn a_flash_file_with_data_of_others_is_refused_unless_told() {
+    let folder = client::Scratch::new();
+    let path = folder.join("theirs");
+    let mut content = vec![0; 1 << 20];
+    content[0x438..0x43a].copy_from_slice(b"\x53\xef");
+    std::fs::write(&path, &content).unwrap();
+    let start = |reinit: bool, data: bool| {
+        Server::start(Settings {
+            listen: vec!["127.0.0.1:0".parse().unwrap()],
+            memory: 64 << 20,
+            flash: vec![FlashSpec {
+                path: path.clone(),
+                bytes: 64 << 20,
+            }],
+            data_dir: data.then(|| folder.join("data")),
+            shared_memory: folder.to_path_buf(),
+            reinit,
+            ..Settings::default()
+        })
+    };
+    for data in [false, true] {
+        let error = start(false, data).map(drop).unwrap_err().to_string();
+        assert!(
+            error.contains("ext4") && error.contains("--reinit"),
+            "{error}"
+        );
+        assert!(std::fs::read(&path).unwrap() == content, "untouched");
+    }
+    for (reinit, data) in [(true, false), (false, false), (false, true), (false, true)] {
+        let server = start(reinit, data).unwrap();
+        server.shutdown();
+        server.join().unwrap();
+    }
+    let error = start(false, false).map(drop).unwrap_err().to_string();
+    assert!(error.contains("belongs to a data directory"), "{error}");
+}
+
 #[test]
 fn a_trace_records_what_reached_the_flash_file() {
     on_both(1, |place: Place| {

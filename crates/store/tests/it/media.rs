@@ -136,3 +136,32 @@ fn a_store_on_a_read_only_file_system() {
     assert_eq!(got.unwrap(), (Some(b"2".to_vec()), 3));
     assert_eq!(report.unwrap().problems, []);
 }
+
+/// `senko store put` on a btrfs volume made a store there, since pages 0, 4, 8 and 12 of such a volume are zero.
+#[test]
+fn what_holds_data_of_others_is_refused_and_stays_as_it_is() {
+    let folder = Folder::new("foreign");
+    let path = folder.0.join("volume");
+    for (at, mark, told) in [
+        (0x1_0040, &b"_BHRfS_M"[..], "a btrfs file system"),
+        (4096, b"theirs", "data at byte 4096"),
+        ((2 << 20) - 1, b"x", "data at byte 2097151"),
+    ] {
+        let mut content = vec![0; 2 << 20];
+        content[at..at + mark.len()].copy_from_slice(mark);
+        std::fs::write(&path, &content).unwrap();
+        match Store::open(&path, writing()) {
+            Err(StoreError::Foreign(text)) => assert!(text.contains(told), "{text}"),
+            other => panic!("{told}: {other:?}"),
+        }
+        assert!(
+            std::fs::read(&path).unwrap() == content,
+            "{told}: untouched"
+        );
+    }
+    // What is empty through and through is taken.
+    std::fs::write(&path, vec![0; 2 << 20]).unwrap();
+    let store = Store::open(&path, writing()).unwrap();
+    store.put(b"key", b"value").unwrap();
+    store.close().unwrap();
+}

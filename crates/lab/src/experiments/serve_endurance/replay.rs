@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
 use senko_cache::{
-    Admission, AdmissionRule, AllocError, DeviceSlice, Fetch, Fetched, Key, Lookup, PolicyKind,
-    Shard, ShardConfig, Want,
+    Admission, AdmissionRule, AllocError, DeviceSlice, Fetch, Fetched, HashSeed, Key, Lookup,
+    PolicyKind, Shard, ShardConfig, Want,
 };
 use senko_io::{AlignedBuf, Completion, DeviceId, FramePool, Op, PAGE_SIZE, PageBuf, Queue, Tag};
 
@@ -204,6 +204,7 @@ impl Replay {
             shard: 0,
             shards: 1,
             seed,
+            hash_seed: HashSeed::default(),
         })?;
         shard.set_now(1_700_000_000_000);
         Ok(Replay {
@@ -240,7 +241,7 @@ impl Replay {
 
     fn request(&mut self, object: u32, size: usize) -> Result<()> {
         let text = format!("{object:x}");
-        let key = Key::new(text.as_bytes());
+        let key = Key::new(text.as_bytes(), HashSeed::default());
         match self.look(&key)? {
             true => self.counts.hits += 1,
             false => self.store(&key, size)?,

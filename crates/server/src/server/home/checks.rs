@@ -69,6 +69,7 @@ pub(super) fn check_labels(
             {
                 continue;
             }
+            Ok(label) if label.id == 0 => "it was last used without a data directory".to_owned(),
             Ok(label) if label.id != block.id => "it is another directory's".to_owned(),
             Ok(label) if label.number != number as u32 => {
                 "the order of the files is another".to_owned()
@@ -105,20 +106,26 @@ pub(super) fn check_whole(
     }
 }
 
+/// How a user of this program says that a start may empty what it finds.
+pub fn reinit_option(settings: &Settings) -> &'static str {
+    if settings.drop_in {
+        "`reinit = true` in the file of -o senko_config"
+    } else {
+        "--reinit"
+    }
+}
+
 /// No flash file is of another directory than the one with this number.
 pub fn check_unlabelled(
     files: &[Arc<FlashFile>],
     ours: Option<u64>,
     settings: &Settings,
 ) -> Result<(), ServerError> {
-    let reinit = if settings.drop_in {
-        "`reinit = true` in the file of -o senko_config"
-    } else {
-        "--reinit"
-    };
+    let reinit = reinit_option(settings);
     for file in files {
         let why = match DeviceLabel::read(&**file) {
-            Ok(label) if Some(label.id) == ours => continue,
+            // Nobody's, or the one's.
+            Ok(label) if label.id == 0 || Some(label.id) == ours => continue,
             // Another's, or the directory was to start over and did not get to.
             Ok(_) if ours.is_some() => "is not of the given data directory, or that has lost its super.senko: give the right one, or".to_owned(),
             Ok(_) => "belongs to a data directory that is not given: give that one, or".to_owned(),
@@ -135,10 +142,17 @@ pub fn check_unlabelled(
     Ok(())
 }
 
-/// Takes flash files from the data directories that they belong to.
-pub fn unlabel(files: &[Arc<FlashFile>]) -> Result<(), ServerError> {
-    for file in files {
-        DeviceLabel::erase(&**file)
+/// Labels flash files as those of a server without a data directory, so that the next start knows them.
+pub fn label_as_free(files: &[Arc<FlashFile>]) -> Result<(), ServerError> {
+    for (number, file) in files.iter().enumerate() {
+        let label = DeviceLabel {
+            id: 0,
+            number: number as u32,
+            pages: file.pages(),
+            opened: 0,
+        };
+        label
+            .write(&**file)
             .map_err(|e| ServerError(format!("the label of {} {e}", file.path().display())))?;
     }
     Ok(())

@@ -286,3 +286,36 @@ fn a_flash_file_that_was_cut_off_is_refused() {
     assert!(refused.0.contains("it was cut off"), "{refused:?}");
     std::fs::remove_dir_all(&dir).unwrap();
 }
+
+/// Keys are spread by a secret of the directory: the next start finds with it what was stored, a cache that starts over has another, and so has
+/// each other directory.
+#[test]
+fn the_seed_of_hashes_is_kept_and_is_each_directorys_own() {
+    let (dir, mut settings, files) = place("hash-seed");
+    let data = dir.join("data");
+    let mut seeds = Vec::new();
+    for reinit in [false, true] {
+        settings.reinit = reinit;
+        let home = Home::open(&data, &settings, &files).unwrap();
+        home.begin(1 << 20).unwrap();
+        let seed = home.hash_seed();
+        drop(home);
+        settings.reinit = false;
+        // After a kill, and after a clean stop.
+        for _ in 0..2 {
+            let home = Home::open(&data, &settings, &files).unwrap();
+            assert_eq!(home.hash_seed(), seed);
+            home.begin(1 << 20).unwrap();
+            home.finish(&[], 0).unwrap();
+        }
+        seeds.push(seed);
+    }
+    std::fs::create_dir(dir.join("other")).unwrap();
+    settings.reinit = true;
+    let other = Home::open(&dir.join("other"), &settings, &files).unwrap();
+    seeds.push(other.hash_seed());
+    assert!(seeds.iter().all(|&seed| seed != HashSeed::default()));
+    assert!(seeds[0] != seeds[1] && seeds[1] != seeds[2] && seeds[0] != seeds[2]);
+    drop(other);
+    std::fs::remove_dir_all(&dir).unwrap();
+}

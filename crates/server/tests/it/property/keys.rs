@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use senko_cache::Key;
+use senko_cache::{HashSeed, Key};
 
 use super::own::MAX_ITEM;
 
@@ -141,6 +141,9 @@ pub fn token(connection: usize, number: u64) -> String {
 }
 pub const TOKEN: usize = 12;
 
+/// The seed of servers whose keys are to collide.
+pub const KNOWN_SEED: HashSeed = HashSeed(12);
+
 /// Keys of which each two that follow each other have the same tag, in the same segment and shard, on flash of up to 64 MiB. A tag is the
 /// lowest 30 bits of a hash then, bit 31 decides between two shards, and the highest seven hold the segment.
 pub fn twins() -> &'static [Vec<u8>] {
@@ -150,7 +153,7 @@ pub fn twins() -> &'static [Vec<u8>] {
         const SAME: u64 = 0xfe00_0000_bfff_ffff;
         let name = |n: u32| format!("t{n:x}").into_bytes();
         let mut hashes: Vec<(u64, u32)> = (0..TRIED)
-            .map(|n| (Key::new(&name(n)).hash & SAME, n))
+            .map(|n| (Key::new(&name(n), KNOWN_SEED).hash & SAME, n))
             .collect();
         hashes.sort_unstable();
         let pairs = hashes.windows(2).filter(|w| w[0].0 == w[1].0);
