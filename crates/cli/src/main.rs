@@ -92,7 +92,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("senko: {error:#}");
-            ExitCode::FAILURE
+            match error.downcast_ref::<process::Interrupted>() {
+                Some(interrupted) => ExitCode::from(interrupted.exit_code()),
+                None => ExitCode::FAILURE,
+            }
         }
     }
 }

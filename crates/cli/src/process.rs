@@ -11,6 +11,8 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
 use anyhow::{Context, Result, bail};
 
 /// Descriptors needed beside connections: listeners, rings, flash files, trace, standard streams.
@@ -194,6 +196,66 @@ impl Signals {
         }
     }
 }
+
+/// Set by the first signal that asks a command to end.
+static STOP: AtomicBool = AtomicBool::new(false);
+/// That signal's number.
+static STOPPED_BY: AtomicI32 = AtomicI32::new(0);
+
+/// Lets a long command end by itself on SIGINT, SIGTERM and SIGHUP: the first one sets the flag that is returned,
+/// which the command looks at several times a second. The second one ends the process at once.
+pub fn stop_on_signals() -> &'static AtomicBool {
+    extern "C" fn note(signal: libc::c_int) {
+        STOPPED_BY.store(signal, Ordering::Relaxed);
+        STOP.store(true, Ordering::Release);
+    }
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the struct is initialised and outlives the calls. The handler stores to two atomics and does nothing
+        // else, which is allowed at any moment. A signal that was ignored before (nohup) stays ignored.
+        unsafe {
+            let mut before: libc::sigaction = std::mem::zeroed();
+            if libc::sigaction(signal, std::ptr::null(), &raw mut before) == 0
+                && before.sa_sigaction == libc::SIG_IGN
+            {
+                continue;
+            }
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = note as extern "C" fn(libc::c_int) as usize;
+            action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
+            libc::sigemptyset(&raw mut action.sa_mask);
+            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+        }
+    }
+    &STOP
+}
+
+/// The error of a command that a signal ended: its results up to then have been printed.
+#[derive(Debug)]
+pub struct Interrupted {
+    signal: i32,
+}
+
+impl Interrupted {
+    /// `Some` once [`stop_on_signals`] saw a signal.
+    pub fn now() -> Option<Interrupted> {
+        STOP.load(Ordering::Acquire).then(|| Interrupted {
+            signal: STOPPED_BY.load(Ordering::Relaxed),
+        })
+    }
+
+    /// What a shell reports for a process that the signal ended: 130 for Ctrl-C.
+    pub fn exit_code(&self) -> u8 {
+        128 + self.signal as u8
+    }
+}
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted; the results are those up to then")
+    }
+}
+
+impl std::error::Error for Interrupted {}
 
 /// The background process's way to tell the one that started it how it went.
 #[derive(Debug)]

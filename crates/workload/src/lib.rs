@@ -50,6 +50,9 @@ pub mod histogram;
 // Readers for published key-value traces.
 pub mod trace;
 
+// The grammar of numbers, sizes, rates, times and shares, for every option and generator.
+pub mod units;
+
 pub use arrival::Arrivals;
 pub use histogram::Histogram;
 pub use key::{KeyShape, KeySpace};

@@ -10,5 +10,7 @@ mod histogram;
 mod key;
 // Trace readers on hand-made samples and, where present, on the real traces.
 mod trace;
+// The grammar of numbers, sizes, rates and times.
+mod units;
 // Values: every damaged byte is seen.
 mod value;
