@@ -140,7 +140,7 @@ impl Bound {
         }
         settings.hash_seed = match &home {
             Some(home) => home.hash_seed(),
-            None => home::drawn(settings.hash_seed),
+            None => home::hash_seed(&settings),
         };
         let sizes: Vec<u64> = files
             .iter()

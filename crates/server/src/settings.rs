@@ -114,7 +114,9 @@ pub struct Settings {
     pub drop_in: bool,
     /// Seed of every random choice.
     pub seed: u64,
-    /// Seed of the hashes of keys, for tests; 0: one is drawn. What a data directory has been given before stays.
+    /// Keys are hashed with a seed that is drawn. `false`: with `hash_seed` as it is, for tests.
+    pub draw_hash_seed: bool,
+    /// Seed of the hashes of keys. What a data directory has been given before stays.
     pub hash_seed: HashSeed,
 }
 
@@ -174,6 +176,7 @@ impl Default for Settings {
             patience: 1,
             drop_in: false,
             seed: 0,
+            draw_hash_seed: true,
             hash_seed: HashSeed::default(),
         }
     }

@@ -95,11 +95,11 @@ pub(super) fn random() -> u64 {
     hasher.finish()
 }
 
-/// The seed that was given for a test, or else one that nobody knows.
-pub(super) fn drawn(given: HashSeed) -> HashSeed {
-    match given == HashSeed::default() {
+/// What keys are hashed with where no data directory says it.
+pub(super) fn hash_seed(settings: &Settings) -> HashSeed {
+    match settings.draw_hash_seed {
         true => HashSeed(random()),
-        false => given,
+        false => settings.hash_seed,
     }
 }
 
@@ -541,7 +541,7 @@ fn anew(settings: &Settings, files: &[Arc<FlashFile>], before: &Superblock, id: 
         shards: settings.threads as u32,
         cas_reserved: before.cas_reserved,
         // A new one each time: what was learnt of the one before is of no use.
-        hash_seed: drawn(settings.hash_seed),
+        hash_seed: hash_seed(settings),
         devices: files.iter().map(|f| f.pages()).collect(),
         ..Superblock::default()
     }

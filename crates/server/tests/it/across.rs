@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use senko_cache::AdmissionRule;
 
-use crate::property::keys::{KNOWN_SEED, twins};
+use crate::property::keys::twins;
 use crate::serve::client::{Client, Place, on_both};
 use crate::serve::value;
 
@@ -150,7 +150,6 @@ fn what_expires_beside_a_key_of_its_tag_is_a_miss() {
     on_both(2, |place| {
         // No more flash than the twins are twins on.
         let place = place.restart(|settings| {
-            settings.hash_seed = KNOWN_SEED;
             settings.admission.rule = AdmissionRule::All;
             settings.max_connections = 64;
             settings.memory = 29 << 20;

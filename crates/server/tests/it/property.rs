@@ -115,7 +115,6 @@ fn run(plan: Plan) -> usize {
         settings.flash[0].bytes = plan.flash;
         settings.flash[0].path.set_extension("small");
         settings.seed = plan.seed;
-        settings.hash_seed = keys::KNOWN_SEED;
         settings.admission.rule = AdmissionRule::All;
         settings.policy = if plan.seed % 4 == 3 {
             PolicyKind::Lru

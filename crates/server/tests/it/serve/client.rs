@@ -81,6 +81,8 @@ impl Place {
             }],
             clock: Some(Arc::clone(&clock)),
             patience: DEVICE_PATIENCE,
+            // Where keys go does not change from run to run.
+            draw_hash_seed: false,
             ..Settings::default()
         };
         let server = Some(Server::start(settings.clone()).unwrap());
