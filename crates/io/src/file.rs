@@ -8,6 +8,7 @@
 
 mod batch; // many blocking reads at once
 mod durable; // writes that are durable when they return, and space that was written before it is used
+mod owner; // whose data a file holds, and who may read it
 mod direct; // does O_DIRECT work here, and with which alignment
 mod lock; // one writer or some readers at a time, who are named to the next
 
@@ -22,7 +23,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::content::find_content;
 use crate::device::read_in_turn;
 use crate::fault::{Fault, FaultSwitch};
 use crate::trace::Recorder;
@@ -131,7 +131,7 @@ impl FlashFile {
             false => Some(lock::take(&file, read_only).map_err(locked)?),
         };
         let size = match if block_device {
-            device_size(&file)
+            direct::device_size(&file)
         } else {
             file.metadata().map(|m| m.len())
         } {
@@ -154,10 +154,10 @@ impl FlashFile {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         if let (Some(ours), Some(_)) = (options.ours, &existing) {
-            refuse_foreign(&file, path, size, ours)?;
+            owner::refuse_foreign(&file, path, size, ours)?;
         }
         if !block_device && !read_only {
-            make_private(&file, path)?;
+            owner::make_private(&file, path)?;
         }
         if !block_device && !read_only && options.bytes > 0 {
             preallocate(&file, path, size, asked, existing.is_none())?;
@@ -683,58 +683,6 @@ impl RawOp {
 const BLKDISCARD: libc::Ioctl = 0x1277;
 /// `BLKGETSIZE64` of the kernel's `linux/fs.h` (its size field is that of `size_t`).
 const BLKGETSIZE64: libc::Ioctl = 0x8000_1272 | (size_of::<usize>() as libc::Ioctl) << 16;
-
-fn device_size(file: &File) -> io::Result<u64> {
-    let mut bytes = 0u64;
-    // SAFETY: the kernel writes 8 bytes to a variable on this stack.
-    if unsafe { libc::ioctl(file.as_raw_fd(), BLKGETSIZE64, &raw mut bytes) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(bytes)
-}
-
-/// Refuses a file that has content of somebody else: its first page is not the caller's, and not all of it is zero.
-fn refuse_foreign(file: &File, path: &Path, size: u64, ours: fn(&[u8]) -> bool) -> io::Result<()> {
-    use std::os::unix::fs::FileExt;
-    let read = |offset: u64, buf: &mut [u8]| {
-        // Beyond the end, in the last page, all is zero.
-        buf.fill(0);
-        let inside = size.saturating_sub(offset).min(buf.len() as u64);
-        file.read_exact_at(&mut buf[..inside as usize], offset)
-    };
-    let unread = |error: io::Error| failed(path, "cannot read", &error);
-    let mut head = [0; PAGE_SIZE];
-    read(0, &mut head).map_err(unread)?;
-    if ours(&head) {
-        return Ok(());
-    }
-    let rounded = size.next_multiple_of(PAGE_SIZE as u64);
-    match find_content(rounded, read, |_, _| false).map_err(unread)? {
-        None => Ok(()),
-        Some(content) => {
-            let text = format!("{} holds {content}, which is not ours", path.display());
-            Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
-        }
-    }
-}
-
-/// Takes the rights of others from a file of this user that they could read: it will hold data of clients.
-fn make_private(file: &File, path: &Path) -> io::Result<()> {
-    let meta = file
-        .metadata()
-        .map_err(|error| failed(path, "cannot look at", &error))?;
-    // SAFETY: takes no memory, and can't fail.
-    let me = unsafe { libc::geteuid() };
-    if meta.mode() & 0o077 == 0 || meta.uid() != me {
-        return Ok(());
-    }
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(meta.mode() & 0o700);
-    match file.set_permissions(mode) {
-        // Some file systems have one mode for all files.
-        Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(()),
-        done => done.map_err(|error| failed(path, "cannot make private", &error)),
-    }
-}
 
 fn failed(path: &Path, what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{what} {}: {error}", path.display()))

@@ -138,10 +138,8 @@ impl Bound {
         if let Some(region) = home.as_ref().and_then(|home| home.region()) {
             settings.region = Some(region);
         }
-        settings.hash_seed = match &home {
-            Some(home) => home.hash_seed(),
-            None => home::hash_seed(&settings),
-        };
+        let seed = home.as_ref().map(|home| home.hash_seed());
+        settings.hash_seed = seed.unwrap_or_else(|| home::hash_seed(&settings));
         let sizes: Vec<u64> = files
             .iter()
             .map(|f| f.pages().saturating_sub(LABEL_PAGES) * PAGE_SIZE as u64)

@@ -52,3 +52,12 @@ fn coarser_than_page(file: &File) -> bool {
     let fits = |alignment: u32| alignment != 0 && (PAGE_SIZE as u32).is_multiple_of(alignment);
     !fits(found.stx_dio_mem_align) || !fits(found.stx_dio_offset_align)
 }
+
+pub(super) fn device_size(file: &File) -> std::io::Result<u64> {
+    let mut bytes = 0u64;
+    // SAFETY: the kernel writes 8 bytes to a variable on this stack.
+    if unsafe { libc::ioctl(file.as_raw_fd(), super::BLKGETSIZE64, &raw mut bytes) } < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok(bytes)
+}

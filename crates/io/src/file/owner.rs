@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whose data an existing file holds, and who may read it: asked when it is opened to be written.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::failed;
+use crate::PAGE_SIZE;
+use crate::content::find_content;
+
+/// Refuses a file that has content of somebody else: its first page is not the caller's, and not all of it is zero.
+pub(super) fn refuse_foreign(
+    file: &File,
+    path: &Path,
+    size: u64,
+    ours: fn(&[u8]) -> bool,
+) -> io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    let read = |offset: u64, buf: &mut [u8]| {
+        // Beyond the end, in the last page, all is zero.
+        buf.fill(0);
+        let inside = size.saturating_sub(offset).min(buf.len() as u64);
+        file.read_exact_at(&mut buf[..inside as usize], offset)
+    };
+    let unread = |error: io::Error| failed(path, "cannot read", &error);
+    let mut head = [0; PAGE_SIZE];
+    read(0, &mut head).map_err(unread)?;
+    if ours(&head) {
+        return Ok(());
+    }
+    let rounded = size.next_multiple_of(PAGE_SIZE as u64);
+    match find_content(rounded, read, |_, _| false).map_err(unread)? {
+        None => Ok(()),
+        Some(content) => {
+            let text = format!("{} holds {content}, which is not ours", path.display());
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
+        }
+    }
+}
+
+/// Takes the rights of others from a file of this user that they could read: it will hold data of clients.
+pub(super) fn make_private(file: &File, path: &Path) -> io::Result<()> {
+    let meta = file
+        .metadata()
+        .map_err(|error| failed(path, "cannot look at", &error))?;
+    // SAFETY: takes no memory, and can't fail.
+    let me = unsafe { libc::geteuid() };
+    if meta.mode() & 0o077 == 0 || meta.uid() != me {
+        return Ok(());
+    }
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(meta.mode() & 0o700);
+    match file.set_permissions(mode) {
+        // Some file systems have one mode for all files.
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(()),
+        done => done.map_err(|error| failed(path, "cannot make private", &error)),
+    }
+}
