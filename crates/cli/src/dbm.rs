@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko dbm`: the transactional DBM on the command line. Arguments in, calls of `senko_dbm`, text and JSON lines out.
+//! `senko dbm`: the transactional DBM on the command line. Arguments in, calls of `senko_dbm`, text
+//! and JSON lines out.
 //!
-//! Exit codes as those of `senko store`: 0 done, 1 the answer is no (no such key, problems found), 2 it could not be done, with one sentence on stderr.
+//! Exit codes as those of `senko store`: 0 done, 1 the answer is no (no such key, problems found),
+//! 2 it could not be done, with one sentence on stderr.
 //! What only reads opens the database beside a process that may write to it.
 
 use std::io::{BufRead, Write};
@@ -214,7 +216,8 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// A record as a JSON object: text where the bytes are text, else hexadecimal digits under another name.
+/// A record as a JSON object: text where the bytes are text, else hexadecimal digits under another
+/// name.
 fn row(table: &str, key: &[u8], value: &[u8]) -> Value {
     let mut row = json!({ "table": table });
     for (name, bytes) in [("key", key), ("value", value)] {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From decided transactions to pages, and from there to what new snapshots see.
 //!
-//! One thread at a time holds the [`Writer`] and applies all transactions that the list has, whoever they belong to. New versions of pages are entered with the number
-//! of the batch's last commit, which no snapshot sees yet; then that number becomes visible, in one step.
+//! One thread at a time holds the [`Writer`] and applies all transactions that the list has,
+//! whoever they belong to. New versions of pages are entered with the number
+//! of the batch's last commit, which no snapshot sees yet; then that number becomes visible, in one
+//! step.
 //!
-//! A1: commits are applied, and go to the log, in the order of the list. A2: a batch is seen whole or not at all.
+//! A1: commits are applied, and go to the log, in the order of the list. A2: a batch is seen whole
+//! or not at all.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -158,7 +161,8 @@ impl Changing<'_> {
         Some(&mut self.catalogue[nth])
     }
 
-    /// Puts one change in. A change of a table that is not there changes nothing: replay of a damaged log may ask for it.
+    /// Puts one change in. A change of a table that is not there changes nothing: replay of a
+    /// damaged log may ask for it.
     pub fn change(&mut self, change: &Change<'_>) -> Result<(), DbmError> {
         let table = match *change {
             Change::CreateTable(id, name) => {
@@ -404,7 +408,8 @@ impl Core {
 
     /// Frees numbers that no snapshot sees any more.
     fn settle_limbo(&self, writer: &mut Writer, oldest: u64) {
-        // A long value is let go only when it is in the log, or its parts would be entered afterwards.
+        // A long value is let go only when it is in the log, or its parts would be entered
+        // afterwards.
         let written = self.written.load(Ordering::Acquire);
         let due = |limbo: &mut Limbo| {
             limbo.commit <= oldest && (limbo.blobs.1 == 0 || limbo.commit <= written)

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The changes of commits as they stand in the log, and their way back.
 //!
-//! A group of changes begins with 8 bytes: the entry up to which the log was durable when the group was written. Then come commits, oldest first. The log
-//! holds what was changed, not which pages changed: replay puts the records into the trees of the last checkpoint.
+//! A group of changes begins with 8 bytes: the entry up to which the log was durable when the group
+//! was written. Then come commits, oldest first. The log
+//! holds what was changed, not which pages changed: replay puts the records into the trees of the
+//! last checkpoint.
 
 use crate::codec::{Reader, put_bytes, put_number};
 use crate::commit::TableChange;
@@ -158,7 +160,8 @@ mod tests {
         }
     }
 
-    /// Paper D's larger transaction has 100 records of 12 bytes: one entry of the log has to hold it.
+    /// Paper D's larger transaction has 100 records of 12 bytes: one entry of the log has to hold
+    /// it.
     #[test]
     fn a_hundred_small_records_take_one_entry() {
         let mut bytes = vec![0; 8];

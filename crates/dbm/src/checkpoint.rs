@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checkpoints: the pages that changed, the changed parts of the translation table, and one record that names all. Then the log in front of it is free.
+//! Checkpoints: the pages that changed, the changed parts of the translation table, and one record
+//! that names all. Then the log in front of it is free.
 //!
-//! A checkpoint is of a commit C: it opens a snapshot of C, and commits go on meanwhile. Pages go to the log merged, as they are at C. A crash
-//! before the superblock names the checkpoint leaves the one before, of which nothing was overwritten.
+//! A checkpoint is of a commit C: it opens a snapshot of C, and commits go on meanwhile. Pages go
+//! to the log merged, as they are at C. A crash
+//! before the superblock names the checkpoint leaves the one before, of which nothing was
+//! overwritten.
 //!
-//! K1: what a durable checkpoint names is whole on the device. K2: all commits behind C stand in the log at or behind the checkpoint's replay position.
+//! K1: what a durable checkpoint names is whole on the device. K2: all commits behind C stand in
+//! the log at or behind the checkpoint's replay position.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers and byte strings in the log: LEB128 lengths, little-endian integers; a reader that never goes beyond the end.
+//! Numbers and byte strings in the log: LEB128 lengths, little-endian integers; a reader that never
+//! goes beyond the end.
 
 pub(crate) fn put_number(to: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The order of commits, and who of two that conflict wins.
 //!
-//! Card: optimistic validation (Kung and Robinson 1981; paper D, 2.3), made lock-free. A transaction that commits appends its node to a list by one compare-and-swap; its place
-//! there is its place in the order. It commits if no committed node between the start of its snapshot and itself wrote what it read. That is a function of the list alone.
-//! So any thread can compute it for any node and comes to the same result: who meets an undecided node decides it, and nobody waits for its owner.
-//! What was read is compared, not the pages that it lay on: a leaf that split or took other keys aborts nobody.
+//! Card: optimistic validation (Kung and Robinson 1981; paper D, 2.3), made lock-free. A
+//! transaction that commits appends its node to a list by one compare-and-swap; its place
+//! there is its place in the order. It commits if no committed node between the start of its
+//! snapshot and itself wrote what it read. That is a function of the list alone.
+//! So any thread can compute it for any node and comes to the same result: who meets an undecided
+//! node decides it, and nobody waits for its owner.
+//! What was read is compared, not the pages that it lay on: a leaf that split or took other keys
+//! aborts nobody.
 //!
-//! C1: the list only grows, at its end. C2: a decision never changes. C3: a node is decided only when all before it are.
+//! C1: the list only grows, at its end. C2: a decision never changes. C3: a node is decided only
+//! when all before it are.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -41,7 +46,8 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Whether `earlier`, which committed after the start of this one, changed what this one rests on.
+    /// Whether `earlier`, which committed after the start of this one, changed what this one rests
+    /// on.
     fn rests_on(&self, earlier: &Work) -> bool {
         match (&earlier.table, &self.table) {
             (Some(a), Some(b)) if a == b => return true,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The parts of an open database, and reading as of a commit.
 //!
-//! Locks, in the order in which they are taken: `maintenance`, `log`, `writer`, `registry`. Readers take `registry` for a moment at their beginning and
+//! Locks, in the order in which they are taken: `maintenance`, `log`, `writer`, `registry`. Readers
+//! take `registry` for a moment at their beginning and
 //! end, and no other.
 
 use std::collections::{BTreeMap, HashMap};

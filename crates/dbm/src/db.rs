@@ -184,7 +184,8 @@ impl Database {
         })
     }
 
-    /// Opens the database to be read, beside a process that may write to it. It shows what was written when it was opened;
+    /// Opens the database to be read, beside a process that may write to it. It shows what was
+    /// written when it was opened;
     /// [`Database::refresh`] shows what was written since.
     ///
     /// # Errors
@@ -238,7 +239,8 @@ impl Database {
         unreachable!("the attempts have no end")
     }
 
-    /// For a database that was opened to be read: what a new opening of it sees. Snapshots of this one stay as they are.
+    /// For a database that was opened to be read: what a new opening of it sees. Snapshots of this
+    /// one stay as they are.
     ///
     /// # Errors
     /// As [`Database::open_to_read`].
@@ -364,7 +366,8 @@ impl Database {
             table: Some(change.clone()),
             ..Work::default()
         };
-        // Asked of the snapshot that validation starts from, or a change between the two would be missed.
+        // Asked of the snapshot that validation starts from, or a change between the two would be
+        // missed.
         let there = match &change {
             TableChange::Create { name } => seen.catalogue.iter().any(|t| *t.name == **name),
             TableChange::Drop { id } => !seen.catalogue.iter().any(|t| t.id == *id),

@@ -15,7 +15,8 @@ use senko_io::IoError;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DbmError {
-    /// Another transaction changed what this one had read. Nothing of this one was done; run it again.
+    /// Another transaction changed what this one had read. Nothing of this one was done; run it
+    /// again.
     #[error("the transaction conflicts with another; run it again")]
     Conflict,
     /// The device failed.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From applied commits to the device: one group, one write, one flush.
 //!
-//! Who waits for a commit takes the log's lock. The one who gets it writes all that is pending, and the others find their commits done. So groups form by themselves from what
+//! Who waits for a commit takes the log's lock. The one who gets it writes all that is pending, and
+//! the others find their commits done. So groups form by themselves from what
 //! came while a flush was under way.
 //!
 //! F1: after a failed write or flush the database is latched, and nothing is tried again.
@@ -105,7 +106,8 @@ impl Core {
         grow(&*self.device, &self.space, segments)
     }
 
-    /// Pages that are free, and those that must stay free for a commit and a checkpoint after it. What only deletes may use a part of the reserve,
+    /// Pages that are free, and those that must stay free for a commit and a checkpoint after it.
+    /// What only deletes may use a part of the reserve,
     /// or a full database could not be emptied.
     fn room(&self, size: &Size) -> (u64, u64) {
         let slack = if size.only_deletes { SLACK / 2 } else { SLACK };
@@ -134,7 +136,8 @@ impl Core {
         if !matches!(grown, Err(DbmError::NoSpace(_))) {
             return grown;
         }
-        // The device is full: what the log and dead pages hold comes free by checkpoints and cleaning.
+        // The device is full: what the log and dead pages hold comes free by checkpoints and
+        // cleaning.
         for _ in 0..4 {
             self.make_room()?;
             let (have, need) = self.room(size);

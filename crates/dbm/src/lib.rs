@@ -7,8 +7,10 @@
 //! get -> translation table: page -> version as of the snapshot -> DRAM, or one read
 //! ```
 //!
-//! Goals: a durable commit at the rate of the device; serializable transactions; readers that never wait; after any crash a prefix of the
-//! commits that has every one that was acknowledged as synced. Non-goals: the network, more than one process that writes.
+//! Goals: a durable commit at the rate of the device; serializable transactions; readers that never
+//! wait; after any crash a prefix of the
+//! commits that has every one that was acknowledged as synced. Non-goals: the network, more than
+//! one process that writes.
 //!
 //! [`Database`] is where to start.
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The one log: where entries go, and how they are found again.
 //!
-//! The log fills a segment of 16 pages and goes on in the segment that the entries of this one name. Entries come in groups: all entries of a group count, or none.
+//! The log fills a segment of 16 pages and goes on in the segment that the entries of this one
+//! name. Entries come in groups: all entries of a group count, or none.
 //! A commit is durable by one write of its group and one flush.
 //!
-//! L1: the place of the next entry never holds an entry that counts. L2: a page that holds an entry is not written again until its
+//! L1: the place of the next entry never holds an entry that counts. L2: a page that holds an entry
+//! is not written again until its
 //! segment is free (`space.rs`). L3: after a failed write or flush nothing more is written.
 
 use std::sync::Arc;
@@ -109,7 +111,8 @@ impl Log {
         self.space.take(pinned).ok_or(DbmError::NoSpace(SEGMENT))
     }
 
-    /// Appends an entry whose body `fill` writes; it tells how many bytes it used. Gives the entry's page.
+    /// Appends an entry whose body `fill` writes; it tells how many bytes it used. Gives the
+    /// entry's page.
     pub fn append(
         &mut self,
         label: Label,
@@ -327,7 +330,8 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Behind the end: an entry that says that what should stand here was durable. Then this is no end but damage.
+    /// Behind the end: an entry that says that what should stand here was durable. Then this is no
+    /// end but damage.
     pub fn check_end(&mut self) -> Result<(), DbmError> {
         let end = self.next;
         let within = end.page..(end.page / SEGMENT + 1) * SEGMENT;

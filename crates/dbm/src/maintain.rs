@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What goes on beside commits: checkpoints when the log is long, segments cleaned when dead pages hold too many, the file made longer ahead of need.
+//! What goes on beside commits: checkpoints when the log is long, segments cleaned when dead pages
+//! hold too many, the file made longer ahead of need.
 //!
-//! The cleaner takes the segments with the fewest live pages, and writes these again at the end of the log. A segment comes
+//! The cleaner takes the segments with the fewest live pages, and writes these again at the end of
+//! the log. A segment comes
 //! free with the next checkpoint (`space.rs`).
 
 use std::sync::atomic::Ordering;
@@ -164,7 +166,8 @@ impl Core {
         if word.load(Ordering::Acquire) != place {
             return Ok(());
         }
-        // A moved part is an entry of its own, which replay must not take for a part of a commit's group.
+        // A moved part is an entry of its own, which replay must not take for a part of a commit's
+        // group.
         let to = self.write_again(head, page)?;
         let mut writer = self.writer.lock();
         let swapped = word.compare_exchange(place, to, Ordering::AcqRel, Ordering::Acquire);

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The translation table: from a logical page to its versions, and from there to their places in the log (paper D, 2.1).
+//! The translation table: from a logical page to its versions, and from there to their places in
+//! the log (paper D, 2.1).
 //!
-//! One word a page, in chunks that double, so that the table grows and nobody who reads it waits. A word leads to the page's newest version; versions lead to older
-//! ones for as long as a snapshot needs them. A version never changes what it holds: it may lose its bytes in DRAM once
+//! One word a page, in chunks that double, so that the table grows and nobody who reads it waits. A
+//! word leads to the page's newest version; versions lead to older
+//! ones for as long as a snapshot needs them. A version never changes what it holds: it may lose
+//! its bytes in DRAM once
 //! it has a place in the log, and the cleaner may change that place.
 //!
-//! M1: bytes or place, at least one of them is there. M2: a version that an open snapshot sees is in the chain.
+//! M1: bytes or place, at least one of them is there. M2: a version that an open snapshot sees is
+//! in the chain.
 //! M3: only the holder of the writer's lock changes a word or a chain.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

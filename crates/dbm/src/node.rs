@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A page of a B+tree: sorted slots that grow up, cells that grow down, in the body of a log entry.
 //!
-//! The same bytes stand in DRAM and in the log. Leaves (level 0) hold records; a cell of an inner page holds a separator and a child, whose keys are not
+//! The same bytes stand in DRAM and in the log. Leaves (level 0) hold records; a cell of an inner
+//! page holds a separator and a child, whose keys are not
 //! below the separator. What is below the first separator is the first child's.
 //!
-//! N1: keys ascend strictly. N2: a cell that fits once fits again after a split, because no cell has more than [`MAX_CELL`] bytes.
+//! N1: keys ascend strictly. N2: a cell that fits once fits again after a split, because no cell
+//! has more than [`MAX_CELL`] bytes.
 
 use senko_io::PAGE_SIZE;
 
@@ -222,7 +224,8 @@ impl Page {
         self.compact();
     }
 
-    /// The cell before which the bytes divide most evenly; at least 1, and less than the count. Neither side has more than half of the
+    /// The cell before which the bytes divide most evenly; at least 1, and less than the count.
+    /// Neither side has more than half of the
     /// bytes and half of a cell.
     pub fn middle(&self) -> usize {
         let (used, mut left) = (self.used(), 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Opening: the newest checkpoint, and behind it the log, commit by commit. What comes out is a prefix of the order of commits.
+//! Opening: the newest checkpoint, and behind it the log, commit by commit. What comes out is a
+//! prefix of the order of commits.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -21,19 +21,23 @@ pub type Pause = Arc<dyn Fn(u32) + Send + Sync>;
 /// ```
 #[derive(Clone)]
 pub struct Options {
-    /// DRAM for pages of trees, in bytes; at least 1 MiB. Changed pages that no checkpoint has written stay in DRAM beyond it.
+    /// DRAM for pages of trees, in bytes; at least 1 MiB. Changed pages that no checkpoint has
+    /// written stay in DRAM beyond it.
     pub cache_bytes: usize,
     /// What a transaction may hold, in bytes: what it wrote, and the keys and ranges that it read.
     pub transaction_bytes: usize,
-    /// Checkpoints begin when the log behind the last one has so many bytes; at least 1 MiB. More is a longer recovery and less to write.
+    /// Checkpoints begin when the log behind the last one has so many bytes; at least 1 MiB. More
+    /// is a longer recovery and less to write.
     pub log_bytes: u64,
     /// The most that the files may have; without, as much as the file system gives.
     pub max_bytes: Option<u64>,
-    /// Snapshots that are older are ended when the next checkpoint begins; without, they hold their space for as long as they are open.
+    /// Snapshots that are older are ended when the next checkpoint begins; without, they hold their
+    /// space for as long as they are open.
     pub max_snapshot_age: Option<Duration>,
     /// Make the database if there is none.
     pub create: bool,
-    /// Threads that write checkpoints and clean: 0 or 1. With 0 a commit that finds work due does it.
+    /// Threads that write checkpoints and clean: 0 or 1. With 0 a commit that finds work due does
+    /// it.
     pub threads: usize,
     /// Write down what reaches the device.
     pub recorder: Option<Arc<Recorder>>,
@@ -106,7 +110,8 @@ impl Options {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Nothing: the commit is in memory, and is written when enough has gathered. A killed process may lose it.
+    /// Nothing: the commit is in memory, and is written when enough has gathered. A killed process
+    /// may lose it.
     None,
     /// The commit was handed to the system: a killed process loses nothing, a power cut may.
     Buffered,

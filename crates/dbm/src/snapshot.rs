@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reading as of one commit: snapshots and cursors. Both own what they need, and may go to another thread.
+//! Reading as of one commit: snapshots and cursors. Both own what they need, and may go to another
+//! thread.
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use crate::{DbmError, Table};
 /// A key and its value.
 pub type Record = (Vec<u8>, Vec<u8>);
 
-/// What was committed at one moment. It never conflicts, waits for nobody, and nobody waits for it. Cheap to clone.
+/// What was committed at one moment. It never conflicts, waits for nobody, and nobody waits for it.
+/// Cheap to clone.
 ///
 /// ```
 /// # let db = senko_dbm::example::database();
@@ -143,7 +145,8 @@ impl Snapshot {
         self.cursor(table, ..)?.previous()
     }
 
-    /// A cursor over the keys of a range. [`Cursor::next`] goes up from its lower end, [`Cursor::previous`] down from its upper end.
+    /// A cursor over the keys of a range. [`Cursor::next`] goes up from its lower end,
+    /// [`Cursor::previous`] down from its upper end.
     ///
     /// # Errors
     /// [`DbmError::NoTable`].
@@ -334,7 +337,8 @@ impl Cursor {
         self.go(true)
     }
 
-    /// Goes in front of `key`: the next record is the first one from there on, the previous one the last below. Keys outside of the
+    /// Goes in front of `key`: the next record is the first one from there on, the previous one the
+    /// last below. Keys outside of the
     /// range are not given.
     ///
     /// # Errors

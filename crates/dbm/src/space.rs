@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which segments are in use, and when one may be written again.
 //!
-//! S1: a segment is free only if no version has its place in it, the newest durable checkpoint names nothing in it, and no log that this checkpoint needs lies in it.
-//! S2: it is written again only when no process reads beside this one from a checkpoint that is older than its becoming free.
+//! S1: a segment is free only if no version has its place in it, the newest durable checkpoint
+//! names nothing in it, and no log that this checkpoint needs lies in it.
+//! S2: it is written again only when no process reads beside this one from a checkpoint that is
+//! older than its becoming free.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -127,7 +129,8 @@ impl Space {
         Some(number)
     }
 
-    /// Frees what S1 allows once checkpoint `durable` is durable, whose log begins with entry `replay`. Gives what became free.
+    /// Frees what S1 allows once checkpoint `durable` is durable, whose log begins with entry
+    /// `replay`. Gives what became free.
     pub fn reclaim(&self, durable: u64, replay: u64, open: &[u32]) -> Vec<u32> {
         let mut free = self.free.lock();
         let mut freed = Vec::new();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The superblock: which checkpoint is the newest. Two slots in turn, so that a torn write leaves the other.
+//! The superblock: which checkpoint is the newest. Two slots in turn, so that a torn write leaves
+//! the other.
 
 use senko_io::{AlignedBuf, Device, Purpose, Tag};
 

@@ -60,7 +60,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// The value of a key: its own write, or what the snapshot has. The commit conflicts if another changes the key first.
+    /// The value of a key: its own write, or what the snapshot has. The commit conflicts if another
+    /// changes the key first.
     ///
     /// # Errors
     /// [`DbmError::NoTable`], damage, or the limit of a transaction.
@@ -170,7 +171,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Deletes the keys from `from` on below `to`, or all behind. The transaction does not grow with the records that it deletes.
+    /// Deletes the keys from `from` on below `to`, or all behind. The transaction does not grow
+    /// with the records that it deletes.
     ///
     /// # Errors
     /// [`DbmError::NoTable`], or the limit of a transaction.
@@ -212,7 +214,8 @@ impl Transaction {
         self.delete_range(table, b"", None)
     }
 
-    /// The first record from `from` on, own writes included. The commit conflicts if another changes what lies between.
+    /// The first record from `from` on, own writes included. The commit conflicts if another
+    /// changes what lies between.
     ///
     /// # Errors
     /// [`DbmError::NoTable`], damage, or the limit of a transaction.
@@ -397,8 +400,10 @@ impl Transaction {
     /// Commits: all of it or nothing. Returns when what `durability` asks for is so.
     ///
     /// # Errors
-    /// [`DbmError::Conflict`], when another changed what this one read: nothing was done. [`DbmError::NoSpace`]: nothing was done. After an error
-    /// of the device the database takes no more commits, and whether this one is there shows the next opening.
+    /// [`DbmError::Conflict`], when another changed what this one read: nothing was done.
+    /// [`DbmError::NoSpace`]: nothing was done. After an error
+    /// of the device the database takes no more commits, and whether this one is there shows the
+    /// next opening.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();
@@ -412,7 +417,8 @@ impl Transaction {
         self.commit_numbered(durability).map(drop)
     }
 
-    /// As [`Transaction::commit`]; gives the commit's number, which is its place in the serial order. A transaction that wrote nothing has
+    /// As [`Transaction::commit`]; gives the commit's number, which is its place in the serial
+    /// order. A transaction that wrote nothing has
     /// the number of its snapshot.
     ///
     /// # Errors
@@ -459,7 +465,8 @@ impl Transaction {
     }
 }
 
-/// Reads the leaves that a commit changes, so that what is damaged or can't be read fails it before anything is done.
+/// Reads the leaves that a commit changes, so that what is damaged or can't be read fails it before
+/// anything is done.
 fn warm(snapshot: &Snapshot, work: &Work) -> Result<(), DbmError> {
     let core = snapshot.core();
     if core.space.cold.load(std::sync::atomic::Ordering::Relaxed) == 0 {

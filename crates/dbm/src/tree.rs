@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Changing the trees: one batch of commits at a time, on copies that nobody sees yet.
 //!
-//! A root keeps its number for ever: when it is full, its content moves to a new page below it. So a table's record in the catalogue never changes for it, and
+//! A root keeps its number for ever: when it is full, its content moves to a new page below it. So
+//! a table's record in the catalogue never changes for it, and
 //! a page that moves or splits changes one parent.
 //!
-//! T1: each page of a tree but the root has exactly one parent. T2: the keys below child n lie from separator n (inclusive) to n + 1.
+//! T1: each page of a tree but the root has exactly one parent. T2: the keys below child n lie from
+//! separator n (inclusive) to n + 1.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -409,7 +411,8 @@ pub(crate) struct Found {
 }
 
 impl Core {
-    /// The leaf of `key` as of a commit; with `below`, that of the keys just below it. Without a key: the first leaf, or, `below`, the last.
+    /// The leaf of `key` as of a commit; with `below`, that of the keys just below it. Without a
+    /// key: the first leaf, or, `below`, the last.
     pub fn find(
         &self,
         commit: u64,

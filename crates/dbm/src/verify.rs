@@ -25,10 +25,12 @@ pub struct VerifyReport {
 }
 
 impl Database {
-    /// Reads all that is committed now, from the device where it is not in DRAM, and checks it. Damage does not end it: what can be read behind it is checked as well.
+    /// Reads all that is committed now, from the device where it is not in DRAM, and checks it.
+    /// Damage does not end it: what can be read behind it is checked as well.
     ///
     /// # Errors
-    /// None for damage, which is in the report; [`DbmError::SnapshotExpired`] if it took longer than a snapshot may.
+    /// None for damage, which is in the report; [`DbmError::SnapshotExpired`] if it took longer
+    /// than a snapshot may.
     ///
     /// ```
     /// # let db = senko_dbm::example::database();

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One device over several files, so that it grows in a file that no commit waits on.
 //!
-//! `fdatasync` of a file waits for all of that file's metadata. So a file that grows makes each commit in it wait for the file system's journal.
-//! Here the device of path `X` grows by a further file: `X.1`, `X.2` and so on. A new one is made as `X.1.new`, written with zeros and
-//! flushed, and only then gets its name: what has the name is whole, and none of its extents is unwritten.
+//! `fdatasync` of a file waits for all of that file's metadata. So a file that grows makes each
+//! commit in it wait for the file system's journal.
+//! Here the device of path `X` grows by a further file: `X.1`, `X.2` and so on. A new one is made
+//! as `X.1.new`, written with zeros and
+//! flushed, and only then gets its name: what has the name is whole, and none of its extents is
+//! unwritten.
 //!
 //! Always holds: files count without a gap, and the lock of the first is that of all.
 
@@ -109,7 +112,8 @@ impl SpannedFile {
         Arc::clone(&parts[number])
     }
 
-    /// Cuts `pages` pages from `page` on at the borders of files, and hands each piece to `work` with its file, its first page in that file and its
+    /// Cuts `pages` pages from `page` on at the borders of files, and hands each piece to `work`
+    /// with its file, its first page in that file and its
     /// first page of the whole.
     fn pieces(
         &self,

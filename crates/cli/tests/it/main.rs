@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod dbm; // `senko dbm`
 mod dropin; // the name memcached
 mod lab; // `senko lab`, and its machinery against a real server
 mod process; // a server process and a scratch folder, cleaned up

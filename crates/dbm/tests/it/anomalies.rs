@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The anomalies of Adya's thesis and of Kleppmann's Hermitage list, each by its name: none of them happens.
+//! The anomalies of Adya's thesis and of Kleppmann's Hermitage list, each by its name: none of them
+//! happens.
 
 use senko_dbm::{Database, DbmError, Durability, Table, Transaction};
 use senko_io::faulty::FaultyDevice;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A crash at every write and flush: what is recovered is a prefix of the commits that has every acknowledged synced one.
+//! A crash at every write and flush: what is recovered is a prefix of the commits that has every
+//! acknowledged synced one.
 
 use std::sync::{Arc, Mutex};
 
@@ -234,7 +235,8 @@ impl Run {
             if nth % 4 > 0 {
                 continue;
             }
-            // The same transaction once more: what the crash left behind must not come back after it.
+            // The same transaction once more: what the crash left behind must not come back after
+            // it.
             db.run(Durability::Synced, |tx| tx.put(&self.table, b"again", b"x"))
                 .unwrap();
             let mut expected = self.history[at].clone();
@@ -289,7 +291,8 @@ fn random_sequences() {
     println!("{images} images");
 }
 
-/// The prefix property with what crashes of crashes leave: the device goes on from an image, and so on.
+/// The prefix property with what crashes of crashes leave: the device goes on from an image, and so
+/// on.
 #[test]
 fn crash_after_crash() {
     let seed = seed("crash_after_crash");
@@ -322,7 +325,8 @@ fn crash_after_crash() {
     assert!(at > 100);
 }
 
-/// The disk flipped a bit in the middle of the log, and two hundred acknowledged commits behind it were gone without a word.
+/// The disk flipped a bit in the middle of the log, and two hundred acknowledged commits behind it
+/// were gone without a word.
 #[test]
 fn damage_in_the_midst_of_the_log_is_told() {
     let device = FaultyDevice::new(3000, 5);

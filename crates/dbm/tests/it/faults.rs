@@ -9,7 +9,8 @@ use senko_io::faulty::FaultyDevice;
 
 use crate::support::{Model, content, open, quiet};
 
-/// After a failed write or flush nothing is tried again, and the next opening has every acknowledged commit.
+/// After a failed write or flush nothing is tried again, and the next opening has every
+/// acknowledged commit.
 #[test]
 fn a_failed_write_or_flush_latches() {
     let mut failures = 0;
@@ -53,7 +54,8 @@ fn a_failed_write_or_flush_latches() {
     assert!(failures > 40, "only {failures} runs met their failure");
 }
 
-/// Every commit that fits is kept on a full device; what does not fit changes nothing, and deleting makes room again.
+/// Every commit that fits is kept on a full device; what does not fit changes nothing, and deleting
+/// makes room again.
 #[test]
 fn a_full_device_loses_nothing_and_can_be_used_again() {
     let device = FaultyDevice::new(48 * 16, 3);

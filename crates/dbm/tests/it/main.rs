@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of the DBM: against a map, with crashes at every write and flush, with threads, with the literature's anomalies.
+//! Tests of the DBM: against a map, with crashes at every write and flush, with threads, with the
+//! literature's anomalies.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

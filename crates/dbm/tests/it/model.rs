@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Random calls against a map, with snapshots and cursors that stay open across splits, merges, checkpoints and reopenings.
+//! Random calls against a map, with snapshots and cursors that stay open across splits, merges,
+//! checkpoints and reopenings.
 
 use std::sync::Arc;
 

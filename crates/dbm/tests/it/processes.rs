@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Databases that are read beside the one who writes: another opening of the same files stands for another process, as its locks are its own.
+//! Databases that are read beside the one who writes: another opening of the same files stands for
+//! another process, as its locks are its own.
 
 use senko_dbm::{Database, Durability};
 
 use crate::support::{Model, Rng, content, quiet, seed};
 
-/// A reader holds what it saw at its opening, however much is overwritten and cleaned meanwhile, and sees the newest after a refresh.
+/// A reader holds what it saw at its opening, however much is overwritten and cleaned meanwhile,
+/// and sees the newest after a refresh.
 #[test]
 fn readers_see_their_opening_while_the_writer_goes_on() {
     let folder = senko_dbm::example::Folder::new();

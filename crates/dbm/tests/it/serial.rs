@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads under contention: their transactions, run again one by one in the order of their numbers, see what they saw.
+//! Threads under contention: their transactions, run again one by one in the order of their
+//! numbers, see what they saw.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,7 +32,8 @@ fn key(rng: &mut Rng, keys: u64) -> Key {
     rng.below(keys).to_be_bytes()[6..].to_vec()
 }
 
-/// A transaction that reads and writes at random; it writes its own number to a record, so that the order is known.
+/// A transaction that reads and writes at random; it writes its own number to a record, so that the
+/// order is known.
 fn one(
     db: &Database,
     table: &senko_dbm::Table,

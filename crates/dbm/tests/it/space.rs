@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Space: what is overwritten comes free, snapshots hold what they see and no more, old ones can be ended.
+//! Space: what is overwritten comes free, snapshots hold what they see and no more, old ones can be
+//! ended.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -25,7 +25,8 @@ impl Rng {
     }
 }
 
-/// A seed that differs from run to run, or the one in `SENKO_TEST_SEED`; printed, so that a failure can be run again.
+/// A seed that differs from run to run, or the one in `SENKO_TEST_SEED`; printed, so that a failure
+/// can be run again.
 pub fn seed(test: &str) -> u64 {
     let seed = match std::env::var("SENKO_TEST_SEED") {
         Ok(seed) => seed.parse().unwrap(),

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Writes that are durable when they return, and space that was written before it is used.
 //!
-//! A commit of the DBM is one such write. On an O_DIRECT file that is `pwritev2` with RWF_DSYNC: one system call, and no flush of more than
-//! it wrote. Where the kernel or the file system refuses the flag, a write and `fdatasync` do the same. Extents that were
-//! only allocated make the file system commit its journal with each such write, so the space is written with zeros first.
+//! A commit of the DBM is one such write. On an O_DIRECT file that is `pwritev2` with RWF_DSYNC:
+//! one system call, and no flush of more than
+//! it wrote. Where the kernel or the file system refuses the flag, a write and `fdatasync` do the
+//! same. Extents that were
+//! only allocated make the file system commit its journal with each such write, so the space is
+//! written with zeros first.
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +25,8 @@ pub(super) struct Way {
 const ZERO_PAGES: usize = 256;
 
 impl FlashFile {
-    /// Pins `number` for as long as this file is open: the process that writes finds it by [`Device::oldest_pin`]. A process that is killed
+    /// Pins `number` for as long as this file is open: the process that writes finds it by
+    /// [`Device::oldest_pin`]. A process that is killed
     /// lets go of its pins.
     ///
     /// # Errors
@@ -57,7 +61,8 @@ impl FlashFile {
                 iov_base: buf.as_ptr().cast_mut().cast(),
                 iov_len: buf.len().min(1 << 30),
             };
-            // SAFETY: the vector names one buffer, which is borrowed until the call returns; the kernel only reads from it.
+            // SAFETY: the vector names one buffer, which is borrowed until the call returns; the
+            // kernel only reads from it.
             let done = unsafe {
                 libc::pwritev2(
                     self.file.as_raw_fd(),
@@ -104,7 +109,8 @@ impl FlashFile {
 pub(super) fn space_left(path: &std::path::Path) -> Option<u64> {
     use std::os::unix::ffi::OsStrExt;
     let name = std::ffi::CString::new(super::folder_of(path).as_os_str().as_bytes()).ok()?;
-    // SAFETY: zeros are a valid value, and the kernel writes only this structure, which lives on this stack.
+    // SAFETY: zeros are a valid value, and the kernel writes only this structure, which lives on
+    // this stack.
     let mut stats: libc::statvfs = unsafe { std::mem::zeroed() };
     // SAFETY: `name` ends with a zero byte and lives until the call returns.
     if unsafe { libc::statvfs(name.as_ptr(), &mut stats) } != 0 {

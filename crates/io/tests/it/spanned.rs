@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Durable writes and the device over several files: its space is written before it is used, and its pins end with their process.
+//! Durable writes and the device over several files: its space is written before it is used, and
+//! its pins end with their process.
 
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -40,7 +41,8 @@ fn extent_flags(path: &Path) -> Option<Vec<u32>> {
         reserved: 0,
         extents: [[0; 7]; 64],
     };
-    // SAFETY: the kernel writes at most `count` extents behind the head, and the structure has as many.
+    // SAFETY: the kernel writes at most `count` extents behind the head, and the structure has as
+    // many.
     if unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, &raw mut map) } < 0 {
         return None;
     }
@@ -53,7 +55,8 @@ fn extent_flags(path: &Path) -> Option<Vec<u32>> {
     )
 }
 
-/// Each commit on an ext4 took 130 us and not 85: the space was allocated and never written, so each synced write committed the journal.
+/// Each commit on an ext4 took 130 us and not 85: the space was allocated and never written, so
+/// each synced write committed the journal.
 #[test]
 fn no_extent_is_unwritten() {
     let folder = Folder::new();

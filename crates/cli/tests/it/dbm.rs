@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `senko dbm` as a user calls it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::process::Scratch;
+
+fn dbm(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_senko"))
+        .arg("dbm")
+        .args(args)
+        .current_dir(folder)
+        .output()
+        .unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn refused(output: &Output, what: &str) {
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains(what) && text.lines().count() == 1, "{text}");
+}
+
+#[test]
+fn records_go_in_come_out_in_order_and_go() {
+    let scratch = Scratch::new();
+    let go = |args: &[&str]| dbm(scratch.path(), args);
+    for (key, value) in [("b", "2"), ("a", "1"), ("c", "3")] {
+        assert!(go(&["put", "x.db", key, value]).status.success());
+    }
+    assert_eq!(out(&go(&["get", "x.db", "b"])), "2\n");
+    assert_eq!(go(&["get", "x.db", "z"]).status.code(), Some(1));
+    assert_eq!(out(&go(&["range", "x.db", "--from", "b"])), "b\t2\nc\t3\n");
+    let last = go(&["range", "x.db", "--reverse", "--limit", "1"]);
+    assert_eq!(out(&last), "c\t3\n");
+    assert!(go(&["put", "x.db", "--hex", "00ff", ""]).status.success());
+    assert_eq!(go(&["delete", "x.db", "a", "z"]).status.code(), Some(1));
+    let dump = out(&go(&["dump", "x.db"]));
+    assert_eq!(
+        dump.lines().next().unwrap(),
+        r#"{"key_hex":"00ff","table":"main","value":""}"#
+    );
+    assert_eq!(dump.lines().count(), 3);
+    std::fs::write(scratch.path().join("rows"), &dump).unwrap();
+    assert!(go(&["load", "y.db", "rows"]).status.success());
+    assert_eq!(out(&go(&["dump", "y.db"])), dump);
+    assert!(out(&go(&["tables", "y.db"])).ends_with("3  main\n"));
+    let verify = go(&["verify", "y.db", "--json"]);
+    assert!(verify.status.success());
+    assert!(out(&verify).contains(r#""problems":[]"#));
+    assert!(out(&go(&["stats", "y.db"])).contains("file_bytes"));
+    let bench = ["bench", "z.db", "--transactions", "20", "--json"];
+    assert!(out(&go(&bench)).contains(r#""transactions":20"#));
+}
+
+#[test]
+fn what_is_wrong_is_said_in_one_sentence() {
+    let scratch = Scratch::new();
+    let go = |args: &[&str]| dbm(scratch.path(), args);
+    refused(&go(&["get", "missing.db", "a"]), "missing.db");
+    assert!(!scratch.path().join("missing.db").exists());
+    std::fs::write(scratch.path().join("foreign"), vec![b'x'; 300_000]).unwrap();
+    refused(&go(&["put", "foreign", "a", "b"]), "not a Senko database");
+    refused(&go(&["get", "foreign", "a"]), "not a Senko database");
+    refused(&go(&["put", "x.db", "--hex", "0", ""]), "hexadecimal");
+    assert!(!scratch.path().join("x.db").exists());
+    std::fs::write(
+        scratch.path().join("rows"),
+        "{\"key\":\"a\",\"value\":\"1\"}\nno record\n",
+    )
+    .unwrap();
+    refused(
+        &go(&["load", "x.db", "rows"]),
+        "the 1 lines before it are loaded",
+    );
+    assert_eq!(out(&go(&["get", "x.db", "a"])), "1\n");
+    refused(&go(&["get", "x.db", "a", "--table", "t"]), "no table \"t\"");
+}
