@@ -131,9 +131,12 @@ fn convert(args: &ConvertArgs) -> Result<()> {
         Some(size) => size_of("--capacity", size)?,
         None => u64::MAX,
     };
+    let path = &args.output;
+    if path.symlink_metadata().is_ok() {
+        bail!("{} exists already", path.display());
+    }
     stop_on_signals();
     super::summarise(&workload, None, false)?;
-    let path = &args.output;
     let written = write_trace(&workload, capacity, format, path)
         .with_context(|| format!("{} was not written whole", path.display()))?;
     let mut out = std::io::stdout().lock();
@@ -162,13 +165,11 @@ fn write_trace(
     format: WriteFormat,
     path: &Path,
 ) -> Result<Written> {
-    if path.symlink_metadata().is_ok() {
-        bail!("{} is there already", path.display());
-    }
     let mut draft = path.to_path_buf().into_os_string();
     draft.push(".part");
     let draft = PathBuf::from(draft);
-    let made = || File::create(&draft).with_context(|| format!("cannot make {}", draft.display()));
+    let made =
+        || File::create_new(&draft).with_context(|| format!("cannot make {}", draft.display()));
     let mut writer = TraceWriter::new(BufWriter::new(made()?), format);
     let done = (|| {
         for request in workload.requests(capacity)? {
