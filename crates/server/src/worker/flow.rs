@@ -65,7 +65,12 @@ impl Worker {
             return;
         }
         if self.is_crowded() {
-            let few = FEW_BUFFERS.min(self.withheld.len());
+            // A receive that is under way takes a whole buffer. Beyond `pending`, one a round brings
+            // less than the connections with requests run in it, so that nobody has to be closed.
+            let few = match self.backlog > self.pending {
+                true => 1,
+                false => FEW_BUFFERS.min(self.withheld.len()),
+            };
             self.withheld.drain(..few);
         } else {
             self.withheld.clear();
