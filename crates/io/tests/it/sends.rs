@@ -317,8 +317,10 @@ fn receiving_goes_on_during_a_send() {
             let mut got = vec![0; 8 << 20];
             mine.read_exact(&mut got).unwrap();
             assert!(got.iter().all(|byte| *byte == 9));
+            mine
         });
         assert_eq!(sent(&mut io).1.unwrap(), 8 << 20);
+        // Its end is open until here: the end of the stream is an event too.
         reading.join().unwrap();
     });
 }
