@@ -14,6 +14,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use senko_dbm::{Database, Durability, Options, Table};
+use senko_io::tell;
 use serde_json::{Value, json};
 
 /// Arguments of `senko dbm`.
@@ -21,7 +22,8 @@ use serde_json::{Value, json};
 #[command(
     after_help = "A database is one file, and further ones beside it (NAME.1, NAME.2) once it grows. One process writes; others read beside it.\n\
     put, load and bench make it if there is none. Keys and values are text, or any bytes with --hex.\n\
-    Exit codes: 0 done; 1 the answer is no (no such key, problems found); 2 it could not be done, and stderr says why.\n\n\
+    Exit codes: 0 done; 1 the answer is no (no such key, problems found); 2 it could not be done, and stderr says why;\n\
+    141 the reader of stdout has closed it, as head does.\n\n\
     Examples:\n  \
     senko dbm put data.db colour green\n  \
     senko dbm get data.db colour\n  \
@@ -149,11 +151,8 @@ pub fn main(args: &DbmArgs) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            let pipe = error
-                .downcast_ref::<std::io::Error>()
-                .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe);
-            if !pipe {
-                eprintln!("senko: {error:#}");
+            if !crate::out::closed() {
+                tell!("senko: {error:#}");
             }
             ExitCode::from(2)
         }
@@ -240,7 +239,7 @@ fn field(row: &Value, name: &str) -> Result<Vec<u8>> {
 }
 
 fn run(command: &Command) -> Result<bool> {
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut out = std::io::BufWriter::new(crate::out::stdout());
     let answer = match command {
         Command::Put { place, key, value } => {
             let (key, value) = (place.bytes(key)?, place.bytes(value)?);
@@ -436,7 +435,7 @@ fn load(place: &Place, input: Option<&Path>, batch: usize) -> Result<bool> {
     }
     put(&mut rows)?;
     db.close().map_err(told)?;
-    eprintln!("{loaded} records loaded");
+    tell!("{loaded} records loaded");
     Ok(true)
 }
 

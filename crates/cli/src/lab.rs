@@ -2,12 +2,13 @@
 //! `senko lab`: lists and runs the experiments of `senko_lab`; all that is here is arguments and printing.
 
 use std::cell::{Cell, RefCell};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
+use senko_io::{bar, tell};
 use senko_lab::{DEFAULT_TRACES, Options, Progress, Scale};
 use serde_json::json;
 
@@ -63,7 +64,7 @@ enum LabCommand {
 
 /// Runs `senko lab`.
 pub fn main(args: LabArgs) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     match args.command {
         LabCommand::List { json } => {
             for experiment in senko_lab::experiments() {
@@ -89,7 +90,7 @@ pub fn main(args: LabArgs) -> Result<()> {
             let bar = Bar {
                 shown: Cell::new(false),
                 doing: RefCell::default(),
-                terminal: std::io::stderr().is_terminal(),
+                terminal: senko_io::say::terminal(),
                 start: Instant::now(),
             };
             let mut options = Options {
@@ -128,7 +129,7 @@ struct Bar {
 impl Bar {
     fn end(&self) {
         if self.shown.take() {
-            eprint!("\r\x1b[K");
+            bar!("\r\x1b[K");
         }
     }
 }
@@ -137,10 +138,10 @@ impl Progress for Bar {
     fn step(&self, done: u64, total: u64, doing: &str) {
         if self.terminal {
             self.shown.set(true);
-            eprint!("\r\x1b[K[{done}/{total}] {doing}");
+            bar!("\r\x1b[K[{done}/{total}] {doing}");
         } else if self.doing.replace(doing.to_owned()) != doing {
             let seconds = self.start.elapsed().as_secs();
-            eprintln!("{seconds:5} s [{done}/{total}] {doing}");
+            tell!("{seconds:5} s [{done}/{total}] {doing}");
         }
     }
 }

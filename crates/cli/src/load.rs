@@ -5,12 +5,12 @@
 //! was wrong
 //! (`--verify`), when fewer keys were found than expected (`--expect-found`), and when no request succeeded.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use clap::{Args, ValueEnum};
-use senko_io::Backend;
+use senko_io::{Backend, bar};
 use senko_server::load::{
     self, Amount, FaultKind, Gaps, Gather, KeyCount, Pace, Part, Report, Second, Settings, Step,
     StepReport, Stretch, Target, Wire,
@@ -18,6 +18,7 @@ use senko_server::load::{
 use senko_workload::{Histogram, KeyShape, Mix, Popularity, ValueLen};
 use serde_json::{Map, Value, json};
 
+use crate::out;
 use crate::process;
 use crate::units::{Bytes, Io, parse_size};
 
@@ -423,19 +424,20 @@ impl LoadArgs {
 pub fn main(args: LoadArgs) -> Result<()> {
     let settings = args.settings()?;
     process::raise_open_files(settings.connections, settings.threads)?;
-    let progress = std::io::stderr().is_terminal();
-    let mut out = std::io::stdout();
+    let progress = senko_io::say::terminal();
+    let mut out = out::stdout();
     let report = load::run(&settings, &mut |second| {
         if args.series {
-            // A reader that went away is met again, and reported, when the results are written.
+            // An error other than a closed pipe is met again, and told, when the results are written.
             let _ = writeln!(out, "{}", second_json(second));
+            out::end_if_closed();
         }
         if progress {
             show_progress(second);
         }
     });
     if progress {
-        eprint!("\r\x1b[K");
+        bar!("\r\x1b[K");
     }
     let report = report?;
     if args.json {
@@ -462,7 +464,7 @@ fn show_progress(second: &Second) {
         0 => String::new(),
         reads => format!(", {:.2} % found", counts.hits as f64 / reads as f64 * 100.0),
     };
-    eprint!(
+    bar!(
         "\r\x1b[K{} [{}{}] {:3.0} %  {}/s{found}, p99 {} us",
         second.step.name(),
         "#".repeat(full),
@@ -471,7 +473,6 @@ fn show_progress(second: &Second) {
         counts.requests,
         latencies.quantile(0.99) / 1000
     );
-    let _ = std::io::stderr().flush();
 }
 
 fn latency_json(latencies: &Histogram) -> Value {

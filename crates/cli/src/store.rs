@@ -2,7 +2,7 @@
 //! `senko store`: the unordered store on the command line. Arguments in, calls of `senko_store`, text, JSON lines and CSV out.
 //!
 //! Exit codes, so that scripts can tell: 0 done, 1 the answer is no (a key that is not there, a problem that was found, something that
-//! was lost), 2 it could not be done, with one sentence on stderr.
+//! was lost), 2 it could not be done, with one sentence on stderr. `out` has the one of a closed stdout.
 
 mod bench; // loads, runs mixes, measures
 mod bulk; // load, dump, scan
@@ -19,6 +19,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
+use senko_io::tell;
 use senko_store::{Durability, IndexKind, Options, Store, StoreError};
 
 use crate::units::Bytes;
@@ -28,7 +29,8 @@ use crate::units::Bytes;
 #[command(
     after_help = "A store is one file, or a block device, that one process uses at a time. put, load and bench make it if there is none.\n\
     Keys and values are any bytes: --hex on the command line, base64 in JSON where they are no text.\n\
-    Exit codes: 0 done; 1 the answer is no (no such key, problems found, something lost); 2 it could not be done, and stderr says why.\n\n\
+    Exit codes: 0 done; 1 the answer is no (no such key, problems found, something lost); 2 it could not be done, and stderr says why;\n\
+    141 the reader of stdout has closed it, as head does.\n\n\
     Examples:\n  \
     senko store put data.kv colour green\n  \
     senko store get data.kv colour\n  \
@@ -101,12 +103,8 @@ pub fn main(args: StoreArgs) -> ExitCode {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
         Err(error) => {
-            // Whoever reads stdout may have enough, as `head` has; that is nothing to talk about.
-            let pipe = error
-                .downcast_ref::<std::io::Error>()
-                .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe);
-            if !pipe {
-                eprintln!("senko: {error:#}");
+            if !crate::out::closed() {
+                tell!("senko: {error:#}");
             }
             ExitCode::from(2)
         }

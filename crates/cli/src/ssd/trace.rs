@@ -111,7 +111,7 @@ fn info(name: &str, reading: &WorkloadArgs, as_json: bool) -> Result<()> {
             super::warn(&format!("{}: {warning}", workload.name()));
         }
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     if as_json {
         writeln!(
             out,
@@ -139,7 +139,7 @@ fn convert(args: &ConvertArgs) -> Result<()> {
     super::summarise(&workload, None, false)?;
     let written = write_trace(&workload, capacity, format, path)
         .with_context(|| format!("{} was not written whole", path.display()))?;
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     if args.json {
         writeln!(out, "{}", json!({ "trace": path.display().to_string(), "written": written }))
     } else {

@@ -316,7 +316,7 @@ fn steps(
             tally,
         };
         faults += measured.tally.faults;
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::out::stdout();
         if args.json {
             writeln!(out, "{}", measured.json(args, plan))?;
         } else {

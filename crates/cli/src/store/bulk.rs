@@ -82,7 +82,7 @@ pub fn load(args: &LoadArgs) -> Result<Answer> {
     }
     closed?;
     let seconds = started.elapsed().as_secs_f64();
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     if args.json {
         let line = json!({
             "rows": loaded.rows, "deletes": loaded.deletes, "bytes": loaded.bytes, "batches": loaded.batches,
@@ -196,7 +196,7 @@ pub fn dump(args: &DumpArgs) -> Result<Answer> {
     };
     let store = open_to_read(path)?;
     let Some(to) = &args.to else {
-        let mut out = BufWriter::with_capacity(1 << 18, std::io::stdout().lock());
+        let mut out = BufWriter::with_capacity(1 << 18, crate::out::stdout());
         write_rows(path, &store, format, args.encoding, &mut out)?;
         return Ok(Answer::Yes);
     };
@@ -269,7 +269,7 @@ pub struct ScanArgs {
 pub fn scan(args: &ScanArgs) -> Result<Answer> {
     let path = &args.file.store;
     let store = open_to_read(path)?;
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(crate::out::stdout());
     let mut found = 0;
     let limit = args.limit.unwrap_or(u64::MAX);
     let prefix = args.prefix.as_deref().unwrap_or_default().as_bytes();

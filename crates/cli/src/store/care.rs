@@ -109,7 +109,7 @@ pub fn stats(args: &StatsArgs) -> Result<Answer> {
     let fields = stats_fields(&store)
         .into_iter()
         .filter(|(name, _)| !of_the_process.contains(name));
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     if args.json {
         let object: Map<String, Value> = fields
             .map(|(name, value)| (name.to_owned(), value))
@@ -174,7 +174,7 @@ pub fn compact(args: &CompactArgs) -> Result<Answer> {
     let closed = store.close();
     done.map_err(told(path))?;
     closed.map_err(told(path))?;
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     if args.json {
         let line = json!({
             "used_bytes_before": before.used_bytes, "used_bytes": after.used_bytes, "file_bytes": after.file_bytes,
@@ -223,7 +223,7 @@ pub fn verify(args: &VerifyArgs) -> Result<Answer> {
     });
     drop(bar);
     let report = report.map_err(told(path))?;
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     if args.json {
         for problem in &report.problems {
             let line = json!({ "problem": problem.what, "offset": problem.offset });
@@ -290,7 +290,7 @@ pub fn repair(args: &RepairArgs) -> Result<Answer> {
     });
     drop(bar);
     let report = report.map_err(told(path))?;
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     if args.json {
         repair_json(&report, &mut out)?;
     } else {
@@ -381,7 +381,7 @@ pub fn backup(args: &BackupArgs) -> Result<Answer> {
     });
     drop(bar);
     let report = report.map_err(told(path))?;
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     if args.json {
         let line =
             json!({ "elements": report.elements, "bytes": report.bytes, "time": report.time });
