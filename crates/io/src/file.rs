@@ -772,7 +772,7 @@ pub(crate) fn sync_name(path: &Path) -> io::Result<()> {
 }
 
 /// The directory that a file lies in.
-fn folder_of(path: &Path) -> &Path {
+pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent()
         .filter(|parent| !parent.as_os_str().is_empty())
         .unwrap_or(Path::new("."))
