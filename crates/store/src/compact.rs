@@ -121,7 +121,7 @@ impl Core {
             blocks.sort_by_cached_key(|(_, handle)| handle.live_share().to_bits());
             let limit = if asked { 0.9999 } else { FULL };
             // Where there is little space, little is moved at a time.
-            let most = block_bytes.min(self.space.left() / 2) as f64;
+            let most = (self.space.left(2 * block_bytes) / 2) as f64;
             let mut live = 0.0;
             let mut chosen = Vec::new();
             for (slot, handle) in blocks.iter().take(MAX_VICTIMS) {

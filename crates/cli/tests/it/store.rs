@@ -121,3 +121,70 @@ fn a_copy_that_is_broken_off_has_not_its_name() {
     let dumped = std::fs::read_to_string(folder.join("out.jsonl")).unwrap();
     assert_eq!(dumped.lines().count(), 40_000);
 }
+
+/// A small file system in memory, unmounted at the end.
+struct Tmpfs(Scratch);
+
+impl Tmpfs {
+    fn new(mib: u64) -> Option<Tmpfs> {
+        let folder = Scratch::new();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "senko-test"])
+            .arg(folder.path())
+            .stderr(Stdio::null())
+            .status();
+        if mounted.is_ok_and(|status| status.success()) {
+            return Some(Tmpfs(folder));
+        }
+        println!("skipped: only root may mount a file system, and not in every container");
+        None
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+/// On a full tmpfs of 64 MiB, deletes stopped after 17,000 of 60,480 keys, and `compact` failed. The same where other files
+/// take the rest of the file system.
+#[test]
+fn a_store_on_a_full_file_system_is_emptied() {
+    let rest = Scratch::new();
+    std::fs::write(rest.join("some"), rows(0, 16_000, 1000)).unwrap();
+    std::fs::write(rest.join("many"), rows(16_000, 70_000, 1000)).unwrap();
+    let (some, many) = (rest.join("some"), rest.join("many"));
+    for others in [false, true] {
+        let Some(full) = Tmpfs::new(48) else {
+            return;
+        };
+        let folder = &full.0;
+        let some = some.to_str().unwrap();
+        done(folder, &["load", "data.kv", some, "--block-size", "1m"]);
+        if others {
+            let mut other = std::fs::File::create(folder.join("other")).unwrap();
+            while std::io::Write::write(&mut other, &[1; 65_536]).is_ok_and(|n| n > 0) {}
+        }
+        let refused = store(folder, &["load", "data.kv", many.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains("no space left"), "{said}");
+        let held: u64 = done(folder, &["scan", "data.kv", "--count"])
+            .trim()
+            .parse()
+            .unwrap();
+        assert!((16_000..60_000).contains(&held), "{held}");
+        let deletes: String = (0..held)
+            .map(|row| format!("{{\"key\":\"key{row}\",\"value\":null}}\n"))
+            .collect();
+        std::fs::write(rest.join("deletes"), deletes).unwrap();
+        let deletes = rest.join("deletes");
+        done(folder, &["load", "data.kv", deletes.to_str().unwrap()]);
+        done(folder, &["compact", "data.kv"]);
+        assert_eq!(done(folder, &["scan", "data.kv", "--count"]), "0\n");
+        done(folder, &["load", "data.kv", some]);
+        assert_eq!(done(folder, &["scan", "data.kv", "--count"]), "16000\n");
+        done(folder, &["verify", "data.kv"]);
+    }
+}
