@@ -200,3 +200,32 @@ fn a_full_store_takes_deletes_and_has_room_again_with_threads() {
         fill_and_empty(bound, true);
     }
 }
+
+/// Logs of an eighth of a block's size make small blocks, which are joined. In a full store there was space to move only one, and that
+/// was done for ever: a put neither failed nor returned.
+#[test]
+fn small_blocks_of_a_full_store_are_not_moved_for_ever() {
+    for background in [false, true] {
+        let options = Options {
+            block_bytes: 8 << 20,
+            log_bytes: 1 << 20,
+            max_bytes: Some(4 * MAX),
+            ..options(background)
+        };
+        let store = Store::open_device(Hooked::new(1), options).unwrap();
+        let mut stored = 0;
+        let full = loop {
+            match store.put(&u64::to_be_bytes(stored), &value(stored, 0, 1000)) {
+                Ok(_) => stored += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(full, StoreError::NoSpace(_)), "{full}");
+        assert!(stored * 1000 > MAX, "{stored}");
+        for key in 0..stored {
+            store.delete(&key.to_be_bytes()).unwrap();
+        }
+        store.compact().unwrap();
+        assert_eq!(store.scan().unwrap().count(), 0);
+    }
+}
