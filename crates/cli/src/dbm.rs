@@ -14,7 +14,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use senko_dbm::{Database, Durability, Options, Table};
-use senko_io::tell;
+use senko_io::{Unfinished, tell};
 use serde_json::{Value, json};
 
 /// Arguments of `senko dbm`.
@@ -125,7 +125,13 @@ enum Command {
         batch: u32,
     },
     /// Writes the records of all tables as JSON lines, as of one moment
-    Dump(Place),
+    Dump {
+        #[command(flatten)]
+        place: Place,
+        /// Writes to this file, which must not exist, instead of stdout; it is FILE.part until it is whole
+        #[arg(long, value_name = "FILE")]
+        to: Option<PathBuf>,
+    },
     /// Checks every page and every long value
     Verify(Place),
     /// Prints counts and sizes
@@ -277,7 +283,11 @@ fn run(command: &Command) -> Result<bool> {
             input,
             batch,
         } => load(place, input.as_deref(), *batch as usize)?,
-        Command::Dump(place) => dump(place, &mut out)?,
+        Command::Dump { place, to: None } => dump(place, &mut out)?,
+        Command::Dump {
+            place,
+            to: Some(to),
+        } => dump_to(place, to)?,
         Command::Verify(place) => verify(place, &mut out)?,
         Command::Stats(place) => stats(place, &mut out)?,
         Command::Bench {
@@ -449,6 +459,17 @@ fn dump(place: &Place, out: &mut impl Write) -> Result<bool> {
             writeln!(out, "{}", row(table.name(), &key, &value))?;
         }
     }
+    Ok(true)
+}
+
+/// A dump that is broken off never has the name that it was to have.
+fn dump_to(place: &Place, to: &Path) -> Result<bool> {
+    let (unfinished, file) = Unfinished::create(to)?;
+    let mut out = std::io::BufWriter::new(file);
+    dump(place, &mut out)?;
+    out.flush()
+        .with_context(|| format!("cannot write {}", to.display()))?;
+    unfinished.finish()?;
     Ok(true)
 }
 

@@ -49,6 +49,11 @@ pub trait Device: Send + Sync {
         }
         Err(IoError::Os(libc::ENOSPC))
     }
+    /// Bytes by which the device can still grow, as far as the system tells: 0 where its size is
+    /// fixed, `None` where only [`Device::grow`] tells. Others may take them at any time.
+    fn room(&self) -> Option<u64> {
+        None
+    }
     /// Reads `buf.len()` bytes from `page` on.
     fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError>;
     /// Writes `buf` to `page` on.

@@ -30,6 +30,7 @@ mod stats; // counts of what reached the devices
 mod tag; // who causes an I/O, and why
 pub mod trace; // the recorder and the reader of its format
 pub mod transfer; // from a file through the page cache to a socket, in threads
+mod unfinished; // a file that gets its name when it is whole
 mod uring; // backend: io_uring
 mod wake; // waking a loop from another thread
 
@@ -48,4 +49,5 @@ pub use snapshot::{Snapshot, SnapshotReader};
 pub use spanned::SpannedFile;
 pub use stats::{DiskCount, DiskStats};
 pub use tag::{Engine, Purpose, Tag};
+pub use unfinished::Unfinished;
 pub use wake::Waker;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use senko_io::trace::Recorder;
-use senko_io::{FileOptions, FlashFile};
+use senko_io::{FileOptions, FlashFile, Unfinished};
 use senko_store::{Options, Stats, Store};
 use senko_workload::{Histogram, KeyShape, KeySpace, Mix, Op, Popularity, ValueLen};
 use serde_json::{Map, Value, json};
@@ -244,9 +244,14 @@ pub fn main(args: &BenchArgs) -> Result<Answer> {
             args.prefix
         );
     }
-    let recorder = match &args.trace {
-        Some(trace) => Some(Arc::new(Recorder::create(trace)?)),
-        None => None,
+    // A recording that is broken off would look whole.
+    let (unfinished, recorder) = match &args.trace {
+        Some(trace) => {
+            let (unfinished, _) = Unfinished::replacing(trace)?;
+            let recorder = Recorder::create(unfinished.draft())?;
+            (Some(unfinished), Some(Arc::new(recorder)))
+        }
+        None => (None, None),
     };
     let file = FileOptions {
         bytes: if exists { 0 } else { FIRST_BYTES },
@@ -283,6 +288,9 @@ pub fn main(args: &BenchArgs) -> Result<Answer> {
     if let (Some(recorder), Some(trace)) = (recorder, &args.trace) {
         let flushed = recorder.flush();
         flushed.with_context(|| format!("cannot write {}", trace.display()))?;
+    }
+    if let Some(unfinished) = unfinished {
+        unfinished.finish()?;
     }
     drop(made);
     Ok(if faults == 0 { Answer::Yes } else { Answer::No })

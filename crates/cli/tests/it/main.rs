@@ -9,4 +9,5 @@ mod lab; // `senko lab`, and its machinery against a real server
 mod process; // a server process and a scratch folder, cleaned up
 mod serve; // `senko serve`
 mod ssd; // `senko ssd`
+mod store; // `senko store`
 mod texts; // help, version, refusals
