@@ -14,6 +14,7 @@ mod load; // the load generator
 mod machine; // memory, free space and cores, for the defaults
 mod options; // the options of `senko serve`, from the command line and TOML
 mod process; // limits, user, signals, the background, the pid file
+mod progress; // the time that is left
 mod serve; // starts a server and waits for its end
 mod ssd; // the simulator of drives
 mod store; // the unordered store
