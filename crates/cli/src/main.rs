@@ -18,6 +18,9 @@ mod progress; // the time that is left
 mod serve; // starts a server and waits for its end
 mod ssd; // the simulator of drives
 mod store; // the unordered store
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod texts; // tests of the command line as a whole
 mod units; // sizes, rates and words that options and the TOML file share
 
 use std::process::ExitCode;
