@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use senko_io::{bar, tell};
 use senko_lab::{DEFAULT_TRACES, Options, Progress, Scale};
@@ -22,7 +22,9 @@ const OPEN_CONNECTIONS: usize = 2048;
     senko lab run dram-policy --quick\n      \
       the report for people, then one line RESULT {...}\n  \
     senko lab run serve-flash-get --scratch /mnt/nvme\n      \
-      on the disk of that folder; as root, so that memory can be capped")]
+      on the disk of that folder; as root, so that memory can be capped\n\n\
+    Exit codes: 0 figures were measured, though some may be missing, with the reason; 1 none was, or the run was impossible;\n\
+    2 a wrong option; 130 Ctrl-C.")]
 pub struct LabArgs {
     #[command(subcommand)]
     command: LabCommand,
@@ -112,6 +114,11 @@ pub fn main(args: LabArgs) -> Result<()> {
                 writeln!(out, "{}{}", report.text(), report.result_line())
             }
             .context("cannot write to stdout")?;
+            if report.outcome.bars().is_empty() {
+                let why = report.outcome.missing().values().next();
+                let why = why.map_or(String::new(), |why| format!(": {why}"));
+                bail!("no figure of {name} could be measured{why}");
+            }
         }
         LabCommand::Worker => senko_lab::kv::child::main(senko_lab::kv::ours())?,
     }

@@ -16,9 +16,13 @@ mod machine; // memory, free space and cores, for the defaults
 mod options; // the options of `senko serve`, from the command line and TOML
 mod out; // results on stdout
 mod process; // limits, user, signals, the background, the pid file
+mod progress; // the time that is left
 mod serve; // starts a server and waits for its end
 mod ssd; // the simulator of drives
 mod store; // the unordered store
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod texts; // tests of the command line as a whole
 mod units; // sizes, rates and words that options and the TOML file share
 
 use std::io::Write;

@@ -15,6 +15,7 @@ use clap::Args;
 use senko_io::trace::Recorder;
 use senko_io::{FileOptions, FlashFile, Unfinished};
 use senko_store::{Options, Stats, Store};
+use senko_workload::units::count;
 use senko_workload::{Histogram, KeyShape, KeySpace, Mix, Op, Popularity, ValueLen};
 use serde_json::{Map, Value, json};
 
@@ -58,6 +59,7 @@ pub struct BenchArgs {
         short = 'n',
         long,
         value_name = "N",
+        value_parser = count::<u64>,
         conflicts_with = "duration",
         help_heading = "Steps"
     )]
@@ -115,7 +117,8 @@ pub struct BenchArgs {
     #[arg(
         long,
         value_name = "N",
-        default_value_t = 1_000_000,
+        default_value = "1m",
+        value_parser = count::<u64>,
         help_heading = "Items"
     )]
     keys: u64,

@@ -46,7 +46,7 @@ impl BytesArgs {
     senko store put data.kv session:17 '{\"user\":4}' --ttl 30m --synced\n  \
     senko store put data.kv picture --from cat.jpg\n  \
     date | senko store put data.kv today\n  \
-    senko store put data.kv --hex 00ff 0102 --keep-versions 5")]
+    senko store put versions.kv --hex 00ff 0102 --keep-versions 5")]
 pub struct PutArgs {
     #[command(flatten)]
     file: FileArgs,
