@@ -12,13 +12,13 @@
 //! ring apart, which goes on in the background after the process has died. So a lock without a living holder is waited for:
 //! a server that is started again at once gets its file, and gets it only when no write of its predecessor can still land.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 const EXCLUDE: libc::off_t = 0;
@@ -36,32 +36,69 @@ enum Use {
     Shared(u32),
 }
 
-/// Files that this process holds, by device and inode: a record lock does not tell a process of its own.
-static HELD: Mutex<Option<HashMap<(u64, u64), Use>>> = Mutex::new(None);
+/// What this process has open.
+#[derive(Debug, Default)]
+pub(super) struct Books {
+    /// Files with a lock, by device and inode: a record lock does not tell a process of its own.
+    held: BTreeMap<(u64, u64), Use>,
+    /// Descriptors of all files, with a lock or without.
+    open: Vec<RawFd>,
+}
+
+static BOOKS: Mutex<Books> = Mutex::new(Books {
+    held: BTreeMap::new(),
+    open: Vec::new(),
+});
+
+/// The books, for as long as the guard lives.
+pub(super) fn books() -> MutexGuard<'static, Books> {
+    // They are whole even if a thread panicked with the lock in hand.
+    BOOKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Books {
+    /// In the child of a fork: what is open and locked is the parent's.
+    pub(super) fn leave(&mut self, mut replace: impl FnMut(RawFd)) {
+        self.held.clear();
+        self.open.drain(..).for_each(&mut replace);
+    }
+}
+
+/// Enters a descriptor that was opened.
+pub(super) fn opened(fd: RawFd) {
+    books().open.push(fd);
+}
+
+/// Takes a descriptor off that is about to be closed.
+pub(super) fn closing(fd: RawFd) {
+    let mut books = books();
+    if let Some(nth) = books.open.iter().position(|open| *open == fd) {
+        books.open.swap_remove(nth);
+    }
+}
 
 /// The lock, until it is dropped together with the file.
 #[derive(Debug)]
 pub(super) struct Held {
     file: (u64, u64),
+    forks: u32,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        with_held(|held| match held.get_mut(&self.file) {
+        if self.forks != super::fork::forks() {
+            return; // it was the parent's
+        }
+        let held = &mut books().held;
+        match held.get_mut(&self.file) {
             Some(Use::Shared(times)) if *times > 1 => *times -= 1,
             _ => drop(held.remove(&self.file)),
-        });
+        }
     }
 }
 
-fn with_held<T>(work: impl FnOnce(&mut HashMap<(u64, u64), Use>) -> T) -> T {
-    // The map is whole even if a thread panicked with the lock in hand.
-    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-    work(held.get_or_insert_default())
-}
-
 /// Enters one more use of a file, if it goes together with those that there are.
-fn enter(held: &mut HashMap<(u64, u64), Use>, file: (u64, u64), shared: bool) -> bool {
+fn enter(held: &mut BTreeMap<(u64, u64), Use>, file: (u64, u64), shared: bool) -> bool {
     match held.get_mut(&file) {
         Some(Use::Shared(times)) if shared => *times += 1,
         Some(_) => return false,
@@ -103,7 +140,7 @@ fn in_use_here() -> io::Error {
 /// Refuses a file that this process holds, unless it is only read here and there. Asked before the file is opened, because closing it again would drop the
 /// record lock that names this process. The error's text continues "flash file PATH ...".
 pub(super) fn check_own(meta: &Metadata, shared: bool) -> io::Result<()> {
-    match with_held(|held| held.get(&(meta.dev(), meta.ino())).copied()) {
+    match books().held.get(&(meta.dev(), meta.ino())).copied() {
         None => Ok(()),
         Some(Use::Shared(_)) if shared => Ok(()),
         Some(_) => Err(in_use_here()),
@@ -129,11 +166,14 @@ pub(super) fn take(file: &File, shared: bool) -> io::Result<Held> {
         |error: io::Error| io::Error::new(error.kind(), format!("cannot be locked: {error}"));
     let meta = file.metadata().map_err(unlockable)?;
     let this = (meta.dev(), meta.ino());
-    if !with_held(|held| enter(held, this, shared)) {
+    if !enter(&mut books().held, this, shared) {
         return Err(in_use_here());
     }
     // From here on a failure takes the file off the list again, by dropping this.
-    let held = Held { file: this };
+    let held = Held {
+        file: this,
+        forks: super::fork::forks(),
+    };
     let started = Instant::now();
     loop {
         match control(file, libc::F_OFD_SETLK, &mut one_byte(EXCLUDE, shared)) {
