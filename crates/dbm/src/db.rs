@@ -148,6 +148,8 @@ impl Database {
         }
         let file = FileOptions {
             recorder: options.recorder.clone().map(|recorder| (recorder, 0)),
+            mode: options.mode,
+            one_file: options.one_file,
             ..FileOptions::default()
         };
         let there = std::fs::metadata(path).map_or(0, |meta| meta.len());

@@ -107,8 +107,19 @@ fn run(seed: u64, options: &Options, rounds: u64, keys: u64) {
             }
             _ => {
                 let key = key(&mut rng, keys);
-                let found = db.snapshot().get(&table, &key).unwrap();
+                let now = db.snapshot();
+                let found = now.get(&table, &key).unwrap();
                 assert_eq!(found, model.get(&key).cloned(), "round {round}");
+                let found = now.next_key(&table, &key, true).unwrap();
+                let next = model.range(key.clone()..).next();
+                assert_eq!(found.as_ref(), next.map(|(k, _)| k), "round {round}");
+                let found = now.next_key(&table, &key, false).unwrap();
+                let mut behind = model.range(key.clone()..).filter(|(k, _)| **k > key);
+                assert_eq!(
+                    found.as_ref(),
+                    behind.next().map(|(k, _)| k),
+                    "round {round}"
+                );
             }
         }
     }
