@@ -141,7 +141,9 @@ impl Database {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn open(path: &Path, options: Options) -> Result<Database, DbmError> {
-        if !options.create && !path.exists() {
+        let absent = std::fs::metadata(path)
+            .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+        if !options.create && absent {
             let text = format!("{} does not exist", path.display());
             let error = std::io::Error::new(std::io::ErrorKind::NotFound, text);
             return Err(DbmError::Open(Arc::new(error)));

@@ -12,6 +12,7 @@ mod durable; // writes that are durable when they return, and space that was wri
 mod owner; // whose data a file holds, and who may read it
 pub(crate) mod fork; // what becomes of open files in the child of a fork
 mod direct; // does O_DIRECT work here, and with which alignment
+pub(crate) mod told; // errors in words that keep the system's number
 mod lock; // one writer or some readers at a time, who are named to the next
 
 use std::collections::VecDeque;
@@ -104,8 +105,7 @@ impl FlashFile {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let locked =
-            |error: io::Error| io::Error::new(error.kind(), format!("{} {error}", path.display()));
+        let locked = |error: io::Error| told::told(format!("{} {error}", path.display()), &error);
         if let Some(meta) = &existing
             && !options.beside_writer
         {
@@ -714,7 +714,7 @@ const BLKDISCARD: libc::Ioctl = 0x1277;
 const BLKGETSIZE64: libc::Ioctl = 0x8000_1272 | (size_of::<usize>() as libc::Ioctl) << 16;
 
 fn failed(path: &Path, what: &str, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{what} {}: {error}", path.display()))
+    told::told(format!("{what} {}: {error}", path.display()), error)
 }
 
 fn open_error(path: &Path, block_device: bool, error: &io::Error) -> io::Error {
@@ -733,7 +733,7 @@ fn open_error(path: &Path, block_device: bool, error: &io::Error) -> io::Error {
     } else {
         return failed(path, "cannot open", error);
     };
-    io::Error::new(error.kind(), text)
+    told::told(text, error)
 }
 
 /// Makes the name of a new file survive a power cut. On failure there is no file.

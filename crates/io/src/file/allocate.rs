@@ -39,7 +39,7 @@ pub(super) fn preallocate(
         }
         _ => return Err(super::failed(path, "cannot allocate", &error)),
     };
-    Err(io::Error::new(error.kind(), text))
+    Err(super::told::told(text, &error))
 }
 
 /// Allocates the first `asked` bytes of a file of `size` bytes.

@@ -163,7 +163,7 @@ pub(super) fn is_left_behind(path: &Path) -> bool {
 /// Takes the lock, the exclusive one or one that readers share; the error's text continues "flash file PATH ...".
 pub(super) fn take(file: &File, shared: bool) -> io::Result<Held> {
     let unlockable =
-        |error: io::Error| io::Error::new(error.kind(), format!("cannot be locked: {error}"));
+        |error: io::Error| super::told::told(format!("cannot be locked: {error}"), &error);
     let meta = file.metadata().map_err(unlockable)?;
     let this = (meta.dev(), meta.ino());
     if !enter(&mut books().held, this, shared) {
