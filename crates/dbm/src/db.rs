@@ -141,6 +141,8 @@ impl Database {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn open(path: &Path, options: Options) -> Result<Database, DbmError> {
+        // Before anything is made.
+        let options = options.checked()?;
         let absent = std::fs::metadata(path)
             .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
         if !options.create && absent {

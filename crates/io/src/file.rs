@@ -43,8 +43,8 @@ pub struct FileOptions {
     pub beside_writer: bool,
     /// What the file lacks is written with zeros and flushed, not only allocated: see [`crate::SpannedFile`].
     pub written: bool,
-    /// Permission bits of a file that is made, less those that the process masks; a file that exists keeps its own. `None`: no
-    /// rights for anybody else, and taken away where they are found.
+    /// Permission bits of a file that is made, less those that the process masks. A file that exists
+    /// keeps its own. `None`: nobody else gets rights, and those that others have are taken away.
     pub mode: Option<u32>,
     /// A [`crate::SpannedFile`] makes its last file longer, and not another one.
     pub one_file: bool,

@@ -208,6 +208,20 @@ fn tables_are_apart_and_can_be_dropped() {
     assert_eq!(content(&db.snapshot(), &a).len(), 2000);
 }
 
+/// A setting that could not be honoured was told when the files were made already.
+#[test]
+fn bad_settings_make_nothing() {
+    let folder = senko_dbm::example::Folder::new();
+    let path = folder.path().join("data");
+    let options = Options {
+        cache_bytes: 1,
+        ..quiet()
+    };
+    let error = Database::open(&path, options).unwrap_err();
+    assert!(error.to_string().contains("1048576"), "{error}");
+    assert!(!path.exists());
+}
+
 #[test]
 fn limits_are_told_and_change_nothing() {
     let device = FaultyDevice::new(2000, 1);

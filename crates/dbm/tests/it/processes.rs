@@ -52,7 +52,7 @@ fn readers_see_their_opening_while_the_writer_goes_on() {
     assert_eq!(db.stats().pinned_checkpoint, None);
 }
 
-/// Programs that know of one file rename it, and open it under its new name.
+/// Some programs know of one file only: they rename it and open it again.
 #[test]
 fn a_database_of_one_file_is_whole_under_another_name() {
     let folder = senko_dbm::example::Folder::new();

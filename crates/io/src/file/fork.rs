@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of open files in the child of a fork; `lock.rs` keeps the list of them.
+//! Open files in the child of a fork. `lock.rs` has the list of them.
 //!
 //! A child has copies of the parent's descriptors, and with them a share in the parent's locks: the
 //! parent could close a file and not open it again while the child lives. So the child replaces

@@ -26,8 +26,8 @@ pub(super) fn told(text: String, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), Told { text, number })
 }
 
-/// The system's number of an error, for callers who know no other: also of one that this crate put
-/// into words, or that it found without asking the system.
+/// The system's number of an error, for callers who know errors by number. Errors that this crate
+/// put into words, or found by itself, have one too.
 pub fn error_number(error: &io::Error) -> Option<i32> {
     let inner = || error.get_ref()?.downcast_ref::<Told>()?.number;
     error.raw_os_error().or_else(inner).or(match error.kind() {

@@ -9,8 +9,8 @@ use crate::support::Folder;
 
 const TAG: Tag = Tag::dbm(Purpose::Log);
 
-/// A daemon that was forked kept the lock of a database which its parent had closed: the parent
-/// could not open it again while the daemon lived.
+/// A forked daemon kept the lock of a database after its parent had closed it. The parent could not
+/// open it again while the daemon lived.
 #[test]
 fn a_child_holds_nothing_of_its_parents_files() {
     let folder = Folder::new();
