@@ -62,6 +62,7 @@ pub struct FileOptions {
 /// An open, locked flash file or block device.
 pub struct FlashFile {
     file: File,
+    _name_again: lock::NameAgain,
     /// Dropped after the file was closed, so that whoever is refused no longer finds it on this process's list.
     _held: Option<lock::Held>,
     /// See [`fork::forks`].
@@ -139,10 +140,14 @@ impl FlashFile {
             true => None,
             false => Some(lock::take(&file, read_only).map_err(locked)?),
         };
+        let meta = file
+            .metadata()
+            .map_err(|error| failed(path, "cannot look at", &error))?;
+        let name_again = lock::NameAgain::of(&meta);
         let size = match if block_device {
             direct::device_size(&file)
         } else {
-            file.metadata().map(|m| m.len())
+            Ok(meta.len())
         } {
             Ok(size) => size,
             Err(error) => return Err(failed(path, "cannot find the size of", &error)),
@@ -179,6 +184,7 @@ impl FlashFile {
         lock::opened(file.as_raw_fd());
         let file = FlashFile {
             file,
+            _name_again: name_again,
             _held: held,
             forks: fork::forks(),
             path: path.to_path_buf(),

@@ -66,6 +66,15 @@ impl SpannedFile {
             bytes: if make { first_bytes } else { 0 },
             ..options.clone()
         };
+        let other = name_of(path, 1);
+        if make && other.exists() {
+            let text = format!(
+                "{} belongs to a file {} that is gone; put that back, or move this one away",
+                other.display(),
+                path.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+        }
         let mut parts = Vec::new();
         let mut pages = add(&mut parts, FlashFile::open(path, &first)?, 0);
         for number in 1..MOST_FILES {

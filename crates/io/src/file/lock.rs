@@ -4,7 +4,8 @@
 //! Two locks on different bytes of the file. The one that excludes belongs to the open file (an OFD lock): nothing but the
 //! file's last close, or the process's death, lets it go. But the kernel does not tell who holds such a lock; so the
 //! process also takes a classic record lock on the next byte, which excludes nobody here and answers with its
-//! holder's pid. Should that one get lost (any close of the file in the holding process drops it), only the name is lost.
+//! holder's pid. Any close of the file in the holding process drops that one. After a close by this crate it is taken
+//! again; after a close by others only the name is lost, and who is refused waits before it is told so.
 //!
 //! Who opens a file to be read takes both locks as read locks, which need no right to write and exclude only writers.
 //!
@@ -30,8 +31,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// How a process holds a file.
 #[derive(Clone, Copy, Debug)]
 enum Use {
-    /// To write.
-    Alone,
+    /// To write, by this descriptor.
+    Alone(Option<RawFd>),
     /// To read, that many times.
     Shared(u32),
 }
@@ -75,6 +76,37 @@ pub(super) fn closing(fd: RawFd) {
     if let Some(nth) = books.open.iter().position(|open| *open == fd) {
         books.open.swap_remove(nth);
     }
+    for used in books.held.values_mut() {
+        if matches!(used, Use::Alone(Some(alone)) if *alone == fd) {
+            *used = Use::Alone(None);
+        }
+    }
+}
+
+/// Dropped behind a file that was closed: if this process has it open to write elsewhere, the close has taken the name.
+#[derive(Debug)]
+pub(super) struct NameAgain {
+    file: (u64, u64),
+    forks: u32,
+}
+
+impl NameAgain {
+    pub(super) fn of(meta: &Metadata) -> NameAgain {
+        NameAgain {
+            file: (meta.dev(), meta.ino()),
+            forks: super::fork::forks(),
+        }
+    }
+}
+
+impl Drop for NameAgain {
+    fn drop(&mut self) {
+        if self.forks == super::fork::forks()
+            && let Some(Use::Alone(Some(fd))) = books().held.get(&self.file)
+        {
+            let _ = control(*fd, libc::F_SETLK, &mut one_byte(NAME, false));
+        }
+    }
 }
 
 /// The lock, until it is dropped together with the file.
@@ -98,12 +130,16 @@ impl Drop for Held {
 }
 
 /// Enters one more use of a file, if it goes together with those that there are.
-fn enter(held: &mut BTreeMap<(u64, u64), Use>, file: (u64, u64), shared: bool) -> bool {
+fn enter(held: &mut BTreeMap<(u64, u64), Use>, file: (u64, u64), fd: RawFd, shared: bool) -> bool {
     match held.get_mut(&file) {
         Some(Use::Shared(times)) if shared => *times += 1,
         Some(_) => return false,
         None => {
-            let first = if shared { Use::Shared(1) } else { Use::Alone };
+            let first = if shared {
+                Use::Shared(1)
+            } else {
+                Use::Alone(Some(fd))
+            };
             held.insert(file, first);
         }
     }
@@ -121,9 +157,9 @@ fn one_byte(at: libc::off_t, shared: bool) -> libc::flock {
     lock
 }
 
-fn control(file: &File, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
+fn control(fd: RawFd, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
     // SAFETY: the kernel reads and writes only `lock`; the descriptor is open.
-    if unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut *lock) } < 0 {
+    if unsafe { libc::fcntl(fd, command, &raw mut *lock) } < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())
@@ -154,7 +190,7 @@ pub(super) fn is_left_behind(path: &Path) -> bool {
     };
     let locked = |command, at| {
         let mut lock = one_byte(at, false);
-        let asked = control(&file, command, &mut lock).is_ok();
+        let asked = control(file.as_raw_fd(), command, &mut lock).is_ok();
         asked.then_some(lock.l_type != libc::F_UNLCK as libc::c_short)
     };
     locked(libc::F_OFD_GETLK, EXCLUDE) == Some(true) && locked(libc::F_GETLK, NAME) == Some(false)
@@ -166,7 +202,7 @@ pub(super) fn take(file: &File, shared: bool) -> io::Result<Held> {
         |error: io::Error| super::told::told(format!("cannot be locked: {error}"), &error);
     let meta = file.metadata().map_err(unlockable)?;
     let this = (meta.dev(), meta.ino());
-    if !enter(&mut books().held, this, shared) {
+    if !enter(&mut books().held, this, file.as_raw_fd(), shared) {
         return Err(in_use_here());
     }
     // From here on a failure takes the file off the list again, by dropping this.
@@ -176,17 +212,21 @@ pub(super) fn take(file: &File, shared: bool) -> io::Result<Held> {
     };
     let started = Instant::now();
     loop {
-        match control(file, libc::F_OFD_SETLK, &mut one_byte(EXCLUDE, shared)) {
+        match control(
+            file.as_raw_fd(),
+            libc::F_OFD_SETLK,
+            &mut one_byte(EXCLUDE, shared),
+        ) {
             Ok(()) => {
                 // Without the name lock the exclusion still holds.
-                let _ = control(file, libc::F_SETLK, &mut one_byte(NAME, shared));
+                let _ = control(file.as_raw_fd(), libc::F_SETLK, &mut one_byte(NAME, shared));
                 return Ok(held);
             }
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {}
             Err(error) => return Err(unlockable(error)),
         }
         let mut name = one_byte(NAME, shared);
-        let known = control(file, libc::F_GETLK, &mut name).is_ok()
+        let known = control(file.as_raw_fd(), libc::F_GETLK, &mut name).is_ok()
             && name.l_type != libc::F_UNLCK as libc::c_short
             && name.l_pid > 0;
         if known {
@@ -205,7 +245,7 @@ const PINS: libc::off_t = 1 << 61;
 /// Locks the byte of number `number` for reading. The lock goes with the open file, so a killed process keeps no pin.
 pub(super) fn pin(file: &File, number: u64) -> io::Result<()> {
     let mut lock = one_byte(PINS + number as libc::off_t, true);
-    control(file, libc::F_OFD_SETLK, &mut lock)
+    control(file.as_raw_fd(), libc::F_OFD_SETLK, &mut lock)
 }
 
 /// The lowest number below `below` that another open file has pinned.
@@ -215,7 +255,7 @@ pub(super) fn oldest_pin(file: &File, below: u64) -> Option<u64> {
     while below > 0 {
         let mut lock = one_byte(PINS, false);
         lock.l_len = below as libc::off_t;
-        if control(file, libc::F_OFD_GETLK, &mut lock).is_err() {
+        if control(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock).is_err() {
             // A pin that cannot be looked for may be there.
             return Some(lowest.unwrap_or(0));
         }

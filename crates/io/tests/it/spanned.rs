@@ -113,6 +113,21 @@ fn it_grows_by_files_and_is_found_again() {
     assert!(device.read(287, &mut pages, TAG).is_err());
 }
 
+/// A database whose first file had been deleted was made anew on what its other files held.
+#[test]
+fn leftovers_of_another_are_not_taken_over() {
+    let folder = Folder::new();
+    let path = folder.file("data");
+    open(&path).grow(100).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let error = SpannedFile::open(&path, 128 << 10, &FileOptions::default()).unwrap_err();
+    assert_eq!(senko_io::error_number(&error), Some(libc::EEXIST));
+    assert!(error.to_string().contains("data.1 belongs to"), "{error}");
+    assert!(!path.exists());
+    std::fs::remove_file(folder.file("data.1")).unwrap();
+    open(&path);
+}
+
 /// A program that renamed its database lost all but the first file of it.
 #[test]
 fn one_file_grows_and_stays_whole_under_another_name() {
