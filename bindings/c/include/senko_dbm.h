@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* senko_dbm.h: the DBM of Senko for C and C++. docs/dbm/c.md has a program that uses it.
  *
- * Every call that returns int gives 0, an errno value (positive), or one of the SENKO_ codes below
- * (negative). senko_strerror() has words for each, and senko_message() the sentence of this
- * thread's last failure, which says what and where.
+ * Calls that return int give 0 for success. An errno value is positive; the SENKO_ codes below are
+ * negative. senko_strerror() has words for each. senko_message() is the sentence of this thread's
+ * last failure: it says what happened, and where.
  *
  * A senko_db may be used by several threads at once. A transaction and its cursors belong to one
  * thread at a time. In the child of a fork every handle of the parent gives SENKO_FORKED.

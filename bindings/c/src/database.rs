@@ -51,7 +51,7 @@ pub struct SenkoStats {
     pages_since_oldest: u64,
 }
 
-/// What transactions and cursors of a database share with it.
+/// The part of a database that its transactions and cursors share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     db: RwLock<Database>,
@@ -100,8 +100,8 @@ impl SenkoDb {
     }
 }
 
-/// Reads a structure that begins with its size. One that is shorter is from an older program, and
-/// what it lacks is zero; one that is longer may have nothing but zeros in what is not known here.
+/// Reads a structure that begins with its size. An older program has a shorter one: the fields that
+/// it lacks are zero. A newer program has a longer one: fields that are not known here must be zero.
 ///
 /// # Safety
 /// `from` has as many bytes as it says.
@@ -292,7 +292,7 @@ pub unsafe extern "C" fn senko_stat(db: *mut SenkoDb, stats: *mut SenkoStats) ->
             pages_since_oldest: now.pages_since_oldest,
         };
         // SAFETY: the caller has `size` bytes there, of which no more are written than `value` has.
-        // What a newer program has behind them becomes zero.
+        // A newer program's further fields become zero.
         unsafe {
             let to = stats.cast::<u8>();
             let known = size.min(size_of::<SenkoStats>());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a call gives: a number, and behind it a sentence. Every call of the library runs inside of
+//! The number that a call gives, and the sentence behind it. Every call of the library runs inside of
 //! [`guard`], which turns errors and panics into both.
 
 use std::borrow::Cow;
@@ -114,7 +114,7 @@ pub(crate) fn guard(work: impl FnOnce() -> Result<(), Failure>) -> c_int {
                 .or_else(|| panic.downcast_ref::<&str>().copied())
                 .unwrap_or("unknown");
             let text = format!("a fault of the library itself: {text}");
-            // What it carries may panic in its turn.
+            // The value in it may panic when it is dropped.
             std::mem::forget(panic);
             Failure::with(PANIC, text)
         }

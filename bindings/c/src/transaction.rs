@@ -12,7 +12,7 @@ use crate::{Val, give};
 
 const NOOVERWRITE: c_uint = 0x10;
 
-/// What a transaction is; its cursors share it.
+/// The state of a transaction; its cursors share it.
 #[derive(Debug)]
 pub(crate) enum State {
     Reads(Snapshot),
@@ -54,7 +54,7 @@ impl SenkoTxn {
         Ok(txn)
     }
 
-    /// What cursors share with the transaction of a handle.
+    /// The part of a transaction that its cursors share.
     ///
     /// # Safety
     /// As [`SenkoTxn::of`].

@@ -12,7 +12,7 @@ use crate::{Workspace, run};
 struct Library {
     /// Its folder there; the package is `senko_` and that name.
     folder: &'static str,
-    /// What its file is called without `lib` and ending.
+    /// The name of its file, without `lib` and ending.
     name: &'static str,
     /// Whether there is one to be linked into programs as well.
     also_static: bool,
@@ -20,12 +20,20 @@ struct Library {
     header: &'static str,
 }
 
-const LIBRARIES: [Library; 1] = [Library {
-    folder: "c",
-    name: "senko_dbm",
-    also_static: true,
-    header: "senko_dbm.h",
-}];
+const LIBRARIES: [Library; 2] = [
+    Library {
+        folder: "c",
+        name: "senko_dbm",
+        also_static: true,
+        header: "senko_dbm.h",
+    },
+    Library {
+        folder: "ndbm",
+        name: "senko_ndbm",
+        also_static: false,
+        header: "senko/ndbm.h",
+    },
+];
 
 /// Builds and installs.
 pub fn install(workspace: &Workspace, args: &[String]) -> Result<bool> {

@@ -129,7 +129,7 @@ fn the_program_of_the_guide() {
     program(&file);
 }
 
-/// What the shared library shows is the list, and what the header declares.
+/// The shared library shows the symbols of the list, and the header declares the same.
 #[test]
 fn the_symbols_are_those_of_the_list() {
     let listed: BTreeSet<String> = include_str!("../../symbols.txt")
