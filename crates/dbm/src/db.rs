@@ -141,13 +141,19 @@ impl Database {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn open(path: &Path, options: Options) -> Result<Database, DbmError> {
-        if !options.create && !path.exists() {
+        // Before anything is made.
+        let options = options.checked()?;
+        let absent = std::fs::metadata(path)
+            .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+        if !options.create && absent {
             let text = format!("{} does not exist", path.display());
             let error = std::io::Error::new(std::io::ErrorKind::NotFound, text);
             return Err(DbmError::Open(Arc::new(error)));
         }
         let file = FileOptions {
             recorder: options.recorder.clone().map(|recorder| (recorder, 0)),
+            mode: options.mode,
+            one_file: options.one_file,
             ..FileOptions::default()
         };
         let there = std::fs::metadata(path).map_or(0, |meta| meta.len());

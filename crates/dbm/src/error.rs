@@ -84,6 +84,23 @@ pub enum DbmError {
 }
 
 impl DbmError {
+    /// The system's error number behind it, for callers who know no other.
+    ///
+    /// ```
+    /// # let folder = senko_dbm::example::Folder::new();
+    /// use senko_dbm::{Database, Options};
+    /// let error = Database::open_to_read(&folder.path().join("none"), Options::default());
+    /// let number = error.unwrap_err().errno().unwrap();
+    /// assert_eq!(std::io::Error::from_raw_os_error(number).kind(), std::io::ErrorKind::NotFound);
+    /// ```
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            DbmError::Io { source, .. } => senko_io::error_number(&(*source).into()),
+            DbmError::Open(error) => senko_io::error_number(error),
+            _ => None,
+        }
+    }
+
     pub(crate) fn io(what: &'static str) -> impl FnOnce(IoError) -> DbmError {
         move |source| DbmError::Io { what, source }
     }

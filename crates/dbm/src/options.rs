@@ -36,6 +36,12 @@ pub struct Options {
     pub max_snapshot_age: Option<Duration>,
     /// Make the database if there is none.
     pub create: bool,
+    /// Permission bits of files that are made, less those that the process masks; files that exist
+    /// keep theirs. Without, nobody else may read them.
+    pub mode: Option<u32>,
+    /// Keep all in one file, which programs that know of one can rename and delete. Without, a
+    /// database grows by further files, so that no synced commit waits for the growth.
+    pub one_file: bool,
     /// Threads that write checkpoints and clean: 0 or 1. With 0 a commit that finds work due does
     /// it.
     pub threads: usize,
@@ -55,6 +61,8 @@ impl Default for Options {
             max_bytes: None,
             max_snapshot_age: None,
             create: true,
+            mode: None,
+            one_file: false,
             threads: 1,
             recorder: None,
             pause: None,
@@ -71,6 +79,8 @@ impl fmt::Debug for Options {
             .field("max_bytes", &self.max_bytes)
             .field("max_snapshot_age", &self.max_snapshot_age)
             .field("create", &self.create)
+            .field("mode", &self.mode)
+            .field("one_file", &self.one_file)
             .field("threads", &self.threads)
             .finish_non_exhaustive()
     }

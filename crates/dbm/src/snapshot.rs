@@ -145,6 +145,52 @@ impl Snapshot {
         self.cursor(table, ..)?.previous()
     }
 
+    /// The first key from `from` on, or, not `inclusive`, behind it. The value is not read.
+    ///
+    /// # Errors
+    /// [`DbmError::NoTable`], or damage.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// db.run(senko_dbm::Durability::None, |tx| tx.put(&table, b"a", b"1"))?;
+    /// let now = db.snapshot();
+    /// assert_eq!(now.next_key(&table, b"", true)?.as_deref(), Some(&b"a"[..]));
+    /// assert_eq!(now.next_key(&table, b"a", false)?, None);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn next_key(
+        &self,
+        table: &Table,
+        from: &[u8],
+        inclusive: bool,
+    ) -> Result<Option<Vec<u8>>, DbmError> {
+        let root = self.info(table)?.root;
+        self.valid(self.next_key_unchecked(root, from, inclusive))
+    }
+
+    fn next_key_unchecked(
+        &self,
+        root: u32,
+        from: &[u8],
+        inclusive: bool,
+    ) -> Result<Option<Vec<u8>>, DbmError> {
+        let find = |key: &[u8]| self.core().find(self.seen.commit, root, Some(key), false);
+        let mut found = find(from)?;
+        let mut nth = match found.page.search(from) {
+            Ok(nth) => nth + usize::from(!inclusive),
+            Err(nth) => nth,
+        };
+        while nth >= found.page.count() {
+            let Some(border) = found.to else {
+                return Ok(None);
+            };
+            found = find(&border)?;
+            nth = 0;
+        }
+        Ok(Some(found.page.key(nth).to_vec()))
+    }
+
     /// A cursor over the keys of a range. [`Cursor::next`] goes up from its lower end,
     /// [`Cursor::previous`] down from its upper end.
     ///

@@ -6,10 +6,13 @@
 //! read, which changes nothing; every page below `pages()` of a file that may be written has its blocks allocated (regular files); and
 //! an O_DIRECT file takes page-aligned transfers.
 
+mod allocate; // blocks for all of a file, before they are needed
 mod batch; // many blocking reads at once
 mod durable; // writes that are durable when they return, and space that was written before it is used
 mod owner; // whose data a file holds, and who may read it
+pub(crate) mod fork; // what becomes of open files in the child of a fork
 mod direct; // does O_DIRECT work here, and with which alignment
+pub(crate) mod told; // errors in words that keep the system's number
 mod lock; // one writer or some readers at a time, who are named to the next
 
 use std::collections::VecDeque;
@@ -17,7 +20,7 @@ use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,6 +43,11 @@ pub struct FileOptions {
     pub beside_writer: bool,
     /// What the file lacks is written with zeros and flushed, not only allocated: see [`crate::SpannedFile`].
     pub written: bool,
+    /// Permission bits of a file that is made, less those that the process masks. A file that exists
+    /// keeps its own. `None`: nobody else gets rights, and those that others have are taken away.
+    pub mode: Option<u32>,
+    /// A [`crate::SpannedFile`] makes its last file longer, and not another one.
+    pub one_file: bool,
     /// Pass discards on to the device.
     pub discard: bool,
     /// Writes down what reaches this device, under this device number.
@@ -54,8 +62,11 @@ pub struct FileOptions {
 /// An open, locked flash file or block device.
 pub struct FlashFile {
     file: File,
+    _name_again: lock::NameAgain,
     /// Dropped after the file was closed, so that whoever is refused no longer finds it on this process's list.
     _held: Option<lock::Held>,
+    /// See [`fork::forks`].
+    forks: u32,
     path: PathBuf,
     /// Bytes that were there when it was opened.
     found: u64,
@@ -95,15 +106,14 @@ impl FlashFile {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        let locked =
-            |error: io::Error| io::Error::new(error.kind(), format!("{} {error}", path.display()));
+        let locked = |error: io::Error| told::told(format!("{} {error}", path.display()), &error);
         if let Some(meta) = &existing
             && !options.beside_writer
         {
             lock::check_own(meta, read_only).map_err(locked)?;
         }
         let mut how = OpenOptions::new();
-        how.read(true).mode(0o600);
+        how.read(true).mode(options.mode.unwrap_or(0o600));
         if !read_only {
             how.write(true).create(options.bytes > 0 && !block_device);
         }
@@ -130,10 +140,14 @@ impl FlashFile {
             true => None,
             false => Some(lock::take(&file, read_only).map_err(locked)?),
         };
+        let meta = file
+            .metadata()
+            .map_err(|error| failed(path, "cannot look at", &error))?;
+        let name_again = lock::NameAgain::of(&meta);
         let size = match if block_device {
             direct::device_size(&file)
         } else {
-            file.metadata().map(|m| m.len())
+            Ok(meta.len())
         } {
             Ok(size) => size,
             Err(error) => return Err(failed(path, "cannot find the size of", &error)),
@@ -156,19 +170,23 @@ impl FlashFile {
         if let (Some(ours), Some(_)) = (options.ours, &existing) {
             owner::refuse_foreign(&file, path, size, ours)?;
         }
-        if !block_device && !read_only {
+        if !block_device && !read_only && options.mode.is_none() {
             owner::make_private(&file, path)?;
         }
         if !block_device && !read_only && options.bytes > 0 {
-            preallocate(&file, path, size, asked, existing.is_none())?;
+            allocate::preallocate(&file, path, size, asked, existing.is_none())?;
         }
         if existing.is_none() {
             sync_name(path)?;
         }
         let direct = direct::enable(&file);
+        fork::watch();
+        lock::opened(file.as_raw_fd());
         let file = FlashFile {
             file,
+            _name_again: name_again,
             _held: held,
+            forks: fork::forks(),
             path: path.to_path_buf(),
             found: size,
             pages: AtomicU64::new(pages),
@@ -239,7 +257,16 @@ impl FlashFile {
         self.faults.as_ref()?.meets(op, page, pages)
     }
 
+    /// Refuses what the child of a fork asks of its parent's file.
+    pub(crate) fn check_own(&self) -> Result<(), IoError> {
+        if self.forks != fork::forks() {
+            return Err(IoError::Os(libc::EBADF));
+        }
+        Ok(())
+    }
+
     fn check(&self, page: u64, bytes: usize) -> Result<u64, IoError> {
+        self.check_own()?;
         let whole = bytes.is_multiple_of(PAGE_SIZE);
         let end = page.checked_add((bytes / PAGE_SIZE) as u64);
         if !whole || end.is_none_or(|end| end > self.pages()) {
@@ -326,6 +353,12 @@ impl FlashFile {
     }
 }
 
+impl Drop for FlashFile {
+    fn drop(&mut self) {
+        lock::closing(self.file.as_raw_fd());
+    }
+}
+
 impl Device for FlashFile {
     fn pages(&self) -> u64 {
         FlashFile::pages(self)
@@ -336,6 +369,7 @@ impl Device for FlashFile {
         if pages <= old {
             return Ok(());
         }
+        self.check_own()?;
         self.check_writable()?;
         let bytes = pages.checked_mul(PAGE_SIZE as u64);
         let (Some(bytes), false) = (bytes.filter(|&b| b <= i64::MAX as u64), self.block_device)
@@ -345,7 +379,7 @@ impl Device for FlashFile {
         let length = self.file.metadata().map(|meta| meta.len());
         length
             .and_then(|length| {
-                preallocate(&self.file, &self.path, length, bytes.max(length), false)
+                allocate::preallocate(&self.file, &self.path, length, bytes.max(length), false)
             })
             .map_err(|error| {
                 IoError::Os(match error.kind() {
@@ -401,6 +435,7 @@ impl Device for FlashFile {
     }
 
     fn flush(&self, tag: Tag) -> Result<(), IoError> {
+        self.check_own()?;
         self.record(tag, Op::Flush, 0, 0);
         self.raw().run_whole()
     }
@@ -692,7 +727,7 @@ const BLKDISCARD: libc::Ioctl = 0x1277;
 const BLKGETSIZE64: libc::Ioctl = 0x8000_1272 | (size_of::<usize>() as libc::Ioctl) << 16;
 
 fn failed(path: &Path, what: &str, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{what} {}: {error}", path.display()))
+    told::told(format!("{what} {}: {error}", path.display()), error)
 }
 
 fn open_error(path: &Path, block_device: bool, error: &io::Error) -> io::Error {
@@ -711,57 +746,7 @@ fn open_error(path: &Path, block_device: bool, error: &io::Error) -> io::Error {
     } else {
         return failed(path, "cannot open", error);
     };
-    io::Error::new(error.kind(), text)
-}
-
-/// Allocates the file's blocks, so that no later write meets a full disk. On failure the file is as it was before.
-fn preallocate(file: &File, path: &Path, size: u64, asked: u64, made: bool) -> io::Result<()> {
-    let left = durable::space_left(path);
-    let allocated = if lacks_blocks(file, asked) > left.unwrap_or(u64::MAX) {
-        // Holes of a file that has the length already could not be told from what was written before, and would stay filled.
-        Err(io::Error::from_raw_os_error(libc::ENOSPC))
-    } else {
-        allocate(file, size, asked)
-    };
-    let Err(error) = allocated else { return Ok(()) };
-    let _ = file.set_len(size);
-    if made {
-        let _ = std::fs::remove_file(path);
-    }
-    let text = match error.raw_os_error() {
-        Some(libc::ENOSPC | libc::EDQUOT) => {
-            let left = left.map_or(String::new(), |left| format!(": {left} are left there"));
-            format!("no space for {} of {asked} bytes{left}", path.display())
-        }
-        Some(libc::EFBIG) => {
-            let limit = "a file may not be that large here (file system, or ulimit -f)";
-            format!("cannot make {} of {asked} bytes: {limit}", path.display())
-        }
-        _ => return Err(failed(path, "cannot allocate", &error)),
-    };
-    Err(io::Error::new(error.kind(), text))
-}
-
-/// Allocates the first `asked` bytes of a file of `size` bytes.
-fn allocate(file: &File, size: u64, asked: u64) -> io::Result<()> {
-    loop {
-        // SAFETY: takes no memory; the descriptor is open. Mode 0 allocates and extends, and leaves what is written alone.
-        if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, asked as libc::off_t) } == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EINTR) => {}
-            Some(libc::EOPNOTSUPP) => return write_zeros(file, size, asked),
-            _ => return Err(error),
-        }
-    }
-}
-
-/// Bytes that the first `asked` bytes of a file lack at least.
-fn lacks_blocks(file: &File, asked: u64) -> u64 {
-    let has = file.metadata().map_or(asked, |meta| meta.blocks() * 512);
-    asked.saturating_sub(has)
+    told::told(text, error)
 }
 
 /// Makes the name of a new file survive a power cut. On failure there is no file.
@@ -783,17 +768,4 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent()
         .filter(|parent| !parent.as_os_str().is_empty())
         .unwrap_or(Path::new("."))
-}
-
-/// Allocates on a file system that cannot preallocate: by writing what the file lacks.
-fn write_zeros(file: &File, size: u64, asked: u64) -> io::Result<()> {
-    use std::os::unix::fs::FileExt;
-    let zeros = vec![0; 1 << 20];
-    let mut at = size;
-    while at < asked {
-        let length = (asked - at).min(zeros.len() as u64);
-        file.write_all_at(&zeros[..length as usize], at)?;
-        at += length;
-    }
-    file.sync_data()
 }

@@ -38,6 +38,8 @@ pub use boot::since_boot;
 pub use content::{Content, MOST_READ, content_of, find_content};
 pub use device::{Device, MOST_UNDER_WAY, ReadRequest, ReadStream};
 pub use event_loop::{Backend, BackendChoice, ConnId, Event, EventLoop, ListenerId, LoopConfig};
+pub use file::fork::forks;
+pub use file::told::error_number;
 pub use file::{FileOptions, FlashFile};
 pub use net::{Listener, connect_tcp, connect_unix};
 pub use page::{AlignedBuf, FramePool, MappedMemory, PAGE_SIZE, PageBuf, prefetch};

@@ -8,6 +8,9 @@
 //! flushed, and only then gets its name: what has the name is whole, and none of its extents is
 //! unwritten.
 //!
+//! With `one_file` the last file is made longer instead, for programs that rename, copy and delete
+//! the file that they know of. A synced commit there may wait for the journal.
+//!
 //! Always holds: files count without a gap, and the lock of the first is that of all.
 
 use std::io;
@@ -20,6 +23,9 @@ use crate::{Device, FlashFile, IoError, PAGE_SIZE, Tag};
 
 /// The smallest and the largest file behind the first.
 const STEP: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 30);
+
+/// By how many bytes one file is made longer, at least and at most.
+const LONGER: std::ops::RangeInclusive<u64> = (256 << 10)..=(64 << 20);
 
 /// Most files; with the largest step that is 64 TiB.
 const MOST_FILES: usize = 65_536;
@@ -60,6 +66,15 @@ impl SpannedFile {
             bytes: if make { first_bytes } else { 0 },
             ..options.clone()
         };
+        let other = name_of(path, 1);
+        if make && other.exists() {
+            let text = format!(
+                "{} belongs to a file {} that is gone; put that back, or move this one away",
+                other.display(),
+                path.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+        }
         let mut parts = Vec::new();
         let mut pages = add(&mut parts, FlashFile::open(path, &first)?, 0);
         for number in 1..MOST_FILES {
@@ -145,6 +160,18 @@ impl SpannedFile {
         Ok(())
     }
 
+    /// Makes the last file longer, by half of it.
+    fn lengthen(&self, pages: u64) -> Result<(), IoError> {
+        let last = self.part(self.count() - 1);
+        let have = last.file.pages();
+        let step = (have / 2).clamp(
+            LONGER.start() / PAGE_SIZE as u64,
+            LONGER.end() / PAGE_SIZE as u64,
+        );
+        Device::grow(&last.file, (pages - last.first).max(have + step))?;
+        last.file.write_zeros(have)
+    }
+
     fn grow_once(&self) -> io::Result<()> {
         let number = self.count();
         if number == MOST_FILES {
@@ -212,7 +239,11 @@ impl Device for SpannedFile {
     }
 
     fn grow(&self, pages: u64) -> Result<(), IoError> {
+        self.part(0).file.check_own()?;
         let _one = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.options.one_file && Device::pages(self) < pages {
+            return self.lengthen(pages);
+        }
         while Device::pages(self) < pages {
             self.grow_once().map_err(|error| {
                 IoError::Os(match error.kind() {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The project's own tasks: `cargo xtask {setup,test,lint,fuzz,bench,docs}`. It depends on no other crate of the workspace, so that it
+//! The project's own tasks: `cargo xtask {setup,test,install,lint,fuzz,bench,docs}`. It depends on no other crate of the workspace, so that it
 //! builds in seconds and still runs when they don't.
 
 mod fuzz; // fuzz targets, each for some minutes
+mod install; // the C libraries, put in place
 mod limits; // an ordinary user's limits; io_uring refused
 mod run; // runs commands, shows and counts what they did
 mod setup; // what the tests need of the machine
@@ -19,6 +20,7 @@ cargo xtask TASK
   setup                       install what the tests need: Debian packages, a Python environment in target/venv
   test [--quick] [--only NAME[,NAME]] [--list]
                               set up, then run all tests; --quick leaves the long ones out
+  install --prefix DIR        build the C libraries and put them, their headers and pkg-config files into DIR
   lint                        format check and clippy
   fuzz [--minutes N] [--only NAME]
                               run each fuzz target for N minutes (default 10)
@@ -61,6 +63,7 @@ fn dispatch(args: &[String]) -> Result<bool> {
             no_more(rest)?;
             test::test(&Workspace::find()?, &test::Selection::of(&["docs", "tidy"]))
         }
+        "install" => install::install(&Workspace::find()?, rest),
         "fuzz" => fuzz::fuzz(&Workspace::find()?, rest),
         "bench" => fuzz::bench(&Workspace::find()?, rest),
         // Not for people: how the steps confine what they run.

@@ -107,8 +107,19 @@ fn run(seed: u64, options: &Options, rounds: u64, keys: u64) {
             }
             _ => {
                 let key = key(&mut rng, keys);
-                let found = db.snapshot().get(&table, &key).unwrap();
+                let now = db.snapshot();
+                let found = now.get(&table, &key).unwrap();
                 assert_eq!(found, model.get(&key).cloned(), "round {round}");
+                let found = now.next_key(&table, &key, true).unwrap();
+                let next = model.range(key.clone()..).next();
+                assert_eq!(found.as_ref(), next.map(|(k, _)| k), "round {round}");
+                let found = now.next_key(&table, &key, false).unwrap();
+                let mut behind = model.range(key.clone()..).filter(|(k, _)| **k > key);
+                assert_eq!(
+                    found.as_ref(),
+                    behind.next().map(|(k, _)| k),
+                    "round {round}"
+                );
             }
         }
     }
@@ -195,6 +206,20 @@ fn tables_are_apart_and_can_be_dropped() {
     let db = open(&device).unwrap();
     assert_eq!(db.tables(), std::slice::from_ref(&a));
     assert_eq!(content(&db.snapshot(), &a).len(), 2000);
+}
+
+/// A setting that could not be honoured was told when the files were made already.
+#[test]
+fn bad_settings_make_nothing() {
+    let folder = senko_dbm::example::Folder::new();
+    let path = folder.path().join("data");
+    let options = Options {
+        cache_bytes: 1,
+        ..quiet()
+    };
+    let error = Database::open(&path, options).unwrap_err();
+    assert!(error.to_string().contains("1048576"), "{error}");
+    assert!(!path.exists());
 }
 
 #[test]

@@ -51,3 +51,40 @@ fn readers_see_their_opening_while_the_writer_goes_on() {
     }
     assert_eq!(db.stats().pinned_checkpoint, None);
 }
+
+/// Some programs know of one file only: they rename it and open it again.
+#[test]
+fn a_database_of_one_file_is_whole_under_another_name() {
+    let folder = senko_dbm::example::Folder::new();
+    let path = folder.path().join("data");
+    let options = senko_dbm::Options {
+        one_file: true,
+        mode: Some(0o600),
+        ..quiet()
+    };
+    let db = Database::open(&path, options.clone()).unwrap();
+    let table = db.create_table("t").unwrap();
+    let mut model = Model::new();
+    for nth in 0..40u32 {
+        let (key, value) = (nth.to_be_bytes().to_vec(), vec![nth as u8; 100_000]);
+        db.run(Durability::Buffered, |tx| tx.put(&table, &key, &value))
+            .unwrap();
+        model.insert(key, value);
+    }
+    let reader = Database::open_to_read(&path, options.clone()).unwrap();
+    assert_eq!(content(&reader.snapshot(), &table), model);
+    db.close().unwrap();
+    let other = folder.path().join("other");
+    std::fs::rename(&path, &other).unwrap();
+    assert_eq!(db_files(&folder), ["other"]);
+    let db = Database::open(&other, options).unwrap();
+    assert_eq!(content(&db.snapshot(), &table), model);
+    assert_eq!(content(&reader.snapshot(), &table), model);
+}
+
+fn db_files(folder: &senko_dbm::example::Folder) -> Vec<String> {
+    let entries = std::fs::read_dir(folder.path()).unwrap();
+    entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
+}

@@ -89,7 +89,7 @@ impl FlashFile {
     }
 
     /// Writes zeros to all pages from `first` on, and flushes.
-    pub(super) fn write_zeros(&self, first: u64) -> Result<(), IoError> {
+    pub(crate) fn write_zeros(&self, first: u64) -> Result<(), IoError> {
         let tag = Tag {
             engine: Engine::Dbm,
             purpose: Purpose::Meta,

@@ -4,7 +4,8 @@
 //! Two locks on different bytes of the file. The one that excludes belongs to the open file (an OFD lock): nothing but the
 //! file's last close, or the process's death, lets it go. But the kernel does not tell who holds such a lock; so the
 //! process also takes a classic record lock on the next byte, which excludes nobody here and answers with its
-//! holder's pid. Should that one get lost (any close of the file in the holding process drops it), only the name is lost.
+//! holder's pid. Any close of the file in the holding process drops that one. After a close by this crate it is taken
+//! again; after a close by others only the name is lost, and who is refused waits before it is told so.
 //!
 //! Who opens a file to be read takes both locks as read locks, which need no right to write and exclude only writers.
 //!
@@ -12,13 +13,13 @@
 //! ring apart, which goes on in the background after the process has died. So a lock without a living holder is waited for:
 //! a server that is started again at once gets its file, and gets it only when no write of its predecessor can still land.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 const EXCLUDE: libc::off_t = 0;
@@ -30,43 +31,115 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// How a process holds a file.
 #[derive(Clone, Copy, Debug)]
 enum Use {
-    /// To write.
-    Alone,
+    /// To write, by this descriptor.
+    Alone(Option<RawFd>),
     /// To read, that many times.
     Shared(u32),
 }
 
-/// Files that this process holds, by device and inode: a record lock does not tell a process of its own.
-static HELD: Mutex<Option<HashMap<(u64, u64), Use>>> = Mutex::new(None);
+/// What this process has open.
+#[derive(Debug, Default)]
+pub(super) struct Books {
+    /// Files with a lock, by device and inode: a record lock does not tell a process of its own.
+    held: BTreeMap<(u64, u64), Use>,
+    /// Descriptors of all files, with a lock or without.
+    open: Vec<RawFd>,
+}
+
+static BOOKS: Mutex<Books> = Mutex::new(Books {
+    held: BTreeMap::new(),
+    open: Vec::new(),
+});
+
+/// The books, for as long as the guard lives.
+pub(super) fn books() -> MutexGuard<'static, Books> {
+    // They are whole even if a thread panicked with the lock in hand.
+    BOOKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Books {
+    /// In the child of a fork: what is open and locked is the parent's.
+    pub(super) fn leave(&mut self, mut replace: impl FnMut(RawFd)) {
+        self.held.clear();
+        self.open.drain(..).for_each(&mut replace);
+    }
+}
+
+/// Enters a descriptor that was opened.
+pub(super) fn opened(fd: RawFd) {
+    books().open.push(fd);
+}
+
+/// Takes a descriptor off that is about to be closed.
+pub(super) fn closing(fd: RawFd) {
+    let mut books = books();
+    if let Some(nth) = books.open.iter().position(|open| *open == fd) {
+        books.open.swap_remove(nth);
+    }
+    for used in books.held.values_mut() {
+        if matches!(used, Use::Alone(Some(alone)) if *alone == fd) {
+            *used = Use::Alone(None);
+        }
+    }
+}
+
+/// Dropped behind a file that was closed: if this process has it open to write elsewhere, the close has taken the name.
+#[derive(Debug)]
+pub(super) struct NameAgain {
+    file: (u64, u64),
+    forks: u32,
+}
+
+impl NameAgain {
+    pub(super) fn of(meta: &Metadata) -> NameAgain {
+        NameAgain {
+            file: (meta.dev(), meta.ino()),
+            forks: super::fork::forks(),
+        }
+    }
+}
+
+impl Drop for NameAgain {
+    fn drop(&mut self) {
+        if self.forks == super::fork::forks()
+            && let Some(Use::Alone(Some(fd))) = books().held.get(&self.file)
+        {
+            let _ = control(*fd, libc::F_SETLK, &mut one_byte(NAME, false));
+        }
+    }
+}
 
 /// The lock, until it is dropped together with the file.
 #[derive(Debug)]
 pub(super) struct Held {
     file: (u64, u64),
+    forks: u32,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        with_held(|held| match held.get_mut(&self.file) {
+        if self.forks != super::fork::forks() {
+            return; // it was the parent's
+        }
+        let held = &mut books().held;
+        match held.get_mut(&self.file) {
             Some(Use::Shared(times)) if *times > 1 => *times -= 1,
             _ => drop(held.remove(&self.file)),
-        });
+        }
     }
 }
 
-fn with_held<T>(work: impl FnOnce(&mut HashMap<(u64, u64), Use>) -> T) -> T {
-    // The map is whole even if a thread panicked with the lock in hand.
-    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-    work(held.get_or_insert_default())
-}
-
 /// Enters one more use of a file, if it goes together with those that there are.
-fn enter(held: &mut HashMap<(u64, u64), Use>, file: (u64, u64), shared: bool) -> bool {
+fn enter(held: &mut BTreeMap<(u64, u64), Use>, file: (u64, u64), fd: RawFd, shared: bool) -> bool {
     match held.get_mut(&file) {
         Some(Use::Shared(times)) if shared => *times += 1,
         Some(_) => return false,
         None => {
-            let first = if shared { Use::Shared(1) } else { Use::Alone };
+            let first = if shared {
+                Use::Shared(1)
+            } else {
+                Use::Alone(Some(fd))
+            };
             held.insert(file, first);
         }
     }
@@ -84,9 +157,9 @@ fn one_byte(at: libc::off_t, shared: bool) -> libc::flock {
     lock
 }
 
-fn control(file: &File, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
+fn control(fd: RawFd, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
     // SAFETY: the kernel reads and writes only `lock`; the descriptor is open.
-    if unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut *lock) } < 0 {
+    if unsafe { libc::fcntl(fd, command, &raw mut *lock) } < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())
@@ -103,7 +176,7 @@ fn in_use_here() -> io::Error {
 /// Refuses a file that this process holds, unless it is only read here and there. Asked before the file is opened, because closing it again would drop the
 /// record lock that names this process. The error's text continues "flash file PATH ...".
 pub(super) fn check_own(meta: &Metadata, shared: bool) -> io::Result<()> {
-    match with_held(|held| held.get(&(meta.dev(), meta.ino())).copied()) {
+    match books().held.get(&(meta.dev(), meta.ino())).copied() {
         None => Ok(()),
         Some(Use::Shared(_)) if shared => Ok(()),
         Some(_) => Err(in_use_here()),
@@ -117,7 +190,7 @@ pub(super) fn is_left_behind(path: &Path) -> bool {
     };
     let locked = |command, at| {
         let mut lock = one_byte(at, false);
-        let asked = control(&file, command, &mut lock).is_ok();
+        let asked = control(file.as_raw_fd(), command, &mut lock).is_ok();
         asked.then_some(lock.l_type != libc::F_UNLCK as libc::c_short)
     };
     locked(libc::F_OFD_GETLK, EXCLUDE) == Some(true) && locked(libc::F_GETLK, NAME) == Some(false)
@@ -126,27 +199,34 @@ pub(super) fn is_left_behind(path: &Path) -> bool {
 /// Takes the lock, the exclusive one or one that readers share; the error's text continues "flash file PATH ...".
 pub(super) fn take(file: &File, shared: bool) -> io::Result<Held> {
     let unlockable =
-        |error: io::Error| io::Error::new(error.kind(), format!("cannot be locked: {error}"));
+        |error: io::Error| super::told::told(format!("cannot be locked: {error}"), &error);
     let meta = file.metadata().map_err(unlockable)?;
     let this = (meta.dev(), meta.ino());
-    if !with_held(|held| enter(held, this, shared)) {
+    if !enter(&mut books().held, this, file.as_raw_fd(), shared) {
         return Err(in_use_here());
     }
     // From here on a failure takes the file off the list again, by dropping this.
-    let held = Held { file: this };
+    let held = Held {
+        file: this,
+        forks: super::fork::forks(),
+    };
     let started = Instant::now();
     loop {
-        match control(file, libc::F_OFD_SETLK, &mut one_byte(EXCLUDE, shared)) {
+        match control(
+            file.as_raw_fd(),
+            libc::F_OFD_SETLK,
+            &mut one_byte(EXCLUDE, shared),
+        ) {
             Ok(()) => {
                 // Without the name lock the exclusion still holds.
-                let _ = control(file, libc::F_SETLK, &mut one_byte(NAME, shared));
+                let _ = control(file.as_raw_fd(), libc::F_SETLK, &mut one_byte(NAME, shared));
                 return Ok(held);
             }
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {}
             Err(error) => return Err(unlockable(error)),
         }
         let mut name = one_byte(NAME, shared);
-        let known = control(file, libc::F_GETLK, &mut name).is_ok()
+        let known = control(file.as_raw_fd(), libc::F_GETLK, &mut name).is_ok()
             && name.l_type != libc::F_UNLCK as libc::c_short
             && name.l_pid > 0;
         if known {
@@ -165,7 +245,7 @@ const PINS: libc::off_t = 1 << 61;
 /// Locks the byte of number `number` for reading. The lock goes with the open file, so a killed process keeps no pin.
 pub(super) fn pin(file: &File, number: u64) -> io::Result<()> {
     let mut lock = one_byte(PINS + number as libc::off_t, true);
-    control(file, libc::F_OFD_SETLK, &mut lock)
+    control(file.as_raw_fd(), libc::F_OFD_SETLK, &mut lock)
 }
 
 /// The lowest number below `below` that another open file has pinned.
@@ -175,7 +255,7 @@ pub(super) fn oldest_pin(file: &File, below: u64) -> Option<u64> {
     while below > 0 {
         let mut lock = one_byte(PINS, false);
         lock.l_len = below as libc::off_t;
-        if control(file, libc::F_OFD_GETLK, &mut lock).is_err() {
+        if control(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock).is_err() {
             // A pin that cannot be looked for may be there.
             return Some(lowest.unwrap_or(0));
         }

@@ -107,6 +107,29 @@ fn refusals_in_words() {
     );
 }
 
+/// Programs in C know errors by number: a sentence alone would make all of them EIO.
+#[test]
+fn refusals_keep_their_numbers() {
+    let folder = Folder::new();
+    let number = |path: &Path, options: &FileOptions| {
+        let error = FlashFile::open(path, options).expect_err("it is refused");
+        assert!(error.to_string().len() > 20, "{error} is no sentence");
+        senko_io::error_number(&error)
+    };
+    let (absent, file) = (folder.file("absent"), folder.file("file"));
+    assert_eq!(number(&absent, &sized(0)), Some(libc::ENOENT));
+    let long = folder.file(&"x".repeat(300));
+    assert_eq!(number(&long, &sized(1 << 20)), Some(libc::ENAMETOOLONG));
+    std::os::unix::fs::symlink("loop", folder.file("loop")).unwrap();
+    assert_eq!(
+        number(&folder.file("loop"), &sized(1 << 20)),
+        Some(libc::ELOOP)
+    );
+    assert_eq!(number(folder.path(), &sized(1 << 20)), Some(libc::EINVAL));
+    let _held = FlashFile::open(&file, &sized(1 << 20)).unwrap();
+    assert_eq!(number(&file, &sized(1 << 20)), Some(libc::EBUSY));
+}
+
 /// Holds `path` in another process until the child is killed.
 fn hold(path: &Path) -> Child {
     let mut command = child("file::holder", &path.display().to_string());
@@ -187,6 +210,13 @@ fn the_holder_is_named() {
         again.ends_with(&own),
         "the same process is refused too: {again}"
     );
+    // Nor does a reader beside it in this process that is closed: who came then waited for ten seconds
+    // before it was refused.
+    let beside = FileOptions {
+        beside_writer: true,
+        ..FileOptions::default()
+    };
+    drop(FlashFile::open(&path, &beside).unwrap());
     let output = child("file::taker", &path.display().to_string())
         .output()
         .unwrap();

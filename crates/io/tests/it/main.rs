@@ -10,6 +10,7 @@ mod disk;
 mod echo;
 mod faulty;
 mod file;
+mod fork;
 mod net;
 mod page;
 mod read_only;

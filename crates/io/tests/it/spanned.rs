@@ -113,6 +113,68 @@ fn it_grows_by_files_and_is_found_again() {
     assert!(device.read(287, &mut pages, TAG).is_err());
 }
 
+/// A database whose first file had been deleted was made anew on what its other files held.
+#[test]
+fn leftovers_of_another_are_not_taken_over() {
+    let folder = Folder::new();
+    let path = folder.file("data");
+    open(&path).grow(100).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let error = SpannedFile::open(&path, 128 << 10, &FileOptions::default()).unwrap_err();
+    assert_eq!(senko_io::error_number(&error), Some(libc::EEXIST));
+    assert!(error.to_string().contains("data.1 belongs to"), "{error}");
+    assert!(!path.exists());
+    std::fs::remove_file(folder.file("data.1")).unwrap();
+    open(&path);
+}
+
+/// A program that renamed its database lost all but the first file of it.
+#[test]
+fn one_file_grows_and_stays_whole_under_another_name() {
+    let folder = Folder::new();
+    let path = folder.file("data");
+    let options = FileOptions {
+        mode: Some(0o640),
+        one_file: true,
+        ..FileOptions::default()
+    };
+    let device = SpannedFile::open(&path, 128 << 10, &options).unwrap();
+    let mut page = AlignedBuf::new(1);
+    let mut sizes = vec![device.pages()];
+    for number in 0..5u8 {
+        device.grow(device.pages() + 1).unwrap();
+        sizes.push(device.pages());
+        page.fill(number + 1);
+        device.write(device.pages() - 1, &page, TAG).unwrap();
+    }
+    assert!(sizes.is_sorted_by(|a, b| a < b), "{sizes:?}");
+    device.grow(5000).unwrap();
+    assert!(device.pages() >= 5000);
+    assert_eq!(device.files().len(), 1);
+    let unwritten = extent_flags(&path).unwrap_or_default();
+    assert!(
+        unwritten.iter().all(|flag| flag & 0x800 == 0),
+        "{unwritten:?}"
+    );
+    drop(device);
+    assert_eq!(std::fs::read_dir(folder.file("")).unwrap().count(), 1);
+    let name = folder.file("other");
+    std::fs::rename(&path, &name).unwrap();
+    let device = SpannedFile::open(&name, 128 << 10, &options).unwrap();
+    for (nth, size) in sizes[1..].iter().enumerate() {
+        device.read(size - 1, &mut page, TAG).unwrap();
+        assert!(page.iter().all(|byte| *byte == nth as u8 + 1), "{size}");
+    }
+    // The mode that was asked for stays, which is not so without one.
+    let mode = || std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&name).unwrap()) & 0o777;
+    drop(device);
+    std::fs::set_permissions(&name, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    drop(SpannedFile::open(&name, 128 << 10, &options).unwrap());
+    assert_eq!(mode(), 0o644);
+    drop(open(&name));
+    assert_eq!(mode(), 0o600);
+}
+
 #[test]
 fn a_pin_is_seen_by_the_writer_until_its_holder_is_gone() {
     let folder = Folder::new();

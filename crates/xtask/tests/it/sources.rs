@@ -35,6 +35,17 @@ fn every_source_file_says_what_it_is() {
             ));
         }
     }
+    let c = |f: &&File| [".c", ".cc", ".h"].iter().any(|end| f.path.ends_with(end));
+    for file in files().iter().filter(c) {
+        if !file
+            .text
+            .lines()
+            .next()
+            .is_some_and(|l| l.contains(LICENCE))
+        {
+            complaints.push(format!("{} does not open with the licence line", file.path));
+        }
+    }
     complain("how files open", complaints);
 }
 
@@ -146,7 +157,8 @@ fn unsafe_stands_only_where_the_architecture_allows_it() {
     let unsafe_files: Vec<String> = rust_files()
         .into_iter()
         // This file has the word in the texts that it tests itself with.
-        .filter(|f| f.path.starts_with("crates/") && f.path != file!())
+        .filter(|f| f.path.starts_with("crates/") || f.path.starts_with("bindings/"))
+        .filter(|f| f.path != file!())
         .filter(uses_unsafe)
         .map(|f| f.path)
         .collect();

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Transactions as C holds them. Called from C.
+
+use std::ffi::{c_int, c_uint};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use senko_dbm::{Durability, Snapshot, Table, Transaction};
+
+use crate::database::{RDONLY, SenkoDb, Shared};
+use crate::failure::{ENDED, Failure, NOTFOUND, READONLY, guard};
+use crate::{Val, give};
+
+const NOOVERWRITE: c_uint = 0x10;
+
+/// The state of a transaction; its cursors share it.
+#[derive(Debug)]
+pub(crate) enum State {
+    Reads(Snapshot),
+    Writes(Transaction),
+    Ended,
+}
+
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub shared: Arc<Shared>,
+    state: Mutex<State>,
+}
+
+impl Running {
+    /// The state, in the process that began the transaction. After a panic in its midst it is as
+    /// good as ended.
+    pub fn state(&self) -> Result<MutexGuard<'_, State>, Failure> {
+        self.shared.check()?;
+        self.state.lock().map_err(|_| Failure::code(ENDED))
+    }
+}
+
+/// `senko_txn` of the header.
+#[derive(Debug)]
+pub struct SenkoTxn {
+    running: Arc<Running>,
+    value: Vec<u8>,
+}
+
+impl SenkoTxn {
+    /// The transaction of a handle.
+    ///
+    /// # Safety
+    /// `txn` is NULL or a transaction that nobody else uses at this time.
+    unsafe fn of<'a>(txn: *mut SenkoTxn) -> Result<&'a mut SenkoTxn, Failure> {
+        // SAFETY: the caller's promise.
+        let txn = unsafe { txn.as_mut() }.ok_or(Failure::invalid("the transaction is NULL"))?;
+        txn.running.shared.check()?;
+        Ok(txn)
+    }
+
+    /// The part of a transaction that its cursors share.
+    ///
+    /// # Safety
+    /// As [`SenkoTxn::of`].
+    pub(crate) unsafe fn running<'a>(txn: *mut SenkoTxn) -> Result<&'a Arc<Running>, Failure> {
+        // SAFETY: the caller's promise.
+        Ok(&unsafe { SenkoTxn::of(txn) }?.running)
+    }
+
+    /// Does a write.
+    fn write(
+        &mut self,
+        table: u32,
+        work: impl FnOnce(&mut Transaction, &Table) -> Result<(), senko_dbm::DbmError>,
+    ) -> Result<(), Failure> {
+        let table = self.running.shared.table(table)?;
+        match &mut *self.running.state()? {
+            State::Writes(tx) => Ok(work(tx, &table)?),
+            State::Reads(_) => Err(Failure::with(READONLY, "the transaction reads only")),
+            State::Ended => Err(Failure::code(ENDED)),
+        }
+    }
+
+    /// Reads a value.
+    ///
+    /// # Safety
+    /// As the header says.
+    unsafe fn read(
+        txn: *mut SenkoTxn,
+        table: u32,
+        key: *const Val,
+        value: *mut Val,
+        tracked: bool,
+    ) -> Result<(), Failure> {
+        // SAFETY: the caller's promise.
+        let (txn, key) = unsafe { (SenkoTxn::of(txn)?, Val::bytes(key)?) };
+        let table = txn.running.shared.table(table)?;
+        let found = match &mut *txn.running.state()? {
+            State::Writes(tx) if tracked => tx.get(&table, key)?,
+            State::Writes(tx) => tx.get_untracked(&table, key)?,
+            State::Reads(snapshot) => snapshot.get(&table, key)?,
+            State::Ended => return Err(Failure::code(ENDED)),
+        };
+        txn.value = found.ok_or(Failure::code(NOTFOUND))?;
+        // SAFETY: the caller's promise.
+        unsafe { give(value, Val::of(&txn.value)) }
+    }
+}
+
+/// Begins a transaction.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn senko_begin(
+    db: *mut SenkoDb,
+    flags: c_uint,
+    txn: *mut *mut SenkoTxn,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { give(txn, std::ptr::null_mut()) }?;
+        // SAFETY: as above.
+        let shared = Arc::clone(unsafe { SenkoDb::of(db) }?);
+        let state = match flags {
+            0 => State::Writes(shared.db().begin()),
+            RDONLY => State::Reads(shared.db().snapshot()),
+            _ => {
+                return Err(Failure::invalid(format!(
+                    "the flags {flags:#x} are not known"
+                )));
+            }
+        };
+        let state = Mutex::new(state);
+        let running = Arc::new(Running { shared, state });
+        let value = Vec::new();
+        // SAFETY: as above.
+        unsafe { give(txn, Box::into_raw(Box::new(SenkoTxn { running, value }))) }
+    })
+}
+
+/// Ends a transaction.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn senko_commit(txn: *mut SenkoTxn, durability: c_int) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let running = unsafe { SenkoTxn::running(txn) }?;
+        let state = std::mem::replace(&mut *running.state()?, State::Ended);
+        // SAFETY: it was made by `senko_begin`, and is not used again.
+        drop(unsafe { Box::from_raw(txn) });
+        let durability = match durability {
+            0 => Durability::None,
+            1 => Durability::Buffered,
+            2 => Durability::Synced,
+            other => {
+                let text = format!("there is no durability {other}; nothing was committed");
+                return Err(Failure::invalid(text));
+            }
+        };
+        match state {
+            State::Writes(tx) => Ok(tx.commit(durability)?),
+            State::Reads(_) => Ok(()),
+            State::Ended => Err(Failure::code(ENDED)),
+        }
+    })
+}
+
+/// Ends a transaction without a commit.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn senko_abort(txn: *mut SenkoTxn) {
+    guard(|| {
+        if txn.is_null() {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        let running = unsafe { SenkoTxn::running(txn) }?;
+        if let Ok(mut state) = running.state() {
+            *state = State::Ended;
+        }
+        // SAFETY: it was made by `senko_begin`, and is not used again.
+        drop(unsafe { Box::from_raw(txn) });
+        Ok(())
+    });
+}
+
+/// The value of a key.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn senko_get(
+    txn: *mut SenkoTxn,
+    table: u32,
+    key: *const Val,
+    value: *mut Val,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { SenkoTxn::read(txn, table, key, value, true) })
+}
+
+/// The value of a key, which the commit does not validate.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn senko_get_untracked(
+    txn: *mut SenkoTxn,
+    table: u32,
+    key: *const Val,
+    value: *mut Val,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { SenkoTxn::read(txn, table, key, value, false) })
+}
+
+/// Writes a record.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn senko_put(
+    txn: *mut SenkoTxn,
+    table: u32,
+    key: *const Val,
+    value: *const Val,
+    flags: c_uint,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (txn, key, value) =
+            unsafe { (SenkoTxn::of(txn)?, Val::bytes(key)?, Val::bytes(value)?) };
+        match flags {
+            0 => txn.write(table, |tx, table| tx.put(table, key, value)),
+            NOOVERWRITE => txn.write(table, |tx, table| tx.insert(table, key, value)),
+            _ => Err(Failure::invalid(format!(
+                "the flags {flags:#x} are not known"
+            ))),
+        }
+    })
+}
+
+/// Deletes a key.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn senko_delete(txn: *mut SenkoTxn, table: u32, key: *const Val) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let (txn, key) = unsafe { (SenkoTxn::of(txn)?, Val::bytes(key)?) };
+        txn.write(table, |tx, table| tx.delete(table, key))
+    })
+}
+
+/// Deletes a range of keys.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn senko_delete_range(
+    txn: *mut SenkoTxn,
+    table: u32,
+    from: *const Val,
+    to: *const Val,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise, here and below.
+        let txn = unsafe { SenkoTxn::of(txn) }?;
+        let from = match from.is_null() {
+            true => &[],
+            // SAFETY: as above.
+            false => unsafe { Val::bytes(from) }?,
+        };
+        let to = match to.is_null() {
+            true => None,
+            // SAFETY: as above.
+            false => Some(unsafe { Val::bytes(to) }?),
+        };
+        txn.write(table, |tx, table| tx.delete_range(table, from, to))
+    })
+}

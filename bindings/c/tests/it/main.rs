@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tests of the C library from C and C++, with the shared library and with the static one, under
+//! the address sanitizer; and of its list of symbols.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use senko_dbm::example::Folder;
+
+/// The folder of the libraries that cargo built for this test.
+fn built() -> PathBuf {
+    // They lie beside the test. Those one folder above are of the last `cargo build`.
+    let test = std::env::current_exe().unwrap();
+    let folder = test.parent().unwrap().to_path_buf();
+    assert!(
+        folder.join("libsenko_c.so").exists(),
+        "{}",
+        folder.display()
+    );
+    folder
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// Whether a compiler can make programs with the address sanitizer. With CI=true it must.
+fn has(compiler: &str, folder: &Folder) -> bool {
+    let (probe, program) = (folder.path().join("probe.c"), folder.path().join("probe"));
+    std::fs::write(&probe, "int main(void) { return 0; }\n").unwrap();
+    let mut command = Command::new(compiler);
+    let output = command
+        .arg("-fsanitize=address")
+        .arg(&probe)
+        .arg("-o")
+        .arg(&program);
+    if output.output().is_ok_and(|output| output.status.success()) {
+        return true;
+    }
+    assert_ne!(
+        std::env::var("CI").as_deref(),
+        Ok("true"),
+        "{compiler} makes no such program"
+    );
+    println!("skipped: {compiler} makes no program with the address sanitizer");
+    false
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Compiles a program and runs it, with each of the two libraries.
+fn program(source_file: &Path) {
+    let folder = Folder::new();
+    let compiler = if source_file.extension().unwrap() == "cc" {
+        "g++"
+    } else {
+        "gcc"
+    };
+    if !has(compiler, &folder) {
+        return;
+    }
+    let shared = folder.path().join("libsenko_dbm.so.0");
+    std::os::unix::fs::symlink(built().join("libsenko_c.so"), &shared).unwrap();
+    let of_static = built().join("libsenko_c.a");
+    for (kind, library) in [("shared", &shared), ("static", &of_static)] {
+        let program = folder.path().join(kind);
+        let mut compile = Command::new(compiler);
+        compile
+            .args(["-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address"])
+            .arg("-I")
+            .arg(source("include"))
+            .arg(source_file)
+            .arg(library)
+            .args(["-lpthread", "-ldl", "-lm", "-lgcc_s", "-o"])
+            .arg(&program);
+        run(&mut compile);
+        let data = folder.path().join(format!("data-{kind}"));
+        std::fs::create_dir(&data).unwrap();
+        let mut command = Command::new(&program);
+        command
+            .arg(&data)
+            .current_dir(&data)
+            .env("LD_LIBRARY_PATH", folder.path());
+        run(&mut command);
+    }
+}
+
+#[test]
+fn every_call_from_c() {
+    program(&source("tests/c/whole.c"));
+}
+
+#[test]
+fn refusals_from_c() {
+    program(&source("tests/c/refusals.c"));
+}
+
+#[test]
+fn threads_from_cxx() {
+    program(&source("tests/c/threads.cc"));
+}
+
+#[test]
+fn forks_from_c() {
+    program(&source("tests/c/fork.c"));
+}
+
+#[test]
+fn the_program_of_the_guide() {
+    let guide = std::fs::read_to_string(source("../../docs/dbm/c.md")).unwrap();
+    let (_, rest) = guide.split_once("```c\n").unwrap();
+    let (text, _) = rest.split_once("```").unwrap();
+    let folder = Folder::new();
+    let file = folder.path().join("guide.c");
+    std::fs::write(&file, text).unwrap();
+    program(&file);
+}
+
+/// The shared library shows the symbols of the list, and the header declares the same.
+#[test]
+fn the_symbols_are_those_of_the_list() {
+    let listed: BTreeSet<String> = include_str!("../../symbols.txt")
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    let mut nm = Command::new("nm");
+    nm.args(["-D", "--defined-only"])
+        .arg(built().join("libsenko_c.so"));
+    let shown: BTreeSet<String> = run(&mut nm)
+        .lines()
+        .map(|line| line.rsplit(' ').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(shown, listed);
+    let header = include_str!("../../include/senko_dbm.h");
+    let declared: BTreeSet<String> = header
+        .lines()
+        .filter(|line| !line.starts_with([' ', '#', '/']) && !line.starts_with("typedef"))
+        .filter_map(|line| {
+            let (before, _) = line.split_once('(')?;
+            Some(before.rsplit([' ', '*']).next()?.to_owned())
+        })
+        .collect();
+    assert_eq!(declared, listed);
+    let mut readelf = Command::new("readelf");
+    let dynamic = run(readelf.arg("-d").arg(built().join("libsenko_c.so")));
+    assert!(dynamic.contains("soname: [libsenko_dbm.so.0]"), "{dynamic}");
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A handle of ndbm: what `dbm_open` gives. Called by `lib.rs`, which is the border to C.
+//!
+//! Programs use what a call gave in the next call: they delete the key that the walk just gave, and
+//! fetch its value before they go on. So keys and values have places of their own, and each kind has
+//! two, in turn: what a call gave stays until the next call but one of that kind.
+
+use std::ffi::{OsStr, c_int};
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use senko_dbm::{DbmError, Durability, Table};
+
+use crate::failure::Failure;
+use crate::store::{Access, Content, Store};
+
+/// Two places in turn.
+#[derive(Debug, Default)]
+struct Given {
+    bytes: [Vec<u8>; 2],
+    turn: usize,
+}
+
+impl Given {
+    fn put(&mut self, mut bytes: Vec<u8>) -> (*mut u8, usize) {
+        let length = bytes.len();
+        if length == 0 {
+            // Some programs read the first byte all the same.
+            bytes.push(0);
+        }
+        self.turn ^= 1;
+        let place = &mut self.bytes[self.turn];
+        *place = bytes;
+        (place.as_mut_ptr(), length)
+    }
+}
+
+/// What a handle is.
+pub struct Handle {
+    /// None in a handle that is being closed.
+    store: Option<Arc<Store>>,
+    dir: File,
+    read_only: bool,
+    durability: Durability,
+    pub failed: bool,
+    keys: Given,
+    values: Given,
+    /// The key that the walk gave last.
+    at: Option<Vec<u8>>,
+}
+
+/// What a get or a step of the walk gives.
+pub type Found = Option<(*mut u8, usize)>;
+
+fn with_ending(name: &[u8], ending: &str) -> PathBuf {
+    let mut path = OsStr::from_bytes(name).to_owned();
+    path.push(ending);
+    path.into()
+}
+
+impl Handle {
+    /// Opens `NAME.pag` and `NAME.dir` as open(2) would.
+    pub fn open(name: &[u8], flags: c_int, mode: u32) -> Result<Handle, Failure> {
+        let read_only = flags & libc::O_ACCMODE == libc::O_RDONLY;
+        let access = Access {
+            writes: !read_only,
+            create: flags & libc::O_CREAT != 0,
+            truncate: flags & libc::O_TRUNC != 0,
+            mode: mode & 0o777,
+        };
+        if name.is_empty() {
+            return Err(Failure::new(libc::ENOENT, "the name is empty"));
+        }
+        if read_only && access.truncate {
+            let text = "a database that is opened to be read cannot be emptied";
+            return Err(Failure::new(libc::EINVAL, text));
+        }
+        let (pag, dir) = (with_ending(name, ".pag"), with_ending(name, ".dir"));
+        let exclusive = access.create && flags & libc::O_EXCL != 0;
+        if exclusive && pag.symlink_metadata().is_ok() {
+            return Err(Failure::new(libc::EEXIST, "the .pag file is there already"));
+        }
+        let made = access.create && !dir.exists();
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(!read_only)
+            .mode(access.mode)
+            .custom_flags(
+                libc::O_CLOEXEC | flags & (libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW),
+            )
+            .open(&dir)?;
+        let store = Store::open(&pag, access).inspect_err(|_| {
+            if made {
+                let _ = std::fs::remove_file(&dir);
+            }
+        })?;
+        let synced = std::env::var_os("SENKO_NDBM_SYNC").is_some_and(|value| value == "1");
+        Ok(Handle {
+            store: Some(store),
+            dir: opened,
+            read_only,
+            durability: match synced {
+                true => Durability::Synced,
+                false => Durability::Buffered,
+            },
+            failed: false,
+            keys: Given::default(),
+            values: Given::default(),
+            at: None,
+        })
+    }
+
+    /// Ends it. What it stored is durable then.
+    pub fn close(mut self) -> Result<(), Failure> {
+        match self.store.take() {
+            Some(store) => store.close(!self.read_only),
+            None => Ok(()),
+        }
+    }
+
+    fn store(&self) -> Result<&Store, Failure> {
+        match &self.store {
+            Some(store) if store.is_own() => Ok(store),
+            _ => {
+                let text = "the handle belongs to the parent process; open one in this process";
+                Err(Failure::new(libc::EBADF, text))
+            }
+        }
+    }
+
+    fn content(&self) -> Result<Content, Failure> {
+        Ok(self.store()?.content())
+    }
+
+    /// What a handle that writes has.
+    fn writable(&self) -> Result<(Content, Table), Failure> {
+        let content = self.content()?;
+        if self.read_only {
+            let text = "the database was opened to be read";
+            return Err(Failure::new(libc::EPERM, text));
+        }
+        let table = content.table.clone();
+        let table = table.ok_or(Failure::new(libc::EIO, "the database has no table"))?;
+        Ok((content, table))
+    }
+
+    pub fn fetch(&mut self, key: &[u8]) -> Result<Found, Failure> {
+        let Content { db, table, .. } = self.content()?;
+        let Some(table) = table else { return Ok(None) };
+        let found = db.snapshot().get(&table, key)?;
+        Ok(found.map(|value| self.values.put(value)))
+    }
+
+    /// False if the key is there and is not to be replaced.
+    pub fn put(&mut self, key: &[u8], value: &[u8], replace: bool) -> Result<bool, Failure> {
+        let (Content { db, .. }, table) = self.writable()?;
+        let done = db.run(self.durability, |tx| match replace {
+            true => tx.put(&table, key, value),
+            false => tx.insert(&table, key, value),
+        });
+        match done {
+            Ok(()) => Ok(true),
+            Err(DbmError::Exists) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// False if there is no such key.
+    pub fn delete(&mut self, key: &[u8]) -> Result<bool, Failure> {
+        let (Content { db, .. }, table) = self.writable()?;
+        if db.snapshot().next_key(&table, key, true)?.as_deref() != Some(key) {
+            return Ok(false);
+        }
+        db.run(self.durability, |tx| tx.delete(&table, key))?;
+        Ok(true)
+    }
+
+    /// The first key, or the next one in the order of keys. A walk goes on behind the key that it gave
+    /// last, whatever has been stored and deleted since.
+    pub fn walk(&mut self, begin: bool) -> Result<Found, Failure> {
+        if begin {
+            self.at = None;
+            if self.read_only {
+                self.store()?.refresh();
+            }
+        }
+        let Content { db, table, .. } = self.content()?;
+        let Some(table) = table else { return Ok(None) };
+        let now = db.snapshot();
+        let key = match &self.at {
+            None => now.next_key(&table, b"", true)?,
+            Some(at) => now.next_key(&table, at, false)?,
+        };
+        Ok(key.map(|key| {
+            self.at = Some(key.clone());
+            self.keys.put(key)
+        }))
+    }
+
+    pub fn dirfno(&self) -> Result<c_int, Failure> {
+        self.store().map(|_| self.dir.as_raw_fd())
+    }
+
+    pub fn pagfno(&self) -> Result<c_int, Failure> {
+        self.store().map(|store| store.pag.as_raw_fd())
+    }
+
+    pub fn read_only(&self) -> bool {
+        self.read_only
+    }
+}

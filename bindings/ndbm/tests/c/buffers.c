@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a call gave is used in the next call, and compared with what that gave. */
+#include "check.h"
+
+int main(void)
+{
+    DBM *db = opened("data", O_RDWR | O_CREAT);
+    put(db, "a", "first");
+    put(db, "b", "second");
+    put(db, "c", "third");
+
+    /* A fetch between two steps of the walk moves neither the walk nor its key. */
+    datum key = dbm_firstkey(db);
+    datum value = dbm_fetch(db, key);
+    CHECK(is(key, "a") && is(value, "first"));
+    datum next = dbm_nextkey(db);
+    CHECK(is(key, "a") && is(value, "first") && is(next, "b"));
+
+    /* Two values, and two keys, at a time. */
+    datum other = dbm_fetch(db, next);
+    CHECK(is(value, "first") && is(other, "second"));
+
+    /* A value that was fetched goes into a store. */
+    value = dbm_fetch(db, text("a"));
+    CHECK(dbm_store(db, text("d"), value, DBM_INSERT) == 0);
+    CHECK(is(value, "first") && is(dbm_fetch(db, text("d")), "first"));
+    value = dbm_fetch(db, text("b"));
+    CHECK(dbm_store(db, value, value, DBM_INSERT) == 0);
+    CHECK(is(dbm_fetch(db, text("second")), "second"));
+
+    /* What was given may be written to. */
+    value = dbm_fetch(db, text("a"));
+    value.dptr[0] = 'F';
+    CHECK(is(value, "First") && is(dbm_fetch(db, text("a")), "first"));
+
+    /* The key that the walk gave is deleted, and the walk goes on. */
+    int deleted = 0;
+    for (key = dbm_firstkey(db); key.dptr != NULL; key = dbm_nextkey(db)) {
+        CHECK(dbm_delete(db, key) == 0);
+        deleted++;
+    }
+    CHECK(deleted == 5 && count(db) == 0);
+
+    /* Keys that are stored during a walk; behind the end there is none, again and again. */
+    put(db, "b", "");
+    key = dbm_firstkey(db);
+    put(db, "a", "");
+    put(db, "c", "");
+    CHECK(is(dbm_nextkey(db), "c"));
+    CHECK(dbm_nextkey(db).dptr == NULL);
+    CHECK(dbm_nextkey(db).dptr == NULL && !dbm_error(db));
+    CHECK(is(dbm_firstkey(db), "a"));
+    dbm_close(db);
+    return 0;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Several handles of one process, and several processes. */
+#include "check.h"
+
+/* Does its work in another process. */
+static void elsewhere(void (*work)(void))
+{
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        work();
+        _exit(0);
+    }
+    reap(child);
+}
+
+static void reads_one(void)
+{
+    DBM *db = opened("data", O_RDONLY);
+    CHECK(count(db) == 1 && is(dbm_fetch(db, text("k")), "v"));
+    DBM *second = opened("data", O_RDONLY);
+    CHECK(count(second) == 1);
+    dbm_close(db);
+    CHECK(is(dbm_fetch(second, text("k")), "v"));
+    dbm_close(second);
+}
+
+static void may_not_write(void)
+{
+    FAILS(dbm_open("data", O_RDWR, 0600) == NULL, EAGAIN);
+    FAILS(dbm_open("data", O_RDWR | O_CREAT | O_TRUNC, 0600) == NULL, EAGAIN);
+    reads_one();
+}
+
+static void may_write(void)
+{
+    DBM *db = opened("data", O_RDWR);
+    put(db, "k", "of another process");
+    dbm_close(db);
+}
+
+int main(void)
+{
+    /* Two that write see each other's stores at once. */
+    DBM *first = opened("data", O_RDWR | O_CREAT);
+    DBM *second = opened("./data", O_RDWR);
+    put(first, "k", "first");
+    CHECK(is(dbm_fetch(second, text("k")), "first"));
+    put(second, "k", "v");
+    CHECK(is(dbm_fetch(first, text("k")), "v"));
+
+    /* One that reads beside them sees them too, whenever it was opened. */
+    DBM *reader = opened("data", O_RDONLY);
+    put(first, "k", "newer");
+    CHECK(is(dbm_fetch(reader, text("k")), "newer"));
+    FAILS(dbm_store(reader, text("k"), text("v"), DBM_REPLACE) == -1, EPERM);
+    dbm_clearerr(reader);
+    put(first, "k", "v");
+    dbm_close(first);
+    elsewhere(may_not_write);
+    dbm_close(second);
+
+    /* Without a writer here another process may write, and the reader sees it in its next walk. */
+    CHECK(is(dbm_fetch(reader, text("k")), "v"));
+    elsewhere(may_write);
+    CHECK(is(dbm_fetch(reader, text("k")), "v"));
+    CHECK(count(reader) == 1);
+    CHECK(is(dbm_fetch(reader, text("k")), "of another process"));
+
+    /* A writer beside the reader that was first. */
+    first = opened("data", O_RDWR);
+    put(first, "k", "again");
+    CHECK(is(dbm_fetch(reader, text("k")), "again"));
+    dbm_close(reader);
+    put(first, "k", "v");
+    elsewhere(may_not_write);
+
+    /* Walks are apart. */
+    put(first, "l", "w");
+    second = opened("data", O_RDWR);
+    CHECK(is(dbm_firstkey(first), "k") && is(dbm_firstkey(second), "k"));
+    CHECK(is(dbm_nextkey(first), "l") && is(dbm_nextkey(second), "l"));
+    CHECK(dbm_dirfno(first) != dbm_dirfno(second));
+    /* Emptied by one that opens, and seen so by the other. */
+    DBM *third = opened("data", O_RDWR | O_TRUNC);
+    CHECK(dbm_fetch(first, text("k")).dptr == NULL);
+    put(third, "k", "v");
+    dbm_close(first);
+    dbm_close(second);
+    dbm_close(third);
+    elsewhere(reads_one);
+    return 0;
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Tests of the ndbm library from C, under the address sanitizer, and of its list of symbols. The
+//! programs of others run in the step `ndbm` of `cargo xtask test`.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use senko_dbm::example::Folder;
+
+/// The folder of the library that cargo built for this test.
+fn built() -> PathBuf {
+    // It lies beside the test. The one a folder above is of the last `cargo build`.
+    let test = std::env::current_exe().unwrap();
+    let folder = test.parent().unwrap().to_path_buf();
+    assert!(
+        folder.join("libsenko_ndbm.so").exists(),
+        "{}",
+        folder.display()
+    );
+    folder
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// Whether a compiler can make programs with the address sanitizer. With CI=true it must.
+fn has(compiler: &str, folder: &Folder) -> bool {
+    let (probe, program) = (folder.path().join("probe.c"), folder.path().join("probe"));
+    std::fs::write(&probe, "int main(void) { return 0; }\n").unwrap();
+    let mut command = Command::new(compiler);
+    let output = command
+        .arg("-fsanitize=address")
+        .arg(&probe)
+        .arg("-o")
+        .arg(&program);
+    if output.output().is_ok_and(|output| output.status.success()) {
+        return true;
+    }
+    assert_ne!(
+        std::env::var("CI").as_deref(),
+        Ok("true"),
+        "{compiler} makes no such program"
+    );
+    println!("skipped: {compiler} makes no program with the address sanitizer");
+    false
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Compiles a program of tests/c and runs it in an empty folder.
+fn program(name: &str, sanitizer: &[&str]) {
+    let folder = Folder::new();
+    let compiler = if name.ends_with(".cc") { "g++" } else { "gcc" };
+    if !has(compiler, &folder) {
+        return;
+    }
+    let library = folder.path().join("libsenko_ndbm.so.0");
+    std::os::unix::fs::symlink(built().join("libsenko_ndbm.so"), &library).unwrap();
+    let program = folder.path().join("program");
+    let mut compile = Command::new(compiler);
+    compile
+        .args(["-g", "-Wall", "-Wextra", "-Werror"])
+        .args(sanitizer)
+        .arg("-I")
+        .arg(source("include/senko"))
+        .arg(source("tests/c").join(name))
+        .arg(&library)
+        .arg("-o")
+        .arg(&program);
+    run(&mut compile);
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    let mut command = Command::new(&program);
+    command
+        .current_dir(&data)
+        .env("LD_LIBRARY_PATH", folder.path())
+        .env("SENKO_NDBM_MESSAGES", "1")
+        .env_remove("SENKO_NDBM_SYNC");
+    run(&mut command);
+}
+
+const SANITIZER: &[&str] = &["-fsanitize=address"];
+
+#[test]
+fn what_a_call_gave_is_used_in_the_next() {
+    program("buffers.c", SANITIZER);
+}
+
+#[test]
+fn empty_keys_and_values() {
+    program("empties.c", SANITIZER);
+}
+
+#[test]
+fn errors_and_their_numbers() {
+    program("errors.c", SANITIZER);
+}
+
+#[test]
+fn names_modes_and_descriptors() {
+    program("files.c", SANITIZER);
+}
+
+#[test]
+fn handles_of_one_process_and_of_several() {
+    program("handles.c", SANITIZER);
+}
+
+#[test]
+fn forks() {
+    program("forks.c", SANITIZER);
+}
+
+/// Its own pwrite and fdatasync are not those that the sanitizer wants to see.
+#[test]
+fn what_stores_wait_for_and_what_emptying_takes() {
+    program("durable.c", &[]);
+}
+
+#[test]
+fn berkeleys_names_from_cxx() {
+    program("berkeley.cc", SANITIZER);
+}
+
+/// The library shows the symbols of the list, and gives them no version: so a reference to a
+/// versioned name of Berkeley DB finds them. The header declares all but Berkeley's names.
+#[test]
+fn the_symbols_are_those_of_the_list() {
+    let listed: BTreeSet<&str> = include_str!("../../symbols.txt").lines().collect();
+    let mut nm = Command::new("nm");
+    let shown = run(nm
+        .args(["-D", "--defined-only"])
+        .arg(built().join("libsenko_ndbm.so")));
+    let shown: BTreeSet<&str> = shown
+        .lines()
+        .map(|line| line.rsplit(' ').next().unwrap())
+        .collect();
+    assert_eq!(shown, listed);
+    let header = include_str!("../../include/senko/ndbm.h");
+    let plain: Vec<&str> = listed
+        .iter()
+        .copied()
+        .filter(|name| name.starts_with("dbm_"))
+        .collect();
+    assert_eq!(plain.len(), 12);
+    for name in plain {
+        assert!(
+            header.contains(&format!("{name}(")),
+            "{name} is not declared"
+        );
+        let alias = name.replacen("dbm_", "__db_ndbm_", 1);
+        assert!(
+            listed.contains(&*alias),
+            "{name} has no name of Berkeley DB's"
+        );
+    }
+    let mut readelf = Command::new("readelf");
+    let dynamic = run(readelf.arg("-d").arg(built().join("libsenko_ndbm.so")));
+    assert!(
+        dynamic.contains("soname: [libsenko_ndbm.so.0]"),
+        "{dynamic}"
+    );
+    assert!(!dynamic.contains("VERDEF"), "{dynamic}");
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Open files in the child of a fork. `lock.rs` has the list of them.
+//!
+//! A child has copies of the parent's descriptors, and with them a share in the parent's locks: the
+//! parent could close a file and not open it again while the child lives. So the child replaces
+//! these descriptors at once, and its files refuse every operation. The parent notices nothing.
+//!
+//! Handlers of `pthread_atfork` do this. `posix_spawn`, which starts programs, runs none of them;
+//! the descriptors are closed there by `exec`.
+
+use std::cell::RefCell;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{MutexGuard, Once};
+
+use super::lock::{self, Books};
+
+/// Forks that this process is the child of, since the first of its line that opened a file.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// How many forks this process is away from the first that opened a file. A value that was made
+/// under another number belongs to a parent.
+pub fn forks() -> u32 {
+    FORKS.load(Ordering::Relaxed)
+}
+
+thread_local! {
+    /// The books, between the handlers before and after a fork.
+    static HELD: RefCell<Option<MutexGuard<'static, Books>>> = const { RefCell::new(None) };
+}
+
+/// Sees to it that forks are noticed from now on.
+pub(super) fn watch() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: takes no memory but the three functions, which live as long as the program, or
+        // as this library, whose handlers the system forgets when it is unloaded. Out of memory is
+        // the only failure; then children keep descriptors, as they do without this module.
+        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+    });
+}
+
+extern "C" fn before() {
+    // A thread that ends has no such place any more, and forks without.
+    let _ = HELD.try_with(|held| *held.borrow_mut() = Some(lock::books()));
+}
+
+extern "C" fn in_parent() {
+    let _ = HELD.try_with(|held| drop(held.borrow_mut().take()));
+}
+
+extern "C" fn in_child() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+    let _ = HELD.try_with(|held| {
+        if let Some(mut books) = held.borrow_mut().take() {
+            books.leave(replace);
+        }
+    });
+}
+
+/// Lets a descriptor stand for something that takes neither reads nor writes at an offset. The
+/// number stays taken, as the file that owns it will close it once more.
+fn replace(fd: RawFd) {
+    // SAFETY: these calls take numbers only, and may be made in the child of a process with threads.
+    unsafe {
+        let event = libc::eventfd(0, libc::EFD_CLOEXEC);
+        if event >= 0 {
+            libc::dup3(event, fd, libc::O_CLOEXEC);
+            libc::close(event);
+        }
+    }
+}
