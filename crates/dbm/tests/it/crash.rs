@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A crash at every write and flush: what is recovered is a prefix of the commits that has every
-//! acknowledged synced one.
+//! A crash at every write and flush, and a kill after every commit: what is recovered is a prefix
+//! of the commits that has every acknowledged synced one, after a kill every buffered one too.
 
 use std::sync::{Arc, Mutex};
 
@@ -73,6 +73,15 @@ impl Device for Watched {
         self.look();
         done
     }
+    fn tail(&self, pages: usize) -> std::io::Result<Option<senko_io::AlignedBuf>> {
+        self.device.tail(pages)
+    }
+    fn read_tail(&self) -> std::io::Result<Vec<u8>> {
+        self.device.read_tail()
+    }
+    fn drop_tail(&self) {
+        self.device.drop_tail();
+    }
     fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
         self.device.discard(page, pages, tag)
     }
@@ -109,6 +118,8 @@ struct Run {
     table: Table,
     /// The content after each commit; the first is that of the empty table.
     history: Vec<Model>,
+    /// The newest commit that a kill must not lose.
+    handed_over: usize,
     rng: Rng,
 }
 
@@ -129,6 +140,7 @@ impl Run {
             db,
             table,
             history: vec![Model::new()],
+            handed_over: 0,
             rng: Rng(seed),
         }
     }
@@ -150,8 +162,22 @@ impl Run {
         next.insert(b"stamp".to_vec(), stamp.to_vec());
         self.history.push(next);
         tx.commit(durability).unwrap();
+        let at = self.history.len() - 1;
         if durability == Durability::Synced {
-            self.watched.state.lock().unwrap().acknowledged = self.history.len() - 1;
+            self.watched.state.lock().unwrap().acknowledged = at;
+        }
+        if durability != Durability::None {
+            self.handed_over = at;
+        }
+        self.kill();
+    }
+
+    /// Takes a copy as a kill would leave it.
+    fn kill(&self) {
+        let mut state = self.watched.state.lock().unwrap();
+        if state.copies > 0 {
+            let image = self.watched.device.copy(state.rng);
+            state.images.push((image, self.handed_over));
         }
     }
 
@@ -182,7 +208,8 @@ impl Run {
                 next.insert(b"stamp".to_vec(), stamp.to_vec());
                 self.history.push(next);
                 tx.commit(Durability::Synced).unwrap();
-                self.watched.state.lock().unwrap().acknowledged = self.history.len() - 1;
+                self.handed_over = self.history.len() - 1;
+                self.watched.state.lock().unwrap().acknowledged = self.handed_over;
             }
             Step::Many => self.change(Durability::Synced, |model, write| {
                 for key in 0..120u8 {
@@ -192,21 +219,21 @@ impl Run {
             }),
             Step::Sync => {
                 self.db.sync().unwrap();
-                self.watched.state.lock().unwrap().acknowledged = self.history.len() - 1;
+                self.handed_over = self.history.len() - 1;
+                self.watched.state.lock().unwrap().acknowledged = self.handed_over;
             }
             Step::Checkpoint => {
                 self.db.checkpoint().unwrap();
-                self.watched.state.lock().unwrap().acknowledged = self.history.len() - 1;
+                self.handed_over = self.history.len() - 1;
+                self.watched.state.lock().unwrap().acknowledged = self.handed_over;
             }
             Step::Reopen => {
-                // As after a kill: what was handed to the device is there.
-                self.db.sync().unwrap();
-                self.watched.state.lock().unwrap().acknowledged = self.history.len() - 1;
                 let device = Arc::clone(&self.watched);
                 let again = Database::open_device(device as _, quiet()).unwrap();
                 // A killed process closes nothing.
                 std::mem::forget(std::mem::replace(&mut self.db, again));
-                self.check_open(&self.db, self.history.len() - 1, "reopened");
+                let at = self.check_open(&self.db, self.handed_over, "reopened");
+                self.history.truncate(at + 1);
             }
         }
     }
