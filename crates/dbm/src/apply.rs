@@ -277,7 +277,9 @@ impl Core {
                 break;
             }
         }
-        self.unlogged.store(pending.bytes.len(), Ordering::Relaxed);
+        let long: usize = pending.blobs.iter().map(|(_, value)| value.len()).sum();
+        self.unlogged
+            .store(pending.bytes.len() + long, Ordering::Relaxed);
         let Changing { batch, catalogue } = changing;
         let applied = Applied {
             commit: last.number(),

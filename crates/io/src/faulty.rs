@@ -286,9 +286,9 @@ impl FaultyDevice {
     /// that crash at every write of one run.
     pub fn crashed_copy(&self, seed: u64) -> Arc<FaultyDevice> {
         let mut rng = Rng(seed);
+        let mut tail = self.tail_bytes();
         let (content, _) = self.lock().after_crash(&mut rng);
         let copy = FaultyDevice::with_content(self.pages, rng.next(), content);
-        let mut tail = self.tail_bytes();
         // The system writes this memory when it likes: of each sector the device has what it holds now, or zeros.
         let all = rng.below(4);
         for sector in tail.chunks_mut(SECTOR) {
@@ -318,8 +318,10 @@ impl FaultyDevice {
 
     /// Another device that holds what reads see now, all of it durable: what a killed process leaves behind.
     pub fn copy(&self, seed: u64) -> Arc<FaultyDevice> {
+        // The memory first: what that says about the device is so by then.
+        let tail = self.tail_bytes();
         let copy = FaultyDevice::with_content(self.pages, seed, self.lock().now.clone());
-        copy.lock_tail().left = self.tail_bytes();
+        copy.lock_tail().left = tail;
         copy
     }
 

@@ -91,6 +91,8 @@ impl Device for Watched {
 enum Step {
     Put(Durability),
     PutLong(Durability),
+    /// More than may wait for the log: it is written, and nobody asked for a flush.
+    PutHuge,
     Delete,
     DeleteRange,
     Many,
@@ -99,12 +101,13 @@ enum Step {
     Reopen,
 }
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     Step::Put(Durability::None),
     Step::Put(Durability::Buffered),
     Step::Put(Durability::Synced),
     Step::PutLong(Durability::Buffered),
     Step::PutLong(Durability::Synced),
+    Step::PutHuge,
     Step::Delete,
     Step::DeleteRange,
     Step::Many,
@@ -179,6 +182,8 @@ impl Run {
             let image = self.watched.device.copy(state.rng);
             state.images.push((image, self.handed_over));
         }
+        drop(state);
+        self.watched.look();
     }
 
     fn step(&mut self, step: Step) {
@@ -192,6 +197,10 @@ impl Run {
             Step::PutLong(durability) => self.change(durability, |model, write| {
                 write(&key, Some(&[byte; 9000]));
                 model.insert(key.clone(), vec![byte; 9000]);
+            }),
+            Step::PutHuge => self.change(Durability::None, |model, write| {
+                write(&key, Some(&[byte; 300_000]));
+                model.insert(key.clone(), vec![byte; 300_000]);
             }),
             Step::Delete => self.change(Durability::Buffered, |model, write| {
                 write(&key, None);
@@ -273,6 +282,63 @@ impl Run {
         }
         images.len()
     }
+}
+
+/// Four threads commit, each its own counter, and copies are taken as a kill would leave them: each
+/// counter has in a copy what it had when its last commit before the copy returned.
+#[test]
+fn a_kill_while_threads_commit() {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    const THREADS: u64 = 4;
+    let device = FaultyDevice::new(20_000, 1);
+    let db = open(&device).unwrap();
+    let table = db.create_table("t").unwrap();
+    let acknowledged: Vec<AtomicU64> = (0..THREADS).map(|_| AtomicU64::new(0)).collect();
+    let (done, pad) = (AtomicBool::new(false), [7; 400]);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (db, table, acknowledged, done) = (&db, &table, &acknowledged, &done);
+            scope.spawn(move || {
+                let mut count = 0u64;
+                while !done.load(Ordering::Relaxed) {
+                    count += 1;
+                    let durability = match count % 500 {
+                        0 => Durability::Synced,
+                        _ => Durability::Buffered,
+                    };
+                    let value = [&count.to_be_bytes()[..], &pad].concat();
+                    db.run(durability, |tx| tx.put(table, &[thread as u8], &value))
+                        .unwrap();
+                    acknowledged[thread as usize].store(count, Ordering::Release);
+                }
+            });
+        }
+        let mut last = 0;
+        for copy in 0..300 {
+            // Every copy is of another time.
+            while acknowledged[0].load(Ordering::Acquire) == last {
+                std::thread::yield_now();
+            }
+            last = acknowledged[0].load(Ordering::Acquire);
+            let least: Vec<u64> = acknowledged
+                .iter()
+                .map(|n| n.load(Ordering::Acquire))
+                .collect();
+            let image = device.copy(copy);
+            let found = open(&image).unwrap().snapshot();
+            for (thread, least) in least.iter().enumerate() {
+                let value = found.get(&table, &[thread as u8]).unwrap();
+                let count = value.map_or(0, |value| {
+                    u64::from_be_bytes(value[..8].try_into().unwrap())
+                });
+                assert!(
+                    count >= *least,
+                    "copy {copy}, thread {thread}: {count} of {least}"
+                );
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
 }
 
 /// Every sequence of up to three steps, with a crash at each write and flush of them.
