@@ -183,12 +183,12 @@ impl Core {
         let mut log = self.log.lock();
         loop {
             self.write_pending(&mut log, false)?;
-            self.turn_tail(&mut log)?;
             let mut writer = self.writer.lock();
             if !writer.pending.blobs.is_empty() {
                 // A long value that a page of the checkpoint names must be in the log first.
                 continue;
             }
+            self.turn_tail(&log, &mut writer);
             let (seen, _) = self.see();
             let record = Record {
                 commit: seen.commit,

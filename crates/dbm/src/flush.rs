@@ -18,7 +18,7 @@ use crate::core::{Blob, Core};
 use crate::entry::{BODY, Kind};
 use crate::log::{Label, Log, append_bytes, grow};
 use crate::space::SEGMENT;
-use crate::tail::{self, Tail};
+use crate::tail::Tail;
 
 /// Bytes in front of a group's commits.
 pub(crate) const GROUP_HEAD: usize = 8;
@@ -142,29 +142,16 @@ impl Core {
         if writer.tail.is_none() && !std::mem::replace(&mut writer.asked_for_tail, true) {
             writer.tail = Tail::make(&*self.device);
         }
-        drop(writer);
-        self.turn_tail(&mut log)
+        self.turn_tail(&log, &mut writer);
+        Ok(())
     }
 
-    /// Begins a half of the tail behind the log's end, if there is a tail.
-    pub fn turn_tail(&self, log: &mut Log) -> Result<(), DbmError> {
-        loop {
-            {
-                let mut writer = self.writer.lock();
-                let fits =
-                    writer.pending.bytes.len() <= tail::MOST && writer.pending.blobs.is_empty();
-                match &mut writer.tail {
-                    Some(tail) if fits => tail.begin(log.position()),
-                    Some(_) => {}
-                    None => return Ok(()),
-                }
-                if fits {
-                    writer.in_tail = 0;
-                    self.fill_tail(&mut writer);
-                    return Ok(());
-                }
-            }
-            self.write_pending(log, false)?;
+    /// Begins a half of the tail behind the log's end, which has all that was taken from `pending`.
+    /// What came meanwhile stays in the other half, and is copied with the next commit.
+    pub fn turn_tail(&self, log: &Log, writer: &mut Writer) {
+        if let Some(tail) = &mut writer.tail {
+            tail.begin(log.position());
+            writer.in_tail = 0;
         }
     }
 

@@ -8,10 +8,10 @@
 //! place in the log behind which its commits follow, and holds frames of commits, each with a
 //! checksum that goes on from the one before. So what an earlier filling left behind is never taken.
 //!
-//! B1: a half is begun when the log has all commits in front of it; what is pending then is copied
-//! at once. The other half stays as it was until then. So behind any log that has the place of a
-//! half, this half and the other one have all commits without a gap. B2: a half is begun with each
-//! checkpoint, so no half that counts begins in front of the log's replay.
+//! B1: when a half begins, every commit is in the log in front of it or in the other half, and
+//! stands in this one before the next commit does. So behind a log that has a half's place, the two
+//! halves have all commits without a gap. B2: each checkpoint begins a half, so no half that counts
+//! begins in front of the log's replay.
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE};
 
@@ -26,7 +26,8 @@ const MAGIC: u32 = 0x4c54_4b53;
 const HEAD: usize = 32;
 const FRAME: usize = 8;
 /// The most that a half takes.
-pub(crate) const MOST: usize = HALF - HEAD - FRAME;
+#[cfg(test)]
+const MOST: usize = HALF - HEAD - FRAME;
 
 /// The memory, as the one who writes has it.
 pub(crate) struct Tail {

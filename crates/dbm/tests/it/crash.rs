@@ -172,16 +172,13 @@ impl Run {
         if durability != Durability::None {
             self.handed_over = at;
         }
-        self.kill();
     }
 
-    /// Takes a copy as a kill would leave it.
+    /// Takes a copy as a kill would leave it, and one of a power cut.
     fn kill(&self) {
+        let image = self.watched.device.copy(1);
         let mut state = self.watched.state.lock().unwrap();
-        if state.copies > 0 {
-            let image = self.watched.device.copy(state.rng);
-            state.images.push((image, self.handed_over));
-        }
+        state.images.push((image, self.handed_over));
         drop(state);
         self.watched.look();
     }
@@ -199,8 +196,10 @@ impl Run {
                 model.insert(key.clone(), vec![byte; 9000]);
             }),
             Step::PutHuge => self.change(Durability::None, |model, write| {
-                write(&key, Some(&[byte; 300_000]));
-                model.insert(key.clone(), vec![byte; 300_000]);
+                for part in 0..9 {
+                    write(&[99, part], Some(&[byte; 30_000]));
+                    model.insert(vec![99, part], vec![byte; 30_000]);
+                }
             }),
             Step::Delete => self.change(Durability::Buffered, |model, write| {
                 write(&key, None);
@@ -350,6 +349,8 @@ fn all_short_sequences() {
         for step in steps {
             run.step(*step);
         }
+        // Shorter sequences have shown the steps before the last.
+        run.kill();
         images += run.check(&format!("{steps:?}"));
     };
     for a in STEPS {
@@ -378,6 +379,7 @@ fn random_sequences() {
                 other => STEPS[other as usize % STEPS.len()],
             };
             run.step(step);
+            run.kill();
         }
         images += run.check(&format!("seed {seed}"));
     }
