@@ -135,9 +135,10 @@ impl Core {
     /// Hands a commit to the log, and begins a half of the tail, so that the next ones find room.
     pub fn write_past_tail(&self, commit: u64) -> Result<(), DbmError> {
         let mut log = self.log.lock();
-        if self.written.load(Ordering::Acquire) < commit {
-            self.write_pending(&mut log, false)?;
+        if self.written.load(Ordering::Acquire) >= commit {
+            return Ok(());
         }
+        self.write_pending(&mut log, false)?;
         let mut writer = self.writer.lock();
         if writer.tail.is_none() && !std::mem::replace(&mut writer.asked_for_tail, true) {
             writer.tail = Tail::make(&*self.device);
@@ -146,8 +147,8 @@ impl Core {
         Ok(())
     }
 
-    /// Begins a half of the tail behind the log's end, which has all that was taken from `pending`.
-    /// What came meanwhile stays in the other half, and is copied with the next commit.
+    /// Begins a half of the tail behind the log's end. Right after [`Core::write_pending`] only: what
+    /// came since stays in the other half, and what that had before is overwritten.
     pub fn turn_tail(&self, log: &Log, writer: &mut Writer) {
         if let Some(tail) = &mut writer.tail {
             tail.begin(log.position());

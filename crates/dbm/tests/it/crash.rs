@@ -294,8 +294,16 @@ fn a_kill_while_threads_commit() {
     let table = db.create_table("t").unwrap();
     let acknowledged: Vec<AtomicU64> = (0..THREADS).map(|_| AtomicU64::new(0)).collect();
     let (done, pad) = (AtomicBool::new(false), [7; 400]);
+    /// Ends the threads, also when the test fails.
+    struct End<'a>(&'a AtomicBool);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     std::thread::scope(|scope| {
-        for thread in 0..THREADS {
+        let end = End(&done);
+        let start = |thread| {
             let (db, table, acknowledged, done) = (&db, &table, &acknowledged, &done);
             scope.spawn(move || {
                 let mut count = 0u64;
@@ -310,12 +318,14 @@ fn a_kill_while_threads_commit() {
                         .unwrap();
                     acknowledged[thread as usize].store(count, Ordering::Release);
                 }
-            });
-        }
+            })
+        };
+        let threads: Vec<_> = (0..THREADS).map(start).collect();
         let mut last = 0;
         for copy in 0..300 {
             // Every copy is of another time.
             while acknowledged[0].load(Ordering::Acquire) == last {
+                assert!(!threads[0].is_finished(), "a thread failed");
                 std::thread::yield_now();
             }
             last = acknowledged[0].load(Ordering::Acquire);
@@ -336,7 +346,7 @@ fn a_kill_while_threads_commit() {
                 );
             }
         }
-        done.store(true, Ordering::Relaxed);
+        drop(end);
     });
 }
 
