@@ -9,9 +9,11 @@
 //! A1: commits are applied, and go to the log, in the order of the list. A2: a batch is seen whole
 //! or not at all.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::DbmError;
 use crate::changes::{Change, begin_commit, end_commit};
@@ -37,22 +39,24 @@ struct Limbo {
 /// What the one who applies holds.
 pub(crate) struct Writer {
     applied: Arc<Node>,
-    pub catalogue: Catalogue,
+    pub catalogue: Arc<Catalogue>,
     pub next_table: u32,
     pub ids: Ids,
     pub blob_ids: BlobIds,
     limbo: VecDeque<Limbo>,
     /// Pages with more than one version.
-    chained: HashSet<u32>,
+    chained: FxHashSet<u32>,
     /// Changed since the last checkpoint began.
-    pub dirty: HashSet<u32>,
+    pub dirty: FxHashSet<u32>,
     /// Chunks of the translation table of which a word changed since then.
-    pub changed: HashSet<u32>,
-    pub changed_blobs: HashSet<u32>,
+    pub changed: FxHashSet<u32>,
+    pub changed_blobs: FxHashSet<u32>,
     /// Long values since the last checkpoint: for each first part the commit, and how many parts.
     pub born: BTreeMap<u32, (u64, u32)>,
     /// Changes that are not in the log yet.
     pub pending: Pending,
+    /// Commits that snapshots need; kept for its memory.
+    needed: Vec<u64>,
     pub tail: Option<Tail>,
     /// Whether the device was asked for memory.
     pub asked_for_tail: bool,
@@ -129,10 +133,10 @@ impl BlobIds {
 /// What a batch changes, before anybody sees it.
 pub(crate) struct Applied {
     commit: u64,
-    pages: HashMap<u32, Page>,
+    pages: FxHashMap<u32, Page>,
     freed: Vec<u32>,
     freed_blobs: Vec<(u32, u32)>,
-    catalogue: Catalogue,
+    catalogue: Arc<Catalogue>,
 }
 
 impl Writer {
@@ -140,17 +144,18 @@ impl Writer {
         let next_table = catalogue.iter().map(|table| table.id + 1).max();
         Writer {
             applied,
-            catalogue,
+            catalogue: Arc::new(catalogue),
             next_table: next_table.unwrap_or(1),
             ids,
             blob_ids,
             limbo: VecDeque::new(),
-            chained: HashSet::new(),
-            dirty: HashSet::new(),
-            changed: HashSet::new(),
-            changed_blobs: HashSet::new(),
+            chained: FxHashSet::default(),
+            dirty: FxHashSet::default(),
+            changed: FxHashSet::default(),
+            changed_blobs: FxHashSet::default(),
             born: BTreeMap::new(),
             pending: Pending::default(),
+            needed: Vec::new(),
             tail: None,
             asked_for_tail: false,
             in_tail: 0,
@@ -161,13 +166,12 @@ impl Writer {
 /// The trees and the catalogue while changes are put into them.
 pub(crate) struct Changing<'a> {
     pub batch: Batch<'a>,
-    pub catalogue: Catalogue,
+    pub catalogue: Arc<Catalogue>,
 }
 
 impl Changing<'_> {
-    fn table(&mut self, id: u32) -> Option<&mut TableInfo> {
-        let nth = self.catalogue.binary_search_by_key(&id, |t| t.id).ok()?;
-        Some(&mut self.catalogue[nth])
+    fn table(&self, id: u32) -> Option<usize> {
+        self.catalogue.binary_search_by_key(&id, |t| t.id).ok()
     }
 
     /// Puts one change in. A change of a table that is not there changes nothing: replay of a
@@ -184,7 +188,7 @@ impl Changing<'_> {
                     count: 0,
                 };
                 let nth = self.catalogue.partition_point(|t| t.id < id);
-                self.catalogue.insert(nth, table);
+                Arc::make_mut(&mut self.catalogue).insert(nth, table);
                 return Ok(());
             }
             Change::Put(id, ..)
@@ -193,10 +197,10 @@ impl Changing<'_> {
             | Change::DeleteRange(id, ..)
             | Change::DropTable(id) => id,
         };
-        let Some(info) = self.table(table) else {
+        let Some(nth) = self.table(table) else {
             return Ok(());
         };
-        let root = info.root;
+        let root = self.catalogue[nth].root;
         let (more, fewer) = match *change {
             Change::Put(_, key, value) => (self.batch.put(root, key, value, false)?, 0),
             Change::PutLong(_, key, bytes, first) => {
@@ -207,12 +211,13 @@ impl Changing<'_> {
             Change::DeleteRange(_, from, to) => (false, self.batch.delete_range(root, from, to)?),
             Change::DropTable(id) => {
                 self.batch.drop_tree(root)?;
-                self.catalogue.retain(|table| table.id != id);
+                Arc::make_mut(&mut self.catalogue).retain(|table| table.id != id);
                 return Ok(());
             }
             Change::CreateTable(..) => (false, 0),
         };
-        if let Some(info) = self.table(table) {
+        if more || fewer > 0 {
+            let info = &mut Arc::make_mut(&mut self.catalogue)[nth];
             info.count = info.count + u64::from(more) - fewer;
         }
         Ok(())
@@ -238,7 +243,7 @@ impl Core {
         let mut last = Arc::clone(&writer.applied);
         let mut commits = 0;
         let bytes_before = writer.pending.bytes.len();
-        let catalogue = writer.catalogue.clone();
+        let catalogue = Arc::clone(&writer.catalogue);
         let Writer {
             ids,
             blob_ids,
@@ -251,7 +256,7 @@ impl Core {
             batch: Batch::new(self, ids),
             catalogue,
         };
-        while let Some(node) = last.next() {
+        while let Some(node) = last.next().cloned() {
             if node.decide(&self.options.pause) {
                 if pending.bytes.is_empty() {
                     // Room for what the group begins with.
@@ -298,7 +303,7 @@ impl Core {
     pub fn replay(&self, commit: u64, changes: &[Change<'_>]) -> Result<(), DbmError> {
         let mut writer = self.writer.lock();
         let writer = &mut *writer;
-        let catalogue = writer.catalogue.clone();
+        let catalogue = Arc::clone(&writer.catalogue);
         self.written.store(commit, Ordering::Release);
         for change in changes {
             match *change {
@@ -341,9 +346,10 @@ impl Core {
             .into_iter()
             .map(|(id, page)| (id, Some(Arc::new(page))));
         for (id, page) in pages.chain(freed) {
-            let is_new = Version::new(id, commit, page, &self.space);
             let word = self.nodes.at(id);
             let before = word.load_full();
+            let chained = before.is_some();
+            let is_new = Version::new(id, commit, page, before, &self.space);
             if is_new.freed {
                 writer.limbo.push_back(Limbo {
                     commit,
@@ -351,8 +357,7 @@ impl Core {
                     blobs: (0, 0),
                 });
             }
-            if before.is_some() {
-                is_new.older.store(before);
+            if chained {
                 writer.chained.insert(id);
             }
             word.store(Some(Arc::new(is_new)));
@@ -371,25 +376,22 @@ impl Core {
                 blobs,
             });
         }
-        let needed = {
+        let mut needed = std::mem::take(&mut writer.needed);
+        {
             let mut registry = self.registry.lock();
-            if registry.visible.catalogue.len() != applied.catalogue.len()
-                || !same_counts(&registry.visible.catalogue, &applied.catalogue)
-            {
-                registry.visible.catalogue = Arc::new(applied.catalogue.clone());
-            }
             registry.visible = Visible {
                 commit,
                 node,
-                catalogue: Arc::clone(&registry.visible.catalogue),
+                catalogue: Arc::clone(&applied.catalogue),
             };
-            registry.needed()
-        };
+            registry.needed(&mut needed);
+        }
         writer.catalogue = applied.catalogue;
         for id in touched {
             self.prune(writer, id, &needed);
         }
         self.settle_limbo(writer, needed[0]);
+        writer.needed = needed;
         self.evict();
     }
 
@@ -399,6 +401,12 @@ impl Core {
             writer.chained.remove(&id);
             return;
         };
+        if *needed == [head.commit] {
+            // Nobody reads an older one.
+            head.older.store(None);
+            writer.chained.remove(&id);
+            return;
+        }
         let mut newer = head;
         while let Some(version) = newer.older.load_full() {
             let nth = needed.partition_point(|seen| *seen < version.commit);
@@ -451,7 +459,8 @@ impl Core {
     /// Drops what only closed snapshots needed.
     pub fn sweep(&self) {
         let mut writer = self.writer.lock();
-        let needed = self.registry.lock().needed();
+        let mut needed = Vec::new();
+        self.registry.lock().needed(&mut needed);
         let chained: Vec<u32> = writer.chained.iter().copied().collect();
         for id in chained {
             self.prune(&mut writer, id, &needed);
@@ -466,12 +475,6 @@ fn pop_front_if(
 ) -> Option<Limbo> {
     let front = limbo.front_mut()?;
     if due(front) { limbo.pop_front() } else { None }
-}
-
-fn same_counts(a: &Catalogue, b: &Catalogue) -> bool {
-    a.iter()
-        .zip(b)
-        .all(|(a, b)| (a.id, a.count) == (b.id, b.count))
 }
 
 /// All changes of a transaction in the order in which they are made, long values with their bytes.

@@ -10,9 +10,10 @@
 //! K1: what a durable checkpoint names is whole on the device. K2: all commits behind C stand in
 //! the log at or behind the checkpoint's replay position.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+use rustc_hash::FxHashSet;
 
 use crate::DbmError;
 use crate::apply::CHUNK;
@@ -104,9 +105,9 @@ impl Record {
 
 /// What changed since the last checkpoint began.
 struct Changed {
-    pages: HashSet<u32>,
-    nodes: HashSet<u32>,
-    blobs: HashSet<u32>,
+    pages: FxHashSet<u32>,
+    nodes: FxHashSet<u32>,
+    blobs: FxHashSet<u32>,
 }
 
 impl Core {
@@ -131,7 +132,7 @@ impl Core {
         let Some(most) = self.options.max_snapshot_age else {
             return;
         };
-        self.registry.lock().open.retain(|_, open| {
+        self.registry.lock().open.retain(|open| {
             let young = open.since.elapsed() <= most;
             if !young {
                 open.expired.store(true, Ordering::Release);
@@ -213,7 +214,7 @@ impl Core {
     }
 
     /// Writes the pages that have no place in the log.
-    fn write_pages(&self, pages: &HashSet<u32>, commit: u64) -> Result<(), DbmError> {
+    fn write_pages(&self, pages: &FxHashSet<u32>, commit: u64) -> Result<(), DbmError> {
         let mut due: Vec<(Arc<Version>, Arc<Page>)> = Vec::new();
         let mut ids: Vec<u32> = pages.iter().copied().collect();
         ids.sort_unstable();
@@ -269,7 +270,7 @@ impl Core {
     }
 
     /// The words of changed chunks, as of a commit.
-    fn node_map(&self, chunks: &HashSet<u32>, commit: u64) -> Result<Words, DbmError> {
+    fn node_map(&self, chunks: &FxHashSet<u32>, commit: u64) -> Result<Words, DbmError> {
         let mut words = Words::new();
         for &chunk in chunks {
             let mut places = Vec::with_capacity(CHUNK as usize);

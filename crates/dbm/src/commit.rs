@@ -13,10 +13,10 @@
 //! C1: the list only grows, at its end. C2: a decision never changes. C3: a node is decided only
 //! when all before it are.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use once_cell::race::OnceBox;
 
 use crate::options::Pause;
 use crate::writes::{ReadSet, WriteSet};
@@ -68,9 +68,10 @@ pub(crate) struct Node {
     number: AtomicU64,
     state: AtomicU8,
     pub work: Work,
-    /// The newest node that its snapshot has; gone once it is decided.
-    start: ArcSwapOption<Node>,
-    next: ArcSwapOption<Node>,
+    /// The newest node that its snapshot has. Whoever commits holds that one until this is decided.
+    start: Weak<Node>,
+    /// Set once.
+    next: OnceBox<Arc<Node>>,
 }
 
 impl Node {
@@ -80,18 +81,18 @@ impl Node {
             number: AtomicU64::new(number),
             state: AtomicU8::new(COMMITTED),
             work: Work::default(),
-            start: ArcSwapOption::empty(),
-            next: ArcSwapOption::empty(),
+            start: Weak::new(),
+            next: OnceBox::new(),
         })
     }
 
-    pub fn new(work: Work, start: Arc<Node>) -> Arc<Node> {
+    pub fn new(work: Work, start: &Arc<Node>) -> Arc<Node> {
         Arc::new(Node {
             number: AtomicU64::new(0),
             state: AtomicU8::new(UNDECIDED),
             work,
-            start: ArcSwapOption::new(Some(start)),
-            next: ArcSwapOption::empty(),
+            start: Arc::downgrade(start),
+            next: OnceBox::new(),
         })
     }
 
@@ -99,8 +100,27 @@ impl Node {
         self.number.load(Ordering::Acquire)
     }
 
-    pub fn next(&self) -> Option<Arc<Node>> {
-        self.next.load_full()
+    pub fn next(&self) -> Option<&Arc<Node>> {
+        self.next.get()
+    }
+
+    /// Gives a node its place, at the end of the list that goes on behind `start`.
+    pub fn append(self: &Arc<Node>, start: &Node, pause: &Option<Pause>) {
+        let mut last = start;
+        let mut boxed = Box::new(Arc::clone(self));
+        loop {
+            while let Some(next) = last.next() {
+                last = next;
+            }
+            self.number.store(last.number() + 1, Ordering::Release);
+            match last.next.set(boxed) {
+                Ok(()) => break,
+                Err(again) => boxed = again,
+            }
+        }
+        if let Some(pause) = pause {
+            pause(0);
+        }
     }
 
     /// Decides it, if nobody has, and those before it first. True: it commits.
@@ -111,14 +131,13 @@ impl Node {
             }
         };
         step(1);
-        let start = self.start.load_full();
-        let state = self.state.load(Ordering::Acquire);
-        let (UNDECIDED, Some(start)) = (state, start) else {
-            // The start goes only after the decision.
+        if self.state.load(Ordering::Acquire) != UNDECIDED {
             return self.state.load(Ordering::Acquire) == COMMITTED;
-        };
-        let mut commits = true;
-        let mut at = start.next();
+        }
+        let start = self.start.upgrade();
+        // Without it, its owner has seen the decision, or has failed and will acknowledge nothing.
+        let mut commits = start.is_some();
+        let mut at = start.as_deref().and_then(Node::next);
         while let Some(node) = at {
             if node.number() >= self.number() {
                 break;
@@ -135,9 +154,11 @@ impl Node {
         let before =
             self.state
                 .compare_exchange(UNDECIDED, decision, Ordering::AcqRel, Ordering::Acquire);
-        debug_assert!(before.is_ok() || before == Err(decision), "C2");
+        debug_assert!(
+            before.is_ok() || before == Err(decision) || start.is_none(),
+            "C2"
+        );
         step(4);
-        self.start.store(None);
         self.state.load(Ordering::Acquire) == COMMITTED
     }
 }
@@ -145,51 +166,16 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         // A long list must not be dropped by recursion.
-        let mut next = self.next.swap(None);
+        let mut next = self.take_next();
         while let Some(node) = next {
-            next = Arc::try_unwrap(node)
-                .ok()
-                .and_then(|node| node.next.swap(None));
+            next = Arc::into_inner(node).and_then(|mut node| node.take_next());
         }
     }
 }
 
-/// The end of the list.
-pub(crate) struct Order {
-    /// A node near the end.
-    end: ArcSwap<Node>,
-}
-
-impl Order {
-    pub fn new(first: &Arc<Node>) -> Order {
-        Order {
-            end: ArcSwap::new(Arc::clone(first)),
-        }
-    }
-
-    pub fn restart(&self, from: &Arc<Node>) {
-        self.end.store(Arc::clone(from));
-    }
-
-    /// Gives a node its place.
-    pub fn append(&self, node: &Arc<Node>, pause: &Option<Pause>) {
-        let mut last = self.end.load_full();
-        loop {
-            while let Some(next) = last.next() {
-                last = next;
-            }
-            node.number.store(last.number() + 1, Ordering::Release);
-            let empty: Option<Arc<Node>> = None;
-            let before = last.next.compare_and_swap(&empty, Some(Arc::clone(node)));
-            if before.is_none() {
-                break;
-            }
-        }
-        if let Some(pause) = pause {
-            pause(0);
-        }
-        // Only a hint: another may have moved it further, and whoever appends goes on from there.
-        self.end.store(Arc::clone(node));
+impl Node {
+    fn take_next(&mut self) -> Option<Arc<Node>> {
+        std::mem::take(&mut self.next).get().cloned()
     }
 }
 

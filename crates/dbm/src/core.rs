@@ -5,7 +5,7 @@
 //! take `registry` for a moment at their beginning and
 //! end, and no other.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -15,7 +15,7 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::DbmError;
 use crate::apply::Writer;
-use crate::commit::{Node, Order};
+use crate::commit::Node;
 use crate::entry::{Head, Kind};
 use crate::log::Log;
 use crate::mapping::{Growing, Nodes, Version};
@@ -45,16 +45,19 @@ pub(crate) struct Visible {
 
 /// An open snapshot.
 pub(crate) struct Open {
+    pub commit: u64,
+    /// Counts snapshots.
+    number: u64,
     pub since: Instant,
-    pub expired: Arc<AtomicBool>,
+    pub expired: AtomicBool,
     /// Pages that were live when it began.
     pub live: u64,
 }
 
 pub(crate) struct Registry {
     pub visible: Visible,
-    /// By commit and number.
-    pub open: BTreeMap<(u64, u64), Open>,
+    /// In the order in which they were opened, which is that of their commits.
+    pub open: VecDeque<Arc<Open>>,
     next: u64,
 }
 
@@ -67,7 +70,6 @@ pub(crate) struct Core {
     pub blobs: Growing<AtomicU64>,
     /// Long values that are not in the log yet.
     pub unwritten: Mutex<HashMap<u32, Arc<[u8]>>>,
-    pub order: Order,
     pub registry: Mutex<Registry>,
     pub writer: Mutex<Writer>,
     pub log: Mutex<Log>,
@@ -115,17 +117,17 @@ impl Registry {
     pub fn new(visible: Visible) -> Registry {
         Registry {
             visible,
-            open: BTreeMap::new(),
+            open: VecDeque::new(),
             next: 0,
         }
     }
 
-    /// Commits that open snapshots see, ascending, with the newest one.
-    pub fn needed(&self) -> Vec<u64> {
-        let mut needed: Vec<u64> = self.open.keys().map(|(commit, _)| *commit).collect();
+    /// Puts the commits that open snapshots see, ascending, with the newest one, into `needed`.
+    pub fn needed(&self, needed: &mut Vec<u64>) {
+        needed.clear();
+        needed.extend(self.open.iter().map(|open| open.commit));
         needed.push(self.visible.commit);
         needed.dedup();
-        needed
     }
 }
 
@@ -133,15 +135,27 @@ impl Registry {
 pub(crate) struct Seen {
     pub core: Arc<Core>,
     pub commit: u64,
-    number: u64,
-    pub expired: Arc<AtomicBool>,
+    open: Arc<Open>,
     pub catalogue: Arc<Catalogue>,
 }
 
 impl Drop for Seen {
     fn drop(&mut self) {
-        let key = (self.commit, self.number);
-        drop(self.core.registry.lock().open.remove(&key));
+        let mut registry = self.core.registry.lock();
+        let number = self.open.number;
+        if let Ok(nth) = registry
+            .open
+            .binary_search_by_key(&number, |open| open.number)
+        {
+            registry.open.remove(nth);
+        }
+    }
+}
+
+impl Seen {
+    /// It was ended because it was too old.
+    pub fn is_expired(&self) -> bool {
+        self.open.expired.load(Ordering::Acquire)
     }
 }
 
@@ -163,7 +177,7 @@ impl Core {
         let pages = writer.ids.next as usize;
         let visible = Visible {
             commit,
-            catalogue: Arc::new(writer.catalogue.clone()),
+            catalogue: Arc::clone(&writer.catalogue),
             node: Arc::clone(&node),
         };
         Core {
@@ -173,7 +187,6 @@ impl Core {
             nodes,
             blobs,
             unwritten: Mutex::default(),
-            order: Order::new(&node),
             registry: Mutex::new(Registry::new(visible)),
             writer: Mutex::new(writer),
             log: Mutex::new(log),
@@ -198,31 +211,27 @@ impl Core {
 
     /// Registers a reader of the newest commit.
     pub fn see(self: &Arc<Core>) -> (Seen, Arc<Node>) {
-        let expired = Arc::new(AtomicBool::new(false));
+        let since = Instant::now();
         let mut registry = self.registry.lock();
         let visible = registry.visible.clone();
         let number = registry.next;
         registry.next += 1;
-        let open = Open {
-            since: Instant::now(),
-            expired: Arc::clone(&expired),
+        let open = Arc::new(Open {
+            commit: visible.commit,
+            number,
+            since,
+            expired: AtomicBool::new(false),
             live: self.space.live.load(Ordering::Relaxed),
-        };
-        registry.open.insert((visible.commit, number), open);
+        });
+        registry.open.push_back(Arc::clone(&open));
         drop(registry);
         let seen = Seen {
             core: Arc::clone(self),
             commit: visible.commit,
-            number,
-            expired,
+            open,
             catalogue: visible.catalogue,
         };
         (seen, visible.node)
-    }
-
-    /// Lets the order begin with what replay applied last.
-    pub fn restart_order(&self) {
-        self.order.restart(&self.registry.lock().visible.node);
     }
 
     /// Writes nothing from now on, and says why.
@@ -308,15 +317,21 @@ impl Core {
 
     /// A page as of a commit.
     pub fn page_at(&self, id: u32, commit: u64) -> Result<Arc<Page>, DbmError> {
-        let mut at = self.nodes.get(id).and_then(|word| word.load_full());
-        while let Some(version) = at {
-            if version.commit <= commit {
-                if version.freed {
-                    break;
-                }
-                return self.page(&version);
+        let newest = self.nodes.get(id).map(|word| word.load());
+        if let Some(Some(version)) = newest.as_deref() {
+            if version.commit <= commit && !version.freed {
+                return self.page(version);
             }
-            at = version.older.load_full();
+            let mut older = version.older.load_full();
+            while let Some(version) = older.filter(|_| version.commit > commit) {
+                if version.commit <= commit {
+                    if version.freed {
+                        break;
+                    }
+                    return self.page(&version);
+                }
+                older = version.older.load_full();
+            }
         }
         let what = format!("page {id} of a tree is named and not there");
         Err(DbmError::damaged(0, what))

@@ -518,7 +518,7 @@ impl Database {
         let live = core.space.live.load(Ordering::Relaxed);
         let checkpoint = core.space.started.load(Ordering::Relaxed);
         let registry = core.registry.lock();
-        let oldest = registry.open.values().next();
+        let oldest = registry.open.front();
         Stats {
             file_bytes: core.device.pages() * page,
             live_bytes: live * page,
@@ -552,14 +552,14 @@ impl Core {
         size: &Size,
     ) -> Result<u64, DbmError> {
         self.admit(size)?;
-        let node = Node::new(work, start);
-        self.order.append(&node, &self.options.pause);
+        let node = Node::new(work, &start);
+        node.append(&start, &self.options.pause);
         if !node.decide(&self.options.pause) {
             self.conflicts.fetch_add(1, Ordering::Relaxed);
             return Err(DbmError::Conflict);
         }
         let number = node.number();
-        drop(node);
+        drop((node, start));
         let in_tail = self.apply_until(number, durability == Durability::Buffered)?;
         match durability {
             Durability::Synced => self.write_until(number)?,

@@ -74,18 +74,24 @@ pub(crate) struct Version {
 
 impl Version {
     /// A page as of `commit`, or the end of one.
-    pub fn new(id: u32, commit: u64, page: Option<Arc<Page>>, space: &Arc<Space>) -> Version {
+    pub fn new(
+        id: u32,
+        commit: u64,
+        page: Option<Arc<Page>>,
+        older: Option<Arc<Version>>,
+        space: &Arc<Space>,
+    ) -> Version {
         if page.is_some() {
             space.resident.fetch_add(1, Ordering::Relaxed);
         }
-        Version::made(id, commit, page.is_none(), page, 0, space)
+        Version::made(id, commit, page.is_none(), page, 0, older, space)
     }
 
     /// A page that lies in the log only, older than any snapshot.
     pub fn placed(id: u32, place: u64, space: &Arc<Space>) -> Version {
         space.hold(place);
         space.cold.fetch_add(1, Ordering::Relaxed);
-        Version::made(id, 0, false, None, place, space)
+        Version::made(id, 0, false, None, place, None, space)
     }
 
     fn made(
@@ -94,6 +100,7 @@ impl Version {
         freed: bool,
         page: Option<Arc<Page>>,
         place: u64,
+        older: Option<Arc<Version>>,
         space: &Arc<Space>,
     ) -> Version {
         Version {
@@ -102,7 +109,7 @@ impl Version {
             freed,
             body: ArcSwapOption::new(page),
             place: AtomicU64::new(place),
-            older: ArcSwapOption::empty(),
+            older: ArcSwapOption::new(older),
             used: AtomicBool::new(false),
             space: Arc::clone(space),
         }
@@ -146,6 +153,9 @@ impl Drop for Version {
         }
         self.space.release(self.place());
         // A long chain must not be dropped by recursion.
+        if self.older.load().is_none() {
+            return;
+        }
         let mut next = self.older.swap(None);
         while let Some(version) = next {
             next = Arc::try_unwrap(version)

@@ -316,6 +316,5 @@ fn replay(
         log.sync()?;
     }
     *core.log.lock() = log;
-    core.restart_order();
     Ok(())
 }

@@ -4,7 +4,6 @@
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::core::{Core, Seen, TableInfo};
 use crate::tree::Found;
@@ -67,7 +66,7 @@ impl Snapshot {
 
     /// What was read counts only if the snapshot was there to the end.
     pub(crate) fn valid<T>(&self, read: Result<T, DbmError>) -> Result<T, DbmError> {
-        if self.seen.expired.load(Ordering::Acquire) {
+        if self.seen.is_expired() {
             return Err(DbmError::SnapshotExpired);
         }
         read

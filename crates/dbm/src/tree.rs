@@ -8,8 +8,9 @@
 //! T1: each page of a tree but the root has exactly one parent. T2: the keys below child n lie from
 //! separator n (inclusive) to n + 1.
 
-use std::collections::HashMap;
 use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use crate::DbmError;
 use crate::core::{Blob, Core};
@@ -40,19 +41,19 @@ impl Ids {
 pub(crate) struct Batch<'a> {
     core: &'a Core,
     pub ids: &'a mut Ids,
-    pub pages: HashMap<u32, Page>,
+    pub pages: FxHashMap<u32, Page>,
     pub freed: Vec<u32>,
     /// Numbers of parts of long values that no record names any more: the first, and how many.
     pub freed_blobs: Vec<(u32, u32)>,
-    /// The leaf of the last put: its number, its path and the keys that belong to it.
-    last: Option<Leaf>,
+    /// The leaf of the last put, and its root.
+    last: Option<(u32, Leaf)>,
 }
 
+#[derive(Clone, Copy)]
 struct Leaf {
-    root: u32,
     id: u32,
-    from: Vec<u8>,
-    to: Option<Vec<u8>>,
+    /// No leaf is behind it.
+    is_last: bool,
 }
 
 /// The way to a page: ancestors, each with the child that was taken.
@@ -63,7 +64,7 @@ impl<'a> Batch<'a> {
         Batch {
             core,
             ids,
-            pages: HashMap::new(),
+            pages: FxHashMap::default(),
             freed: Vec::new(),
             freed_blobs: Vec::new(),
             last: None,
@@ -96,35 +97,44 @@ impl<'a> Batch<'a> {
         id
     }
 
-    fn leaf_for(&self, root: u32, key: &[u8]) -> Result<(Path, Leaf), DbmError> {
+    /// The leaf of a key. Into `border`, if it is asked for, goes the first key that belongs behind it.
+    fn leaf_for(
+        &self,
+        root: u32,
+        key: &[u8],
+        mut border: Option<&mut Option<Vec<u8>>>,
+    ) -> Result<(Path, Leaf), DbmError> {
         let mut path = Path::new();
-        let mut leaf = Leaf {
-            root,
-            id: root,
-            from: Vec::new(),
-            to: None,
-        };
+        let (mut id, mut is_last) = (root, true);
         loop {
-            let id = leaf.id;
             let down = self.look(id, |page| {
                 if page.level() == 0 {
                     return None;
                 }
                 let nth = page.child_for(key, false);
-                if nth > 0 {
-                    leaf.from = page.key(nth - 1).to_vec();
-                }
                 if nth < page.count() {
-                    leaf.to = Some(page.key(nth).to_vec());
+                    is_last = false;
+                    if let Some(border) = &mut border {
+                        **border = Some(page.key(nth).to_vec());
+                    }
                 }
                 Some((nth, page.child(nth)))
             })?;
             let Some((nth, child)) = down else {
-                return Ok((path, leaf));
+                return Ok((path, Leaf { id, is_last }));
             };
             path.push((id, nth));
-            leaf.id = child;
+            id = child;
         }
+    }
+
+    /// Whether a key is known to belong to a leaf, without a look at the pages above it.
+    fn fits(&self, leaf: Leaf, key: &[u8]) -> bool {
+        let Some(page) = self.pages.get(&leaf.id) else {
+            return false;
+        };
+        let count = page.count();
+        count > 0 && page.key(0) <= key && (leaf.is_last || key <= page.key(count - 1))
     }
 
     fn drop_blob(&mut self, reference: &[u8]) {
@@ -140,28 +150,26 @@ impl<'a> Batch<'a> {
         value: &[u8],
         long: bool,
     ) -> Result<bool, DbmError> {
-        let fits = |leaf: &Leaf| {
-            leaf.root == root && *leaf.from <= *key && leaf.to.as_deref().is_none_or(|to| key < to)
-        };
         // Ascending keys stay on the leaf of the one before.
-        if let Some(leaf) = self.last.take_if(|leaf| fits(leaf)) {
-            let id = leaf.id;
-            let (new, done) = self.put_on(id, key, value, long)?;
-            if done {
-                self.last = Some(leaf);
-                return Ok(new);
+        let same = self.last.take();
+        let same = same.filter(|(of, leaf)| *of == root && self.fits(*leaf, key));
+        let (path, leaf) = match same {
+            Some((_, leaf)) => (None, leaf),
+            None => {
+                let (path, leaf) = self.leaf_for(root, key, None)?;
+                (Some(path), leaf)
             }
-            let (mut path, _) = self.leaf_for(root, key)?;
-            self.split_and_insert(&mut path, id, key, value, long)?;
-            return Ok(new);
-        }
-        let (mut path, leaf) = self.leaf_for(root, key)?;
+        };
         let (new, done) = self.put_on(leaf.id, key, value, long)?;
         if done {
-            self.last = Some(leaf);
-        } else {
-            self.split_and_insert(&mut path, leaf.id, key, value, long)?;
+            self.last = Some((root, leaf));
+            return Ok(new);
         }
+        let mut path = match path {
+            Some(path) => path,
+            None => self.leaf_for(root, key, None)?.0,
+        };
+        self.split_and_insert(&mut path, leaf.id, key, value, long)?;
         Ok(new)
     }
 
@@ -257,7 +265,7 @@ impl<'a> Batch<'a> {
 
     /// Deletes a key; true if it was there.
     pub fn delete(&mut self, root: u32, key: &[u8]) -> Result<bool, DbmError> {
-        let (mut path, leaf) = self.leaf_for(root, key)?;
+        let (mut path, leaf) = self.leaf_for(root, key, None)?;
         let Ok(nth) = self.look(leaf.id, |page| page.search(key))? else {
             return Ok(false);
         };
@@ -291,7 +299,8 @@ impl<'a> Batch<'a> {
         let mut removed = 0;
         let mut at = from.to_vec();
         loop {
-            let (mut path, leaf) = self.leaf_for(root, &at)?;
+            let mut border = None;
+            let (mut path, leaf) = self.leaf_for(root, &at, Some(&mut border))?;
             let (first, end) = self.look(leaf.id, |page| {
                 let (Ok(first) | Err(first)) = page.search(&at);
                 let end = match to {
@@ -308,7 +317,7 @@ impl<'a> Batch<'a> {
                 self.remove_cells(leaf.id, first, end)?;
                 self.shrink(&mut path, leaf.id)?;
             }
-            match leaf.to {
+            match border {
                 Some(next) if to.is_none_or(|to| *next < *to) => at = next,
                 _ => return Ok(removed),
             }

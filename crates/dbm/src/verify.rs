@@ -52,7 +52,7 @@ impl Database {
                     .problems
                     .push((table.name.to_string(), DbmError::damaged(0, what)));
             }
-            if seen.expired.load(std::sync::atomic::Ordering::Acquire) {
+            if seen.is_expired() {
                 return Err(DbmError::SnapshotExpired);
             }
         }

@@ -8,6 +8,9 @@
 
 use std::cmp::Ordering;
 
+/// Bytes that an arena begins with.
+const FIRST_BYTES: usize = 128;
+
 /// Bytes of the arena.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
@@ -101,6 +104,9 @@ impl WriteSet {
                 .sorted
                 .last()
                 .is_none_or(|last| self.order(last, table, key) == Ordering::Less);
+        if self.arena.capacity() == 0 {
+            self.arena.reserve(FIRST_BYTES);
+        }
         let key = self.span(key);
         let value = value.map(|value| self.span(value));
         let op = Op { table, key, value };
