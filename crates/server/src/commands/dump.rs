@@ -242,7 +242,7 @@ pub(crate) fn dump_part<Q: Queue>(ctx: &mut Ctx<'_, Q>, kind: DumpKind, from: u6
             }
             DumpKind::Cachedump { class, .. } if wanted(class) => {
                 part.extend_from_slice(b"ITEM ");
-                part.extend_from_slice(shard.key(item));
+                push_key(&mut part, shard.key(item));
                 part.extend_from_slice(
                     format!(" [{} b; {} s]\r\n", meta.value_len, meta.expiry).as_bytes(),
                 );
@@ -271,6 +271,17 @@ pub(super) fn class_of(classes: &[SlabClassStats], size: usize) -> u32 {
         .min_by_key(|class| class.chunk_size);
     fits.or(classes.iter().max_by_key(|class| class.chunk_size))
         .map_or(1, |class| class.id)
+}
+
+/// Appends a key as a word of a line: as it is, where the classic protocol can name it. Any other
+/// key, which the meta protocol's base64 can have, is URI-encoded: a line end in it would forge the
+/// next line.
+pub(crate) fn push_key(out: &mut Vec<u8>, key: &[u8]) {
+    if key.iter().all(|b| *b > b' ' && *b != 0x7f) {
+        out.extend_from_slice(key);
+    } else {
+        push_uri(out, key);
+    }
 }
 
 /// Appends a key URI-encoded.

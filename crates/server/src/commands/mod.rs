@@ -27,7 +27,7 @@ use senko_io::Queue;
 
 pub(crate) use admin::{Asked, admin, flush_all, parse_flush};
 pub(crate) use dump::{
-    Dump, DumpKind, DumpStep, INTERNAL, SHOW_COUNTERS, dump_part, parse_part_request,
+    Dump, DumpKind, DumpStep, INTERNAL, SHOW_COUNTERS, dump_part, parse_part_request, push_key,
 };
 pub(crate) use get::count as count_get;
 pub(crate) use stats::{binary_stats, text_stats};
