@@ -14,8 +14,8 @@ use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, Tag};
 const MAGIC: &[u8; 8] = b"SENKODIR";
 const LABEL_MAGIC: &[u8; 8] = b"SENKODEV";
 /// Version of all that a cache keeps for its next start, and of its flash files: one number, so that the superblock's decides for all.
-pub(crate) const VERSION: u32 = 3;
-const DEVICES_AT: usize = 128;
+pub(crate) const VERSION: u32 = 4;
+const DEVICES_AT: usize = 144;
 const DEVICE_BYTES: usize = 16;
 /// Most flash files of one server.
 const MOST_DEVICES: usize = (PAGE_SIZE - DEVICES_AT) / DEVICE_BYTES;
@@ -27,6 +27,8 @@ pub struct Superblock {
     pub sequence: u64,
     /// Random number of the directory; flash files and shared memory carry it.
     pub id: u64,
+    /// Random number in the name of the folder in shared memory; 0: none was drawn yet.
+    pub memory: u64,
     /// Number of shards.
     pub shards: u32,
     /// Bytes of a region; 0 without flash.
@@ -147,6 +149,7 @@ impl Superblock {
             (104, self.opening),
             (112, u64::from(self.items_saved)),
             (120, self.hash_seed.0),
+            (128, self.memory),
         ] {
             put(page, at, value);
         }
@@ -182,6 +185,7 @@ impl Superblock {
             opening: get(page, 104),
             items_saved: get(page, 112) != 0,
             hash_seed: HashSeed(get(page, 120)),
+            memory: get(page, 128),
             devices: (0..devices)
                 .map(|n| get(page, DEVICES_AT + n * DEVICE_BYTES))
                 .collect(),
@@ -310,6 +314,7 @@ mod tests {
             flush_missed: true,
             items_saved: true,
             hash_seed: HashSeed(78),
+            memory: 79,
             devices: vec![10, 11],
         }
     }
@@ -318,9 +323,9 @@ mod tests {
     fn fields_are_where_the_format_document_says_and_no_bit_flips_unseen() {
         let mut page = vec![0; PAGE_SIZE];
         block().encode(&mut page).expect("two devices fit");
-        let words: Vec<u64> = (2..16).map(|n| get(&page, n * 8)).collect();
-        assert_eq!(words, [1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 1, 77, 1, 78]);
-        assert_eq!((get(&page, 128), get(&page, 144)), (10, 11));
+        let words: Vec<u64> = (2..17).map(|n| get(&page, n * 8)).collect();
+        assert_eq!(words, [1, 2, 3, 4, 5, 6, 7, 8, 9, 2, 1, 77, 1, 78, 79]);
+        assert_eq!((get(&page, 144), get(&page, 160)), (10, 11));
         assert_eq!(Superblock::decode(&page), Ok(block()));
         let label = DeviceLabel {
             id: 1,

@@ -45,7 +45,7 @@ pub use net::{Listener, connect_tcp, connect_unix};
 pub use page::{AlignedBuf, FramePool, MappedMemory, PAGE_SIZE, PageBuf, prefetch};
 pub use queue::{Completion, DeviceId, IoError, Op, Queue};
 pub use recv::RecvBuf;
-pub use send::{Piece, SendBatch, SendMode};
+pub use send::{Piece, PinnedBytes, SendBatch, SendMode};
 pub use shared::{SharedFile, Words, observe_stores};
 pub use snapshot::{Snapshot, SnapshotReader};
 pub use spanned::SpannedFile;

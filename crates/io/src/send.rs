@@ -27,15 +27,59 @@ pub enum Piece {
     Bytes(Range<usize>),
     /// A range of a frame that was read from a device: paper B's transfer with no copy.
     Page(PageBuf, Range<usize>),
-    /// Memory that the submitter keeps alive and unchanged until the batch comes back, named by `pin`.
-    Pinned {
-        /// Start.
-        ptr: *const u8,
-        /// Bytes.
-        len: usize,
-        /// The submitter's name for what it pinned.
-        pin: u64,
-    },
+    /// Memory that the submitter keeps alive and unchanged until the batch comes back.
+    Pinned(PinnedBytes),
+}
+
+/// Memory of somebody else that a send reads in place. Only an unsafe call makes one, so that no safe
+/// code can have a socket read from anywhere.
+#[derive(Debug)]
+pub struct PinnedBytes {
+    ptr: *const u8,
+    len: usize,
+    pin: u64,
+}
+
+impl PinnedBytes {
+    /// The `len` bytes at `ptr`; `pin` is the submitter's name for what it pinned.
+    ///
+    /// # Safety
+    /// The bytes are initialised, and stay alive and unchanged until this value is dropped: a batch
+    /// names the pins of those that it drops ([`SendBatch::clear`], [`SendBatch::spill`]).
+    pub unsafe fn new(ptr: *const u8, len: usize, pin: u64) -> PinnedBytes {
+        PinnedBytes { ptr, len, pin }
+    }
+
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// No bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The submitter's name for what it pinned.
+    pub fn pin(&self) -> u64 {
+        self.pin
+    }
+
+    /// Leaves out the first bytes.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn skip(&mut self, bytes: usize) {
+        assert!(bytes <= self.len, "no more than there is");
+        self.ptr = self.ptr.wrapping_add(bytes);
+        self.len -= bytes;
+    }
+
+    fn slice(&self) -> &[u8] {
+        // SAFETY: whoever called `new` keeps the memory alive and unchanged until this value is dropped, and `skip` only
+        // narrows it.
+        unsafe { std::slice::from_raw_parts(self.ptr, self.len) }
+    }
 }
 
 impl Piece {
@@ -43,7 +87,7 @@ impl Piece {
     pub fn len(&self) -> usize {
         match self {
             Piece::Bytes(range) | Piece::Page(_, range) => range.len(),
-            Piece::Pinned { len, .. } => *len,
+            Piece::Pinned(bytes) => bytes.len(),
         }
     }
 
@@ -57,9 +101,7 @@ impl Piece {
         match self {
             Piece::Bytes(range) => &own[range.clone()],
             Piece::Page(frame, range) => &frame[range.clone()],
-            // SAFETY: the submitter keeps the memory alive and unchanged until the batch comes back and is cleared
-            // or spilled (the contract of `Piece::Pinned`).
-            Piece::Pinned { ptr, len, .. } => unsafe { std::slice::from_raw_parts(*ptr, *len) },
+            Piece::Pinned(bytes) => bytes.slice(),
         }
     }
 }
@@ -141,8 +183,8 @@ impl SendBatch {
     /// Drops the pieces and names their pins.
     fn release(&mut self, unpinned: &mut Vec<u64>) {
         for piece in self.pieces.drain(..) {
-            if let Piece::Pinned { pin, .. } = piece {
-                unpinned.push(pin);
+            if let Piece::Pinned(bytes) = piece {
+                unpinned.push(bytes.pin());
             }
         }
         self.pieces.shrink_to(KEEP_PIECES);

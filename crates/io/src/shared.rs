@@ -10,11 +10,11 @@
 //! stores: they are release stores, which a compiler does not move others behind.
 
 use std::ffi::CString;
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -68,6 +68,24 @@ impl SharedFile {
             path: path.to_owned(),
             file,
         })
+    }
+
+    /// Makes a folder that nobody but this user can look into, or has it already. False: the name is
+    /// taken by something else, which another user may have put there.
+    ///
+    /// # Errors
+    /// One sentence with the path.
+    pub fn make_folder(path: &Path) -> io::Result<bool> {
+        match DirBuilder::new().mode(0o700).create(path) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(own_folder(path)),
+            Err(error) => Err(named(path, &error)),
+        }
+    }
+
+    /// Whether there is such a folder ([`SharedFile::make_folder`]).
+    pub fn has_folder(path: &Path) -> bool {
+        own_folder(path)
     }
 
     /// Removes a file, if it is there.
@@ -153,6 +171,15 @@ impl SharedFile {
         }
         Ok(Words { map })
     }
+}
+
+/// Whether this is a folder of this user, and closed to all others. In a folder with the sticky bit,
+/// as `/dev/shm` is, nobody else can put another thing in its place.
+fn own_folder(path: &Path) -> bool {
+    // SAFETY: the call reads nothing but the process's own user.
+    let me = unsafe { libc::geteuid() };
+    std::fs::symlink_metadata(path)
+        .is_ok_and(|meta| meta.is_dir() && meta.uid() == me && meta.mode() & 0o077 == 0)
 }
 
 fn how() -> OpenOptions {

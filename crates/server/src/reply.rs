@@ -18,11 +18,13 @@
 //! Always holds: (R1) bytes leave in the order of the commands; (R2) a page or pin is owned by exactly one reply or
 //! batch; (R3) recycled buffers keep at most [`KEPT`] bytes each, and at most [`SPARE`] of them are kept.
 
+#![allow(unsafe_code)]
+
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use senko_io::{PageBuf, Piece, SendBatch};
+use senko_io::{PageBuf, Piece, PinnedBytes, SendBatch};
 
 /// Capacity that a recycled buffer may keep.
 const KEPT: usize = 64 << 10;
@@ -127,8 +129,9 @@ impl Reply {
         self.cover();
         self.parts.push_back(Part::Page(buf, range));
     }
-    /// Appends memory that stays as it is until `pin` is given back.
-    pub fn pinned(&mut self, memory: &[u8], pin: u64) {
+    /// Appends memory of this worker's shard, which stays as it is until `pin` is given back: the
+    /// shard counts the pin ([`senko_cache::Shard::pin`]). Not public, since a send reads it in place.
+    pub(crate) fn pinned(&mut self, memory: &[u8], pin: u64) {
         self.cover();
         self.parts.push_back(Part::Pinned {
             ptr: memory.as_ptr(),
@@ -517,7 +520,12 @@ fn take(reply: &mut Reply, batch: &mut SendBatch, total: &mut usize) -> bool {
             }
             Part::Pinned { ptr, len, pin } => {
                 *total += len;
-                batch.pieces.push(Piece::Pinned { ptr, len, pin });
+                // SAFETY: the bytes are those of an item that a shard has pinned (`Reply::pinned`; nothing outside this
+                // crate calls it). A shard keeps a pinned item's memory, changes nothing in it, and lives as long as its
+                // server's loops (`Mesh::release_memory`). The pin is given back only when the piece is dropped: the batch
+                // names it then.
+                let bytes = unsafe { PinnedBytes::new(ptr, len, pin) };
+                batch.pieces.push(Piece::Pinned(bytes));
             }
         }
     }

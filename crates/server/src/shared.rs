@@ -22,6 +22,7 @@ use senko_cache::{CacheStats, DeviceState, ServerWords, Shard, SlabClassStats};
 use senko_io::DiskStats;
 
 use crate::clock::Clock;
+use crate::commands::push_key;
 use crate::intake::Intake;
 use crate::settings::Settings;
 use crate::shelf::Shelf;
@@ -550,7 +551,7 @@ impl PrefixStats {
         let mut rows = 0;
         for (name, p) in table.range::<[u8], _>((from, Bound::Unbounded)).take(most) {
             out.extend_from_slice(b"PREFIX ");
-            out.extend_from_slice(name);
+            push_key(out, name);
             out.extend_from_slice(
                 format!(
                     " get {} hit {} set {} del {}\r\n",

@@ -7,7 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use senko_io::{
-    Backend, ConnId, Event, EventLoop, LoopConfig, PAGE_SIZE, Piece, Queue, SendBatch, SendMode,
+    Backend, ConnId, Event, EventLoop, LoopConfig, PAGE_SIZE, Piece, PinnedBytes, Queue, SendBatch,
+    SendMode,
 };
 
 use crate::support::{Rng, config, on_both, poll_until, seed};
@@ -62,11 +63,9 @@ fn random_batch(
             _ => {
                 let part = &pinned[range(pinned.len())];
                 all.extend_from_slice(part);
-                batch.pieces.push(Piece::Pinned {
-                    ptr: part.as_ptr(),
-                    len: part.len(),
-                    pin: pins as u64,
-                });
+                // SAFETY: the caller keeps the memory until the loop has given the batch back.
+                let bytes = unsafe { PinnedBytes::new(part.as_ptr(), part.len(), pins as u64) };
+                batch.pieces.push(Piece::Pinned(bytes));
                 pins += 1;
             }
         }

@@ -130,9 +130,16 @@ impl<'a> Victim<'a> {
             .setting(format!("command_{}", server.name), server.command.clone());
         let files = process::mapped(server.pid(), Path::new("/dev/shm"));
         let files = files.map_err(|why| anyhow!(why))?;
-        let _memory = files
+        // They lie in a folder of the server's own.
+        let mut folders: Vec<_> = files
+            .iter()
+            .filter_map(|file| file.parent())
+            .filter(|folder| *folder != Path::new("/dev/shm"))
+            .collect();
+        folders.dedup();
+        let _memory = folders
             .into_iter()
-            .map(|file| cleanup::later(Undo::RemoveFile(file)))
+            .map(|folder| cleanup::later(Undo::RemoveFolder(folder.to_owned())))
             .collect();
         traffic::fill_fast(run.bench, &server, items)?;
         Ok(Victim {

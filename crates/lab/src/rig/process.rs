@@ -136,12 +136,12 @@ mod tests {
     #[test]
     fn mapped_files() {
         let maps = "55d0-55d1 r--p 0000 fe:00 12 /usr/bin/senko\n\
-                    7f00-7f01 rw-s 0000 00:18 2 /dev/shm/senko-1-0.items\n\
-                    7f01-7f02 rw-s 1000 00:18 2 /dev/shm/senko-1-0.items\n\
+                    7f00-7f01 rw-s 0000 00:18 2 /dev/shm/senko-1/0.items\n\
+                    7f01-7f02 rw-s 1000 00:18 2 /dev/shm/senko-1/0.items\n\
                     7f02-7f03 rw-p 0000 00:00 0\n7ffd-7ffe rw-p 0000 00:00 0 [stack]\n";
         assert_eq!(
             parse_mapped(maps, Path::new("/dev/shm")),
-            [PathBuf::from("/dev/shm/senko-1-0.items")]
+            [PathBuf::from("/dev/shm/senko-1/0.items")]
         );
         assert!(
             !mapped(std::process::id(), Path::new("/"))

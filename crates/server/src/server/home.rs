@@ -13,13 +13,13 @@
 //! not; while it is not, the other way round (W6).
 
 mod checks; // whether settings, directory and flash files belong together
+mod memory; // where shared memory lies
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,7 +53,7 @@ pub struct Home {
     files: Vec<Arc<FlashFile>>,
     block: Mutex<Superblock>,
     words: Arc<ServerWords>,
-    /// The number of the cache that this one takes the place of (`--reinit`), until it does.
+    /// The folder in shared memory of the cache that this one takes the place of (`--reinit`), until it does.
     replaced: Mutex<Option<u64>>,
     /// What shards come back from.
     from: From,
@@ -141,24 +141,24 @@ impl Home {
         };
         let device = FlashFile::open(&path, &options)?;
         let found = Superblock::read(&device);
-        let memory = &settings.shared_memory;
+        let shm = &settings.shared_memory;
         let mut replaced = None;
         let (block, from, words) = match found {
             // No start got so far as to serve: nothing is stored, and nothing is settled.
             Ok(block) if !settings.reinit && block.opened == 0 => {
                 check_unlabelled(files, Some(block.id), settings)?;
-                begin_anew(&device, memory, settings, files, Some(block))?
+                begin_anew(&device, shm, settings, files, Some(block))?
             }
-            Ok(block) if !settings.reinit => {
+            Ok(mut block) if !settings.reinit => {
                 check_block(dir, &block, settings, files)?;
                 check_labels(dir, &block, files)?;
                 check_whole(dir, &block, files)?;
-                let (from, words) = origin(memory, &block)?;
+                let (from, words) = origin(&device, shm, &mut block)?;
                 (block, from, words)
             }
             Err(SuperblockError::Blank) if !settings.reinit => {
                 check_unlabelled(files, Some(0), settings)?;
-                begin_anew(&device, memory, settings, files, None)?
+                begin_anew(&device, shm, settings, files, None)?
             }
             Err(error) if !settings.reinit => {
                 return Err(fail(format!(
@@ -176,7 +176,7 @@ impl Home {
                         ..Superblock::default()
                     }),
                     Err(_) => Some(Superblock {
-                        id: labelled(files),
+                        memory: memory::find(shm, labelled(files)),
                         opened: 1,
                         cas_reserved: uniques_of_today(),
                         ..Superblock::default()
@@ -184,18 +184,19 @@ impl Home {
                 };
                 match before {
                     Some(before) if before.opened != 0 => {
-                        replaced = Some(before.id);
-                        let block = anew(settings, files, &before, random() | 1);
-                        let words = new_words(memory, block.id)?;
+                        replaced = Some(before.memory);
+                        let mut block = anew(settings, files, &before, random() | 1);
+                        // Nothing is written before this start serves.
+                        let words = new_words(shm, &mut block, |_| Ok(()))?;
                         (block, From::Nothing(None), words)
                     }
-                    before => begin_anew(&device, memory, settings, files, before)?,
+                    before => begin_anew(&device, shm, settings, files, before)?,
                 }
             }
         };
         Ok(Home {
             dir: dir.to_owned(),
-            shared_memory: memory.clone(),
+            shared_memory: shm.clone(),
             device,
             files: files.to_vec(),
             cas_base: block.cas_reserved,
@@ -226,7 +227,7 @@ impl Home {
             return Ok(());
         }
         // What is replaced goes before anything is served.
-        let gone = lock(&self.replaced).map_or(0, |id| memory_bytes(&self.shared_memory, id));
+        let gone = lock(&self.replaced).map_or(0, |of| memory::bytes(&self.shared_memory, of));
         let free = SharedFile::free_bytes(&self.shared_memory)? + gone;
         if free >= bytes {
             return Ok(());
@@ -265,7 +266,7 @@ impl Home {
     /// When shared memory can't be used.
     pub fn comeback(&self, n: usize) -> Result<Comeback<'static>, String> {
         let block = self.block();
-        let path = |part: &str| shard_memory(&self.shared_memory, block.id, n, part);
+        let path = |part: &str| memory::of_shard(&self.shared_memory, block.memory, n, part);
         let mut origin = match &self.from {
             From::Nothing(why) => Origin::Empty(why.clone()),
             From::Memory => Origin::Kept,
@@ -342,18 +343,18 @@ impl Home {
     /// When the directory or a label can't be written.
     pub fn begin(&self, region: usize) -> Result<(), ServerError> {
         let mut block = self.block();
-        let replaced = lock(&self.replaced).filter(|&id| id != 0);
+        let replaced = lock(&self.replaced).filter(|&number| number != 0);
         let replaced_runs =
-            replaced.is_some_and(|id| in_use(&self.shared_memory, id).unwrap_or(true));
+            replaced.is_some_and(|of| memory::in_use(&self.shared_memory, of).unwrap_or(true));
         // Said before the labels: a directory that does not say it and has labels of the next start is an older copy.
         block.opening = block.opened + 1;
         self.write(&mut block)?;
         // Nobody comes back to it from here on.
         *lock(&self.replaced) = None;
-        if let Some(id) = replaced
+        if let Some(number) = replaced
             && !replaced_runs
         {
-            remove_memory(&self.shared_memory, id);
+            memory::remove(&self.shared_memory, number);
         }
         for (number, file) in self.files.iter().enumerate() {
             let label = DeviceLabel {
@@ -462,7 +463,7 @@ impl Home {
         block.items_saved = self.keep_dram;
         block.clean = block.opened;
         self.write(&mut block)?;
-        remove_memory(&self.shared_memory, block.id);
+        memory::remove(&self.shared_memory, block.memory);
         match stopped.iter().find_map(|s| s.items_unsaved.as_ref()) {
             Some(why) => Err(fail(format!(
                 "{why}; what is on flash was saved, what was in DRAM only is lost"
@@ -476,7 +477,7 @@ impl Drop for Home {
     /// A start that was to replace something and did not: nobody else knows of the memory that it made.
     fn drop(&mut self) {
         if lock(&self.replaced).is_some() {
-            remove_memory(&self.shared_memory, self.block().id);
+            memory::remove(&self.shared_memory, self.block().memory);
         }
     }
 }
@@ -491,46 +492,9 @@ fn write_whole(
     out.finish().map_err(|e| e.to_string())
 }
 
-fn shard_memory(folder: &Path, id: u64, shard: usize, part: &str) -> PathBuf {
-    folder.join(format!("senko-{id:016x}-{shard}.{part}"))
-}
-
-fn server_memory(folder: &Path, id: u64) -> PathBuf {
-    folder.join(format!("senko-{id:016x}.server"))
-}
-
-/// The files of shards in shared memory, however many there are.
-fn memory_files(folder: &Path, id: u64) -> Vec<PathBuf> {
-    let prefix = format!("senko-{id:016x}-");
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix));
-    ours.map(|entry| entry.path()).collect()
-}
-
-/// Bytes that the shards' files take.
-fn memory_bytes(folder: &Path, id: u64) -> u64 {
-    let files = memory_files(folder, id).into_iter();
-    let blocks = files.filter_map(|file| Some(file.metadata().ok()?.blocks()));
-    blocks.sum::<u64>() * 512
-}
-
-/// The server's words go first: without them nothing of the rest is used.
-fn remove_memory(folder: &Path, id: u64) {
-    let _ = SharedFile::remove(&server_memory(folder, id));
-    for file in memory_files(folder, id) {
-        let _ = SharedFile::remove(&file);
-    }
-}
-
 /// A thread that panicked meanwhile has left a whole one.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whether a server runs that goes by this number: of another copy of the directory, as this one is locked.
-fn in_use(memory: &Path, id: u64) -> Result<bool, ServerError> {
-    let there = SharedFile::open(&server_memory(memory, id))?;
-    Ok(there.is_some_and(|file| file.lock().is_err()))
 }
 
 /// The superblock of a cache that is empty. What was there before says which uniques are used up.
@@ -558,56 +522,70 @@ fn labelled(files: &[Arc<FlashFile>]) -> u64 {
 /// A directory that holds nothing yet: no start got so far as to serve.
 fn begin_anew(
     device: &FlashFile,
-    memory: &Path,
+    shm: &Path,
     settings: &Settings,
     files: &[Arc<FlashFile>],
     before: Option<Superblock>,
 ) -> Result<(Superblock, From, ServerWords), ServerError> {
     let before = before.unwrap_or_default();
-    let mut id = random() | 1;
-    if before.id != 0 && !in_use(memory, before.id)? {
-        remove_memory(memory, before.id);
+    let mut block = anew(settings, files, &before, random() | 1);
+    if before.id != 0 && !memory::in_use(shm, before.memory)? {
+        memory::remove(shm, before.memory);
         // It may have left labels with this number.
-        id = before.id;
+        block.id = before.id;
+        block.memory = before.memory;
     }
-    let mut block = anew(settings, files, &before, id);
-    block
-        .write(device)
-        .map_err(|e| fail(format!("{} {e}", device.path().display())))?;
-    let words = new_words(memory, block.id)?;
+    let mut written = memory::write_to(device);
+    if block.memory != 0 {
+        written(&mut block)?;
+    }
+    let words = new_words(shm, &mut block, written)?;
     Ok((block, From::Nothing(None), words))
 }
 
-fn new_words(memory: &Path, id: u64) -> Result<ServerWords, ServerError> {
-    let file = SharedFile::create(&server_memory(memory, id))?;
+fn new_words(
+    shm: &Path,
+    block: &mut Superblock,
+    written: impl FnMut(&mut Superblock) -> Result<(), ServerError>,
+) -> Result<ServerWords, ServerError> {
+    memory::make(shm, block, written)?;
+    let file = SharedFile::create(&memory::of_server(shm, block.memory))?;
     file.lock()?;
-    Ok(ServerWords::new(file, id)?)
+    Ok(ServerWords::new(file, block.id)?)
 }
 
 /// Which of files and shared memory is valid (W6).
-fn origin(memory: &Path, block: &Superblock) -> Result<(From, ServerWords), ServerError> {
+fn origin(
+    device: &FlashFile,
+    shm: &Path,
+    block: &mut Superblock,
+) -> Result<(From, ServerWords), ServerError> {
     // A copy of the directory has the same number: whose server runs has the memory.
-    let there = SharedFile::open(&server_memory(memory, block.id))?;
+    let there = memory::open_server(shm, block.memory)?;
     if let Some(file) = &there {
         file.lock()?;
     }
-    if block.clean != 0 {
-        remove_memory(memory, block.id);
-        let words = new_words(memory, block.id)?;
-        words.set_flush_due(block.flush_due as u32);
-        words.set_flushes(u64::from(block.flush_missed));
-        return Ok((From::Files(block.clean), words));
-    }
-    let why = match there {
+    let from = match there {
+        _ if block.clean != 0 => From::Files(block.clean),
         Some(file) => {
             if let Some(words) = ServerWords::kept(file, block.id)? {
                 return Ok((From::Memory, words));
             }
-            "its shared memory is damaged"
+            unclean("its shared memory is damaged")
         }
-        None => "its shared memory is gone (was the machine started anew?)",
+        None => unclean("its shared memory is gone (was the machine started anew?)"),
     };
-    remove_memory(memory, block.id);
-    let why = format!("the server was not stopped cleanly, and {why}");
-    Ok((From::Nothing(Some(why)), new_words(memory, block.id)?))
+    memory::remove(shm, block.memory);
+    let words = new_words(shm, block, memory::write_to(device))?;
+    if matches!(from, From::Files(_)) {
+        words.set_flush_due(block.flush_due as u32);
+        words.set_flushes(u64::from(block.flush_missed));
+    }
+    Ok((from, words))
+}
+
+fn unclean(why: &str) -> From {
+    From::Nothing(Some(format!(
+        "the server was not stopped cleanly, and {why}"
+    )))
 }

@@ -454,10 +454,10 @@ impl Worker {
         for piece in &batch.pieces {
             end += piece.len();
             if end > sent
-                && let Piece::Pinned { len, pin, .. } = piece
+                && let Piece::Pinned(bytes) = piece
             {
-                lent += len;
-                of.add(shard_of(*pin).0.unwrap_or(self.index));
+                lent += bytes.len();
+                of.add(shard_of(bytes.pin()).0.unwrap_or(self.index));
             }
         }
         // One is always lent: a copy of an answer that is larger than the bound would be the greater harm. For a moment much more is: what is
@@ -693,10 +693,7 @@ fn drop_sent(batch: &mut SendBatch, mut sent: usize, unpinned: &mut Vec<u64>) {
         if sent < piece.len() {
             match piece {
                 Piece::Bytes(range) | Piece::Page(_, range) => range.start += sent,
-                Piece::Pinned { ptr, len, .. } => {
-                    *ptr = ptr.wrapping_add(sent);
-                    *len -= sent;
-                }
+                Piece::Pinned(bytes) => bytes.skip(sent),
             }
             break;
         }
@@ -704,8 +701,8 @@ fn drop_sent(batch: &mut SendBatch, mut sent: usize, unpinned: &mut Vec<u64>) {
         whole += 1;
     }
     for piece in batch.pieces.drain(..whole) {
-        if let Piece::Pinned { pin, .. } = piece {
-            unpinned.push(pin);
+        if let Piece::Pinned(bytes) = piece {
+            unpinned.push(bytes.pin());
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A server with a data directory: stopped and started again, and started from a copy of what a kill would leave.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -220,11 +220,13 @@ fn a_kill_between_two_valid_states_finds_the_later_one() {
         count
     };
     // The memory of before the stop is still there: the clean mark was set, and it was not removed.
-    assert!(copy(&place.folder, &aside, "senko-") > 6);
+    let memory = memory_folder(&place.folder);
+    assert!(copy(&memory, &aside, "") > 6);
     fill(&mut place.connect(), 0..2000, 2);
     place.connect().ask("delete k2000\r\n", "DELETED\r\n");
     place.end();
-    copy(&aside, &place.folder, "senko-");
+    make_private(&memory);
+    copy(&aside, &memory, "");
     // The files of this stop, for what comes next.
     std::fs::remove_dir_all(&aside).unwrap();
     std::fs::create_dir(&aside).unwrap();
@@ -368,6 +370,21 @@ fn time_and_a_flush_to_come_survive_a_kill() {
     }
 }
 
+/// The folder of a server's shared memory.
+fn memory_folder(shared_memory: &Path) -> PathBuf {
+    let names = files_in(shared_memory);
+    let name = names.iter().find(|name| name.starts_with("senko-"));
+    shared_memory.join(name.expect("a server has its folder"))
+}
+
+fn make_private(folder: &Path) {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(folder)
+        .unwrap();
+}
+
 /// Copies what a kill at this moment would leave, with the shared memory or without, and starts a server on the copy.
 fn start_copy(place: &Place, number: usize, memory: bool) -> RunningServer {
     Server::start(copy_of(place, number, memory)).unwrap()
@@ -382,12 +399,18 @@ fn copy_of(place: &Place, number: usize, memory: bool) -> Settings {
         for entry in std::fs::read_dir(from).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap();
-            if path.is_file() && name != "flash" && (memory || !name.starts_with("senko-")) {
+            if path.is_file() && name != "flash" {
                 std::fs::copy(&path, to.join(name)).unwrap();
             }
         }
     };
     copy(&place.folder, &to);
+    if memory {
+        let from = memory_folder(&place.folder);
+        let to = to.join(from.file_name().unwrap());
+        make_private(&to);
+        copy(&from, &to);
+    }
     copy(&place.folder.join("data"), &to.join("data"));
     Settings {
         listen: vec!["127.0.0.1:0".parse().unwrap()],

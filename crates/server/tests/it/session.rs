@@ -526,6 +526,68 @@ fn items_are_listed_across_shards() {
     }
 }
 
+/// A key of the meta protocol's base64 may have line ends: written as it is, it forged lines of other items, and the end
+/// of the answer.
+#[test]
+fn keys_with_line_ends_forge_no_lines() {
+    // "p\r\nEND:\r\nITEM forged"
+    let key = "cA0KRU5EOg0KSVRFTSBmb3JnZWQ=";
+    for shards in [1, 3] {
+        let mut rig = Rig::new(&drop_in(Plan {
+            shards,
+            ..Plan::default()
+        }));
+        let id = rig.connect();
+        rig.ask(id, b"stats detail on\r\n");
+        let stored = rig.ask(id, format!("ms {key} 1 b\r\nx\r\n").as_bytes());
+        assert_eq!(stored, b"HD\r\n");
+        rig.ask(id, b"set p:%41 0 0 1\r\nx\r\n");
+        let dump = text(rig.ask(id, b"stats detail dump\r\n"));
+        assert_eq!(
+            dump,
+            "PREFIX p get 0 hit 0 set 1 del 0\r\n\
+             PREFIX p%0D%0AEND get 0 hit 0 set 1 del 0\r\nEND\r\n"
+        );
+        let mut lines = Vec::new();
+        for class in 1..64 {
+            let dump = text(rig.ask(id, format!("stats cachedump {class} 0\r\n").as_bytes()));
+            lines.extend(
+                dump.lines()
+                    .filter(|line| *line != "END")
+                    .map(str::to_owned),
+            );
+        }
+        lines.sort_unstable();
+        // What the classic protocol can name is as memcached writes it.
+        assert_eq!(
+            lines,
+            [
+                "ITEM p%0D%0AEND%3A%0D%0AITEM%20forged [1 b; 0 s]",
+                "ITEM p:%41 [1 b; 0 s]"
+            ]
+        );
+    }
+}
+
+fn text(answer: Vec<u8>) -> String {
+    String::from_utf8(answer).unwrap()
+}
+
+/// `me` showed the seconds that an item has left as if they had passed.
+#[test]
+fn me_tells_the_seconds_that_are_left() {
+    let mut rig = Rig::new(&drop_in(Plan::default()));
+    let id = rig.connect();
+    rig.ask(id, b"set k 0 100 1\r\nx\r\n");
+    for (passed, left) in [(0, 100), (30, 70), (69, 1)] {
+        rig.advance(passed);
+        let answer = text(rig.ask(id, b"me k\r\n"));
+        assert!(answer.contains(&format!(" exp={left} ")), "{answer}");
+    }
+    rig.advance(1);
+    assert_eq!(rig.ask(id, b"me k\r\n"), b"EN\r\n");
+}
+
 #[test]
 fn statistics_count() {
     let mut rig = Rig::new(&drop_in(Plan::default()));

@@ -190,13 +190,17 @@ fn uniques_are_reserved_before_they_are_used() {
 fn what_is_to_be_replaced_is_there_until_something_serves() {
     let (dir, mut settings, files) = place("reinit");
     let data = dir.join("data");
+    // Each file of memory, as FOLDER/FILE.
     let memory = || {
-        let names = std::fs::read_dir(&dir)
-            .unwrap()
-            .map(|e| e.unwrap().file_name());
-        let mut ours: Vec<_> = names
-            .filter(|name| name.to_string_lossy().starts_with("senko-"))
-            .collect();
+        let mut ours = Vec::new();
+        for folder in std::fs::read_dir(&dir).unwrap() {
+            let folder = folder.unwrap().file_name().into_string().unwrap();
+            if folder.starts_with("senko-") {
+                let files = std::fs::read_dir(dir.join(&folder)).unwrap();
+                let files = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+                ours.extend(files.map(|file| format!("{folder}/{file}")));
+            }
+        }
         ours.sort();
         ours
     };
@@ -204,6 +208,7 @@ fn what_is_to_be_replaced_is_there_until_something_serves() {
     home.comeback(0).unwrap();
     home.begin(1 << 20).unwrap();
     let id = home.block().id;
+    let number = home.block().memory;
     let used = home.block().cas_reserved;
     drop(home);
     let before = memory();
@@ -238,20 +243,16 @@ fn what_is_to_be_replaced_is_there_until_something_serves() {
         let home = Home::open(&data, &settings, &files).unwrap();
         home.comeback(0).unwrap();
         home.begin(1 << 20).unwrap();
-        let ours = format!("senko-{:016x}", home.block().id);
+        let ours = format!("senko-{:016x}", home.block().memory);
         let left = memory();
-        let of_others = left
-            .iter()
-            .filter(|name| !name.to_string_lossy().starts_with(&ours));
+        let of_others = left.iter().filter(|name| !name.starts_with(&ours));
         // What the refused start had made was never anybody's: it has no shards.
         let of_others: Vec<_> = of_others.filter(|name| before.contains(name)).collect();
         assert!(
-            of_others
-                .iter()
-                .all(|name| name.to_string_lossy().ends_with(".server")),
+            of_others.iter().all(|name| name.ends_with("/server")),
             "{of_others:?}"
         );
-        assert!(!left.contains(&format!("senko-{id:016x}-0.items").into()));
+        assert!(!left.contains(&format!("senko-{number:016x}/0.items")));
     }
 
     // Nor does a lost one say which uniques are used up (W8), and its label may be another directory's.
@@ -317,5 +318,78 @@ fn the_seed_of_hashes_is_kept_and_is_each_directorys_own() {
     assert!(seeds.iter().all(|&seed| seed != HashSeed::default()));
     assert!(seeds[0] != seeds[1] && seeds[1] != seeds[2] && seeds[0] != seeds[2]);
     drop(other);
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// The names of shared memory were known and used again by each start. Another user could see one, and make a file of
+/// that name once the server had stopped: the next start was refused.
+#[test]
+fn a_taken_name_of_shared_memory_is_drawn_anew() {
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
+    let (dir, settings, files) = place("taken");
+    let data = dir.join("data");
+    let folder = |number: u64| dir.join(format!("senko-{number:016x}"));
+    let stranger = dir.join("stranger");
+    std::fs::create_dir(&stranger).unwrap();
+    let home = Home::open(&data, &settings, &files).unwrap();
+    let mut number = home.block().memory;
+    assert_ne!(number, home.block().id, "labels and words tell the id");
+    let mode = std::fs::metadata(folder(number)).unwrap().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    drop(home);
+    for (stop, taken) in ["file", "folder", "link", "others"]
+        .into_iter()
+        .cycle()
+        .take(8)
+        .enumerate()
+    {
+        let home = Home::open(&data, &settings, &files).unwrap();
+        home.comeback(0).unwrap();
+        home.begin(1 << 20).unwrap();
+        assert_eq!(home.block().memory, number, "a name that is free stays");
+        if stop < 4 {
+            home.finish(&[], 0).unwrap();
+            assert!(!folder(number).exists(), "a clean stop leaves none");
+        } else {
+            // As after another boot, or a kill.
+            std::fs::remove_dir_all(folder(number)).unwrap();
+        }
+        drop(home);
+        let open_to_all = |path: &Path| {
+            std::fs::DirBuilder::new().mode(0o777).create(path).unwrap();
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+            std::fs::write(path.join("server"), vec![0; 4096]).unwrap();
+        };
+        match taken {
+            "file" => std::fs::write(folder(number), b"theirs").unwrap(),
+            "link" => symlink(&stranger, folder(number)).unwrap(),
+            "folder" => open_to_all(&folder(number)),
+            _ => {
+                open_to_all(&folder(number));
+                // Only root can give a folder away.
+                let _ = std::os::unix::fs::chown(folder(number), Some(65_534), None);
+            }
+        }
+        let home = Home::open(&data, &settings, &files).unwrap();
+        let drawn = home.block().memory;
+        assert_ne!(drawn, number, "{taken}");
+        match &home.from {
+            From::Files(_) => assert!(stop < 4),
+            From::Nothing(Some(why)) => assert!(stop >= 4 && why.contains("is gone"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+        assert!(
+            std::fs::symlink_metadata(folder(number)).is_ok(),
+            "theirs stays"
+        );
+        assert_eq!(std::fs::read_dir(&stranger).unwrap().count(), 0);
+        drop(home);
+        // What was drawn is known to the next start, which finds the folder of this one.
+        let block = Superblock::read(
+            &FlashFile::open(&data.join("super.senko"), &FileOptions::default()).unwrap(),
+        );
+        assert_eq!(block.unwrap().memory, drawn);
+        number = drawn;
+    }
     std::fs::remove_dir_all(&dir).unwrap();
 }
