@@ -66,6 +66,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    process::survive_long_files();
     let mut args = std::env::args_os();
     let name = args.next().unwrap_or_default();
     let called = std::path::Path::new(&name).file_name().unwrap_or_default();

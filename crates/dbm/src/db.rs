@@ -141,7 +141,11 @@ impl Database {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn open(path: &Path, options: Options) -> Result<Database, DbmError> {
-        if !options.create && !path.exists() {
+        let there = path.try_exists().map_err(|error| {
+            let text = format!("cannot open {}: {error}", path.display());
+            DbmError::Open(Arc::new(std::io::Error::new(error.kind(), text)))
+        })?;
+        if !options.create && !there {
             let text = format!("{} does not exist", path.display());
             let error = std::io::Error::new(std::io::ErrorKind::NotFound, text);
             return Err(DbmError::Open(Arc::new(error)));

@@ -132,7 +132,10 @@ pub(crate) struct Core {
     /// Records that look-ups had to read, where [`Options::cache_bytes`] allows any.
     pub cache: Option<RecordCache>,
     pub counters: Counters,
-    pub opened: Instant,
+    /// Microseconds that the opening took.
+    pub open_us: u64,
+    /// Whether the opening made the store.
+    pub made: bool,
     pub closed: AtomicBool,
 }
 

@@ -370,6 +370,10 @@ impl Space {
                 self.device
                     .grow(least * UNIT_PAGES)
                     .map_err(|error| match error {
+                        error if error.too_long() => StoreError::NoSpace(format!(
+                            "the file may not have more than {} bytes here (ulimit -f, or the file system)",
+                            free.units * crate::options::UNIT_BYTES
+                        )),
                         error if error.no_space() => StoreError::NoSpace(format!(
                             "the device cannot grow beyond {} bytes",
                             free.units * crate::options::UNIT_BYTES
