@@ -127,7 +127,8 @@ enum Command {
     Dump {
         #[command(flatten)]
         place: Place,
-        /// Writes to this file, which must not exist, instead of stdout; it is FILE.part until it is whole
+        /// Writes to this file, which must not exist, instead of stdout; it is FILE.part until it
+        /// is whole
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
     },

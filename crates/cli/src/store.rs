@@ -233,7 +233,8 @@ struct MakeArgs {
     /// The map in memory from a key to its block [default: static]
     #[arg(long, value_name = "NAME", help_heading = "A new store")]
     index: Option<IndexName>,
-    /// Bits of memory a key that tell absent keys: an absent key costs a read with probability 2^-bits [default: 7]
+    /// Bits of memory a key that tell absent keys: an absent key costs a read with probability
+    /// 2^-bits [default: 7]
     #[arg(long, value_name = "BITS", value_parser = units::count::<u32>, help_heading = "A new store")]
     fingerprint_bits: Option<u32>,
     #[command(flatten)]
@@ -364,8 +365,8 @@ struct Opened {
 }
 
 impl Opened {
-    /// Closes the store, and gives the first error. A store that was made for a command which failed, and
-    /// put nothing into it, is removed.
+    /// Closes the store, and gives the first error. A store that was made for a command which
+    /// failed, and put nothing into it, is removed.
     fn end<T>(self, done: Result<T>, put_something: bool) -> Result<T> {
         if done.is_err() && self.made && !put_something {
             // Still open, so that nobody else can have opened it.

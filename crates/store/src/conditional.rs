@@ -107,8 +107,8 @@ impl Core {
 
 impl Store {
     /// Puts `new` if the key has the value `expected`. `None` stands for a key without a value, as
-    /// what is expected and as what the key becomes. Gives the time of the write, or none if the key
-    /// has another value. Nobody else writes the key in between.
+    /// what is expected and as what the key becomes. Gives the time of the write, or none if the
+    /// key has another value. Nobody else writes the key in between.
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -158,8 +158,8 @@ impl Store {
     }
 
     /// Puts what `change` makes of the key's value; gives the time of the write. `change` is given
-    /// `None` for a key without a value, and its `None` deletes. Where another write to the key comes
-    /// between, it is called again with the newer value, so it should do nothing but compute.
+    /// `None` for a key without a value, and its `None` deletes. Where another write to the key
+    /// comes between, it is called again with the newer value, so it should do nothing but compute.
     ///
     /// ```
     /// # let store = senko_store::example::store();

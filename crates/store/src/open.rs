@@ -39,7 +39,7 @@ pub(crate) const READ_ONLY: &str = "it was opened to be read";
 /// Why a closed store takes no writes.
 pub(crate) const CLOSED: &str = "the store is closed";
 
-/// What lies at a path, if anything; an error if that cannot be told.
+/// The file at a path, if there is one; an error if that cannot be told.
 pub(crate) fn look_at(path: &Path) -> Result<Option<std::fs::Metadata>, StoreError> {
     match std::fs::metadata(path) {
         Ok(meta) => Ok(Some(meta)),

@@ -37,9 +37,9 @@ pub struct Stats {
     pub cache_records: u64,
     /// DRAM of the cache in bytes, never more than [`crate::Options::cache_bytes`]. It does not grow with the store.
     pub cache_dram_bytes: u64,
-    /// An estimate of the elements in sealed blocks that are the newest of their keys, deletions among
-    /// them. What lies in logs changes it only when it is sealed: keys that only logs have are not
-    /// counted, and keys that logs overwrite or delete still are. It is exact right after
+    /// An estimate of the elements in sealed blocks that are the newest of their keys, deletions
+    /// included. Logs change it only when they are sealed. A key that only a log has is not
+    /// counted. A key that a log overwrites or deletes still is. The number is exact right after
     /// [`crate::Store::compact`], as long as nothing expires. [`crate::Store::len`] counts.
     pub live_elements: u64,
     /// Elements in sealed blocks.

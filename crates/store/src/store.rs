@@ -129,7 +129,8 @@ impl Store {
         let file = Arc::new(file);
         let opened = Store::open_device(file.clone(), options);
         if opened.is_err() && fresh {
-            // Nothing lay there when it was locked, as it still is: so this is nothing but an unfinished store.
+            // Nothing lay there when it was locked, as it still is: so this is nothing but an
+            // unfinished store.
             let cleared = match existing {
                 None => std::fs::remove_file(path),
                 Some(_) => std::fs::File::create(path).map(drop),

@@ -89,7 +89,8 @@ pub struct BenchArgs {
         help_heading = "Requests"
     )]
     get_ratio: f64,
-    /// Which keys: uniform, zipf[:S], latest[:S], hotcold[:KEYS:REQUESTS] or sequential [default: zipf, or the mix's]
+    /// Which keys: uniform, zipf[:S], latest[:S], hotcold[:KEYS:REQUESTS] or sequential [default:
+    /// zipf, or the mix's]
     #[arg(long, value_name = "LAW", help_heading = "Requests")]
     dist: Option<Popularity>,
     /// Share of the gets that ask for keys which are not there
@@ -162,7 +163,8 @@ pub struct BenchArgs {
     /// One JSON object a step on stdout
     #[arg(long, help_heading = "Results")]
     json: bool,
-    /// Memory for records that are read again and again; 0 for none, which shows what each get costs the device [default: 32m]
+    /// Memory for records that are read again and again; 0 for none, which shows what each get
+    /// costs the device [default: 32m]
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Memory")]
     cache: Option<Bytes>,
     #[command(flatten)]

@@ -173,7 +173,8 @@ fn put_rows(
 pub struct DumpArgs {
     #[command(flatten)]
     file: FileArgs,
-    /// Writes to this file, which must not exist, instead of stdout; it is FILE.part until it is whole
+    /// Writes to this file, which must not exist, instead of stdout; it is FILE.part until it is
+    /// whole
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
     /// json or csv [default: what the file's name says, else json]

@@ -6,8 +6,8 @@
 //! CSV   key,value,expires_at                                 a first line with the columns, in any order; key_hex and so on as above
 //! ```
 //!
-//! A row says its key once and its value once. What says one of them twice, in whatever encoding, is refused
-//! with its line and column: no reading of it would be right for everybody.
+//! A row says its key once and its value once. A row with two fields for the same thing is refused,
+//! with its line and column. No reading of it would be right for everybody.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -194,7 +194,8 @@ impl Reader {
     }
 }
 
-/// The first bytes: as many as a byte order mark has, and as far as the first that is no white space.
+/// The first bytes: as many as a byte order mark has, and as far as the first that is no white
+/// space.
 fn beginning(from: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
     loop {
@@ -266,7 +267,8 @@ fn json_row(from: &mut Box<dyn BufRead>, lines: &mut u64, now: u64) -> Result<Op
     }))
 }
 
-/// What a JSON object says of a row. Read field by field, so that what is wrong has a column.
+/// The fields of a row in a JSON object. They are read one by one, so that what is wrong has a
+/// column.
 #[derive(Default)]
 struct Fields {
     key: Option<Vec<u8>>,

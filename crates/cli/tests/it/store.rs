@@ -57,7 +57,8 @@ fn signal(child: &Child, name: &str) {
         .unwrap();
 }
 
-/// Starts a command and sends it a signal as soon as `draft` is there. Gives its exit code where it has one.
+/// Starts a command and sends it a signal as soon as `draft` is there. Gives its exit code where it
+/// has one.
 fn broken_off(folder: &Scratch, args: &[&str], draft: &Path, name: &str) -> Option<i32> {
     let mut child = started(folder, args);
     while !draft.exists() {
@@ -70,8 +71,9 @@ fn broken_off(folder: &Scratch, args: &[&str], draft: &Path, name: &str) -> Opti
     child.wait().unwrap().code()
 }
 
-/// `senko store backup` was killed midway and left `copy.kv` with half of the keys: `verify` found no problem in it, and
-/// nobody could tell. The same went for a dump to a file. What has its name is whole.
+/// `senko store backup` was killed midway and left `copy.kv` with half of the keys: `verify` found
+/// no problem in it, and nobody could tell. The same went for a dump to a file. What has its name
+/// is whole.
 #[test]
 fn a_copy_that_is_broken_off_has_not_its_name() {
     let folder = Scratch::new();
@@ -87,7 +89,8 @@ fn a_copy_that_is_broken_off_has_not_its_name() {
     ] {
         let (copy, draft) = (folder.join(copy), folder.join(&format!("{copy}.part")));
         let mut caught = 0;
-        // The process may end before the signal comes: then the copy is whole, and there is another try.
+        // The process may end before the signal comes: then the copy is whole, and there is another
+        // try.
         for attempt in 0..40 {
             if caught == 2 {
                 break;
@@ -147,8 +150,8 @@ impl Drop for Tmpfs {
     }
 }
 
-/// On a full tmpfs of 64 MiB, deletes stopped after 17,000 of 60,480 keys, and `compact` failed. The same where other files
-/// take the rest of the file system.
+/// On a full tmpfs of 64 MiB, deletes stopped after 17,000 of 60,480 keys, and `compact` failed.
+/// The same where other files take the rest of the file system.
 #[test]
 fn a_store_on_a_full_file_system_is_emptied() {
     let rest = Scratch::new();
@@ -189,7 +192,7 @@ fn a_store_on_a_full_file_system_is_emptied() {
     }
 }
 
-/// What a command that must be refused says: one line.
+/// The one line that a command which must be refused says.
 fn refused(folder: &Scratch, args: &[&str]) -> String {
     let output = store(folder, args);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -198,8 +201,9 @@ fn refused(folder: &Scratch, args: &[&str]) -> String {
     said
 }
 
-/// `{"key":"bin","value":null,"value_base64":"AP8="}` deleted the key, a CSV with an empty `value` and a `value_base64` stored
-/// nothing, and of two key columns the first counted. What has two readings is refused, with its line and column.
+/// `{"key":"bin","value":null,"value_base64":"AP8="}` deleted the key, a CSV with an empty `value`
+/// and a `value_base64` stored nothing, and of two key columns the first counted. A row with two
+/// readings is refused, with its line and column.
 #[test]
 fn a_row_with_two_readings_is_refused() {
     let folder = Scratch::new();
@@ -253,7 +257,7 @@ fn a_row_with_two_readings_is_refused() {
         assert!(said.contains(&format!("{name}, {place}")), "{said}");
         assert!(!folder.join("new.kv").exists(), "{name} left a store");
     }
-    // What is wrong further down is found there, and what came before it stays.
+    // A wrong row further down is told with its line, and the rows before it stay.
     let later = format!("{}{}", rows(0, 3, 5), "{\"key\":\"x\",\"value\":1}\n");
     std::fs::write(folder.join("later.jsonl"), later).unwrap();
     let small = ["--block-size", "1m"];
@@ -281,7 +285,8 @@ fn a_row_with_two_readings_is_refused() {
     assert_eq!(done(&folder, &["get", "new.kv", "o"]), "1");
 }
 
-/// A spreadsheet's CSV begins with a byte order mark: its first column was called `\u{feff}key`, and there was no `key`.
+/// A spreadsheet's CSV begins with a byte order mark: its first column was called `\u{feff}key`,
+/// and there was no `key`.
 #[test]
 fn a_byte_order_mark_is_skipped() {
     let folder = Scratch::new();
@@ -303,8 +308,9 @@ fn a_byte_order_mark_is_skipped() {
     assert_eq!(all, "a\t1\nb\t2\nc\t3\n");
 }
 
-/// "There is no store" was the answer to a missing permission and to a loop of links, and a file that is none was
-/// told to be too small. Each reason is told as what it is, and a first put that is refused leaves nothing.
+/// "There is no store" was the answer to a missing permission and to a loop of links, and a file
+/// that is none was told to be too small. Each reason is told as what it is, and a first put that
+/// is refused leaves nothing.
 #[test]
 fn the_reason_that_is_told_is_the_reason() {
     let folder = Scratch::new();
@@ -386,8 +392,8 @@ fn limited(folder: &Scratch, blocks: u64, args: &str) -> (Option<i32>, String) {
     (output.status.code(), said)
 }
 
-/// Beyond `ulimit -f` a signal ended the process without a word. And a full target of a backup was told as the
-/// fullness of the store that was copied.
+/// Beyond `ulimit -f` a signal ended the process without a word. And a full target of a backup was
+/// told as the fullness of the store that was copied.
 #[test]
 fn a_file_that_may_not_grow_is_told_of() {
     let folder = Scratch::new();
@@ -423,8 +429,8 @@ fn a_file_that_may_not_grow_is_told_of() {
     assert!(!folder.join("new.kv").exists());
 }
 
-/// `senko store bench --keys 4m`, which the help itself shows, was refused. Every number, size, rate and time of
-/// the store is written as anywhere else.
+/// `senko store bench --keys 4m`, which the help itself shows, was refused. Every number, size,
+/// rate and time of the store is written as anywhere else.
 #[test]
 fn numbers_are_written_as_anywhere_else() {
     let folder = Scratch::new();

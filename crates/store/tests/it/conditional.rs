@@ -25,8 +25,9 @@ fn number(bytes: Option<&[u8]>) -> u64 {
     })
 }
 
-/// There was no way to count in a store that several threads write: a get and a put lose what comes between. Values are
-/// inline and large in turn, and other keys push the counters out of logs into blocks meanwhile.
+/// There was no way to count in a store that several threads write: a get and a put lose what comes
+/// between. Values are inline and large in turn, and other keys push the counters out of logs into
+/// blocks meanwhile.
 #[test]
 fn no_update_is_lost() {
     const THREADS: u64 = 4;
@@ -144,8 +145,8 @@ fn what_has_expired_is_no_value() {
     assert!(matches!(error, StoreError::KeyLength(0)));
 }
 
-/// The count agrees with a model, whatever was overwritten, deleted, sealed and compacted; and `live_elements` is what its
-/// documentation says: exact right after a compaction.
+/// The count agrees with a model, whatever was overwritten, deleted, sealed and compacted; and
+/// `live_elements` is what its documentation says: exact right after a compaction.
 #[test]
 fn keys_are_counted_exactly() {
     let options = Options {
