@@ -128,7 +128,8 @@ enum Command {
     Dump {
         #[command(flatten)]
         place: Place,
-        /// Writes to this file, which must not exist, instead of stdout; it is FILE.part until it is whole
+        /// Writes to this file, which must not exist, instead of stdout; it is FILE.part until it
+        /// is whole
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
     },
@@ -235,10 +236,13 @@ fn row(table: &str, key: &[u8], value: &[u8]) -> Value {
 }
 
 fn field(row: &Value, name: &str) -> Result<Vec<u8>> {
+    let hex = format!("{name}_hex");
+    if row.get(name).is_some() && row.get(&hex).is_some() {
+        bail!("{name:?} and {hex:?} say the same thing, and only one of them may be there");
+    }
     if let Some(text) = row[name].as_str() {
         return Ok(text.as_bytes().to_vec());
     }
-    let hex = format!("{name}_hex");
     row[&hex].as_str().and_then(from_hex).with_context(|| {
         format!("there is neither {name:?} as text nor {hex:?} as hexadecimal digits")
     })
@@ -418,7 +422,11 @@ fn load(place: &Place, input: Option<&Path>, batch: usize) -> Result<bool> {
         Ok(())
     };
     for (nth, line) in reader.lines().enumerate() {
-        let line = line.with_context(|| format!("line {}", nth + 1))?;
+        let mut line = line.with_context(|| format!("line {}", nth + 1))?;
+        if nth == 0 && line.starts_with('\u{feff}') {
+            // A byte order mark, which some programs put in front of UTF-8.
+            line.drain(..'\u{feff}'.len_utf8());
+        }
         let parsed = serde_json::from_str::<Value>(&line).map_err(anyhow::Error::from);
         let fields = parsed.and_then(|row| {
             let table = row["table"].as_str().unwrap_or(&place.table).to_owned();

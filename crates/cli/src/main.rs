@@ -80,6 +80,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> ExitCode {
+    process::survive_long_files();
     let mut args = std::env::args_os();
     let name = args.next().unwrap_or_default();
     let called = std::path::Path::new(&name).file_name().unwrap_or_default();

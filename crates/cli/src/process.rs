@@ -48,6 +48,13 @@ pub fn raise_open_files(connections: usize, threads: usize) -> Result<()> {
     Ok(())
 }
 
+/// Lets a write beyond `ulimit -f` fail with an error that can be told, instead of ending the
+/// process.
+pub fn survive_long_files() {
+    // SAFETY: ignoring a signal takes no memory of ours, and no other thread runs yet.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// Lets core dumps be as large as the hard limit allows (`-r`).
 pub fn allow_core_dumps() -> Result<()> {
     let mut limit = libc::rlimit {

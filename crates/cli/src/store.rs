@@ -14,6 +14,8 @@ mod rows; // what load reads and dump writes
 mod text; // bytes as text
 mod times; // moments and spans
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -21,6 +23,7 @@ use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
 use senko_io::tell;
 use senko_store::{Durability, IndexKind, Options, Store, StoreError};
+use senko_workload::{SpecError, units};
 
 use crate::process::Interrupted;
 use crate::units::Bytes;
@@ -115,6 +118,30 @@ pub fn main(args: StoreArgs) -> ExitCode {
     }
 }
 
+/// A size on the command line.
+fn size(text: &str) -> Result<Bytes, SpecError> {
+    units::size(text, 1).map(Bytes)
+}
+
+/// Bytes a second on the command line: `20m/s`, or another time behind the stroke.
+fn bytes_a_second(text: &str) -> Result<Bytes, SpecError> {
+    let (bytes, seconds) = units::byte_rate(text)?;
+    Ok(Bytes((bytes / seconds.unwrap_or(1)).max(1)))
+}
+
+/// A whole number from a range.
+fn count_in<T>(text: &str, range: RangeInclusive<T>) -> Result<T, String>
+where
+    T: TryFrom<u64> + PartialOrd + Display,
+{
+    let number = units::count(text).map_err(|error| error.to_string())?;
+    if range.contains(&number) {
+        return Ok(number);
+    }
+    let (least, most) = range.into_inner();
+    Err(format!("it lies between {least} and {most}"))
+}
+
 /// The error with the file's name in front, where it does not name a file itself.
 fn told(path: &Path) -> impl Fn(StoreError) -> anyhow::Error {
     let name = path.display().to_string();
@@ -186,26 +213,27 @@ impl IndexName {
 /// How a store is made, if there is none, and how its space is kept.
 #[derive(Args, Clone, Debug, Default)]
 struct MakeArgs {
-    /// Bytes of a page of a sorted block: 4k, 8k, 16k or 32k
-    #[arg(long, value_name = "SIZE", help_heading = "A new store")]
+    /// Bytes of a page of a sorted block: 4k, 8k, 16k or 32k [default: 4k]
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "A new store")]
     page_size: Option<Bytes>,
-    /// Bytes of a sorted block, 1m to 1g (64m)
-    #[arg(long, value_name = "SIZE", help_heading = "A new store")]
+    /// Bytes of a sorted block, 1m to 1g [default: 64m]
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "A new store")]
     block_size: Option<Bytes>,
-    /// Bytes of a log, 1m to 1g (as a block)
-    #[arg(long, value_name = "SIZE", help_heading = "A new store")]
+    /// Bytes of a log, 1m to 1g [default: as a block]
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "A new store")]
     log_size: Option<Bytes>,
-    /// Versions of a key to keep, for history and get --at (1)
-    #[arg(long, value_name = "N", help_heading = "A new store")]
+    /// Versions of a key to keep, for history and get --at [default: 1]
+    #[arg(long, value_name = "N", value_parser = units::count::<u32>, help_heading = "A new store")]
     keep_versions: Option<u32>,
-    /// Larger values lie outside of logs and blocks (512k)
-    #[arg(long, value_name = "SIZE", help_heading = "A new store")]
+    /// Larger values lie outside of logs and blocks [default: 512k]
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "A new store")]
     inline_max: Option<Bytes>,
-    /// The map in memory from a key to its block
+    /// The map in memory from a key to its block [default: static]
     #[arg(long, value_name = "NAME", help_heading = "A new store")]
     index: Option<IndexName>,
-    /// Bits of memory a key that tell absent keys: an absent key costs a read with probability 2^-bits (7)
-    #[arg(long, value_name = "BITS", help_heading = "A new store")]
+    /// Bits of memory a key that tell absent keys: an absent key costs a read with probability
+    /// 2^-bits [default: 7]
+    #[arg(long, value_name = "BITS", value_parser = units::count::<u32>, help_heading = "A new store")]
     fingerprint_bits: Option<u32>,
     #[command(flatten)]
     space: SpaceArgs,
@@ -214,14 +242,14 @@ struct MakeArgs {
 /// How the space of a store is kept, at each opening.
 #[derive(Args, Clone, Debug, Default)]
 struct SpaceArgs {
-    /// The most that the file may have
-    #[arg(long, value_name = "SIZE", help_heading = "Space")]
+    /// The most that the file may have; less than a store has in use is refused
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Space")]
     max_size: Option<Bytes>,
-    /// Compaction keeps what is used below this multiple of what is live (1.3)
-    #[arg(long, value_name = "RATIO", help_heading = "Space")]
+    /// Compaction keeps what is used below this multiple of what is live [default: 1.3]
+    #[arg(long, value_name = "RATIO", value_parser = units::number, help_heading = "Space")]
     space_ratio: Option<f64>,
-    /// Bytes a second that compaction may write while nobody waits for it
-    #[arg(long, value_name = "SIZE", help_heading = "Space")]
+    /// Bytes a second that compaction may write while nobody waits for it, such as 20m/s
+    #[arg(long, value_name = "RATE", value_parser = bytes_a_second, help_heading = "Space")]
     compaction_rate: Option<Bytes>,
 }
 
@@ -309,15 +337,45 @@ impl MakeArgs {
     }
 
     /// Opens the store to be written, or makes it.
-    fn open(&self, path: &Path) -> Result<Store> {
+    fn open(&self, path: &Path) -> Result<Opened> {
+        let lay_there = path.symlink_metadata().is_ok();
         let store = Store::open(path, self.options()).map_err(told(path))?;
         match self.check(path, store.options()) {
-            Ok(()) => Ok(store),
+            Ok(()) => Ok(Opened {
+                made: store.is_new() && !lay_there,
+                path: path.to_path_buf(),
+                store,
+            }),
             Err(error) => {
                 store.close().map_err(told(path))?;
                 Err(error)
             }
         }
+    }
+}
+
+/// A store that is open to be written.
+struct Opened {
+    store: Store,
+    path: PathBuf,
+    /// Its file was made for this command.
+    made: bool,
+}
+
+impl Opened {
+    /// Closes the store, and gives the first error. A store that was made for a command which
+    /// failed, and put nothing into it, is removed.
+    fn end<T>(self, done: Result<T>, put_something: bool) -> Result<T> {
+        if done.is_err() && self.made && !put_something {
+            // Still open, so that nobody else can have opened it.
+            let _ = std::fs::remove_file(&self.path);
+            drop(self.store);
+            return done;
+        }
+        let closed = self.store.close().map_err(told(&self.path));
+        let done = done?;
+        closed?;
+        Ok(done)
     }
 }
 

@@ -146,9 +146,11 @@ impl Database {
     pub fn open(path: &Path, options: Options) -> Result<Database, DbmError> {
         // Before anything is made.
         let options = options.checked()?;
-        let absent = std::fs::metadata(path)
-            .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
-        if !options.create && absent {
+        let there = path.try_exists().map_err(|error| {
+            let text = format!("cannot open {}: {error}", path.display());
+            DbmError::Open(Arc::new(std::io::Error::new(error.kind(), text)))
+        })?;
+        if !options.create && !there {
             let text = format!("{} does not exist", path.display());
             let error = std::io::Error::new(std::io::ErrorKind::NotFound, text);
             return Err(DbmError::Open(Arc::new(error)));

@@ -50,6 +50,11 @@ impl IoError {
     pub fn no_space(self) -> bool {
         matches!(self, IoError::Os(libc::ENOSPC | libc::EDQUOT | libc::EFBIG))
     }
+
+    /// Whether the file is as long as it may be: `ulimit -f`, or the file system's own bound.
+    pub fn too_long(self) -> bool {
+        self == IoError::Os(libc::EFBIG)
+    }
 }
 
 impl From<IoError> for std::io::Error {

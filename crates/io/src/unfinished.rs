@@ -114,7 +114,8 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // Whoever failed has told why. After a link this is the second name; after a renaming there is none.
+        // Whoever failed has told why. After a link this is the second name; after a renaming there
+        // is none.
         let _ = std::fs::remove_file(&self.draft);
     }
 }
@@ -159,7 +160,8 @@ mod tests {
         names
     }
 
-    /// `senko store backup` was killed midway and left `copy.kv` with half of the keys; `verify` found no problem in it.
+    /// `senko store backup` was killed midway and left `copy.kv` with half of the keys; `verify`
+    /// found no problem in it.
     #[test]
     fn a_file_has_its_name_only_when_it_is_whole() {
         let folder = folder("whole");

@@ -129,7 +129,8 @@ impl<'c> Copy<'c> {
     }
 }
 
-/// A store that is being written and has its name only when it is whole: until then it is `NAME.part`.
+/// A store that is being written and has its name only when it is whole: until then it is
+/// `NAME.part`.
 pub(crate) struct Target {
     pub core: Core,
     unfinished: Unfinished,
@@ -141,7 +142,8 @@ impl Target {
     pub fn make(shape: Shape, options: &Options, to: &Path) -> Result<Target, StoreError> {
         let opened = |error| StoreError::Open(Arc::new(error));
         let (unfinished, file) = Unfinished::create(to).map_err(opened)?;
-        // Closed before the device is opened: a later close would drop the lock that names this process.
+        // Closed before the device is opened: a later close would drop the lock that names this
+        // process.
         drop(file);
         let options = Options {
             background: false,
@@ -195,6 +197,11 @@ impl Target {
 /// ```
 pub trait GoOn {
     /// Whether the work goes on.
+    ///
+    /// ```
+    /// use senko_store::GoOn;
+    /// assert!(().go_on() && true.go_on() && !false.go_on());
+    /// ```
     fn go_on(self) -> bool;
 }
 

@@ -143,7 +143,8 @@ impl Core {
         if blocks.len() >= SMALL_BLOCKS {
             blocks.sort_by_key(|(_, handle)| handle.held.extent().bytes());
             blocks.truncate(MAX_VICTIMS);
-            // Only as many as there is space for: one alone, which would be left, is the same block once more, for ever.
+            // Only as many as there is space for: one alone, which would be left, is the same block
+            // once more, for ever.
             let bytes = blocks
                 .iter()
                 .map(|(_, handle)| handle.held.extent().bytes());

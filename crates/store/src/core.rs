@@ -132,7 +132,10 @@ pub(crate) struct Core {
     /// Records that look-ups had to read, where [`Options::cache_bytes`] allows any.
     pub cache: Option<RecordCache>,
     pub counters: Counters,
-    pub opened: Instant,
+    /// Microseconds that the opening took.
+    pub open_us: u64,
+    /// Whether the opening made the store.
+    pub made: bool,
     pub closed: AtomicBool,
 }
 
@@ -292,8 +295,9 @@ impl Core {
         self.space.left(bytes) >= bytes
     }
 
-    /// Whether space is kept for deletes and compaction, before `bytes` are taken. A store that has nothing
-    /// but its first log, on a file system with plenty of room, keeps none: its file stays small.
+    /// Whether space is kept for deletes and compaction, before `bytes` are taken. A store that has
+    /// nothing but its first log, on a file system with plenty of room, keeps none: its file stays
+    /// small.
     fn keeps_reserve(&self, bytes: u64) -> bool {
         let version = self.current();
         let more = version.logs.len() > 1 || version.blocks().next().is_some();
@@ -311,9 +315,10 @@ impl Core {
         }
     }
 
-    /// Makes sure that values leave what deletes and compaction need: a log, in one piece, a block and manifests, all of it in the
-    /// file already, since the file system may be full when it is needed. Otherwise a full store could never be emptied. Where there is
-    /// less, snapshots end and the background is given the chance to free some.
+    /// Makes sure that values leave what deletes and compaction need: a log, in one piece, a block
+    /// and manifests, all of it in the file already, since the file system may be full when it is
+    /// needed. Otherwise a full store could never be emptied. Where there is less, snapshots end
+    /// and the background is given the chance to free some.
     pub fn leave_reserve(&self, bytes: u64) -> Result<(), StoreError> {
         let wanted = self.work_bytes().saturating_add(bytes);
         let mut last_look = false;

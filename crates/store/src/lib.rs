@@ -10,6 +10,31 @@
 //! are sequential and few; every acknowledged synced write after any crash, and what is recovered a prefix.
 //! Non-goals: order, ranges, several processes, the network.
 //!
+//! ```
+//! use senko_store::{Batch, Options, Store, WriteOptions};
+//! # let folder = std::env::temp_dir().join(format!("senko-doc-front-{}", std::process::id()));
+//! # std::fs::create_dir_all(&folder).unwrap();
+//! # let path = folder.join("data.kv");
+//! let store = Store::open(&path, Options::default())?; // made if there is none
+//! store.put(b"colour", b"green")?;
+//! assert_eq!(store.get(b"colour")?.as_deref(), Some(&b"green"[..]));
+//!
+//! // A batch is there as a whole or not at all; synced, it survives a power cut.
+//! let mut batch = Batch::new();
+//! batch.put(b"from", b"90").put(b"to", b"110").delete(b"colour");
+//! store.write(&batch, WriteOptions::synced())?;
+//!
+//! // Many threads may write the same key.
+//! store.update(b"visits", |old| {
+//!     let visits = old.map_or(0, |old| u64::from_le_bytes(old.try_into().unwrap()));
+//!     Some((visits + 1).to_le_bytes().to_vec())
+//! })?;
+//! assert_eq!(store.len()?, 3);
+//! store.close()?;
+//! # std::fs::remove_dir_all(&folder).unwrap();
+//! # Ok::<(), senko_store::StoreError>(())
+//! ```
+//!
 //! [`Store`] is the whole of it. The modules below are policy-free parts that a cache can be built of as well.
 
 #![deny(unsafe_code)]
@@ -34,6 +59,7 @@ mod version;
 
 // The data's way in, down, and out.
 mod write;
+mod conditional;
 mod pace;
 mod seal;
 mod merge;

@@ -13,6 +13,7 @@
 //!   is only read, it changes nothing at all.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -38,9 +39,38 @@ pub(crate) const READ_ONLY: &str = "it was opened to be read";
 /// Why a closed store takes no writes.
 pub(crate) const CLOSED: &str = "the store is closed";
 
+/// The file at a path, if there is one; an error if that cannot be told.
+pub(crate) fn look_at(path: &Path) -> Result<Option<std::fs::Metadata>, StoreError> {
+    match std::fs::metadata(path) {
+        Ok(meta) => Ok(Some(meta)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => {
+            let text = format!("cannot open {}: {error}", path.display());
+            let error = std::io::Error::new(error.kind(), text);
+            Err(StoreError::Open(Arc::new(error)))
+        }
+    }
+}
+
+/// The error of a path at which nothing lies.
+pub(crate) fn none_at(path: &Path) -> StoreError {
+    StoreError::Invalid(format!("there is no store at {}", path.display()))
+}
+
+/// Refuses a file that is too short for a page: whatever it is, it is no store.
+pub(crate) fn check_length(meta: &std::fs::Metadata) -> Result<(), StoreError> {
+    if meta.is_file() && meta.len() < PAGE_SIZE as u64 {
+        let text = format!("it has {} bytes, a superblock takes 65536", meta.len());
+        return Err(StoreError::Foreign(text));
+    }
+    Ok(())
+}
+
 /// Opens the store on a device, or makes one.
 pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, StoreError> {
+    let started = Instant::now();
     let options = options.checked()?;
+    let mut made = false;
     if device.pages() < crate::space::UNIT_PAGES && !options.read_only && options.create {
         // What is too short for a store and not the beginning of one is somebody else's, and stays as it is.
         Superblock::check_beginning(&*device)?;
@@ -62,6 +92,8 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
         }
         Found::Nothing if options.create && !options.read_only => {
             refuse_foreign(&*device)?;
+            options.check_bound()?;
+            made = true;
             let space = Space::new(Arc::clone(&device), options.max_bytes);
             let shape = Shape::of(&options, secret()?);
             let (superblock, manifest) = Superblock::make(&*device, &space, shape)?;
@@ -76,13 +108,16 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
     let options = superblock.shape.apply(options).checked().map_err(|error| {
         StoreError::damaged(0, format!("the superblock cannot be right: {error}"))
     })?;
-    let core = assemble(device, options, superblock, manifest, space);
+    let mut core = assemble(device, options, superblock, manifest, space);
+    core.made = made;
     load(&core)?;
     if core.options.read_only {
         let _ = core.latch.set(READ_ONLY.to_owned());
     } else {
+        core.check_bound()?;
         core.state.lock().superblock.prepare(&core.space);
     }
+    core.open_us = started.elapsed().as_micros() as u64;
     Ok(core)
 }
 
@@ -168,7 +203,8 @@ fn assemble(
         pace: Pace::new(capacity),
         cache: crate::record_cache::RecordCache::new(options.cache_bytes),
         counters: Counters::default(),
-        opened: Instant::now(),
+        open_us: 0,
+        made: false,
         closed: AtomicBool::new(false),
         options,
     }
@@ -348,6 +384,17 @@ pub(crate) fn close(core: &Core) -> Result<(), StoreError> {
 }
 
 impl Core {
+    /// Refuses a bound below what the store has in use: it could never be kept.
+    fn check_bound(&self) -> Result<(), StoreError> {
+        let (used, _) = self.space.bytes();
+        match self.options.max_bytes {
+            Some(most) if most < used => Err(StoreError::Invalid(format!(
+                "the store has {used} bytes in use, and is to have at most {most}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Commits the manifest with the saved maps.
     fn commit_with_index(&self, state: &mut State, index: SavedIndex) -> Result<(), StoreError> {
         self.check_writable()?;

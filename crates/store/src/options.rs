@@ -109,7 +109,8 @@ pub struct Options {
     /// Bits that a map spends on telling absent keys, in the oldest generation; an absent key costs a read with probability
     /// 2^-bits (7, the default: one in 128), and each bit is an eighth of a byte of DRAM a key. Younger and smaller generations have more. Fixed when the store is made.
     pub fingerprint_bits: u32,
-    /// The most that the file may have; without, as much as the file system gives.
+    /// The most that the file may have; without, as much as the file system gives. Less than what a
+    /// store has in use is refused.
     pub max_bytes: Option<u64>,
     /// Compaction keeps all that is in use, logs included, at about this multiple of the live bytes as they are stored (1.05 times keys and values of 1000
     /// bytes); from 1.05 to 10. A store of a few blocks may have more.
@@ -217,6 +218,18 @@ impl Options {
             ));
         }
         Ok(self)
+    }
+
+    /// Refuses a bound below what an empty store takes: superblock, manifests and a log.
+    pub(crate) fn check_bound(&self) -> Result<(), StoreError> {
+        let least = self.log_bytes + 4 * UNIT_BYTES;
+        match self.max_bytes {
+            Some(most) if most < least => Err(StoreError::Invalid(format!(
+                "a store with logs of {} bytes takes {least} bytes when it is empty, and is to have at most {most}",
+                self.log_bytes
+            ))),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -125,9 +125,10 @@ impl RepairReport {
     }
 }
 
-/// Saves every intact element of the store at `from` into a new store at `to`, which must not exist.
-/// The new store is `TO.part` until it is whole, and gone after a failure. `progress` is told how
-/// many of how many bytes are read (there may turn out to be more), and may stop the work ([`GoOn`]).
+/// Saves every intact element of the store at `from` into a new store at `to`, which must not
+/// exist. The new store is `TO.part` until it is whole, and gone after a failure. `progress` is
+/// told how many of how many bytes are read (there may turn out to be more), and may stop the work
+/// ([`GoOn`]).
 ///
 /// ```
 /// # use senko_store::{Options, Store};

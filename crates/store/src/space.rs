@@ -31,7 +31,8 @@ const MOST_LOGS: usize = crate::core::MAX_FROZEN + 2;
 const SHORTEST_PIECE: u64 = 4;
 const LEAST_PIECE: u64 = 32;
 
-/// How many times what it needs the file system must have, so that the store keeps nothing free in its file.
+/// How many times what it needs the file system must have, so that the store keeps nothing free in
+/// its file.
 const PLENTY: u64 = 4;
 
 /// A run of pages of the device.
@@ -370,6 +371,10 @@ impl Space {
                 self.device
                     .grow(least * UNIT_PAGES)
                     .map_err(|error| match error {
+                        error if error.too_long() => StoreError::NoSpace(format!(
+                            "the file may not have more than {} bytes here (ulimit -f, or the file system)",
+                            free.units * crate::options::UNIT_BYTES
+                        )),
                         error if error.no_space() => StoreError::NoSpace(format!(
                             "the device cannot grow beyond {} bytes",
                             free.units * crate::options::UNIT_BYTES
@@ -421,8 +426,8 @@ impl Space {
         room / PLENTY >= bytes
     }
 
-    /// How many of `wanted` bytes may be taken before the bound. Where the file system may be full before
-    /// that, the file grows for them: what it has then, nobody else can take.
+    /// How many of `wanted` bytes may be taken before the bound. Where the file system may be full
+    /// before that, the file grows for them: what it has then, nobody else can take.
     pub fn left(&self, wanted: u64) -> u64 {
         let plenty = self.plenty(wanted);
         let units = wanted.div_ceil(crate::options::UNIT_BYTES);

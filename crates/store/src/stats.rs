@@ -37,7 +37,10 @@ pub struct Stats {
     pub cache_records: u64,
     /// DRAM of the cache in bytes, never more than [`crate::Options::cache_bytes`]. It does not grow with the store.
     pub cache_dram_bytes: u64,
-    /// Elements in sealed blocks that are thought to be live.
+    /// An estimate of the elements in sealed blocks that are the newest of their keys, deletions
+    /// included. Logs change it only when they are sealed. A key that only a log has is not
+    /// counted. A key that a log overwrites or deletes still is. The number is exact right after
+    /// [`crate::Store::compact`], as long as nothing expires. [`crate::Store::len`] counts.
     pub live_elements: u64,
     /// Elements in sealed blocks.
     pub block_elements: u64,
@@ -81,7 +84,7 @@ pub struct Stats {
     pub snapshots_expired: u64,
     /// Microseconds that writes waited for logs to be sealed, in all.
     pub throttled_us: u64,
-    /// Microseconds since the opening.
+    /// Microseconds that the opening took.
     pub open_us: u64,
     /// Whether writes are refused, after a failure or because it was asked for.
     pub read_only: bool,
@@ -135,7 +138,7 @@ impl Stats {
             merged_elements: read(&counters.merged_elements),
             snapshots_expired: read(&counters.snapshots_expired),
             throttled_us: read(&counters.throttled_us),
-            open_us: core.opened.elapsed().as_micros() as u64,
+            open_us: core.open_us,
             read_only: core.latch.get().is_some() || core.options.read_only,
         }
     }

@@ -98,19 +98,24 @@ impl Store {
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store, StoreError> {
         let path = path.as_ref();
         // Before a file is made that nobody wants.
-        options.clone().checked()?;
-        let existing = std::fs::metadata(path).ok();
-        if existing.is_none() && (!options.create || options.read_only) {
-            let text = format!("there is no store at {}", path.display());
-            return Err(StoreError::Invalid(text));
-        }
+        let checked = options.clone().checked()?;
+        let existing = crate::open::look_at(path)?;
+        let makes = options.create && !options.read_only;
         let bytes = match &existing {
-            Some(meta) if meta.len() > 0 || !meta.is_file() => 0,
-            Some(_) if !options.create || options.read_only => {
+            None if !makes => return Err(crate::open::none_at(path)),
+            Some(meta) if meta.is_file() && meta.len() > 0 => {
+                crate::open::check_length(meta)?;
+                0
+            }
+            Some(meta) if !meta.is_file() => 0,
+            Some(_) if !makes => {
                 let text = "it is empty".to_owned();
                 return Err(StoreError::Foreign(text));
             }
-            _ => crate::options::UNIT_BYTES,
+            _ => {
+                checked.check_bound()?;
+                crate::options::UNIT_BYTES
+            }
         };
         let file = FileOptions {
             bytes,
@@ -120,7 +125,20 @@ impl Store {
         };
         let file =
             FlashFile::open(path, &file).map_err(|error| StoreError::Open(Arc::new(error)))?;
-        Store::open_device(Arc::new(file), options)
+        let fresh = file.found_pages() == 0;
+        let file = Arc::new(file);
+        let opened = Store::open_device(file.clone(), options);
+        if opened.is_err() && fresh {
+            // Nothing lay there when it was locked, as it still is: so this is nothing but an
+            // unfinished store.
+            let cleared = match existing {
+                None => std::fs::remove_file(path),
+                Some(_) => std::fs::File::create(path).map(drop),
+            };
+            // The reason why it could not be made is told, not what came of clearing up.
+            let _ = cleared;
+        }
+        opened
     }
 
     /// Opens the store on a device, or makes it.
@@ -444,6 +462,15 @@ impl Store {
     /// ```
     pub fn options(&self) -> &Options {
         &self.core.options
+    }
+
+    /// Whether this opening made the store: it held nothing before.
+    ///
+    /// ```
+    /// assert!(senko_store::example::store().is_new());
+    /// ```
+    pub fn is_new(&self) -> bool {
+        self.core.made
     }
 
     /// Counts and sizes.

@@ -95,14 +95,8 @@ pub fn verify(
 
 /// Opens the file of a store that must exist, to be read: it may lie on read-only media.
 pub(crate) fn open_file(path: &Path) -> Result<Arc<dyn Device>, StoreError> {
-    let meta = std::fs::metadata(path).map_err(|_| {
-        let text = format!("there is no store at {}", path.display());
-        StoreError::Invalid(text)
-    })?;
-    if meta.is_file() && meta.len() < PAGE_SIZE as u64 {
-        let text = format!("it has {} bytes, a superblock takes 65536", meta.len());
-        return Err(StoreError::Foreign(text));
-    }
+    let meta = crate::open::look_at(path)?.ok_or_else(|| crate::open::none_at(path))?;
+    crate::open::check_length(&meta)?;
     let options = FileOptions {
         read_only: true,
         ..FileOptions::default()

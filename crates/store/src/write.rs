@@ -182,7 +182,7 @@ impl Core {
             value,
             expires_at: None,
         };
-        self.write_all(&mut [write], None, options)
+        self.write_all(&mut [write], options)
     }
 
     /// Writes a batch.
@@ -210,19 +210,30 @@ impl Core {
                 keep.contains(&(nth - 1))
             });
         }
-        self.write_all(&mut writes, None, options)
+        self.write_all(&mut writes, options)
     }
 
-    /// Writes elements together. `time` is given where a copy keeps its old one; it must be later than all before.
+    /// Writes elements together; gives their time.
     pub fn write_all(
         &self,
         writes: &mut [Write<'_>],
-        time: Option<u64>,
         options: WriteOptions,
     ) -> Result<u64, StoreError> {
+        let written = self.write_unless(writes, options, || Ok(false))?;
+        Ok(written.unwrap_or_else(|| self.visible.load(Ordering::Acquire)))
+    }
+
+    /// Writes elements together, unless `changed` says that what they rest on is no longer so. Then
+    /// nothing is written, and no time given. It is asked while nobody else writes.
+    pub fn write_unless(
+        &self,
+        writes: &mut [Write<'_>],
+        options: WriteOptions,
+        changed: impl FnOnce() -> Result<bool, StoreError>,
+    ) -> Result<Option<u64>, StoreError> {
         self.check_takes_writes()?;
         if writes.is_empty() {
-            return Ok(self.visible.load(Ordering::Acquire));
+            return Ok(None);
         }
         let mut bytes = 0;
         for write in writes.iter() {
@@ -257,8 +268,11 @@ impl Core {
 
         let mut writer = self.writer.lock();
         self.check_takes_writes()?;
+        if changed()? {
+            return Ok(None);
+        }
         let now = self.options.clock.now();
-        let time = time.unwrap_or(now).max(writer.last_time + 1);
+        let time = now.max(writer.last_time + 1);
         let default_expiry = options.expiry(now);
         let last = writes.len() - 1;
         let elements: Vec<(KeyHash, Element<'_>)> = writes
@@ -328,7 +342,7 @@ impl Core {
             // A flush that failed elsewhere meanwhile may have lost what this one should have made durable (C2).
             self.check_writable()?;
         }
-        Ok(time)
+        Ok(Some(time))
     }
 
     /// Waits for what a write of `bytes` costs. Without a background, whoever is stopped does the work, so there is nothing to wait for.

@@ -15,11 +15,12 @@ use clap::Args;
 use senko_io::trace::Recorder;
 use senko_io::{FileOptions, FlashFile, Unfinished};
 use senko_store::{Options, Stats, Store};
-use senko_workload::units::count;
+use senko_workload::units;
 use senko_workload::{Histogram, KeyShape, KeySpace, Mix, Op, Popularity, ValueLen};
 use serde_json::{Map, Value, json};
 
-use super::{Answer, FileArgs, MakeArgs, Wait, times, told};
+use super::{Answer, FileArgs, MakeArgs, Wait, count_in, size, times, told};
+use crate::process::{Interrupted, stop_on_signals};
 use crate::units::Bytes;
 use counted::{Counted, Passed};
 use keys::{Keys, Known};
@@ -32,14 +33,14 @@ const FIRST_BYTES: u64 = 64 << 10;
 #[derive(Args, Debug)]
 #[command(
     after_help = "A store that does not exist is made, loaded, measured and removed again (--keep leaves it). In one that exists \
-    only keys that begin with --prefix are written, and only with --existing.\n\n\
+    only keys that begin with --prefix are written, and only with --existing. Ctrl-C prints what there is so far.\n\n\
     The load goes in batches and ends with a sync. With --depth N, gets go N at a time through multi_get, and each counts with the \
     latency of the whole call. Latencies are those of a closed loop: each thread waits for one call before the next.\n\n\
     Examples:\n  \
-    senko store bench /mnt/nvme/bench.kv --keys 4000000 --mix ycsb-b --threads 4\n  \
+    senko store bench /mnt/nvme/bench.kv --keys 4m --mix ycsb-b --threads 4\n  \
     senko store bench bench.kv --get-ratio 1 --dist uniform --depth 64 --compact\n  \
-    senko store bench bench.kv --get-ratio 0 --durability synced --threads 16 -n 100000\n  \
-    senko store bench bench.kv --mix ycsb-a --keys 100000 --verify --trace bench.trace && \
+    senko store bench bench.kv --get-ratio 0 --durability synced --threads 16 -n 100k\n  \
+    senko store bench bench.kv --mix ycsb-a --keys 100k --verify --trace bench.trace && \
     senko ssd run bench.trace --fold modulo"
 )]
 pub struct BenchArgs {
@@ -59,12 +60,12 @@ pub struct BenchArgs {
         short = 'n',
         long,
         value_name = "N",
-        value_parser = count::<u64>,
+        value_parser = units::count::<u64>,
         conflicts_with = "duration",
         help_heading = "Steps"
     )]
     operations: Option<u64>,
-    /// Time of the run: a number with a suffix s, m or h (10s)
+    /// Time of the run: a number with a suffix s, m or h [default: 10s]
     #[arg(short = 'd', long, value_name = "TIME", value_parser = times::duration, help_heading = "Steps")]
     duration: Option<Duration>,
     /// Leaves the store that was made
@@ -83,26 +84,29 @@ pub struct BenchArgs {
     #[arg(
         long,
         value_name = "SHARE",
-        default_value_t = 0.9,
+        value_parser = units::share,
+        default_value = "0.9",
         help_heading = "Requests"
     )]
     get_ratio: f64,
-    /// Which keys: uniform, zipf[:S], latest[:S], hotcold[:KEYS:REQUESTS] or sequential (zipf, or the mix's)
+    /// Which keys: uniform, zipf[:S], latest[:S], hotcold[:KEYS:REQUESTS] or sequential [default:
+    /// zipf, or the mix's]
     #[arg(long, value_name = "LAW", help_heading = "Requests")]
     dist: Option<Popularity>,
     /// Share of the gets that ask for keys which are not there
     #[arg(
         long,
         value_name = "SHARE",
-        default_value_t = 0.0,
+        value_parser = units::share,
+        default_value = "0",
         help_heading = "Requests"
     )]
     absent: f64,
     /// Threads
-    #[arg(short = 't', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024), help_heading = "Requests")]
+    #[arg(short = 't', long, value_name = "N", default_value_t = 1, value_parser = |text: &str| count_in(text, 1..=1024_u64), help_heading = "Requests")]
     threads: u64,
     /// Keys of a multi_get; 1 gets each alone
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "Requests")]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = |text: &str| count_in(text, 1..=4096_u32), help_heading = "Requests")]
     depth: u32,
     /// What a put waits for
     #[arg(
@@ -117,8 +121,8 @@ pub struct BenchArgs {
     #[arg(
         long,
         value_name = "N",
+        value_parser = |text: &str| count_in(text, 1..=u64::MAX),
         default_value = "1m",
-        value_parser = count::<u64>,
         help_heading = "Items"
     )]
     keys: u64,
@@ -147,7 +151,7 @@ pub struct BenchArgs {
     )]
     value_size: ValueLen,
     /// Seed of everything random
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Items")]
+    #[arg(long, value_name = "N", value_parser = units::count::<u64>, default_value_t = 1, help_heading = "Items")]
     seed: u64,
 
     /// Checks every byte of every value, and that what was put is there; costs 8 bytes of memory a key
@@ -159,8 +163,9 @@ pub struct BenchArgs {
     /// One JSON object a step on stdout
     #[arg(long, help_heading = "Results")]
     json: bool,
-    /// Memory for records that are read again and again; 0 for none, which shows what each get costs the device (32m)
-    #[arg(long, value_name = "SIZE", help_heading = "Memory")]
+    /// Memory for records that are read again and again; 0 for none, which shows what each get
+    /// costs the device [default: 32m]
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Memory")]
     cache: Option<Bytes>,
     #[command(flatten)]
     make: MakeArgs,
@@ -202,12 +207,6 @@ impl BenchArgs {
     }
 
     fn check(&self) -> Result<()> {
-        if self.keys == 0 {
-            bail!("--keys is 0, and there must be one at least");
-        }
-        if !(0.0..=1.0).contains(&self.absent) {
-            bail!("--absent is {}, and must be 0 to 1", self.absent);
-        }
         if self.value_size.longest() as u64 > senko_store::MAX_VALUE_BYTES {
             bail!(
                 "--value-size {} is more than a value may have, 1 GiB",
@@ -284,7 +283,15 @@ pub fn main(args: &BenchArgs) -> Result<Answer> {
         absent_keys: &absent_keys,
         seed: args.seed,
     };
+    stop_on_signals();
     let done = steps(args, &plan, &device, !exists || args.load);
+    if let (Ok(_), Some(interrupted)) = (&done, Interrupted::now()) {
+        // One that goes away is not closed as one that stays is. A recording of half a run is none.
+        if made.0.is_none() {
+            store.close().map_err(told(path))?;
+        }
+        return Err(interrupted.into());
+    }
     let closed = store.close();
     let faults = done.map_err(|error| anyhow!("{}: {error:#}", path.display()))?;
     closed.map_err(told(path))?;
@@ -338,10 +345,10 @@ fn steps(
     if load {
         step("load", &run::load)?;
     }
-    if args.compact {
+    if args.compact && Interrupted::now().is_none() {
         plan.store.compact()?;
     }
-    if !matches!(plan.amount, Amount::Operations(0)) {
+    if Interrupted::now().is_none() && !matches!(plan.amount, Amount::Operations(0)) {
         step("run", &run::run)?;
     }
     Ok(faults)

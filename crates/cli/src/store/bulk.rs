@@ -9,12 +9,13 @@ use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use senko_io::Unfinished;
 use senko_store::{Batch, Durability, Store, WriteOptions};
+use senko_workload::units;
 use serde_json::{Value, json};
 
 use super::progress::Bar;
 use super::rows::{self, Format, Reader};
 use super::text::{self, Encoding};
-use super::{Answer, FileArgs, MakeArgs, open_to_read, times, told};
+use super::{Answer, FileArgs, MakeArgs, count_in, open_to_read, times, told};
 use crate::process::{Interrupted, stop_on_signals};
 use crate::units::show_size;
 
@@ -26,7 +27,7 @@ const BATCH_BYTES: u64 = 1 << 20;
 #[command(
     after_help = "JSON lines have the fields key and value, or key_base64, value_base64, key_hex, value_hex; \
     \"value\":null deletes the key. CSV has a first line with the columns' names, the same ones. Both may have expires_at \
-    (seconds since 1970) or ttl (seconds). Other fields are passed over.\n\n\
+    (seconds since 1970) or ttl (seconds). Other fields are passed over; two fields that say the same thing are an error.\n\n\
     Rows are put in the file's order, in batches; what was loaded before an error stays.\n\n\
     Examples:\n  \
     senko store load data.kv rows.jsonl\n  \
@@ -39,11 +40,11 @@ pub struct LoadArgs {
     /// The rows; - or nothing for stdin
     #[arg(value_name = "FILE")]
     from: Option<PathBuf>,
-    /// json or csv; without it the file's name or its first character says it
+    /// json or csv [default: what the file's name or its first character says]
     #[arg(long)]
     format: Option<Format>,
     /// Rows of a batch, which is put as a whole or, after a crash, not at all
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = |text: &str| count_in(text, 1..=1_000_000_u64))]
     batch: u64,
     /// Each batch is on the device for good before the next begins
     #[arg(long)]
@@ -70,18 +71,18 @@ pub fn load(args: &LoadArgs) -> Result<Answer> {
     // What cannot be read must not leave an empty store behind.
     let now = times::now().as_secs();
     let mut reader = Reader::open(args.from.as_deref(), args.format, now)?;
-    let store = args.make.open(path)?;
+    let opened = args.make.open(path)?;
     let mut loaded = Loaded::default();
-    let done = put_rows(args, &store, &mut reader, &mut loaded);
-    let closed = store.close().map_err(told(path));
-    if let Err(error) = done {
-        let note = match loaded.rows + loaded.deletes {
+    let done = put_rows(args, &opened.store, &mut reader, &mut loaded);
+    let rows = loaded.rows + loaded.deletes;
+    let done = done.map_err(|error| {
+        let note = match rows {
             0 => "nothing was loaded before it".to_owned(),
             rows => format!("{rows} rows were loaded before it"),
         };
-        return Err(anyhow!("{error:#}; {note}"));
-    }
-    closed?;
+        anyhow!("{error:#}; {note}")
+    });
+    opened.end(done, rows > 0)?;
     let seconds = started.elapsed().as_secs_f64();
     let mut out = crate::out::stdout();
     if args.json {
@@ -172,10 +173,11 @@ fn put_rows(
 pub struct DumpArgs {
     #[command(flatten)]
     file: FileArgs,
-    /// Writes to this file, which must not exist, instead of stdout; it is FILE.part until it is whole
+    /// Writes to this file, which must not exist, instead of stdout; it is FILE.part until it is
+    /// whole
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// json or csv; without it the file's name says it, else json
+    /// json or csv [default: what the file's name says, else json]
     #[arg(long)]
     format: Option<Format>,
     /// How CSV has keys and values: raw (any bytes, quoted where they must be), hex or base64
@@ -261,7 +263,7 @@ pub struct ScanArgs {
     #[arg(long, value_name = "TEXT")]
     prefix: Option<String>,
     /// At most so many
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = units::count::<u64>)]
     limit: Option<u64>,
     /// Without the values
     #[arg(long)]

@@ -138,21 +138,20 @@ pub fn put(args: &PutArgs) -> Result<Answer> {
     let path = &args.file.store;
     let key = args.bytes.key(&args.key)?;
     let value = args.value()?;
-    let store = args.make.open(path)?;
+    let opened = args.make.open(path)?;
     let options = WriteOptions {
         ttl: args.ttl,
         ..write_options(args.synced)
     };
-    let put = store.put_with(&key, &value, options);
-    finish(path, store, put).and_then(|time| {
-        if args.json {
-            let mut object = Map::new();
-            text::put_json(&mut object, "key", &key);
-            object.insert("time".to_owned(), time.into());
-            print_line(object)?;
-        }
-        Ok(Answer::Yes)
-    })
+    let put = opened.store.put_with(&key, &value, options);
+    let time = opened.end(put.map_err(told(path)), false)?;
+    if args.json {
+        let mut object = Map::new();
+        text::put_json(&mut object, "key", &key);
+        object.insert("time".to_owned(), time.into());
+        print_line(object)?;
+    }
+    Ok(Answer::Yes)
 }
 
 /// Closes the store and gives the first error of the two.

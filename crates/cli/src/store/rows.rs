@@ -5,6 +5,9 @@
 //! JSON  {"key":"a","value":"1","expires_at":1893456000}      key_base64, value_base64, key_hex, value_hex; "value":null deletes; "ttl":60
 //! CSV   key,value,expires_at                                 a first line with the columns, in any order; key_hex and so on as above
 //! ```
+//!
+//! A row says its key once and its value once. A row with two fields for the same thing is refused,
+//! with its line and column. No reading of it would be right for everybody.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -14,10 +17,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail};
 use senko_store::Entry;
+use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::error::Category;
 use serde_json::{Map, Value};
 
 use super::csv;
 use super::text::{self, Encoding};
+
+/// Bytes at the beginning that are looked at for the first that is no white space.
+const MOST_START: usize = 4096;
 
 /// The most bytes of a line.
 const MOST_LINE: u64 = 2 << 30;
@@ -121,19 +129,15 @@ impl Reader {
             bytes: Arc::clone(&read),
         };
         let mut from: Box<dyn BufRead> = Box::new(BufReader::with_capacity(1 << 18, counted));
-        let format = match format.or_else(|| path.and_then(Format::of_path)) {
-            Some(format) => format,
-            None => {
-                let start = from
-                    .fill_buf()
-                    .with_context(|| format!("cannot read {name}"))?;
-                let first = start.iter().find(|byte| !byte.is_ascii_whitespace());
-                match first {
-                    None | Some(b'{') => Format::Json,
-                    Some(_) => Format::Csv,
-                }
-            }
+        let start = beginning(&mut from).with_context(|| format!("cannot read {name}"))?;
+        let start = without_mark(start).map_err(|error| anyhow!("{name}, line 1: {error}"))?;
+        let first = start.iter().find(|byte| !byte.is_ascii_whitespace());
+        let format = match (format.or_else(|| path.and_then(Format::of_path)), first) {
+            (Some(format), _) => format,
+            (None, None | Some(b'{')) => Format::Json,
+            (None, Some(_)) => Format::Csv,
         };
+        let from: Box<dyn BufRead> = Box::new(io::Cursor::new(start).chain(from));
         let lines = match format {
             Format::Json => Lines::Json(from, 0),
             Format::Csv => {
@@ -143,7 +147,10 @@ impl Reader {
                     .record(&mut head)
                     .map_err(|error| anyhow!("{name}, line {}: {error}", reader.line()))?;
                 let columns = if some {
-                    Columns::of(&head).map_err(|error| anyhow!("{name}, line 1: {error}"))?
+                    Columns::of(&head).map_err(|error| match error.starts_with("column ") {
+                        true => anyhow!("{name}, line 1, {error}"),
+                        false => anyhow!("{name}, line 1: {error}"),
+                    })?
                 } else {
                     Columns::empty()
                 };
@@ -180,8 +187,36 @@ impl Reader {
             Lines::Json(from, line) => json_row(from, line, now),
             Lines::Csv(reader, columns) => csv_row(reader, columns, now),
         };
-        row.map_err(|error| anyhow!("{}: {error}", self.place()))
+        row.map_err(|error| match error.starts_with("column ") {
+            true => anyhow!("{}, {error}", self.place()),
+            false => anyhow!("{}: {error}", self.place()),
+        })
     }
+}
+
+/// The first bytes: as many as a byte order mark has, and as far as the first that is no white
+/// space.
+fn beginning(from: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    loop {
+        let mut byte = [0];
+        let known = start.len() >= 3 && start[3..].iter().any(|b: &u8| !b.is_ascii_whitespace());
+        if known || start.len() >= MOST_START || from.read(&mut byte)? == 0 {
+            return Ok(start);
+        }
+        start.push(byte[0]);
+    }
+}
+
+/// Drops a byte order mark, which some programs put in front of UTF-8.
+fn without_mark(mut start: Vec<u8>) -> Result<Vec<u8>, &'static str> {
+    if start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff") {
+        return Err("it is UTF-16, and must be UTF-8");
+    }
+    if start.starts_with(b"\xef\xbb\xbf") {
+        start.drain(..3);
+    }
+    Ok(start)
 }
 
 fn json_row(from: &mut Box<dyn BufRead>, lines: &mut u64, now: u64) -> Result<Option<Row>, String> {
@@ -201,34 +236,130 @@ fn json_row(from: &mut Box<dyn BufRead>, lines: &mut u64, now: u64) -> Result<Op
             break;
         }
     }
-    let value: Value = serde_json::from_slice(&line).map_err(|error| {
-        // The reader's own line number is always 1 here.
-        let text = error.to_string();
-        let text = text.split(" at line ").next().unwrap_or_default();
-        format!("it is no JSON: {text} (column {})", error.column())
+    let fields: Fields = serde_json::from_slice(line.trim_ascii_end()).map_err(|error| {
+        let column = error.column();
+        match error.classify() {
+            Category::Data => {
+                // The reader adds its own line, which is always 1 here.
+                let text = error.to_string();
+                let text = text
+                    .rsplit_once(" at line ")
+                    .map_or(&*text, |(text, _)| text);
+                match text.starts_with("invalid type") {
+                    true => "it is no JSON object".to_owned(),
+                    false => format!("column {column}: {text}"),
+                }
+            }
+            Category::Eof => format!("column {column}: it is no JSON, since it ends too early"),
+            Category::Syntax | Category::Io => format!("column {column}: it is no JSON"),
+        }
     })?;
-    let Value::Object(object) = value else {
-        return Err("it is no JSON object".to_owned());
-    };
-    let key = text::take_json(&object, "key")?.ok_or("there is no field \"key\"")?;
-    let value = if object.get("value").is_some_and(Value::is_null) {
-        None
-    } else {
-        let value = text::take_json(&object, "value")?;
-        Some(value.ok_or("there is no field \"value\"")?)
-    };
-    let seconds = |name: &str| match object.get(name) {
-        None | Some(Value::Null) => Ok(0),
-        Some(value) => value
-            .as_u64()
-            .ok_or_else(|| format!("the field \"{name}\" is no whole number of seconds")),
-    };
-    let expires_at = expiry(seconds("expires_at")?, seconds("ttl")?, now)?;
+    let key = fields.key.ok_or("there is no field \"key\"")?;
+    let value = fields.value.ok_or("there is no field \"value\"")?;
+    let expires_at = expiry(fields.expires_at, fields.ttl, now)?;
+    if value.is_none() && expires_at != 0 {
+        return Err("\"value\":null deletes the key, and a deletion does not expire".to_owned());
+    }
     Ok(Some(Row {
         key,
         value,
         expires_at,
     }))
+}
+
+/// The fields of a row in a JSON object. They are read one by one, so that what is wrong has a
+/// column.
+#[derive(Default)]
+struct Fields {
+    key: Option<Vec<u8>>,
+    /// Null deletes.
+    value: Option<Option<Vec<u8>>>,
+    expires_at: u64,
+    ttl: u64,
+}
+
+/// Whether a field's name is that of the key or value, in an encoding.
+fn encoding_of(field: &str, name: &str) -> Option<Encoding> {
+    let encodings = [Encoding::Raw, Encoding::Base64, Encoding::Hex];
+    let suffix = field.strip_prefix(name)?;
+    encodings
+        .into_iter()
+        .find(|encoding| encoding.suffix() == suffix)
+}
+
+impl<'de> serde::Deserialize<'de> for Fields {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Fields, D::Error> {
+        struct Reading;
+        impl<'de> Visitor<'de> for Reading {
+            type Value = Fields;
+
+            fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                out.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Fields, A::Error> {
+                let mut fields = Fields::default();
+                // Of the key, the value and each time: the field that says it.
+                let mut said: [Option<String>; 4] = Default::default();
+                while let Some(field) = from.next_key::<String>()? {
+                    let key = encoding_of(&field, "key");
+                    let value = encoding_of(&field, "value");
+                    let what = match (&*field, key, value) {
+                        (_, Some(_), _) => 0,
+                        (_, _, Some(_)) => 1,
+                        ("expires_at", ..) => 2,
+                        ("ttl", ..) => 3,
+                        _ => {
+                            from.next_value::<IgnoredAny>()?;
+                            continue;
+                        }
+                    };
+                    if let Some(before) = &said[what] {
+                        return Err(A::Error::custom(match *before == field {
+                            true => format!("the field \"{field}\" is there twice"),
+                            false => format!(
+                                "\"{before}\" and \"{field}\" say the same thing, and only one of them may be there"
+                            ),
+                        }));
+                    }
+                    let found = from.next_value::<Value>()?;
+                    match (key, value) {
+                        (Some(encoding), _) => {
+                            fields.key = Some(bytes_of(&field, &found, encoding)?);
+                        }
+                        (_, Some(Encoding::Raw)) if found.is_null() => fields.value = Some(None),
+                        (_, Some(encoding)) => {
+                            fields.value = Some(Some(bytes_of(&field, &found, encoding)?));
+                        }
+                        _ if what == 2 => fields.expires_at = seconds_of(&field, &found)?,
+                        _ => fields.ttl = seconds_of(&field, &found)?,
+                    }
+                    said[what] = Some(field);
+                }
+                Ok(fields)
+            }
+        }
+        from.deserialize_any(Reading)
+    }
+}
+
+fn bytes_of<E: serde::de::Error>(field: &str, found: &Value, by: Encoding) -> Result<Vec<u8>, E> {
+    let text = found
+        .as_str()
+        .ok_or_else(|| E::custom(format!("the field \"{field}\" is no string")))?;
+    by.decode(text.as_bytes())
+        .map_err(|error| E::custom(format!("in the field \"{field}\", {error}")))
+}
+
+fn seconds_of<E: serde::de::Error>(field: &str, found: &Value) -> Result<u64, E> {
+    match found {
+        Value::Null => Ok(0),
+        found => found.as_u64().ok_or_else(|| {
+            E::custom(format!(
+                "the field \"{field}\" is no whole number of seconds"
+            ))
+        }),
+    }
 }
 
 fn expiry(expires_at: u64, ttl: u64, now: u64) -> Result<u64, String> {
@@ -255,21 +386,27 @@ fn csv_row(
             columns.count
         ));
     }
-    let seconds = |column: Option<usize>| match column.map(|nth| fields[nth].as_slice()) {
-        None | Some(b"") => Ok(0),
-        Some(text) => std::str::from_utf8(text)
+    let seconds = |column: Option<usize>| match column.map(|nth| (nth, fields[nth].as_slice())) {
+        None | Some((_, b"")) => Ok(0),
+        Some((nth, text)) => std::str::from_utf8(text)
             .ok()
             .and_then(|text| text.trim().parse().ok())
-            .ok_or_else(|| format!("\"{}\" is no whole number of seconds", text::shorten(text))),
+            .ok_or_else(|| {
+                let text = text::shorten(text);
+                format!(
+                    "column {}: \"{text}\" is no whole number of seconds",
+                    nth + 1
+                )
+            }),
     };
     let expires_at = expiry(seconds(columns.expires_at)?, seconds(columns.ttl)?, now)?;
-    let (key, encoding) = columns.key;
-    let key = encoding.decode(&fields[key])?;
-    let (value, encoding) = columns.value;
-    let value = encoding.decode(&fields[value])?;
+    let decoded = |(nth, encoding): (usize, Encoding)| {
+        let bytes = encoding.decode(&fields[nth]);
+        bytes.map_err(|error| format!("column {}: {error}", nth + 1))
+    };
     Ok(Some(Row {
-        key,
-        value: Some(value),
+        key: decoded(columns.key)?,
+        value: Some(decoded(columns.value)?),
         expires_at,
     }))
 }
@@ -286,27 +423,46 @@ impl Columns {
     }
 
     fn of(head: &[Vec<u8>]) -> Result<Columns, String> {
-        let place = |name: &str| head.iter().position(|column| column == name.as_bytes());
+        // The column of each thing, and the encoding where it has one.
+        let only = |names: &[(String, Encoding)]| {
+            let mut found: Option<(usize, Encoding)> = None;
+            for (nth, column) in head.iter().enumerate() {
+                let known = names.iter().find(|(name, _)| name.as_bytes() == column);
+                let Some((name, encoding)) = known else {
+                    continue;
+                };
+                if let Some((before, _)) = found {
+                    let before_name = text::shorten(&head[before]);
+                    return Err(format!(
+                        "column {}: \"{name}\" says the same thing as column {}, \"{before_name}\", and only one of them may be there",
+                        nth + 1,
+                        before + 1
+                    ));
+                }
+                found = Some((nth, *encoding));
+            }
+            Ok(found)
+        };
         let encoded = |name: &str| {
-            [Encoding::Raw, Encoding::Hex, Encoding::Base64]
-                .into_iter()
-                .find_map(|encoding| {
-                    let nth = place(&format!("{name}{}", encoding.suffix()))?;
-                    Some((nth, encoding))
-                })
-                .ok_or_else(|| {
-                    let head: Vec<String> = head.iter().map(|name| text::shorten(name)).collect();
-                    format!(
-                        "the first line names the columns, and there is no \"{name}\" among \"{}\"",
-                        head.join(",")
-                    )
-                })
+            let names = [Encoding::Raw, Encoding::Hex, Encoding::Base64]
+                .map(|encoding| (format!("{name}{}", encoding.suffix()), encoding));
+            only(&names)?.ok_or_else(|| {
+                let head: Vec<String> = head.iter().map(|name| text::shorten(name)).collect();
+                format!(
+                    "the first line names the columns, and there is no \"{name}\" among \"{}\"",
+                    head.join(",")
+                )
+            })
+        };
+        let plain = |name: &str| {
+            let found = only(&[(name.to_owned(), Encoding::Raw)])?;
+            Ok::<_, String>(found.map(|(nth, _)| nth))
         };
         Ok(Columns {
             key: encoded("key")?,
             value: encoded("value")?,
-            expires_at: place("expires_at"),
-            ttl: place("ttl"),
+            expires_at: plain("expires_at")?,
+            ttl: plain("ttl")?,
             count: head.len(),
         })
     }

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use senko_workload::{SpecError, units};
+
 const DAY: u64 = 86_400;
 
 /// A moment: microseconds since 1970.
@@ -39,29 +41,9 @@ pub fn now() -> Duration {
         .unwrap_or_default()
 }
 
-/// A time: a number with a suffix ms, s, m, h or d; seconds without one.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || {
-        format!("\"{text}\" is no time; write a number with a suffix ms, s, m, h or d, such as 15m")
-    };
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let (number, suffix) = text.split_at(digits);
-    let unit = match suffix {
-        "ms" => 0.001,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        "d" => DAY as f64,
-        _ => return Err(wrong()),
-    };
-    let seconds = number.parse::<f64>().map_err(|_| wrong())? * unit;
-    if seconds > 0.0 && seconds <= 1e10 {
-        Ok(Duration::from_secs_f64(seconds))
-    } else {
-        Err(wrong())
-    }
+/// A time above zero: a number with a suffix ms, s, m, h or d; seconds without one.
+pub fn duration(text: &str) -> Result<Duration, SpecError> {
+    units::time_above_zero(text)
 }
 
 /// `YYYY-MM-DD[THH:MM:SS[.ffffff]][Z]`, in UTC.
@@ -189,7 +171,7 @@ mod tests {
         ] {
             assert!(text.parse::<Moment>().is_err(), "{text}");
         }
-        assert_eq!(duration("1.5h"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration("1.5h").unwrap(), Duration::from_secs(5400));
         for text in ["0", "-1s", "x", "1w", ""] {
             assert!(duration(text).is_err(), "{text}");
         }

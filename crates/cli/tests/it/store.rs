@@ -57,7 +57,8 @@ fn signal(child: &Child, name: &str) {
         .unwrap();
 }
 
-/// Starts a command and sends it a signal as soon as `draft` is there. Gives its exit code where it has one.
+/// Starts a command and sends it a signal as soon as `draft` is there. Gives its exit code where it
+/// has one.
 fn broken_off(folder: &Scratch, args: &[&str], draft: &Path, name: &str) -> Option<i32> {
     let mut child = started(folder, args);
     while !draft.exists() {
@@ -70,8 +71,9 @@ fn broken_off(folder: &Scratch, args: &[&str], draft: &Path, name: &str) -> Opti
     child.wait().unwrap().code()
 }
 
-/// `senko store backup` was killed midway and left `copy.kv` with half of the keys: `verify` found no problem in it, and
-/// nobody could tell. The same went for a dump to a file. What has its name is whole.
+/// `senko store backup` was killed midway and left `copy.kv` with half of the keys: `verify` found
+/// no problem in it, and nobody could tell. The same went for a dump to a file. What has its name
+/// is whole.
 #[test]
 fn a_copy_that_is_broken_off_has_not_its_name() {
     let folder = Scratch::new();
@@ -87,7 +89,8 @@ fn a_copy_that_is_broken_off_has_not_its_name() {
     ] {
         let (copy, draft) = (folder.join(copy), folder.join(&format!("{copy}.part")));
         let mut caught = 0;
-        // The process may end before the signal comes: then the copy is whole, and there is another try.
+        // The process may end before the signal comes: then the copy is whole, and there is another
+        // try.
         for attempt in 0..40 {
             if caught == 2 {
                 break;
@@ -147,8 +150,8 @@ impl Drop for Tmpfs {
     }
 }
 
-/// On a full tmpfs of 64 MiB, deletes stopped after 17,000 of 60,480 keys, and `compact` failed. The same where other files
-/// take the rest of the file system.
+/// On a full tmpfs of 64 MiB, deletes stopped after 17,000 of 60,480 keys, and `compact` failed.
+/// The same where other files take the rest of the file system.
 #[test]
 fn a_store_on_a_full_file_system_is_emptied() {
     let rest = Scratch::new();
@@ -187,4 +190,346 @@ fn a_store_on_a_full_file_system_is_emptied() {
         assert_eq!(done(folder, &["scan", "data.kv", "--count"]), "16000\n");
         done(folder, &["verify", "data.kv"]);
     }
+}
+
+/// The one line that a command which must be refused says.
+fn refused(folder: &Scratch, args: &[&str]) -> String {
+    let output = store(folder, args);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "{args:?}: {said}");
+    said
+}
+
+/// `{"key":"bin","value":null,"value_base64":"AP8="}` deleted the key, a CSV with an empty `value`
+/// and a `value_base64` stored nothing, and of two key columns the first counted. A row with two
+/// readings is refused, with its line and column.
+#[test]
+fn a_row_with_two_readings_is_refused() {
+    let folder = Scratch::new();
+    for (name, text, place) in [
+        (
+            "a.jsonl",
+            r#"{"key":"bin","value":null,"value_base64":"AP8="}"#,
+            "line 1, column 40",
+        ),
+        (
+            "b.jsonl",
+            r#"{"key":"a","value":"1","value":"2"}"#,
+            "line 1, column 30",
+        ),
+        (
+            "c.jsonl",
+            r#"{"key_hex":"61","key":"a","value":"1"}"#,
+            "line 1, column 21",
+        ),
+        (
+            "d.jsonl",
+            r#"{"key":"a","value":"1","ttl":1,"ttl":2}"#,
+            "line 1, column 36",
+        ),
+        ("e.jsonl", r#"{"key":"a","value":null,"ttl":5}"#, "line 1: "),
+        (
+            "f.jsonl",
+            r#"{"key":"a","value_base64":"%"}"#,
+            "line 1, column 30",
+        ),
+        ("g.jsonl", r#"{"key":"a","value":"#, "line 1, column 19"),
+        ("h.jsonl", "[1]", "line 1: it is no JSON object"),
+        (
+            "a.csv",
+            "key,value,value_base64\nbin,,AP8=\n",
+            "line 1, column 3",
+        ),
+        ("b.csv", "key,value,key\na,1,b\n", "line 1, column 3"),
+        ("c.csv", "key,key_hex,value\na,62,1\n", "line 1, column 2"),
+        ("d.csv", "key,value,ttl,ttl\na,1,2,3\n", "line 1, column 4"),
+        ("e.csv", "key,value_hex\na,0g\n", "line 2, column 2"),
+        ("f.csv", "ttl,key,value\nsoon,a,1\n", "line 2, column 1"),
+        ("u.csv", "\u{0}", "line 1"),
+    ] {
+        let mut bytes = text.as_bytes().to_vec();
+        if name == "u.csv" {
+            bytes = b"\xff\xfek\0e\0y\0".to_vec();
+        }
+        std::fs::write(folder.join(name), bytes).unwrap();
+        let said = refused(&folder, &["load", "new.kv", name]);
+        assert!(said.contains(&format!("{name}, {place}")), "{said}");
+        assert!(!folder.join("new.kv").exists(), "{name} left a store");
+    }
+    // A wrong row further down is told with its line, and the rows before it stay.
+    let later = format!("{}{}", rows(0, 3, 5), "{\"key\":\"x\",\"value\":1}\n");
+    std::fs::write(folder.join("later.jsonl"), later).unwrap();
+    let small = ["--block-size", "1m"];
+    let said = refused(
+        &folder,
+        &[
+            "load",
+            "new.kv",
+            "later.jsonl",
+            "--batch",
+            "1",
+            small[0],
+            small[1],
+        ],
+    );
+    assert!(
+        said.contains("line 4, column") && said.contains("3 rows were loaded"),
+        "{said}"
+    );
+    assert_eq!(done(&folder, &["scan", "new.kv", "--count"]), "3\n");
+    // An object's other fields are nobody's business, and a null is no time.
+    let other = r#"{"other":1,"other":2,"key":"o","value":"1","ttl":null,"expires_at":0}"#;
+    std::fs::write(folder.join("other.jsonl"), other).unwrap();
+    done(&folder, &["load", "new.kv", "other.jsonl"]);
+    assert_eq!(done(&folder, &["get", "new.kv", "o"]), "1");
+}
+
+/// A spreadsheet's CSV begins with a byte order mark: its first column was called `\u{feff}key`,
+/// and there was no `key`.
+#[test]
+fn a_byte_order_mark_is_skipped() {
+    let folder = Scratch::new();
+    std::fs::write(folder.join("a.csv"), "\u{feff}key,value\na,1\n").unwrap();
+    std::fs::write(
+        folder.join("b.jsonl"),
+        "\u{feff}{\"key\":\"b\",\"value\":\"2\"}\n",
+    )
+    .unwrap();
+    std::fs::write(
+        folder.join("c.txt"),
+        "\u{feff} \n{\"key\":\"c\",\"value\":\"3\"}\n",
+    )
+    .unwrap();
+    for name in ["a.csv", "b.jsonl", "c.txt"] {
+        done(&folder, &["load", "x.kv", name, "--block-size", "1m"]);
+    }
+    let all = done(&folder, &["get", "x.kv", "a", "b", "c"]);
+    assert_eq!(all, "a\t1\nb\t2\nc\t3\n");
+}
+
+/// "There is no store" was the answer to a missing permission and to a loop of links, and a file
+/// that is none was told to be too small. Each reason is told as what it is, and a first put that
+/// is refused leaves nothing.
+#[test]
+fn the_reason_that_is_told_is_the_reason() {
+    let folder = Scratch::new();
+    std::os::unix::fs::symlink("loop", folder.join("loop")).unwrap();
+    std::fs::write(folder.join("note"), "hello").unwrap();
+    std::fs::write(folder.join("zeros"), [0; 100]).unwrap();
+    std::fs::create_dir(folder.join("folder")).unwrap();
+    for (path, reason) in [
+        ("loop", "symbolic links"),
+        ("note/kv", "Not a directory"),
+        ("note", "not a Senko store: it has 5 bytes"),
+        ("zeros", "not a Senko store: it has 100 bytes"),
+        ("folder", "neither a regular file nor a block device"),
+    ] {
+        for command in [
+            &["get", path, "k"][..],
+            &["put", path, "k", "v"],
+            &["verify", path],
+            &["stats", path],
+            &["compact", path],
+            &["backup", path, "copy"],
+            &["repair", path, "copy"],
+        ] {
+            let said = refused(&folder, command);
+            assert!(
+                said.contains(reason) && said.contains(path),
+                "{command:?}: {said}"
+            );
+        }
+    }
+    assert!(refused(&folder, &["get", "nothing", "k"]).contains("there is no store at nothing"));
+    let names = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(names, 4, "something was left behind");
+    // Nothing is left of a store that could not be made, or whose first put was refused.
+    let long = "k".repeat(70_000);
+    for command in [
+        &["put", "new.kv", &long, "v"][..],
+        &["put", "new.kv", "", "v"],
+        &["put", "new.kv", "k", "v", "--max-size", "1k"],
+        &[
+            "put",
+            "new.kv",
+            "k",
+            "v",
+            "--block-size",
+            "1m",
+            "--max-size",
+            "1m",
+        ],
+        &["put", "new.kv", "k", "v", "--page-size", "5k"],
+    ] {
+        refused(&folder, command);
+        assert!(!folder.join("new.kv").exists(), "{command:?} left a store");
+    }
+    // A bound below what a store has in use is refused, and changes nothing.
+    done(&folder, &["put", "data.kv", "k", "v", "--block-size", "1m"]);
+    for command in [
+        &["put", "data.kv", "k", "w", "--max-size", "1k"][..],
+        &["delete", "data.kv", "k", "--max-size", "64k"],
+        &["compact", "data.kv", "--max-size", "64k"],
+    ] {
+        let said = refused(&folder, command);
+        assert!(said.contains("bytes in use"), "{command:?}: {said}");
+    }
+    assert_eq!(done(&folder, &["get", "data.kv", "k"]), "v");
+    done(&folder, &["put", "data.kv", "k", "w", "--max-size", "64m"]);
+}
+
+/// `senko store` in a shell that may write files of so many blocks of 1024 bytes.
+fn limited(folder: &Scratch, blocks: u64, args: &str) -> (Option<i32>, String) {
+    let line = format!("ulimit -f {blocks}; exec {SENKO} store {args}");
+    let output = Command::new("bash")
+        .args(["-c", &line])
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), said)
+}
+
+/// Beyond `ulimit -f` a signal ended the process without a word. And a full target of a backup was
+/// told as the fullness of the store that was copied.
+#[test]
+fn a_file_that_may_not_grow_is_told_of() {
+    let folder = Scratch::new();
+    std::fs::write(folder.join("rows.jsonl"), rows(0, 12_000, 1000)).unwrap();
+    let (code, said) = limited(&folder, 8192, "load d.kv rows.jsonl --block-size 1m");
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("no space left") && said.contains("d.kv"),
+        "{said}"
+    );
+    assert_eq!(done(&folder, &["verify", "d.kv"]).lines().count(), 1);
+    done(
+        &folder,
+        &["load", "whole.kv", "rows.jsonl", "--block-size", "1m"],
+    );
+    for (args, target) in [
+        ("backup whole.kv copy.kv", "copy.kv"),
+        ("repair whole.kv copy.kv", "copy.kv"),
+        ("dump whole.kv --to copy.jsonl", "copy.jsonl"),
+    ] {
+        let (code, said) = limited(&folder, 4096, args);
+        assert_eq!(code, Some(2), "{args}: {said}");
+        assert!(
+            said.contains(target) && !said.contains("whole.kv"),
+            "{args}: {said}"
+        );
+        assert!(!folder.join(target).exists(), "{args}");
+        assert!(!folder.join(&format!("{target}.part")).exists(), "{args}");
+    }
+    let (code, said) = limited(&folder, 16, "put new.kv k v --block-size 1m");
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("ulimit -f"), "{said}");
+    assert!(!folder.join("new.kv").exists());
+}
+
+/// `senko store bench --keys 4m`, which the help itself shows, was refused. Every number, size,
+/// rate and time of the store is written as anywhere else.
+#[test]
+fn numbers_are_written_as_anywhere_else() {
+    let folder = Scratch::new();
+    let out = done(
+        &folder,
+        &[
+            "bench",
+            "b.kv",
+            "--keys",
+            "2k",
+            "-n",
+            "1e3",
+            "--block-size",
+            "1MiB",
+            "--get-ratio",
+            "90%",
+            "--absent",
+            "10%",
+            "--cache",
+            "1m",
+            "--compaction-rate",
+            "20m/s",
+            "--json",
+        ],
+    );
+    let steps: Vec<serde_json::Value> = out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(steps.len(), 2);
+    assert_eq!(steps[0]["operations"], 2000);
+    assert_eq!(steps[1]["operations"], 1000);
+    assert_eq!(steps[1]["settings"]["keys"], 2000);
+    assert!(!folder.join("b.kv").exists());
+    done(
+        &folder,
+        &[
+            "put",
+            "x.kv",
+            "k",
+            "v",
+            "--ttl",
+            "1.5 h",
+            "--block-size",
+            "1m",
+        ],
+    );
+    assert_eq!(
+        done(&folder, &["scan", "x.kv", "--count", "--limit", "4m"]),
+        "1\n"
+    );
+    for wrong in [
+        &["--keys", "0"][..],
+        &["--keys", "4q"],
+        &["--threads", "1025"],
+        &["--absent", "1.5"],
+    ] {
+        let output = store(&folder, &[&["bench", "b.kv"][..], wrong].concat());
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+        assert!(!folder.join("b.kv").exists());
+    }
+}
+
+/// Ctrl-C left the store of a bench behind, and printed nothing.
+#[test]
+fn a_bench_that_is_interrupted_prints_what_there_is() {
+    let folder = Scratch::new();
+    let mut child = Command::new(SENKO)
+        .args([
+            "store",
+            "bench",
+            "b.kv",
+            "--keys",
+            "1k",
+            "-d",
+            "10m",
+            "--block-size",
+            "1m",
+            "--json",
+        ])
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The load has ended: the run is under way, for ten minutes.
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    assert!(line.contains("\"step\":\"load\""), "{line}");
+    signal(&child, "-INT");
+    line.clear();
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    let step: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(step["step"], "run");
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(130), "{said}");
+    assert!(said.contains("interrupted"), "{said}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -122,9 +122,10 @@ impl Tight {
     }
 }
 
-/// On a full device or tmpfs of 64 MiB, `delete` stopped after 17,000 of 60,480 keys, and `compact` failed: the reserve for
-/// deletes was there only under `--max-size`. Now every key of a full store can be deleted, without one delete that fails; a
-/// compaction makes room, and the store holds as much as before. It does not matter whether it was closed in between.
+/// On a full device or tmpfs of 64 MiB, `delete` stopped after 17,000 of 60,480 keys, and `compact`
+/// failed: the reserve for deletes was there only under `--max-size`. Now every key of a full store
+/// can be deleted, without one delete that fails; a compaction makes room, and the store holds as
+/// much as before. It does not matter whether it was closed in between.
 fn fill_and_empty(bound: Bound, background: bool) {
     let tight = Tight::new(bound, background);
     let mut store = tight.open();
@@ -201,8 +202,8 @@ fn a_full_store_takes_deletes_and_has_room_again_with_threads() {
     }
 }
 
-/// Logs of an eighth of a block's size make small blocks, which are joined. In a full store there was space to move only one, and that
-/// was done for ever: a put neither failed nor returned.
+/// Logs of an eighth of a block's size make small blocks, which are joined. In a full store there
+/// was space to move only one, and that was done for ever: a put neither failed nor returned.
 #[test]
 fn small_blocks_of_a_full_store_are_not_moved_for_ever() {
     for background in [false, true] {

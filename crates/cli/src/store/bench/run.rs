@@ -10,6 +10,7 @@ use senko_workload::key::MAX_KEY_LEN;
 use senko_workload::{Histogram, KeyChooser, KeySpace, Mix, Op, Rng};
 
 use super::keys::Keys;
+use crate::process::Interrupted;
 use crate::store::progress::Bar;
 
 /// Keys of a batch while loading.
@@ -121,6 +122,9 @@ fn on_threads(
             .collect();
         let mut bar = Bar::new(doing);
         while handles.iter().any(|handle| !handle.is_finished()) {
+            if Interrupted::now().is_some() {
+                shared.stop.store(true, Ordering::Relaxed);
+            }
             let done = shared.done.load(Ordering::Relaxed);
             let elapsed = started.elapsed();
             bar.show(Some(part(done, elapsed)), || {

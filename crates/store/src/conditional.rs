@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Writes that rest on what the store holds: compare and swap, update. And the count of all keys.
+//!
+//! The value is read without a lock. Under the writer's lock the write looks whether anything was
+//! written since, and if so, whether the key still has that version. If not, the whole is tried
+//! again, so of several writers one always gets on.
+
+use std::borrow::Cow;
+use std::sync::atomic::Ordering;
+
+use crate::core::Core;
+use crate::scan::Merge;
+use crate::seal::Versions;
+use crate::snapshot::Snapshot;
+use crate::value::Value;
+use crate::write::{Write, check_key};
+use crate::{Store, StoreError, WriteOptions};
+
+/// What a write rests on.
+struct Seen {
+    /// Everything up to this time was seen.
+    at: u64,
+    /// The time of the key's newest version, a deletion or an expired one too; none without any.
+    version: Option<u64>,
+    /// Its value, unless it is deleted or has expired.
+    value: Option<Value>,
+}
+
+/// What becomes of a key.
+enum Next<'v> {
+    /// It stays as it is.
+    Nothing,
+    /// None deletes.
+    Write(Option<Cow<'v, [u8]>>),
+}
+
+impl Core {
+    fn see(&self, key: &[u8]) -> Result<Seen, StoreError> {
+        check_key(key)?;
+        // Held to the end: it keeps the place of a large value.
+        let (version, terms) = self.present();
+        let at = terms.at;
+        let found = self.find(&version, key, terms)?;
+        let newest = found.as_ref().map(|found| found.time);
+        let found = found.filter(|found| self.has_value(found, None));
+        let value = found.map(|found| self.value_of(found)).transpose()?;
+        Ok(Seen {
+            at,
+            version: newest,
+            value,
+        })
+    }
+
+    /// Whether a key has another version than the one that was seen. Asked under the writer's lock.
+    fn changed_since(&self, key: &[u8], seen: &Seen) -> Result<bool, StoreError> {
+        if self.visible.load(Ordering::Acquire) == seen.at {
+            return Ok(false);
+        }
+        let (version, terms) = self.present();
+        let found = self.find(&version, key, terms)?;
+        Ok(found.map(|found| found.time) != seen.version)
+    }
+
+    /// Writes what `next` makes of the value, until nothing came between.
+    fn write_on_seen<'v>(
+        &self,
+        key: &[u8],
+        options: WriteOptions,
+        mut next: impl FnMut(Option<&[u8]>) -> Next<'v>,
+    ) -> Result<Option<u64>, StoreError> {
+        loop {
+            let seen = self.see(key)?;
+            let Next::Write(value) = next(seen.value.as_deref()) else {
+                return Ok(None);
+            };
+            let write = Write {
+                hash: self.hasher.hash(key),
+                key,
+                value: value.as_deref(),
+                expires_at: None,
+            };
+            let changed = || self.changed_since(key, &seen);
+            if let Some(time) = self.write_unless(&mut [write], options, changed)? {
+                return Ok(Some(time));
+            }
+        }
+    }
+
+    /// Keys that have a value in a snapshot; it stops at `most`.
+    fn count_keys(&self, snapshot: &Snapshot, most: u64) -> Result<u64, StoreError> {
+        let pin = snapshot.pin();
+        let mut merge = Merge::new(self, &*pin.version()?, pin.time)?;
+        let mut versions = Versions::default();
+        let mut keys = 0;
+        while keys < most {
+            // Held for one step, so that what is read is not written over meanwhile.
+            let _version = pin.version()?;
+            let Some(merged) = merge.next()? else {
+                break;
+            };
+            let newest = versions.next(merged.hash, &merged.key) == 0;
+            keys += u64::from(newest && self.has_value(&merged.found, Some(pin.seconds)));
+        }
+        Ok(keys)
+    }
+}
+
+impl Store {
+    /// Puts `new` if the key has the value `expected`. `None` stands for a key without a value, as
+    /// what is expected and as what the key becomes. Gives the time of the write, or none if the
+    /// key has another value. Nobody else writes the key in between.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// assert!(store.compare_and_swap(b"lock", None, Some(b"mine"))?.is_some());
+    /// assert!(store.compare_and_swap(b"lock", None, Some(b"theirs"))?.is_none());
+    /// assert!(store.compare_and_swap(b"lock", Some(b"mine"), None)?.is_some());
+    /// assert!(!store.contains(b"lock")?);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Store::put`] and [`Store::get`].
+    pub fn compare_and_swap(
+        &self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<Option<u64>, StoreError> {
+        self.compare_and_swap_with(key, expected, new, WriteOptions::default())
+    }
+
+    /// As [`Store::compare_and_swap`], of a value that expires, or as durable as asked.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// let synced = senko_store::WriteOptions::synced();
+    /// assert!(store.compare_and_swap_with(b"lock", None, Some(b"mine"), synced)?.is_some());
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Store::compare_and_swap`].
+    pub fn compare_and_swap_with(
+        &self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+        options: WriteOptions,
+    ) -> Result<Option<u64>, StoreError> {
+        self.core.write_on_seen(key, options, |old| {
+            if old == expected {
+                Next::Write(new.map(Cow::Borrowed))
+            } else {
+                Next::Nothing
+            }
+        })
+    }
+
+    /// Puts what `change` makes of the key's value; gives the time of the write. `change` is given
+    /// `None` for a key without a value, and its `None` deletes. Where another write to the key
+    /// comes between, it is called again with the newer value, so it should do nothing but compute.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// for _ in 0..3 {
+    ///     store.update(b"visits", |old| {
+    ///         let visits = old.map_or(0, |old| old[0]);
+    ///         Some(vec![visits + 1])
+    ///     })?;
+    /// }
+    /// assert_eq!(store.get(b"visits")?.as_deref(), Some(&[3][..]));
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Store::put`] and [`Store::get`].
+    pub fn update(
+        &self,
+        key: &[u8],
+        change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+    ) -> Result<u64, StoreError> {
+        self.update_with(key, WriteOptions::default(), change)
+    }
+
+    /// As [`Store::update`], of a value that expires, or as durable as asked.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// let synced = senko_store::WriteOptions::synced();
+    /// store.update_with(b"log", synced, |old| Some([old.unwrap_or_default(), b"line"].concat()))?;
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Store::update`].
+    pub fn update_with(
+        &self,
+        key: &[u8],
+        options: WriteOptions,
+        mut change: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
+    ) -> Result<u64, StoreError> {
+        let next = |old: Option<&[u8]>| Next::Write(change(old).map(Cow::Owned));
+        let written = self.core.write_on_seen(key, options, next)?;
+        Ok(written.unwrap_or_else(|| self.core.visible.load(Ordering::Acquire)))
+    }
+
+    /// How many keys have a value at this moment, exactly. It reads all of the store but large
+    /// values, as [`Store::scan`] does. [`crate::Stats`] has estimates that cost nothing.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// store.put(b"colour", b"green")?;
+    /// store.put(b"colour", b"blue")?;
+    /// store.put(b"shape", b"round")?;
+    /// store.delete(b"shape")?;
+    /// assert_eq!(store.len()?, 1);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Store::scan`].
+    pub fn len(&self) -> Result<u64, StoreError> {
+        self.core.count_keys(&self.snapshot()?, u64::MAX)
+    }
+
+    /// Whether no key has a value. It reads as far as the first that has one.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// assert!(store.is_empty()?);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Store::scan`].
+    pub fn is_empty(&self) -> Result<bool, StoreError> {
+        Ok(self.core.count_keys(&self.snapshot()?, 1)? == 0)
+    }
+}
