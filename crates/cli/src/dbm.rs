@@ -17,6 +17,9 @@ use senko_dbm::{Database, Durability, Options, Table};
 use senko_io::{Unfinished, tell};
 use serde_json::{Value, json};
 
+use crate::process::{Interrupted, stop_on_signals};
+use crate::progress::Bar;
+
 /// Arguments of `senko dbm`.
 #[derive(Args, Debug)]
 #[command(
@@ -161,7 +164,8 @@ pub fn main(args: &DbmArgs) -> ExitCode {
             if !crate::out::closed() {
                 tell!("senko: {error:#}");
             }
-            ExitCode::from(2)
+            let interrupted = error.downcast_ref::<Interrupted>();
+            ExitCode::from(interrupted.map_or(2, Interrupted::exit_code))
         }
     }
 }
@@ -421,7 +425,11 @@ fn load(place: &Place, input: Option<&Path>, batch: usize) -> Result<bool> {
         rows.clear();
         Ok(())
     };
+    stop_on_signals();
     for (nth, line) in reader.lines().enumerate() {
+        if Interrupted::now().is_some() {
+            break;
+        }
         let mut line = line.with_context(|| format!("line {}", nth + 1))?;
         if nth == 0 && line.starts_with('\u{feff}') {
             // A byte order mark, which some programs put in front of UTF-8.
@@ -454,7 +462,10 @@ fn load(place: &Place, input: Option<&Path>, batch: usize) -> Result<bool> {
     put(&mut rows)?;
     db.close().map_err(told)?;
     tell!("{loaded} records loaded");
-    Ok(true)
+    match Interrupted::now() {
+        Some(interrupted) => Err(interrupted.into()),
+        None => Ok(true),
+    }
 }
 
 fn dump(place: &Place, out: &mut impl Write) -> Result<bool> {
@@ -543,9 +554,14 @@ fn bench(
     }
     let db = place.write(true)?;
     let table = db.create_table(&place.table).map_err(told)?;
-    let mut nanoseconds = Vec::with_capacity(transactions as usize);
+    let mut nanoseconds = Vec::with_capacity((transactions as usize).min(1 << 20));
+    let mut bar = Bar::new("committing", "transactions", u64::from(transactions));
+    stop_on_signals();
     let started = Instant::now();
     for nth in 0..transactions {
+        if Interrupted::now().is_some() && nth > 0 {
+            break;
+        }
         let began = Instant::now();
         let mut tx = db.begin();
         for record in 0..records {
@@ -554,7 +570,10 @@ fn bench(
         }
         tx.commit(durability).map_err(told)?;
         nanoseconds.push(began.elapsed().as_nanos() as u64);
+        bar.done(u64::from(nth) + 1);
     }
+    drop(bar);
+    let transactions = nanoseconds.len() as u32;
     let seconds = started.elapsed().as_secs_f64();
     db.close().map_err(told)?;
     nanoseconds.sort_unstable();
@@ -577,5 +596,9 @@ fn bench(
             at(0.99)
         )?;
     }
-    Ok(true)
+    out.flush()?;
+    match Interrupted::now() {
+        Some(interrupted) => Err(interrupted.into()),
+        None => Ok(true),
+    }
 }

@@ -9,8 +9,10 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use senko_io::{bar, tell};
-use senko_lab::{DEFAULT_TRACES, Options, Progress, Scale};
+use senko_lab::{DEFAULT_TRACES, Options, Progress, Report, Scale};
 use serde_json::json;
+
+use crate::progress::time_left;
 
 /// Connections that an experiment may have open.
 const OPEN_CONNECTIONS: usize = 2048;
@@ -106,14 +108,12 @@ pub fn main(args: LabArgs) -> Result<()> {
             }
             // Where the limit stays low, an experiment with many connections says so itself.
             drop(crate::process::raise_open_files(OPEN_CONNECTIONS, 1));
-            let report = senko_lab::run(&name, &options, &bar)?;
+            let told = move |report: Report| {
+                let _ = print(&report, json);
+            };
+            let report = senko_lab::run_until_stopped(&name, &options, &bar, told)?;
             bar.end();
-            if json {
-                writeln!(out, "{}", report.to_json())
-            } else {
-                writeln!(out, "{}{}", report.text(), report.result_line())
-            }
-            .context("cannot write to stdout")?;
+            print(&report, json)?;
             if report.outcome.bars().is_empty() {
                 let why = report.outcome.missing().values().next();
                 let why = why.map_or(String::new(), |why| format!(": {why}"));
@@ -123,6 +123,16 @@ pub fn main(args: LabArgs) -> Result<()> {
         LabCommand::Worker => senko_lab::kv::child::main(senko_lab::kv::ours())?,
     }
     Ok(())
+}
+
+fn print(report: &Report, json: bool) -> Result<()> {
+    let mut out = crate::out::stdout();
+    if json {
+        writeln!(out, "{}", report.to_json())
+    } else {
+        writeln!(out, "{}{}", report.text(), report.result_line())
+    }
+    .context("cannot write to stdout")
 }
 
 /// How far the run is: one line that changes on a terminal, elsewhere a line for each thing that begins.
@@ -143,12 +153,18 @@ impl Bar {
 
 impl Progress for Bar {
     fn step(&self, done: u64, total: u64, doing: &str) {
+        let share = done as f64 / total.max(1) as f64;
+        let mut far = format!("[{done}/{total}] {:.0} %", share * 100.0);
+        let left = time_left(self.start.elapsed(), share);
+        if !left.is_empty() {
+            far = format!("{far}, about {left}");
+        }
         if self.terminal {
             self.shown.set(true);
-            bar!("\r\x1b[K[{done}/{total}] {doing}");
+            bar!("\r\x1b[K{far}: {doing}");
         } else if self.doing.replace(doing.to_owned()) != doing {
             let seconds = self.start.elapsed().as_secs();
-            tell!("{seconds:5} s [{done}/{total}] {doing}");
+            tell!("{seconds:5} s {far}: {doing}");
         }
     }
 }

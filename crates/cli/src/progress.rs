@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The time that is left, for the lines on stderr that say how far a command is.
+//! How far a command is: a line on stderr with percent and the time that is left.
 
-use std::time::Duration;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
 
 /// The time that is left when `share` of the work, 0 to 1, took `past`: `40 s left`, `3 min left`. Empty
 /// while nothing is known.
@@ -15,6 +16,65 @@ pub fn time_left(past: Duration, share: f64) -> String {
         s @ 120..7200 => format!("{} min left", s / 60),
         s @ 7200..172_800 => format!("{} h left", s / 3600),
         s => format!("{} days left", s / 86_400),
+    }
+}
+
+/// A line that changes while one thread works, where stderr is a terminal. `senko ssd` has one that threads share.
+pub struct Bar {
+    terminal: bool,
+    doing: &'static str,
+    unit: &'static str,
+    total: u64,
+    began: Instant,
+    next: Instant,
+    shown: bool,
+}
+
+impl Bar {
+    /// Nothing is done yet of `total`.
+    pub fn new(doing: &'static str, unit: &'static str, total: u64) -> Bar {
+        let began = Instant::now();
+        Bar {
+            terminal: std::io::stderr().is_terminal(),
+            doing,
+            unit,
+            total,
+            began,
+            next: began + Duration::from_secs(1),
+            shown: false,
+        }
+    }
+
+    /// So many are done.
+    pub fn done(&mut self, done: u64) {
+        let now = Instant::now();
+        if !self.terminal || now < self.next {
+            return;
+        }
+        self.next = now + Duration::from_millis(200);
+        self.shown = true;
+        let text = self.told(done, now - self.began);
+        let _ = write!(std::io::stderr(), "\r\x1b[K{text} ");
+    }
+
+    fn told(&self, done: u64, past: Duration) -> String {
+        let share = done as f64 / self.total.max(1) as f64;
+        format!(
+            "{}: {:.0} % ({done} of {} {}), {}",
+            self.doing,
+            share * 100.0,
+            self.total,
+            self.unit,
+            time_left(past, share)
+        )
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        if self.shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
     }
 }
 
@@ -32,5 +92,12 @@ mod tests {
         assert_eq!(left(60, 0.1), "9 min left");
         assert_eq!(left(3600, 0.1), "9 h left");
         assert_eq!(left(86_400, 0.01), "99 days left");
+    }
+
+    #[test]
+    fn a_bar_has_percent_and_time_left() {
+        let bar = Bar::new("committing", "transactions", 200);
+        let text = bar.told(50, Duration::from_secs(20));
+        assert_eq!(text, "committing: 25 % (50 of 200 transactions), 60 s left");
     }
 }

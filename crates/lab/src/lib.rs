@@ -15,6 +15,9 @@
 // What an experiment hands back: numbers, gaps, settings, tables.
 pub mod outcome;
 
+// What a run has measured so far, for one that is stopped.
+mod so_far;
+
 // The machine and the commit that a report names.
 pub mod provenance;
 
@@ -157,9 +160,10 @@ pub fn run(name: &str, options: &Options, progress: &dyn Progress) -> Result<Rep
     let start = Instant::now();
     // A run of an hour may outlive what is checked out.
     let commit = Commit::current();
-    let outcome = experiment
-        .run(options, progress)
-        .with_context(|| format!("the experiment {name} could not be run"))?;
+    let outcome = experiment.run(options, progress);
+    // What a signal's clean-up took away is no failure of the experiment.
+    rig::cleanup::wait_if_stopped();
+    let outcome = outcome.with_context(|| format!("the experiment {name} could not be run"))?;
     Ok(Report {
         experiment: experiment.name(),
         claim: experiment.claim(),
@@ -169,7 +173,43 @@ pub fn run(name: &str, options: &Options, progress: &dyn Progress) -> Result<Rep
         commit,
         machine: Machine::this(),
         took: start.elapsed(),
+        stopped: false,
     })
+}
+
+/// As [`run`], but SIGINT, SIGTERM and SIGHUP end the process within about a second: what the run made is
+/// removed, and `told` gets a report of what was measured so far. Called while this process has one thread, once.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_until_stopped(
+    name: &str,
+    options: &Options,
+    progress: &dyn Progress,
+    told: impl FnOnce(Report) + Send + 'static,
+) -> Result<Report> {
+    let experiment = find(name)?;
+    let (scale, seed, commit, start) = (
+        options.scale,
+        options.seed,
+        Commit::current(),
+        Instant::now(),
+    );
+    so_far::begin();
+    rig::cleanup::on_signals_tell(move || {
+        told(Report {
+            experiment: experiment.name(),
+            claim: experiment.claim(),
+            scale,
+            seed,
+            outcome: so_far::outcome(),
+            commit,
+            machine: Machine::this(),
+            took: start.elapsed(),
+            stopped: true,
+        });
+    });
+    run(name, options, progress)
 }
 
 /// An outcome with all that is needed to judge and repeat it.
@@ -191,6 +231,8 @@ pub struct Report {
     pub machine: Machine,
     /// How long the run took.
     pub took: Duration,
+    /// Whether a signal stopped the run before it had all figures.
+    pub stopped: bool,
 }
 
 impl Report {
@@ -209,6 +251,9 @@ impl Report {
         ];
         if !self.outcome.missing().is_empty() {
             fields.push(("missing", json!(self.outcome.missing())));
+        }
+        if self.stopped {
+            fields.push(("stopped", json!(true)));
         }
         if let Some(noisy) = self.outcome.noisy() {
             fields.push(("noisy", json!(noisy)));
@@ -248,6 +293,12 @@ impl Report {
         }
         for (key, why) in self.outcome.missing() {
             text.push_str(&format!("\nmissing {key}: {why}"));
+        }
+        if self.stopped {
+            text.push_str("\nstopped: these are the figures up to then\n");
+            for (key, number) in self.outcome.bars() {
+                text.push_str(&format!("  {key} {number}\n"));
+            }
         }
         text.push_str(&format!(
             "\n{:.1} s on {}, commit {}\n",

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use crate::so_far;
+
 /// A run says it was noisy where the same probe before and after differs by more than this share.
 pub const NOISE_LIMIT: f64 = 0.15;
 
@@ -39,6 +41,7 @@ impl Outcome {
         let key = key.into();
         if number.is_finite() {
             self.check_new(&key);
+            so_far::bar(&key, number);
             self.bars.insert(key, number);
         } else {
             self.miss(key, format!("the measurement gave {number}"));
@@ -139,6 +142,7 @@ impl Table {
             "a row of \"{}\" has the wrong number of cells",
             self.title
         );
+        so_far::row(&self.title, &self.columns, &cells);
         self.rows.push(cells);
     }
 

@@ -264,11 +264,29 @@ impl Engine<'_> {
     }
 }
 
+/// Answers between two calls of the one who watches.
+const WATCHED_EVERY: u64 = 1 << 12;
+
 /// Runs the model for `answers` answers after a tenth as many to warm up.
 ///
 /// # Errors
 /// If the model or the load never answers or asks.
 pub fn simulate(model: &Model, load: Arrivals, answers: u64, seed: u64) -> Result<Outcome, Error> {
+    simulate_while(model, load, answers, seed, |_| true)
+}
+
+/// As [`simulate`], while `goes_on` says so, which hears the share that is done, 0 to 1. The outcome is of the answers
+/// up to then.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_while(
+    model: &Model,
+    load: Arrivals,
+    answers: u64,
+    seed: u64,
+    mut goes_on: impl FnMut(f64) -> bool,
+) -> Result<Outcome, Error> {
     model.check()?;
     let all_channels = (model.drives * model.channels) as usize;
     let mut engine = Engine {
@@ -348,6 +366,9 @@ pub fn simulate(model: &Model, load: Arrivals, answers: u64, seed: u64) -> Resul
                     };
                 } else {
                     tally.record(now - arrived);
+                }
+                if done % WATCHED_EVERY == 0 && !goes_on(done as f64 / (warm_up + answers) as f64) {
+                    break;
                 }
                 if let Arrivals::Closed { think_ns, .. } = load {
                     engine.at(now + think_ns.max(0.0) as Time, Event::Arrival);

@@ -11,6 +11,7 @@ use senko_ssd::plot;
 use senko_ssd::trace::{TraceWriter, WriteFormat, Written};
 use serde_json::json;
 
+use super::progress::Progress;
 use super::{WorkloadArgs, size_of, stopped, write_file};
 use crate::process::{Interrupted, stop_on_signals};
 
@@ -136,8 +137,9 @@ fn convert(args: &ConvertArgs) -> Result<()> {
         bail!("{} exists already", path.display());
     }
     stop_on_signals();
-    super::summarise(&workload, None, false)?;
-    let written = write_trace(&workload, capacity, format, path)
+    let summary = super::summarise(&workload, None, false)?;
+    let total = args.reading.requests(&summary);
+    let written = write_trace(&workload, capacity, format, path, total)
         .with_context(|| format!("{} was not written whole", path.display()))?;
     let mut out = crate::out::stdout();
     if args.json {
@@ -164,7 +166,9 @@ fn write_trace(
     capacity: u64,
     format: WriteFormat,
     path: &Path,
+    total: u64,
 ) -> Result<Written> {
+    let progress = Progress::new("writing", "requests", total);
     let (unfinished, file) = Unfinished::create(path)?;
     let mut writer = TraceWriter::new(BufWriter::new(file), format);
     for request in workload.requests(capacity)? {
@@ -172,6 +176,7 @@ fn write_trace(
             return Err(interrupted.into());
         }
         writer.write(&request?)?;
+        progress.add(1);
     }
     let (_, written) = writer.finish()?;
     unfinished.finish()?;

@@ -5,8 +5,12 @@ use std::io::Write;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use senko_ssd::transfer::{Arrivals, Model, Outcome, simulate};
+use senko_ssd::transfer::{Arrivals, Model, Outcome, simulate_while};
 use serde_json::json;
+
+use super::progress::Progress;
+use super::stopped;
+use crate::process::stop_on_signals;
 
 /// Arguments of `senko ssd transfer`. The defaults are the fit to the paper's figures.
 #[derive(Args, Debug)]
@@ -76,6 +80,7 @@ pub fn main(args: &TransferArgs) -> Result<()> {
         },
         (None, None) => Arrivals::Saturated,
     };
+    stop_on_signals();
     let mut out = crate::out::stdout();
     if !args.json {
         writeln!(
@@ -95,7 +100,17 @@ pub fn main(args: &TransferArgs) -> Result<()> {
             lanes: args.lanes,
             in_order: !args.any_order,
         };
-        let outcome = simulate(&model, load, args.answers.max(1), args.seed)?;
+        let answers = args.answers.max(1);
+        let progress = Progress::new("simulating", "answers", answers);
+        let goes_on = |share: f64| {
+            progress.set((share * answers as f64) as u64, answers);
+            !stopped()
+        };
+        let outcome = simulate_while(&model, load, answers, args.seed, goes_on)?;
+        drop(progress);
+        if stopped() {
+            super::warn("stopped: the last row is of the answers up to then");
+        }
         if args.json {
             let line = json!({ "model": model, "load": load, "outcome": outcome });
             writeln!(out, "{line}")
@@ -103,6 +118,9 @@ pub fn main(args: &TransferArgs) -> Result<()> {
             writeln!(out, "{}", row(drives, &outcome))
         }
         .context("cannot write to stdout")?;
+        if stopped() {
+            break;
+        }
     }
     Ok(())
 }

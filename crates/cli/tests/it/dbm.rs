@@ -2,9 +2,9 @@
 //! `senko dbm` as a user calls it.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
-use crate::process::Scratch;
+use crate::process::{Scratch, hears_signals, signal};
 
 fn dbm(folder: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_senko"))
@@ -86,4 +86,26 @@ fn what_is_wrong_is_said_in_one_sentence() {
     );
     assert_eq!(out(&go(&["get", "x.db", "a"])), "1\n");
     refused(&go(&["get", "x.db", "a", "--table", "t"]), "no table \"t\"");
+}
+
+/// Ctrl-C threw away what a benchmark had measured.
+#[test]
+fn ctrl_c_prints_what_a_benchmark_measured() {
+    let scratch = Scratch::new();
+    let child = Command::new(env!("CARGO_BIN_EXE_senko"))
+        .args(["dbm", "bench", "x.db", "--durability", "none", "--json"])
+        .args(["--transactions", "4000000000"])
+        .current_dir(scratch.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    hears_signals(&child);
+    signal(child.id(), "INT");
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{text}");
+    let line: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
+    let done = line["transactions"].as_u64().unwrap();
+    assert!((1..4_000_000_000).contains(&done), "{line}");
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `senko lab` from outside, and the machinery of its experiments against a real server: small and without a word about speed.
 
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
 use senko_lab::kv::plan::{self, Home, Plan};
 use senko_lab::kv::protocol::Request;
 use senko_lab::kv::{Amount, Durability, OURS};
@@ -10,7 +13,7 @@ use senko_lab::rig::{Bench, Items, Load, traffic};
 use senko_lab::{Options, Outcome};
 use senko_workload::KeySpace;
 
-use crate::process::{SENKO, Scratch, refused, run};
+use crate::process::{SENKO, Scratch, refused, run, signal};
 
 #[test]
 fn experiments_are_listed() {
@@ -62,6 +65,54 @@ fn an_experiment_without_a_figure_is_not_0() {
         out.contains("missing ") && out.contains("RESULT {"),
         "{out}"
     );
+}
+
+/// Ctrl-C left 21 MB in the scratch folder, and nothing of what had been measured was printed. Each
+/// experiment is stopped when its first step is told.
+#[test]
+fn ctrl_c_prints_the_figures_and_leaves_nothing() {
+    // In memory alone, with files of its own, and with servers.
+    for (name, scale) in [
+        ("ssd-closed-form", None),
+        ("thesis-blocks", Some("--quick")),
+        ("serve-memory", Some("--quick")),
+    ] {
+        let folder = Scratch::new();
+        let mut child = Command::new(SENKO)
+            .args(["lab", "run", name, "--json", "--scratch", "."])
+            .args(scale)
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut told = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.contains("[1/") {
+            if told.read_line(&mut said).unwrap() == 0 {
+                break;
+            }
+        }
+        if !said.contains("[1/") {
+            child.wait().unwrap();
+            eprintln!("skipped {name}: {said}");
+            continue;
+        }
+        assert!(said.contains(" %, about "), "{said}");
+        signal(child.id(), "INT");
+        told.read_to_string(&mut said).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{name}: {said}");
+        let line: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(line["experiment"], name);
+        assert_eq!(line["stopped"], true, "{line}");
+        let left: Vec<_> = std::fs::read_dir(folder.path())
+            .unwrap()
+            .flatten()
+            .collect();
+        assert!(left.is_empty(), "{name} left {left:?}");
+    }
 }
 
 #[test]

@@ -212,6 +212,17 @@ pub fn signal(pid: u32, name: &str) {
     assert!(done.success());
 }
 
+/// Waits until a command catches SIGINT: from then on it prints what it has when one comes.
+pub fn hears_signals(child: &Child) {
+    let status = format!("/proc/{}/status", child.id());
+    wait_for(|| {
+        let text = std::fs::read_to_string(&status).unwrap();
+        let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+        let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
+        (caught & (1 << 1) != 0).then_some(())
+    });
+}
+
 /// Polls until there is an answer; generous, since nothing here asserts timing.
 pub fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(180);

@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
 
-use crate::process::{SENKO, Scratch, run};
+use crate::process::{SENKO, Scratch, hears_signals, run, signal};
 
 fn ssd(folder: &Scratch, args: &[&str]) -> Output {
     run(SENKO, folder, &[&["ssd"], args].concat())
@@ -226,4 +226,34 @@ fn ctrl_c_prints_what_there_is() {
         "{}",
         stdout(&out)
     );
+}
+
+/// `senko ssd transfer` said nothing until its end, and Ctrl-C left nothing of the drives that were done.
+#[test]
+fn ctrl_c_prints_the_rows_of_the_transfer_engine() {
+    let folder = Scratch::new();
+    let mut child = Command::new(SENKO)
+        .args([
+            "ssd", "transfer", "--json", "--drives", "1", "--drives", "2",
+        ])
+        .args(["--answers", "4000000000000"])
+        .current_dir(folder.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    hears_signals(&child);
+    signal(child.id(), "INT");
+    let mut said = String::new();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    let out = child.wait_with_output().unwrap();
+    assert_eq!(out.status.code(), Some(130), "{said}");
+    assert!(said.contains("stopped: the last row"), "{said}");
+    assert_eq!(stdout(&out).lines().count(), 1, "{}", stdout(&out));
+    assert_eq!(value(&stdout(&out), "/model/drives"), 1);
 }

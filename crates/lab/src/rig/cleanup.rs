@@ -6,15 +6,16 @@
 //! (a swap file is in use until its server is gone).
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use senko_io::tell;
 
-use super::sys;
+use super::{process, sys};
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -33,10 +34,16 @@ pub enum Undo {
     RemoveFile(PathBuf),
 }
 
+/// Where servers keep items for the next one of their data folder.
+const SHARED_MEMORY: &str = "/dev/shm";
+
 /// How long a killed process, or a group that was just left, is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 static LIST: Mutex<(u64, Vec<(u64, Undo)>)> = Mutex::new((0, Vec::new()));
+
+/// Set when a signal stopped the run: everything is being undone, and nothing new may be made.
+static STOPPED: AtomicBool = AtomicBool::new(false);
 
 fn list() -> MutexGuard<'static, (u64, Vec<(u64, Undo)>)> {
     // The list is whole between any two of its operations, so a panic elsewhere does not spoil it.
@@ -51,6 +58,13 @@ pub struct Guard(u64);
 /// Asks for `undo` to be carried out when the guard is dropped, or when the run is stopped by a signal.
 pub fn later(undo: Undo) -> Guard {
     let mut list = list();
+    if STOPPED.load(Ordering::Relaxed) {
+        // It was made while everything was being undone.
+        drop(list);
+        undo.carry_out();
+        wait_if_stopped();
+        return Guard(0);
+    }
     list.0 += 1;
     let number = list.0;
     list.1.push((number, undo));
@@ -82,8 +96,13 @@ impl Undo {
     fn carry_out(self) {
         match self {
             Undo::Kill(pid) => {
+                // What a server shares with the next one of its data folder would outlive it.
+                let shared = process::mapped(pid, Path::new(SHARED_MEMORY)).unwrap_or_default();
                 sys::signal(pid, libc::SIGKILL);
                 wait_until(|| !is_alive(pid));
+                for file in shared.iter().filter(|file| is_ours(file)) {
+                    drop(fs::remove_file(file));
+                }
             }
             Undo::SwapOff(path) => {
                 let off = Command::new("swapoff")
@@ -106,6 +125,13 @@ impl Undo {
             Undo::WriteBack(path, was) => drop(fs::write(path, was)),
             Undo::RemoveFile(path) => drop(fs::remove_file(&path)),
             Undo::RemoveFolder(path) => {
+                // Under another name nobody puts anything more into it.
+                let mut aside = path.clone().into_os_string();
+                aside.push(".removed");
+                let path = match fs::rename(&path, &aside) {
+                    Ok(()) => PathBuf::from(aside),
+                    Err(_) => path,
+                };
                 if let Err(error) = fs::remove_dir_all(&path)
                     && path.exists()
                 {
@@ -131,6 +157,12 @@ pub fn is_alive(pid: u32) -> bool {
         .is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
+/// Whether a file of shared memory is one of senko's.
+fn is_ours(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("senko")
+}
+
 fn is_swap(path: &std::path::Path) -> bool {
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
     swaps
@@ -150,13 +182,23 @@ pub fn all() {
 
 /// From now on a signal that ends a run cleans up first. Called while this process has one thread: threads started before would still end it.
 pub fn on_signals() {
+    on_signals_tell(|| {});
+}
+
+/// As [`on_signals`], and calls `tell` when all is undone, before the process ends. Only the first call of either counts.
+pub fn on_signals_tell(tell: impl FnOnce() + Send + 'static) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         sys::block_stop_signals();
         let waits = || {
             let signal = sys::wait_for_stop();
+            {
+                let _list = list();
+                STOPPED.store(true, Ordering::Relaxed);
+            }
             tell!("\nstopped by signal {signal}: removing what the run made");
             all();
+            tell();
             std::process::exit(128 + signal);
         };
         if let Err(error) = thread::Builder::new()
@@ -166,6 +208,13 @@ pub fn on_signals() {
             tell!("warning: a stopped run will leave its files behind: {error}");
         }
     });
+}
+
+/// Does not return once a signal stopped the run: the thread that undoes everything ends the process.
+pub fn wait_if_stopped() {
+    while STOPPED.load(Ordering::Relaxed) {
+        thread::sleep(Duration::from_secs(1));
+    }
 }
 
 #[cfg(test)]

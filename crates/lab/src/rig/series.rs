@@ -11,7 +11,7 @@ use super::contender::Server;
 use super::median;
 use super::sys;
 use super::traffic::{self, Items, Load, Window, us};
-use crate::{Outcome, Progress};
+use crate::{Outcome, Progress, so_far};
 
 /// A number, or why there is none.
 pub type Figure = Result<f64, String>;
@@ -98,9 +98,21 @@ impl Series {
     /// Adds a round; one that failed is the series' trouble.
     pub fn add(&mut self, window: Result<Window>) {
         match window {
-            Ok(window) => self.windows.push(window),
+            Ok(window) => {
+                self.windows.push(window);
+                self.note();
+            }
             Err(error) => self.trouble = Some(format!("{error:#}")),
         }
+    }
+
+    /// The newest round, for a run that is stopped before it has all.
+    fn note(&self) {
+        let round = Series {
+            windows: self.windows.last().cloned().into_iter().collect(),
+            ..self.clone()
+        };
+        so_far::row("Rounds", &COLUMNS.map(str::to_owned), &round.row());
     }
 
     /// The median over the rounds of what `of` sees in a window.

@@ -272,7 +272,9 @@ impl Replay {
                 }
                 Fetched::Absent | Fetched::OutOfMemory => return Ok(false),
                 Fetched::Changed => {}
-                Fetched::Header(..) => bail!("a fetch of an answer ended in a header"),
+                Fetched::Header(..) | Fetched::Listed(_) => {
+                    bail!("a fetch of an answer ended in something else")
+                }
             }
         }
         Ok(false)

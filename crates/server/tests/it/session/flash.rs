@@ -282,7 +282,7 @@ fn walks_list_items_on_flash() {
         });
         let id = rig.connect();
         let key = |n: usize| format!("k:{n:04}");
-        let value = |n: usize| "v".repeat(if n % 10 == 0 { 20_000 } else { 1000 });
+        let value = |n: usize| "v".repeat(if n.is_multiple_of(10) { 20_000 } else { 1000 });
         for n in 0..60 {
             let (value, expiry) = (value(n), if n % 3 == 0 { 50 } else { 0 });
             let set = format!("set {} {n} {expiry} {}\r\n{value}\r\n", key(n), value.len());
