@@ -14,6 +14,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use senko_dbm::{Database, Durability, Options, Table};
+use senko_io::{Unfinished, tell};
 use serde_json::{Value, json};
 
 /// Arguments of `senko dbm`.
@@ -21,7 +22,8 @@ use serde_json::{Value, json};
 #[command(
     after_help = "A database is one file, and further ones beside it (NAME.1, NAME.2) once it grows. One process writes; others read beside it.\n\
     put, load and bench make it if there is none. Keys and values are text, or any bytes with --hex.\n\
-    Exit codes: 0 done; 1 the answer is no (no such key, problems found); 2 it could not be done, and stderr says why.\n\n\
+    Exit codes: 0 done; 1 the answer is no (no such key, problems found); 2 it could not be done, and stderr says why;\n\
+    141 the reader of stdout has closed it, as head does.\n\n\
     Examples:\n  \
     senko dbm put data.db colour green\n  \
     senko dbm get data.db colour\n  \
@@ -123,7 +125,13 @@ enum Command {
         batch: u32,
     },
     /// Writes the records of all tables as JSON lines, as of one moment
-    Dump(Place),
+    Dump {
+        #[command(flatten)]
+        place: Place,
+        /// Writes to this file, which must not exist, instead of stdout; it is FILE.part until it is whole
+        #[arg(long, value_name = "FILE")]
+        to: Option<PathBuf>,
+    },
     /// Checks every page and every long value
     Verify(Place),
     /// Prints counts and sizes
@@ -149,11 +157,8 @@ pub fn main(args: &DbmArgs) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            let pipe = error
-                .downcast_ref::<std::io::Error>()
-                .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe);
-            if !pipe {
-                eprintln!("senko: {error:#}");
+            if !crate::out::closed() {
+                tell!("senko: {error:#}");
             }
             ExitCode::from(2)
         }
@@ -240,7 +245,7 @@ fn field(row: &Value, name: &str) -> Result<Vec<u8>> {
 }
 
 fn run(command: &Command) -> Result<bool> {
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut out = std::io::BufWriter::new(crate::out::stdout());
     let answer = match command {
         Command::Put { place, key, value } => {
             let (key, value) = (place.bytes(key)?, place.bytes(value)?);
@@ -278,7 +283,11 @@ fn run(command: &Command) -> Result<bool> {
             input,
             batch,
         } => load(place, input.as_deref(), *batch as usize)?,
-        Command::Dump(place) => dump(place, &mut out)?,
+        Command::Dump { place, to: None } => dump(place, &mut out)?,
+        Command::Dump {
+            place,
+            to: Some(to),
+        } => dump_to(place, to)?,
         Command::Verify(place) => verify(place, &mut out)?,
         Command::Stats(place) => stats(place, &mut out)?,
         Command::Bench {
@@ -436,7 +445,7 @@ fn load(place: &Place, input: Option<&Path>, batch: usize) -> Result<bool> {
     }
     put(&mut rows)?;
     db.close().map_err(told)?;
-    eprintln!("{loaded} records loaded");
+    tell!("{loaded} records loaded");
     Ok(true)
 }
 
@@ -450,6 +459,17 @@ fn dump(place: &Place, out: &mut impl Write) -> Result<bool> {
             writeln!(out, "{}", row(table.name(), &key, &value))?;
         }
     }
+    Ok(true)
+}
+
+/// A dump that is broken off never has the name that it was to have.
+fn dump_to(place: &Place, to: &Path) -> Result<bool> {
+    let (unfinished, file) = Unfinished::create(to)?;
+    let mut out = std::io::BufWriter::new(file);
+    dump(place, &mut out)?;
+    out.flush()
+        .with_context(|| format!("cannot write {}", to.display()))?;
+    unfinished.finish()?;
     Ok(true)
 }
 

@@ -9,9 +9,11 @@
 //! `-o senko_config=FILE` does (its names are those of `senko serve`; the command line goes over it).
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use senko_io::{note, tell};
 use senko_server::settings::Settings;
 
 use crate::getopt;
@@ -43,9 +45,10 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         .map(|a| a.to_string_lossy().into_owned())
         .collect();
     match start(&args) {
+        _ if crate::out::closed() => ExitCode::SUCCESS, // `out::end` has the right one
         Ok(()) => ExitCode::SUCCESS,
         Err(Refusal(code, text)) => {
-            eprintln!("{text}");
+            tell!("{text}");
             ExitCode::from(code)
         }
     }
@@ -56,19 +59,16 @@ fn start(args: &[String]) -> Answer<()> {
     for (option, _) in &given {
         match option {
             'h' => {
-                println!("{}\n{USAGE}", version());
-                return Ok(());
+                return print(&format!("{}\n{USAGE}", version()));
             }
             'V' => {
-                println!("{}", version());
-                return Ok(());
+                return print(&version());
             }
             'i' => {
-                println!(
+                return print(&format!(
                     "{}\n\nsenko is licensed under the Apache License, Version 2.0, and shares no code with memcached.",
                     version()
-                );
-                return Ok(());
+                ));
             }
             _ => {}
         }
@@ -93,12 +93,17 @@ fn start(args: &[String]) -> Answer<()> {
         }
     }
     if !meaning.unused.is_empty() {
-        eprintln!(
+        note!(
             "warning: accepted without effect here: {}",
             meaning.unused.join(", ")
         );
     }
     serve::run(settings, around).map_err(|error| Refusal(1, format!("{error:#}")))
+}
+
+fn print(text: &str) -> Answer<()> {
+    writeln!(crate::out::stdout(), "{text}")
+        .map_err(|why| Refusal(1, format!("cannot write to stdout: {why}")))
 }
 
 fn version() -> String {

@@ -2,12 +2,13 @@
 //! `senko lab`: lists and runs the experiments of `senko_lab`; all that is here is arguments and printing.
 
 use std::cell::{Cell, RefCell};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
+use senko_io::{bar, tell};
 use senko_lab::{DEFAULT_TRACES, Options, Progress, Scale};
 use serde_json::json;
 
@@ -21,7 +22,9 @@ const OPEN_CONNECTIONS: usize = 2048;
     senko lab run dram-policy --quick\n      \
       the report for people, then one line RESULT {...}\n  \
     senko lab run serve-flash-get --scratch /mnt/nvme\n      \
-      on the disk of that folder; as root, so that memory can be capped")]
+      on the disk of that folder; as root, so that memory can be capped\n\n\
+    Exit codes: 0 figures were measured, though some may be missing, with the reason; 1 none was, or the run was impossible;\n\
+    2 a wrong option; 130 Ctrl-C.")]
 pub struct LabArgs {
     #[command(subcommand)]
     command: LabCommand,
@@ -63,7 +66,7 @@ enum LabCommand {
 
 /// Runs `senko lab`.
 pub fn main(args: LabArgs) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     match args.command {
         LabCommand::List { json } => {
             for experiment in senko_lab::experiments() {
@@ -89,7 +92,7 @@ pub fn main(args: LabArgs) -> Result<()> {
             let bar = Bar {
                 shown: Cell::new(false),
                 doing: RefCell::default(),
-                terminal: std::io::stderr().is_terminal(),
+                terminal: senko_io::say::terminal(),
                 start: Instant::now(),
             };
             let mut options = Options {
@@ -111,6 +114,11 @@ pub fn main(args: LabArgs) -> Result<()> {
                 writeln!(out, "{}{}", report.text(), report.result_line())
             }
             .context("cannot write to stdout")?;
+            if report.outcome.bars().is_empty() {
+                let why = report.outcome.missing().values().next();
+                let why = why.map_or(String::new(), |why| format!(": {why}"));
+                bail!("no figure of {name} could be measured{why}");
+            }
         }
         LabCommand::Worker => senko_lab::kv::child::main(senko_lab::kv::ours())?,
     }
@@ -128,7 +136,7 @@ struct Bar {
 impl Bar {
     fn end(&self) {
         if self.shown.take() {
-            eprint!("\r\x1b[K");
+            bar!("\r\x1b[K");
         }
     }
 }
@@ -137,10 +145,10 @@ impl Progress for Bar {
     fn step(&self, done: u64, total: u64, doing: &str) {
         if self.terminal {
             self.shown.set(true);
-            eprint!("\r\x1b[K[{done}/{total}] {doing}");
+            bar!("\r\x1b[K[{done}/{total}] {doing}");
         } else if self.doing.replace(doing.to_owned()) != doing {
             let seconds = self.start.elapsed().as_secs();
-            eprintln!("{seconds:5} s [{done}/{total}] {doing}");
+            tell!("{seconds:5} s [{done}/{total}] {doing}");
         }
     }
 }

@@ -1,24 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `senko load`: options in, results out; the work is [`senko_server::load`]'s.
 //!
-//! Exit is non-zero, with one sentence on stderr, when the run could not be made or finished, when an answer
-//! was wrong
-//! (`--verify`), when fewer keys were found than expected (`--expect-found`), and when no request succeeded.
+//! Exit is non-zero, with one sentence on stderr, when the work was not done: the run could not be made
+//! or finished, an answer was wrong (`--verify`), fewer keys were found than expected
+//! (`--expect-found`), more requests failed than allowed (`--max-failed`), or the rate was not reached.
+//! What was measured until then is printed all the same.
 
-use std::io::{IsTerminal, Write};
-use std::time::Duration;
+mod results; // for machines
+
+use std::io::Write;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use clap::{Args, ValueEnum};
-use senko_io::Backend;
+use senko_io::bar;
 use senko_server::load::{
-    self, Amount, FaultKind, Gaps, Gather, KeyCount, Pace, Part, Report, Second, Settings, Step,
-    StepReport, Stretch, Target, Wire,
+    self, Amount, Gaps, Gather, KeyCount, Pace, Part, Second, Settings, Step, Stretch, Target,
+    Watch, Wire,
 };
-use senko_workload::{Histogram, KeyShape, Mix, Popularity, ValueLen};
-use serde_json::{Map, Value, json};
+use senko_workload::units::share;
+use senko_workload::{KeyShape, Mix, Popularity, ValueLen};
 
-use crate::process;
+use crate::out;
+use crate::process::{self, Interrupted};
+use crate::progress::time_left;
 use crate::units::{Bytes, Io, parse_size};
 
 /// Arguments of `senko load`.
@@ -27,6 +32,9 @@ use crate::units::{Bytes, Io, parse_size};
     after_help = "Steps run in this order: --load, the mix (for --requests or --duration), --read-back. With none of them \
     named, the mix runs for 10 seconds. Keys and values follow from the options under Items, so runs that read what another \
     run wrote need the same ones.\n\n\
+    Exit codes: 0 all was done; 1 it was not, and stderr says why: the server could not be reached or died, a value was \
+    wrong, too few keys were found, too many requests failed (--max-failed), or fewer than 95 % of the requests of --rate \
+    could be sent in time; 2 a wrong option; 130 Ctrl-C. The results up to then are printed.\n\n\
     Examples:\n  \
     senko load --load --keys 1000000 --value-size 4096     write a million keys\n  \
     senko load --get-ratio 1 --keys 1000000 --duration 30  then read them, Zipf 0.99, 64 connections\n  \
@@ -230,6 +238,9 @@ pub struct LoadArgs {
     /// Fail if a smaller share of the keys read is found
     #[arg(long, value_name = "SHARE", help_heading = "Checks")]
     expect_found: Option<f64>,
+    /// Fail if a larger share of a step's requests fails: errors, timeouts, lost connections
+    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = share, help_heading = "Checks")]
+    max_failed: f64,
     /// Version that --load writes, or, without --load, the version that the server is known to hold, so that
     /// any other is a fault
     #[arg(long, value_name = "N", help_heading = "Checks")]
@@ -423,34 +434,67 @@ impl LoadArgs {
 pub fn main(args: LoadArgs) -> Result<()> {
     let settings = args.settings()?;
     process::raise_open_files(settings.connections, settings.threads)?;
-    let progress = std::io::stderr().is_terminal();
-    let mut out = std::io::stdout();
-    let report = load::run(&settings, &mut |second| {
-        if args.series {
-            // A reader that went away is met again, and reported, when the results are written.
-            let _ = writeln!(out, "{}", second_json(second));
-        }
-        if progress {
-            show_progress(second);
-        }
-    });
-    if progress {
-        eprint!("\r\x1b[K");
+    let mut shown = Shown {
+        series: args.series,
+        progress: senko_io::say::terminal(),
+        began: Instant::now(),
+    };
+    let report = load::run_until(&settings, process::stop_flag(), &mut shown);
+    if shown.progress {
+        bar!("\r\x1b[K");
     }
     let report = report?;
+    let mut out = out::stdout();
     if args.json {
         for step in &report.steps {
-            writeln!(out, "{}", step_json(&args, &settings, &report, step))?;
+            writeln!(
+                out,
+                "{}",
+                results::step_json(&args, &settings, &report, step)
+            )?;
         }
-    } else {
+    } else if !report.steps.is_empty() {
         writeln!(out, "{report}")?;
     }
-    report
-        .verdict(args.expect_found)
-        .map_err(|why| anyhow!(why))
+    let interrupted = Interrupted::now();
+    // A run that was ended early did not come to all keys, and a wrong answer is one at any time.
+    let expected = args.expect_found.filter(|_| interrupted.is_none());
+    report.verdict(expected).map_err(|why| anyhow!(why))?;
+    match interrupted {
+        Some(interrupted) => Err(interrupted.into()),
+        None => report
+            .completed(args.max_failed)
+            .map_err(|why| anyhow!(why)),
+    }
 }
 
-fn show_progress(second: &Second) {
+/// What is shown while a run lasts.
+struct Shown {
+    series: bool,
+    progress: bool,
+    began: Instant,
+}
+
+impl Watch for Shown {
+    fn begins(&mut self, _: Step) {
+        self.began = Instant::now();
+        // Before, there is nothing to print, and connecting can take long: a signal ends it at once.
+        process::stop_on_signals();
+    }
+
+    fn second(&mut self, second: &Second) {
+        if self.series {
+            // An error other than a closed pipe is met again, and told, when the results are written.
+            let _ = writeln!(out::stdout(), "{}", results::second_json(second));
+            out::end_if_closed();
+        }
+        if self.progress {
+            show_progress(second, self.began.elapsed());
+        }
+    }
+}
+
+fn show_progress(second: &Second, past: Duration) {
     const WIDTH: usize = 24;
     let Stretch {
         counts, get, set, ..
@@ -462,95 +506,16 @@ fn show_progress(second: &Second) {
         0 => String::new(),
         reads => format!(", {:.2} % found", counts.hits as f64 / reads as f64 * 100.0),
     };
-    eprint!(
-        "\r\x1b[K{} [{}{}] {:3.0} %  {}/s{found}, p99 {} us",
+    bar!(
+        "\r\x1b[K{} [{}{}] {:3.0} %, {}  {}/s{found}, p99 {} us",
         second.step.name(),
         "#".repeat(full),
         " ".repeat(WIDTH - full),
         second.done * 100.0,
+        time_left(past, second.done),
         counts.requests,
         latencies.quantile(0.99) / 1000
     );
-    let _ = std::io::stderr().flush();
-}
-
-fn latency_json(latencies: &Histogram) -> Value {
-    if latencies.is_empty() {
-        return Value::Null;
-    }
-    let us = |q: f64| latencies.quantile(q) as f64 / 1e3;
-    json!({
-        "mean": latencies.mean() / 1e3, "p50": us(0.5), "p90": us(0.9), "p99": us(0.99), "p999": us(0.999),
-        "max": latencies.max() as f64 / 1e3, "count": latencies.len(),
-    })
-}
-
-fn second_json(second: &Second) -> Value {
-    let Stretch {
-        counts, get, set, ..
-    } = &second.stretch;
-    json!({
-        "type": "second", "step": second.step.name(), "second": second.second,
-        "requests": counts.requests, "reads": counts.reads, "hits": counts.hits, "sets": counts.sets,
-        "failed": counts.failed, "received_bytes": counts.received, "sent_bytes": counts.sent,
-        "get_us": latency_json(get), "set_us": latency_json(set),
-    })
-}
-
-fn settings_json(args: &LoadArgs, settings: &Settings, report: &Report) -> Value {
-    let (rate, gaps) = match settings.pace {
-        Pace::Closed => (None, None),
-        Pace::Open { rate, gaps } => (rate, Some(gaps.name())),
-    };
-    json!({
-        "server": settings.target.to_string(), "protocol": settings.wire.name(),
-        "connections": settings.connections, "threads": settings.threads, "pipeline": settings.pipeline,
-        "multi_get": settings.keys_per_get, "rate": rate, "gaps": gaps,
-        "get_ratio": settings.mix.share(senko_workload::Op::Read), "dist": settings.mix.popularity.to_string(),
-        "keys": report.keys, "item_bytes": report.item_bytes,
-        "key_size": settings.key_shape.to_string(), "value_size": settings.value_len.to_string(),
-        "vary_size": settings.vary_len, "permuted": settings.permuted,
-        "verify": settings.verify, "generation": settings.generation, "set_on_miss": settings.set_on_miss,
-        "noreply": settings.noreply, "expire": settings.expire, "expect_found": args.expect_found, "seed": settings.seed,
-    })
-}
-
-fn step_json(args: &LoadArgs, settings: &Settings, report: &Report, step: &StepReport) -> Value {
-    let counts = &step.counts;
-    let cpu = |time: load::cpu::CpuTime| {
-        json!({
-            "user_s": time.user.as_secs_f64(), "system_s": time.system.as_secs_f64(),
-            "percent": step.percent(time.total()), "us_per_request": step.us_per_request(time.total()),
-        })
-    };
-    let server_cpu = step.server.map(|server| {
-        let mut all = cpu(server.time);
-        all["busiest_thread_percent"] = json!(step.percent(server.busiest));
-        all
-    });
-    let faults: Map<String, Value> = FaultKind::ALL
-        .iter()
-        .map(|kind| (kind.name().to_owned(), json!(step.faults[*kind as usize])))
-        .collect();
-    let samples: Vec<Value> = report
-        .fault_samples
-        .iter()
-        .map(|f| json!({ "kind": f.kind.name(), "key": f.key, "offset": f.offset, "detail": f.detail }))
-        .collect();
-    json!({
-        "type": "step", "step": step.step.name(), "seconds": step.seconds(),
-        "requests": counts.requests, "requests_per_second": step.rate(),
-        "reads": counts.reads, "hits": counts.hits, "found_ratio": step.found_ratio(), "failed_reads": counts.failed_reads,
-        "sets": counts.sets, "stored": counts.stored, "refills": counts.refills, "value_bytes": counts.value_bytes,
-        "received_bytes": counts.received, "sent_bytes": counts.sent,
-        "failed": counts.failed, "timeouts": counts.timeouts, "reconnects": counts.reconnects, "unsent": counts.unsent,
-        "get_us": latency_json(&step.get), "set_us": latency_json(&step.set), "own_lateness_us": latency_json(&step.late),
-        "load_cpu": cpu(step.own_cpu), "server_cpu": server_cpu,
-        "backend": match step.backend { Backend::Uring => "uring", Backend::Posix => "posix" },
-        "faults": faults, "fault_samples": samples, "errors": step.errors,
-        "first_place": report.places.start, "end_place": report.places.end,
-        "settings": settings_json(args, settings, report),
-    })
 }
 
 #[cfg(test)]

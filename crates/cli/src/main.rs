@@ -2,7 +2,8 @@
 //! The senko binary: subcommands, and memcached's command line when it is called by that name.
 //!
 //! A thin user of the libraries: it parses, starts, reports. Bad input ends in one sentence on stderr and a non-zero
-//! exit; stdout carries results alone (with `--json`, one object a line).
+//! exit; stdout carries results alone (with `--json`, one object a line). Nothing writes to stderr or stdout but through
+//! `senko_io::say` and `out`.
 
 #![deny(unsafe_code)]
 
@@ -13,15 +14,23 @@ mod lab; // the papers' tables and figures
 mod load; // the load generator
 mod machine; // memory, free space and cores, for the defaults
 mod options; // the options of `senko serve`, from the command line and TOML
+mod out; // results on stdout
 mod process; // limits, user, signals, the background, the pid file
+mod progress; // the time that is left
 mod serve; // starts a server and waits for its end
 mod ssd; // the simulator of drives
 mod store; // the unordered store
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod texts; // tests of the command line as a whole
 mod units; // sizes, rates and words that options and the TOML file share
 
+use std::io::Write;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
+use senko_io::tell;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -40,6 +49,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
         senko load --help                             the load generator\n  \
         senko store --help                            the unordered key-value store\n  \
         senko dbm --help                              the ordered, transactional one\n\n\
+        A command whose stdout is closed early, as head does it, ends with 141.\n\
         Called by the name memcached (a link to this binary), it takes memcached's command line."
 )]
 struct Cli {
@@ -66,6 +76,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    out::end(run())
+}
+
+fn run() -> ExitCode {
     let mut args = std::env::args_os();
     let name = args.next().unwrap_or_default();
     let called = std::path::Path::new(&name).file_name().unwrap_or_default();
@@ -76,7 +90,12 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version go to stdout and end well; clap knows which is which.
-            let _ = error.print();
+            let printed = error.print();
+            if !error.use_stderr()
+                && let Err(why) = out::seen(printed)
+            {
+                return refused(&anyhow::Error::from(why).context("cannot write to stdout"));
+            }
             return ExitCode::from(error.exit_code() as u8);
         }
     };
@@ -89,18 +108,22 @@ fn main() -> ExitCode {
         Command::Ssd(args) => ssd::main(*args),
         Command::Lab(args) => lab::main(args),
         Command::Version => {
-            println!("senko {VERSION}");
-            Ok(())
+            writeln!(out::stdout(), "senko {VERSION}").context("cannot write to stdout")
         }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("senko: {error:#}");
-            match error.downcast_ref::<process::Interrupted>() {
-                Some(interrupted) => ExitCode::from(interrupted.exit_code()),
-                None => ExitCode::FAILURE,
-            }
-        }
+        Err(error) => refused(&error),
+    }
+}
+
+/// Says why a command could not do its work.
+fn refused(error: &anyhow::Error) -> ExitCode {
+    if !out::closed() {
+        tell!("senko: {error:#}");
+    }
+    match error.downcast_ref::<process::Interrupted>() {
+        Some(interrupted) => ExitCode::from(interrupted.exit_code()),
+        None => ExitCode::FAILURE,
     }
 }

@@ -229,6 +229,11 @@ pub fn stop_on_signals() -> &'static AtomicBool {
     &STOP
 }
 
+/// The flag that [`stop_on_signals`] sets, before it does.
+pub fn stop_flag() -> &'static AtomicBool {
+    &STOP
+}
+
 /// The error of a command that a signal ended: its results up to then have been printed.
 #[derive(Debug)]
 pub struct Interrupted {

@@ -5,11 +5,11 @@
 //! root, flash files are opened as the user the server runs as; the process that put the server in the background is
 //! released when it answers.
 
-use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use senko_io::{note, say};
 use senko_server::server::{Server, StartReport};
 use senko_server::settings::Settings;
 use serde_json::json;
@@ -122,6 +122,8 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
         }
         Some(background)
     } else {
+        // Before root is given up: who may write to the pipe of stderr is a matter of its owner.
+        say::as_service();
         None
     };
     start_log(settings.verbosity);
@@ -138,7 +140,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     if around.lock_memory
         && let Err(error) = process::lock_memory()
     {
-        eprintln!("warning: -k has no effect: locking memory failed: {error}");
+        note!("warning: -k has no effect: locking memory failed: {error}");
     }
     let server = bound.start()?;
     let report = server.report().clone();
@@ -146,10 +148,11 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
         print_banner(&report);
     }
     if around.json {
-        print_json(&start_json(&report))?;
+        say::result(format_args!("{}", start_json(&report)));
     }
     if let Some(background) = background {
         background.ready()?;
+        say::as_service();
     }
 
     let control = server.control();
@@ -169,7 +172,8 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     })?;
     let ended = server.join();
     if around.json {
-        print_json(&json!({ "event": "stop", "clean": ended.is_ok() }))?;
+        let stop = json!({ "event": "stop", "clean": ended.is_ok() });
+        say::result(format_args!("{stop}"));
     }
     drop(pidfile);
     Ok(ended?)
@@ -205,8 +209,8 @@ fn start_log(verbosity: u8) {
     };
     let _ = tracing_subscriber::fmt()
         .with_max_level(level)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(|| say::Log)
+        .with_ansi(say::terminal())
         .with_target(false)
         .try_init();
 }
@@ -284,7 +288,7 @@ fn print_banner(report: &StartReport) {
         "  items      keys to 250 bytes, with value and header to {}\n",
         show_size(report.max_item)
     );
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    note!("{}", text.trim_end());
 }
 
 fn start_json(report: &StartReport) -> serde_json::Value {
@@ -306,11 +310,4 @@ fn start_json(report: &StartReport) -> serde_json::Value {
         })),
         "flash": report.flash.iter().map(|f| json!({ "path": f.path, "bytes": f.bytes, "direct": f.direct })).collect::<Vec<_>>(),
     })
-}
-
-fn print_json(value: &serde_json::Value) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{value}")
-        .and_then(|()| out.flush())
-        .context("cannot write to stdout")
 }

@@ -8,11 +8,11 @@ mod progress; // how far a run is
 mod trace; // what a trace is, its conversion, its picture
 mod transfer; // the direct transfer engine
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
+use senko_io::tell;
 use senko_ssd::device::Parts;
 use senko_ssd::profile::Profile;
 use senko_ssd::source::Workload;
@@ -81,9 +81,9 @@ fn stopped() -> bool {
     Interrupted::now().is_some()
 }
 
-/// A sentence on stderr that a user should read. If stderr is closed, nobody can.
+/// A sentence on stderr that a user should read.
 fn warn(text: &str) {
-    let _ = writeln!(std::io::stderr(), "senko: {text}");
+    tell!("senko: {text}");
 }
 
 /// Reads a workload through once, and shows its summary where results are for people. `capacity` is
@@ -105,7 +105,7 @@ fn summarise(workload: &Workload, capacity: Option<u64>, shown: bool) -> Result<
     let overlap = capacity.and_then(|bytes| summary.overlap(&workload.fold, bytes));
     summary.warnings.extend(overlap);
     if shown {
-        let _ = write!(std::io::stderr(), "{}: {summary}", workload.name());
+        tell!("{}: {}", workload.name(), summary.to_string().trim_end());
     } else {
         for warning in &summary.warnings {
             warn(&format!("{}: {warning}", workload.name()));

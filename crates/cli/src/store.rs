@@ -2,7 +2,7 @@
 //! `senko store`: the unordered store on the command line. Arguments in, calls of `senko_store`, text, JSON lines and CSV out.
 //!
 //! Exit codes, so that scripts can tell: 0 done, 1 the answer is no (a key that is not there, a problem that was found, something that
-//! was lost), 2 it could not be done, with one sentence on stderr.
+//! was lost), 2 it could not be done, with one sentence on stderr. `out` has the one of a closed stdout.
 
 mod bench; // loads, runs mixes, measures
 mod bulk; // load, dump, scan
@@ -19,8 +19,10 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
+use senko_io::tell;
 use senko_store::{Durability, IndexKind, Options, Store, StoreError};
 
+use crate::process::Interrupted;
 use crate::units::Bytes;
 
 /// Arguments of `senko store`.
@@ -28,7 +30,9 @@ use crate::units::Bytes;
 #[command(
     after_help = "A store is one file, or a block device, that one process uses at a time. put, load and bench make it if there is none.\n\
     Keys and values are any bytes: --hex on the command line, base64 in JSON where they are no text.\n\
-    Exit codes: 0 done; 1 the answer is no (no such key, problems found, something lost); 2 it could not be done, and stderr says why.\n\n\
+    Exit codes: 0 done; 1 the answer is no (no such key, problems found, something lost); 2 it could not be done, and stderr says why;\n\
+    141 the reader of stdout has closed it, as head does.\n\
+    A backup, a repaired store and a dump are NAME.part until they are whole.\n\n\
     Examples:\n  \
     senko store put data.kv colour green\n  \
     senko store get data.kv colour\n  \
@@ -101,24 +105,32 @@ pub fn main(args: StoreArgs) -> ExitCode {
         Ok(Answer::Yes) => ExitCode::SUCCESS,
         Ok(Answer::No) => ExitCode::from(1),
         Err(error) => {
-            // Whoever reads stdout may have enough, as `head` has; that is nothing to talk about.
-            let pipe = error
-                .downcast_ref::<std::io::Error>()
-                .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe);
-            if !pipe {
-                eprintln!("senko: {error:#}");
+            let interrupted = error.downcast_ref::<Interrupted>();
+            let code = interrupted.map_or(2, Interrupted::exit_code);
+            if !crate::out::closed() {
+                tell!("senko: {error:#}");
             }
-            ExitCode::from(2)
+            ExitCode::from(code)
         }
     }
 }
 
-/// The error with the file's name in front, where it does not name it itself.
+/// The error with the file's name in front, where it does not name a file itself.
 fn told(path: &Path) -> impl Fn(StoreError) -> anyhow::Error {
     let name = path.display().to_string();
     move |error| {
+        if matches!(error, StoreError::Stopped)
+            && let Some(interrupted) = Interrupted::now()
+        {
+            return interrupted.into();
+        }
         let text = error.to_string();
-        if text.contains(&name) {
+        let named = match error {
+            StoreError::Copy { .. } => true,
+            StoreError::Open(_) | StoreError::Invalid(_) => text.contains(&name),
+            _ => false,
+        };
+        if named {
             anyhow!(text)
         } else {
             anyhow!("{name}: {text}")

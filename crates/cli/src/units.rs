@@ -9,43 +9,12 @@ use std::str::FromStr;
 use senko_server::settings::{
     AdmissionRule, BackendChoice, Budget, Dialect, FlashSpec, PolicyKind, Transfer,
 };
+use senko_workload::units;
 use serde::{Deserialize, Deserializer};
 
-/// Parses a number of bytes with an optional suffix k, m, g or t (binary multiples; a trailing `b` or `ib` is allowed).
-/// A number without a suffix counts `plain` bytes.
+/// [`units::size`] with its error as text.
 pub fn parse_size(text: &str, plain: u64) -> Result<u64, String> {
-    let wrong = || {
-        format!("\"{text}\" is no size; write a number with a suffix k, m, g or t, such as 256m")
-    };
-    let lower = text.trim().to_ascii_lowercase();
-    let digits = lower
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(lower.len());
-    let (number, suffix) = lower.split_at(digits);
-    let unit = match suffix.trim() {
-        "" => plain,
-        "b" => 1,
-        "k" | "kb" | "kib" => 1 << 10,
-        "m" | "mb" | "mib" => 1 << 20,
-        "g" | "gb" | "gib" => 1 << 30,
-        "t" | "tb" | "tib" => 1 << 40,
-        _ => return Err(wrong()),
-    };
-    let bytes = if number.contains('.') {
-        let value: f64 = number.parse().map_err(|_| wrong())?;
-        let bytes = value * unit as f64;
-        if !bytes.is_finite() || bytes >= (1_u64 << 62) as f64 {
-            return Err(format!("\"{text}\" is too large a size"));
-        }
-        bytes as u64
-    } else {
-        let value: u64 = number.parse().map_err(|_| wrong())?;
-        value
-            .checked_mul(unit)
-            .filter(|b| *b < 1 << 62)
-            .ok_or_else(|| format!("\"{text}\" is too large a size"))?
-    };
-    Ok(bytes)
+    units::size(text, plain).map_err(|error| error.to_string())
 }
 
 /// Writes bytes as people do: `256m`, `4g`, `1.5g`.

@@ -19,6 +19,7 @@ use crate::commit::{Node, TableChange};
 use crate::core::{Blob, Catalogue, Core, TableInfo, Visible};
 use crate::mapping::Version;
 use crate::node::{MAX_INLINE, Page};
+use crate::tail::Tail;
 use crate::tree::{Batch, Ids};
 
 /// Numbers of one chunk of the translation table as it lies in the log.
@@ -52,6 +53,11 @@ pub(crate) struct Writer {
     pub born: BTreeMap<u32, (u64, u32)>,
     /// Changes that are not in the log yet.
     pub pending: Pending,
+    pub tail: Option<Tail>,
+    /// Whether the device was asked for memory.
+    pub asked_for_tail: bool,
+    /// Bytes of `pending` that are in the tail.
+    pub in_tail: usize,
 }
 
 #[derive(Default)]
@@ -145,6 +151,9 @@ impl Writer {
             changed_blobs: HashSet::new(),
             born: BTreeMap::new(),
             pending: Pending::default(),
+            tail: None,
+            asked_for_tail: false,
+            in_tail: 0,
         }
     }
 }
@@ -211,8 +220,9 @@ impl Changing<'_> {
 }
 
 impl Core {
-    /// Applies what the list has, until `until` is applied.
-    pub fn apply_until(&self, until: u64) -> Result<(), DbmError> {
+    /// Applies what the list has, until `until` is applied. With `tail`: whether that is in the
+    /// tail then.
+    pub fn apply_until(&self, until: u64, tail: bool) -> Result<bool, DbmError> {
         let mut writer = self.writer.lock();
         while writer.applied.number() < until {
             self.check()?;
@@ -221,7 +231,7 @@ impl Core {
                 return Err(error);
             }
         }
-        Ok(())
+        Ok(tail && (self.tailed.load(Ordering::Acquire) >= until || self.fill_tail(&mut writer)))
     }
 
     fn apply_some(&self, writer: &mut Writer) -> Result<(), DbmError> {
@@ -267,6 +277,9 @@ impl Core {
                 break;
             }
         }
+        let long: usize = pending.blobs.iter().map(|(_, value)| value.len()).sum();
+        self.unlogged
+            .store(pending.bytes.len() + long, Ordering::Relaxed);
         let Changing { batch, catalogue } = changing;
         let applied = Applied {
             commit: last.number(),

@@ -188,6 +188,7 @@ impl Core {
                 // A long value that a page of the checkpoint names must be in the log first.
                 continue;
             }
+            self.turn_tail(&log, &mut writer);
             let (seen, _) = self.see();
             let record = Record {
                 commit: seen.commit,

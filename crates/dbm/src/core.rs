@@ -77,6 +77,10 @@ pub(crate) struct Core {
     /// The newest commit that is durable, and that was handed to the device.
     pub durable: AtomicU64,
     pub written: AtomicU64,
+    /// The newest commit that is in the memory beside the device.
+    pub tailed: AtomicU64,
+    /// Bytes of changes that are not in the log yet.
+    pub unlogged: AtomicUsize,
     /// What the thread waits for: work, or the end.
     pub wake: Mutex<Wake>,
     pub woken: Condvar,
@@ -175,6 +179,8 @@ impl Core {
             failed: OnceLock::new(),
             durable: AtomicU64::new(commit),
             written: AtomicU64::new(commit),
+            tailed: AtomicU64::new(commit),
+            unlogged: AtomicUsize::new(0),
             wake: Mutex::default(),
             woken: Condvar::new(),
             hand: AtomicU32::new(0),
@@ -214,11 +220,6 @@ impl Core {
     /// Lets the order begin with what replay applied last.
     pub fn restart_order(&self) {
         self.order.restart(&self.registry.lock().visible.node);
-    }
-
-    /// Bytes of changes that are not in the log yet.
-    pub fn pending_bytes(&self) -> usize {
-        self.writer.lock().pending.bytes.len()
     }
 
     /// Writes nothing from now on, and says why.

@@ -115,16 +115,20 @@ pub struct Database {
     inner: Arc<Inner>,
 }
 
+/// Bytes of changes that wait for a commit that is written to the log.
+const MOST_UNLOGGED: usize = 256 << 10;
+
 fn close(core: &Arc<Core>) -> Result<(), DbmError> {
     core.check()?;
     let clean = {
         let log = core.log.lock();
         log.written == 0 && core.dirty.load(Ordering::Relaxed) == 0
     };
-    if clean {
-        return Ok(());
+    if !clean {
+        core.checkpoint()?;
     }
-    core.checkpoint()
+    core.drop_tail();
+    Ok(())
 }
 
 impl Database {
@@ -557,15 +561,15 @@ impl Core {
         }
         let number = node.number();
         drop(node);
-        self.apply_until(number)?;
+        let in_tail = self.apply_until(number, durability == Durability::Buffered)?;
         match durability {
-            Durability::Synced => self.write_until(number, true)?,
-            Durability::Buffered => self.write_until(number, false)?,
-            Durability::None => {}
+            Durability::Synced => self.write_until(number)?,
+            Durability::Buffered if !in_tail => self.write_past_tail(number)?,
+            Durability::Buffered | Durability::None => {}
         }
         // Asked in passing: who can't have the lock leaves it to the next commit.
         if let Some(mut log) = self.log.try_lock() {
-            if durability == Durability::None && self.pending_bytes() > 256 << 10 {
+            if self.unlogged.load(Ordering::Relaxed) > MOST_UNLOGGED {
                 self.write_pending(&mut log, false)?;
             }
             let due = self.is_due(log.written);

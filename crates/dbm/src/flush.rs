@@ -5,38 +5,54 @@
 //! the others find their commits done. So groups form by themselves from what
 //! came while a flush was under way.
 //!
+//! A commit that has to survive only the process goes into the tail, and waits there for the log's
+//! next group (`tail.rs`).
+//!
 //! F1: after a failed write or flush the database is latched, and nothing is tried again.
 
 use std::sync::atomic::Ordering;
 
 use crate::DbmError;
-use crate::apply::{CHUNK, Pending};
+use crate::apply::{CHUNK, Pending, Writer};
 use crate::core::{Blob, Core};
 use crate::entry::{BODY, Kind};
 use crate::log::{Label, Log, append_bytes, grow};
 use crate::space::SEGMENT;
+use crate::tail::Tail;
 
+/// Bytes in front of a group's commits.
+pub(crate) const GROUP_HEAD: usize = 8;
 /// Pages that are kept for the end of a checkpoint, beside those that are counted.
 const SLACK: u64 = 4 * SEGMENT;
 
 impl Core {
-    /// Returns when a commit was handed to the device, or, with `sync`, is durable.
-    pub fn write_until(&self, commit: u64, sync: bool) -> Result<(), DbmError> {
-        let done = if sync { &self.durable } else { &self.written };
-        if done.load(Ordering::Acquire) >= commit {
+    /// Returns when a commit is durable.
+    pub fn write_until(&self, commit: u64) -> Result<(), DbmError> {
+        if self.durable.load(Ordering::Acquire) >= commit {
             return Ok(());
         }
         let mut log = self.log.lock();
-        if done.load(Ordering::Acquire) >= commit {
+        if self.durable.load(Ordering::Acquire) >= commit {
             return Ok(());
         }
-        self.write_pending(&mut log, sync)
+        self.write_pending(&mut log, true)
     }
 
     /// Writes what is pending, and latches if that fails.
     pub fn write_pending(&self, log: &mut Log, sync: bool) -> Result<(), DbmError> {
         self.check()?;
-        let pending = std::mem::take(&mut self.writer.lock().pending);
+        let pending = {
+            let mut writer = self.writer.lock();
+            // What goes past the tail ends its half, or the half would have a gap.
+            if !self.fill_tail(&mut writer)
+                && let Some(tail) = &mut writer.tail
+            {
+                tail.end();
+            }
+            writer.in_tail = 0;
+            std::mem::take(&mut writer.pending)
+        };
+        self.unlogged.store(0, Ordering::Relaxed);
         self.write_group(log, pending, sync)
             .inspect_err(|error| self.latch(error))
     }
@@ -97,6 +113,58 @@ impl Core {
         Ok(())
     }
 
+    /// Puts what is pending into the tail. False if that can't be: no memory, no room, or a long
+    /// value, which the log must have first.
+    pub fn fill_tail(&self, writer: &mut Writer) -> bool {
+        let Some(tail) = &mut writer.tail else {
+            return false;
+        };
+        let pending = &writer.pending;
+        let from = writer.in_tail.max(GROUP_HEAD);
+        if pending.bytes.len() <= from {
+            return true;
+        }
+        if !pending.blobs.is_empty() || !tail.append(&pending.bytes[from..]) {
+            return false;
+        }
+        writer.in_tail = pending.bytes.len();
+        self.tailed.fetch_max(pending.commit, Ordering::AcqRel);
+        true
+    }
+
+    /// Hands a commit to the log, and begins a half of the tail, so that the next ones find room.
+    pub fn write_past_tail(&self, commit: u64) -> Result<(), DbmError> {
+        let mut log = self.log.lock();
+        if self.written.load(Ordering::Acquire) >= commit {
+            return Ok(());
+        }
+        self.write_pending(&mut log, false)?;
+        let mut writer = self.writer.lock();
+        if writer.tail.is_none() && !std::mem::replace(&mut writer.asked_for_tail, true) {
+            writer.tail = Tail::make(&*self.device);
+        }
+        self.turn_tail(&log, &mut writer);
+        Ok(())
+    }
+
+    /// Begins a half of the tail behind the log's end. Right after [`Core::write_pending`] only: what
+    /// came since stays in the other half, and what that had before is overwritten.
+    pub fn turn_tail(&self, log: &Log, writer: &mut Writer) {
+        if let Some(tail) = &mut writer.tail {
+            tail.begin(log.position());
+            writer.in_tail = 0;
+        }
+    }
+
+    /// Gives the tail up: the log and the checkpoint have all commits.
+    pub fn drop_tail(&self) {
+        let mut writer = self.writer.lock();
+        if writer.tail.take().is_some() {
+            writer.asked_for_tail = false;
+            self.device.drop_tail();
+        }
+    }
+
     /// Makes the device longer.
     pub fn grow(&self, segments: u64) -> Result<(), DbmError> {
         let bytes = (self.device.pages() + segments * SEGMENT) * senko_io::PAGE_SIZE as u64;
@@ -112,7 +180,8 @@ impl Core {
     fn room(&self, size: &Size) -> (u64, u64) {
         let slack = if size.only_deletes { SLACK / 2 } else { SLACK };
         let pages = self.pages.load(Ordering::Relaxed).min(size.changes);
-        let need = size.bytes.div_ceil(BODY)
+        let unlogged = self.unlogged.load(Ordering::Relaxed);
+        let need = (size.bytes + unlogged).div_ceil(BODY)
             + pages
             + 2 * size.bytes / crate::node::ROOM
             + self.dirty.load(Ordering::Relaxed)

@@ -40,6 +40,7 @@ mod core;
 mod mapping;
 mod node;
 mod log;
+mod tail;
 mod entry;
 mod changes;
 mod codec;

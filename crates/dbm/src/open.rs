@@ -16,11 +16,13 @@ use crate::checkpoint::Record;
 use crate::codec::Reader;
 use crate::core::{Core, MapPlaces};
 use crate::entry::{HEAD, Head, Kind};
+use crate::flush::GROUP_HEAD;
 use crate::log::{Log, Position, Scan, append_bytes};
 use crate::mapping::{Growing, Nodes, Version};
 use crate::options::Options;
 use crate::space::{SEGMENT, Space};
 use crate::superblock::Superblock;
+use crate::tail::{self, Left};
 use crate::tree::Ids;
 
 /// Pages of a new database: the superblock's segment, the log's first, and the one behind.
@@ -221,6 +223,29 @@ fn load(
     ))
 }
 
+/// Puts the commits of the tail into the trees that the log does not have, and gives them as a group
+/// of changes for the log.
+fn replay_tail(
+    core: &Core,
+    halves: impl Iterator<Item = (Position, Vec<u8>)>,
+) -> Result<Vec<u8>, DbmError> {
+    let mut group = vec![0; GROUP_HEAD];
+    for (position, bytes) in halves {
+        let mut reader = Reader(&bytes);
+        while !reader.0.is_empty() {
+            let before = reader.0;
+            let (commit, changes) = next_commit(&mut reader).ok_or_else(|| {
+                DbmError::damaged(position.page, "commits beside the log are not well formed")
+            })?;
+            if commit > core.registry.lock().visible.commit {
+                core.replay(commit, &changes)?;
+                group.extend_from_slice(&before[..before.len() - reader.0.len()]);
+            }
+        }
+    }
+    Ok(group)
+}
+
 /// Puts the commits of the log into the trees, and finds the log's end.
 fn replay(
     core: &Core,
@@ -228,10 +253,17 @@ fn replay(
     checkpoint: u64,
     beside_writer: bool,
 ) -> Result<(), DbmError> {
+    // Before the log: what a half says that the log has is in the log by then.
+    let Left { halves, foreign } = tail::read(&*core.device)?;
+    core.writer.lock().asked_for_tail = foreign;
+    let mut follows = vec![false; halves.len()];
     let mut scan = Scan::new(&*core.device, record.replay);
     let mut visited: HashMap<u32, u64> = HashMap::new();
     loop {
         let before = scan.next;
+        for (nth, (position, _)) in halves.iter().enumerate() {
+            follows[nth] |= *position == before;
+        }
         let Some(group) = scan.group()? else { break };
         for page in scan.visited.drain(..) {
             visited.insert((page / SEGMENT) as u32, scan.next.sequence - 1);
@@ -274,6 +306,21 @@ fn replay(
     let mut log = Log::new(&core.device, &core.space, next, next_segment, life());
     log.checkpoint = checkpoint;
     log.written = next.sequence - record.replay.sequence;
+    let halves = halves.into_iter().zip(follows);
+    let commits = replay_tail(
+        core,
+        halves.filter_map(|(half, follows)| follows.then_some(half)),
+    )?;
+    if !beside_writer {
+        if commits.len() > GROUP_HEAD {
+            let newest = core.registry.lock().visible.commit;
+            append_bytes(&mut log, Kind::Changes, newest, true, &commits)?;
+            log.sync()?;
+        }
+        if !foreign {
+            core.device.drop_tail();
+        }
+    }
     *core.log.lock() = log;
     core.restart_order();
     Ok(())

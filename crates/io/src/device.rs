@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The blocking face of a device.
 
+use std::io;
+
 use crate::{AlignedBuf, IoError, PAGE_SIZE, Tag};
 
 /// One read of a batch.
@@ -49,6 +51,11 @@ pub trait Device: Send + Sync {
         }
         Err(IoError::Os(libc::ENOSPC))
     }
+    /// Bytes by which the device can still grow, as far as the system tells: 0 where its size is
+    /// fixed, `None` where only [`Device::grow`] tells. Others may take them at any time.
+    fn room(&self) -> Option<u64> {
+        None
+    }
     /// Reads `buf.len()` bytes from `page` on.
     fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError>;
     /// Writes `buf` to `page` on.
@@ -66,6 +73,25 @@ pub trait Device: Send + Sync {
         let _ = below;
         None
     }
+    /// Memory beside the device, `pages` pages of zeros, that outlives the process but no power cut: what was
+    /// stored there is what [`Device::read_tail`] gives after a kill. Replaces the memory that there was. `None`: the
+    /// device has none.
+    ///
+    /// # Errors
+    /// What the system says when the memory can't be had whole.
+    fn tail(&self, pages: usize) -> io::Result<Option<AlignedBuf>> {
+        let _ = pages;
+        Ok(None)
+    }
+    /// What the memory beside the device holds now; empty if there is none.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn read_tail(&self) -> io::Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
+    /// Removes the memory beside the device.
+    fn drop_tail(&self) {}
     /// Tells the device that pages hold nothing any more.
     fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError>;
 

@@ -13,12 +13,16 @@
 mod queue;
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use queue::FaultyQueue;
 
 use crate::stats::DiskStats;
-use crate::{Device, IoError, Op, PAGE_SIZE, Tag};
+use crate::{AlignedBuf, Device, IoError, Op, PAGE_SIZE, SharedFile, Tag};
 
 /// The unit that a device never tears.
 pub const SECTOR: usize = 512;
@@ -154,6 +158,14 @@ struct State {
 pub struct FaultyDevice {
     pages: u64,
     state: Mutex<State>,
+    tail: Mutex<Tail>,
+}
+
+/// The memory beside the device: what a file holds that somebody has mapped, or what a copy was left with.
+#[derive(Default)]
+struct Tail {
+    file: Option<File>,
+    left: Vec<u8>,
 }
 
 impl FaultyDevice {
@@ -177,6 +189,7 @@ impl FaultyDevice {
         Arc::new(FaultyDevice {
             pages,
             state: Mutex::new(state),
+            tail: Mutex::default(),
         })
     }
 
@@ -273,13 +286,43 @@ impl FaultyDevice {
     /// that crash at every write of one run.
     pub fn crashed_copy(&self, seed: u64) -> Arc<FaultyDevice> {
         let mut rng = Rng(seed);
+        let mut tail = self.tail_bytes();
         let (content, _) = self.lock().after_crash(&mut rng);
-        FaultyDevice::with_content(self.pages, rng.next(), content)
+        let copy = FaultyDevice::with_content(self.pages, rng.next(), content);
+        // The system writes this memory when it likes: of each sector the device has what it holds now, or zeros.
+        let all = rng.below(4);
+        for sector in tail.chunks_mut(SECTOR) {
+            if all == 0 || (all > 1 && rng.below(4) == 0) {
+                sector.fill(0);
+            }
+        }
+        copy.lock_tail().left = tail;
+        copy
+    }
+
+    fn lock_tail(&self) -> MutexGuard<'_, Tail> {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tail_bytes(&self) -> Vec<u8> {
+        let tail = self.lock_tail();
+        let Some(file) = &tail.file else {
+            return tail.left.clone();
+        };
+        let len = file.metadata().map_or(0, |meta| meta.len());
+        let mut bytes = vec![0; len as usize];
+        file.read_exact_at(&mut bytes, 0)
+            .expect("the file is this device's own");
+        bytes
     }
 
     /// Another device that holds what reads see now, all of it durable: what a killed process leaves behind.
     pub fn copy(&self, seed: u64) -> Arc<FaultyDevice> {
-        FaultyDevice::with_content(self.pages, seed, self.lock().now.clone())
+        // The memory first: what that says about the device is so by then.
+        let tail = self.tail_bytes();
+        let copy = FaultyDevice::with_content(self.pages, seed, self.lock().now.clone());
+        copy.lock_tail().left = tail;
+        copy
     }
 
     /// Another device in the very state of this one, with the same writes unflushed: what another process finds when the one that wrote died,
@@ -293,6 +336,7 @@ impl FaultyDevice {
             of_fork.unflushed = state.unflushed.clone();
             of_fork.writes = state.writes;
         }
+        fork.lock_tail().left = self.tail_bytes();
         fork
     }
 
@@ -492,6 +536,27 @@ impl Device for FaultyDevice {
             self.write_part(page, buf);
         }
         self.lock().ended(tag, Op::Write, fault)
+    }
+
+    fn tail(&self, pages: usize) -> io::Result<Option<AlignedBuf>> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("senko-faulty-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let shared = SharedFile::create(&path)?;
+        let file = File::open(&path);
+        SharedFile::remove(&path)?;
+        let mut tail = self.lock_tail();
+        tail.file = Some(file?);
+        shared.map(pages).map(Some)
+    }
+
+    fn read_tail(&self) -> io::Result<Vec<u8>> {
+        Ok(self.tail_bytes())
+    }
+
+    fn drop_tail(&self) {
+        *self.lock_tail() = Tail::default();
     }
 
     /// As a device with forced unit access does it: only this write becomes durable, not those before it. Its flush can fail, which dooms it.

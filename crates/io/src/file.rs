@@ -392,6 +392,13 @@ impl Device for FlashFile {
         Ok(())
     }
 
+    fn room(&self) -> Option<u64> {
+        if self.block_device || self.read_only {
+            return Some(0);
+        }
+        durable::space_left(&self.path)
+    }
+
     fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
         let offset = self.check(page, buf.len())?;
         self.record(tag, Op::Read, page, (buf.len() / PAGE_SIZE) as u64);
@@ -757,7 +764,7 @@ pub(crate) fn sync_name(path: &Path) -> io::Result<()> {
 }
 
 /// The directory that a file lies in.
-fn folder_of(path: &Path) -> &Path {
+pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent()
         .filter(|parent| !parent.as_os_str().is_empty())
         .unwrap_or(Path::new("."))

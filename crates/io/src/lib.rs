@@ -21,6 +21,7 @@ mod page; // aligned memory: page runs to write, pooled frames to read into
 mod posix; // backend: epoll, and a thread pool for the disk
 mod queue; // the queued face: submit now, completion later
 mod recv; // what a receive fills
+pub mod say; // lines on stderr that never decide over the work
 mod send; // what a send carries
 mod shared; // memory that outlives the process: files on tmpfs
 mod spanned; // one device over several files, of which a new one is made to grow
@@ -29,8 +30,9 @@ mod stats; // counts of what reached the devices
 mod tag; // who causes an I/O, and why
 pub mod trace; // the recorder and the reader of its format
 pub mod transfer; // from a file through the page cache to a socket, in threads
-mod uring;
-mod wake; // waking a loop from another thread // backend: io_uring
+mod unfinished; // a file that gets its name when it is whole
+mod uring; // backend: io_uring
+mod wake; // waking a loop from another thread
 
 pub use boot::since_boot;
 pub use content::{Content, MOST_READ, content_of, find_content};
@@ -49,4 +51,5 @@ pub use snapshot::{Snapshot, SnapshotReader};
 pub use spanned::SpannedFile;
 pub use stats::{DiskCount, DiskStats};
 pub use tag::{Engine, Purpose, Tag};
+pub use unfinished::Unfinished;
 pub use wake::Waker;

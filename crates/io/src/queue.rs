@@ -45,9 +45,10 @@ pub enum IoError {
 }
 
 impl IoError {
-    /// Whether the device, or the file system, is full.
+    /// Whether the device, the file system or the user's share of it is full, or the file is as
+    /// long as it may be (`ulimit -f`).
     pub fn no_space(self) -> bool {
-        matches!(self, IoError::Os(libc::ENOSPC | libc::EDQUOT))
+        matches!(self, IoError::Os(libc::ENOSPC | libc::EDQUOT | libc::EFBIG))
     }
 }
 

@@ -13,6 +13,7 @@ mod lmdb; // a B+ tree in a memory map
 #[cfg(feature = "rocksdb")]
 mod rocksdb; // an LSM tree in C++
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use senko_lab::kv::{Maker, child};
@@ -33,7 +34,9 @@ static MAKERS: &[&dyn Maker] = &[
 fn main() -> ExitCode {
     if std::env::args_os().len() > 1 {
         let names: Vec<&str> = MAKERS.iter().map(|maker| maker.name()).collect();
-        eprintln!(
+        // A line that nobody can read changes nothing.
+        let _ = writeln!(
+            std::io::stderr(),
             "senko-rivals is started by `senko lab run`; engines built in: {}",
             if names.is_empty() {
                 "none (--features all)".to_owned()
@@ -46,7 +49,7 @@ fn main() -> ExitCode {
     match child::main(MAKERS) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("senko-rivals: {error:#}");
+            let _ = writeln!(std::io::stderr(), "senko-rivals: {error:#}");
             ExitCode::FAILURE
         }
     }

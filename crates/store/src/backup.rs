@@ -4,10 +4,10 @@
 //! The copy has the store's secret, so the snapshot's elements already come in the order of its blocks: each is written once, and no log is
 //! needed. Of each key the versions that are kept are copied; what is dead, deleted or expired is not, where one version is kept.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use senko_io::{FileOptions, FlashFile, Purpose};
+use senko_io::{FileOptions, FlashFile, Purpose, Unfinished};
 
 use crate::core::Core;
 use crate::element::{Element, ExtentRef, LARGE, TOMBSTONE};
@@ -15,6 +15,7 @@ use crate::scan::{Merge, Merged};
 use crate::seal::{Output, Versions};
 use crate::snapshot::Snapshot;
 use crate::space::Held;
+use crate::superblock::Shape;
 use crate::{Options, StoreError};
 
 /// Elements between two calls of the progress.
@@ -128,58 +129,120 @@ impl<'c> Copy<'c> {
     }
 }
 
-/// Makes an empty store of the same shape, with the same secret, in a file that does not exist yet.
-pub(crate) fn empty_like(
-    shape: crate::superblock::Shape,
-    options: &Options,
-    to: &Path,
-) -> Result<Core, StoreError> {
-    if to.exists() {
-        let text = format!("{} exists already", to.display());
-        return Err(StoreError::Invalid(text));
+/// A store that is being written and has its name only when it is whole: until then it is `NAME.part`.
+pub(crate) struct Target {
+    pub core: Core,
+    unfinished: Unfinished,
+    path: PathBuf,
+}
+
+impl Target {
+    /// Makes an empty store of a shape, for a file that does not exist yet.
+    pub fn make(shape: Shape, options: &Options, to: &Path) -> Result<Target, StoreError> {
+        let opened = |error| StoreError::Open(Arc::new(error));
+        let (unfinished, file) = Unfinished::create(to).map_err(opened)?;
+        // Closed before the device is opened: a later close would drop the lock that names this process.
+        drop(file);
+        let options = Options {
+            background: false,
+            read_only: false,
+            max_bytes: None,
+            recorder: None,
+            ..options.clone()
+        };
+        let how = FileOptions {
+            bytes: crate::options::UNIT_BYTES,
+            ..FileOptions::default()
+        };
+        let core = FlashFile::open(unfinished.draft(), &how)
+            .map_err(opened)
+            .and_then(|file| crate::open::make(Arc::new(file), options, shape))
+            .map_err(|error| error.in_copy(to))?;
+        Ok(Target {
+            core,
+            unfinished,
+            path: to.to_path_buf(),
+        })
     }
-    let file = FileOptions {
-        bytes: crate::options::UNIT_BYTES,
-        ..FileOptions::default()
-    };
-    let file = FlashFile::open(to, &file).map_err(|error| StoreError::Open(Arc::new(error)))?;
-    let options = Options {
-        background: false,
-        read_only: false,
-        max_bytes: None,
-        recorder: None,
-        ..options.clone()
-    };
-    crate::open::make(Arc::new(file), options, shape)
+
+    /// Says of an error that it is this store's, and not that of the store which is copied.
+    pub fn told(&self, error: StoreError) -> StoreError {
+        error.in_copy(&self.path)
+    }
+
+    /// Gives the closed store its name.
+    pub fn finish(self) -> Result<(), StoreError> {
+        let Target {
+            core, unfinished, ..
+        } = self;
+        drop(core);
+        unfinished
+            .finish()
+            .map_err(|error| StoreError::Open(Arc::new(error)))
+    }
+}
+
+/// The answer of a progress callback: nothing, or whether the work goes on.
+///
+/// ```
+/// # let store = senko_store::example::store();
+/// # let copy = std::env::temp_dir().join(format!("senko-doc-go-on-{}", std::process::id()));
+/// store.put(b"colour", b"green")?;
+/// let stopped = store.backup(&copy, |_elements| false); // a caller that asks to stop
+/// assert!(matches!(stopped, Err(senko_store::StoreError::Stopped)));
+/// assert!(!copy.exists());
+/// # Ok::<(), senko_store::StoreError>(())
+/// ```
+pub trait GoOn {
+    /// Whether the work goes on.
+    fn go_on(self) -> bool;
+}
+
+/// It goes on.
+impl GoOn for () {
+    fn go_on(self) -> bool {
+        true
+    }
+}
+
+/// It goes on if this is true.
+impl GoOn for bool {
+    fn go_on(self) -> bool {
+        self
+    }
+}
+
+/// An error if the caller does not want the work to go on.
+pub(crate) fn check_go_on(answer: impl GoOn) -> Result<(), StoreError> {
+    match answer.go_on() {
+        true => Ok(()),
+        false => Err(StoreError::Stopped),
+    }
 }
 
 /// Copies what a snapshot shows.
-pub(crate) fn backup(
+pub(crate) fn backup<G: GoOn>(
     core: &Core,
     snapshot: &Snapshot,
     to: &Path,
-    mut progress: impl FnMut(u64),
+    mut progress: impl FnMut(u64) -> G,
 ) -> Result<BackupReport, StoreError> {
     let shape = core.state.lock().superblock.shape;
-    let copy = empty_like(shape, &core.options, to)?;
-    let result = fill(core, snapshot, &copy, &mut progress);
-    if result.is_err() {
-        // Half a copy is of no use to anybody.
-        drop(copy);
-        let _ = std::fs::remove_file(to);
-    }
-    result
+    let target = Target::make(shape, &core.options, to)?;
+    let report = fill(core, snapshot, &target, &mut progress)?;
+    target.finish()?;
+    Ok(report)
 }
 
-fn fill(
+fn fill<G: GoOn>(
     core: &Core,
     snapshot: &Snapshot,
-    to: &Core,
-    progress: &mut impl FnMut(u64),
+    to: &Target,
+    progress: &mut impl FnMut(u64) -> G,
 ) -> Result<BackupReport, StoreError> {
     let pin = snapshot.pin();
     let mut merge = Merge::new(core, &*pin.version()?, pin.time)?;
-    let mut copy = Copy::new(to);
+    let mut copy = Copy::new(&to.core);
     let mut versions = Versions::default();
     loop {
         // Held for one step, so that what is read is not written over meanwhile.
@@ -202,12 +265,13 @@ fn fill(
             }
             _ => None,
         };
-        copy.push(&merged, large.as_deref())?;
+        copy.push(&merged, large.as_deref())
+            .map_err(|error| to.told(error))?;
         if copy.report.elements.is_multiple_of(PROGRESS) {
-            progress(copy.report.elements);
+            check_go_on(progress(copy.report.elements))?;
         }
     }
-    progress(copy.report.elements);
+    check_go_on(progress(copy.report.elements))?;
     copy.report.time = pin.time;
-    copy.finish()
+    copy.finish().map_err(|error| to.told(error))
 }

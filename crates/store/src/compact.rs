@@ -121,7 +121,7 @@ impl Core {
             blocks.sort_by_cached_key(|(_, handle)| handle.live_share().to_bits());
             let limit = if asked { 0.9999 } else { FULL };
             // Where there is little space, little is moved at a time.
-            let most = block_bytes.min(self.space.left() / 2) as f64;
+            let most = (self.space.left(2 * block_bytes) / 2) as f64;
             let mut live = 0.0;
             let mut chosen = Vec::new();
             for (slot, handle) in blocks.iter().take(MAX_VICTIMS) {
@@ -143,7 +143,20 @@ impl Core {
         if blocks.len() >= SMALL_BLOCKS {
             blocks.sort_by_key(|(_, handle)| handle.held.extent().bytes());
             blocks.truncate(MAX_VICTIMS);
-            return (blocks, Reason::Small);
+            // Only as many as there is space for: one alone, which would be left, is the same block once more, for ever.
+            let bytes = blocks
+                .iter()
+                .map(|(_, handle)| handle.held.extent().bytes());
+            let mut left = self.space.left(bytes.sum());
+            blocks.retain(|(_, handle)| {
+                let bytes = handle.held.extent().bytes();
+                let fits = bytes <= left;
+                left = left.saturating_sub(bytes);
+                fits
+            });
+            if blocks.len() >= SMALL_BLOCKS {
+                return (blocks, Reason::Small);
+            }
         }
         (Vec::new(), Reason::Asked)
     }

@@ -106,7 +106,7 @@ pub(crate) struct Core {
     pub state: Mutex<State>,
     /// An empty log, in the manifest, that can take writes at once.
     pub spare: Mutex<Option<Arc<LogHandle>>>,
-    /// Where the file has a bound: space for a log, so that a full store still takes deletes.
+    /// Space for a log, so that a full store still takes deletes.
     pub reserve: Mutex<Option<Held>>,
     /// Held while the next version is made of the current one.
     pub publish: Mutex<()>,
@@ -280,19 +280,30 @@ impl Core {
         }
     }
 
-    /// Space for a block that is being written, and manifests.
+    /// Space in which a log is sealed or blocks are compacted, and manifests.
     fn work_bytes(&self) -> u64 {
-        self.options.block_bytes + self.options.block_bytes / 4 + 4 * crate::options::UNIT_BYTES
+        let most = self.options.block_bytes.max(self.options.log_bytes);
+        most + most / 4 + 4 * crate::options::UNIT_BYTES
     }
 
     /// Whether a log can be prepared without taking the space in which logs are sealed.
     pub fn room_for_spare(&self) -> bool {
-        self.space.left() >= self.work_bytes() + self.options.log_bytes
+        let bytes = self.work_bytes() + self.options.log_bytes;
+        self.space.left(bytes) >= bytes
+    }
+
+    /// Whether space is kept for deletes and compaction, before `bytes` are taken. A store that has nothing
+    /// but its first log, on a file system with plenty of room, keeps none: its file stays small.
+    fn keeps_reserve(&self, bytes: u64) -> bool {
+        let version = self.current();
+        let more = version.logs.len() > 1 || version.blocks().next().is_some();
+        let reserve = self.work_bytes() + self.options.log_bytes;
+        more || self.space.bounded() || !self.space.plenty(reserve.saturating_add(bytes))
     }
 
     /// Takes the space for a log that deletes need, where it is free.
     pub fn refill_reserve(&self) {
-        if self.space.left() < u64::MAX {
+        if self.keeps_reserve(0) {
             let mut log = self.reserve.lock();
             if log.is_none() {
                 *log = self.space.allocate_log(self.options.log_bytes).ok();
@@ -300,16 +311,17 @@ impl Core {
         }
     }
 
-    /// Makes sure that values leave what deletes and compaction need: a log, in one piece, a block and manifests. Otherwise a full store could
-    /// never be emptied. Where there is less, snapshots end and the background is given the chance to free some.
+    /// Makes sure that values leave what deletes and compaction need: a log, in one piece, a block and manifests, all of it in the
+    /// file already, since the file system may be full when it is needed. Otherwise a full store could never be emptied. Where there is
+    /// less, snapshots end and the background is given the chance to free some.
     pub fn leave_reserve(&self, bytes: u64) -> Result<(), StoreError> {
-        let reserve = self.work_bytes();
+        let wanted = self.work_bytes().saturating_add(bytes);
         let mut last_look = false;
-        while self.space.left() < u64::MAX {
+        while self.keeps_reserve(bytes) {
             self.refill_reserve();
-            let enough = self.space.left() >= reserve.saturating_add(bytes);
+            let enough = self.space.left(wanted) >= wanted;
             if enough && self.reserve.lock().is_some() {
-                return Ok(());
+                break;
             }
             if last_look {
                 return Err(StoreError::NoSpace(

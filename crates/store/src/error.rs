@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What can go wrong, each in one sentence that says what was expected, what was found, and where.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use senko_io::IoError;
@@ -70,12 +71,34 @@ pub enum StoreError {
     /// The snapshot was ended, since the space that it held was needed.
     #[error("the snapshot has ended: the space that it held was needed")]
     SnapshotExpired,
+    /// The copy that a backup or a repair writes has this error, and not the store that is read.
+    #[error("{}: {source}", path.display())]
+    Copy {
+        /// The name that the copy was to have.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<StoreError>,
+    },
+    /// The caller's progress callback said that the work should not go on ([`crate::GoOn`]).
+    #[error("stopped, as it was asked to")]
+    Stopped,
     /// A setting or an argument that cannot be honoured.
     #[error("{0}")]
     Invalid(String),
 }
 
 impl StoreError {
+    /// The error as one of the copy that is written at `path`.
+    pub(crate) fn in_copy(self, path: &Path) -> StoreError {
+        match self {
+            copy @ (StoreError::Copy { .. } | StoreError::Stopped) => copy,
+            error => StoreError::Copy {
+                path: path.to_path_buf(),
+                source: Box::new(error),
+            },
+        }
+    }
+
     /// Turns a device's error into one that says what was being done.
     pub(crate) fn io(what: &'static str) -> impl FnOnce(IoError) -> StoreError {
         move |source| StoreError::Io { what, source }

@@ -196,7 +196,10 @@ impl Core {
         if !victims.is_empty() && !held_back && (urgent || !frozen) {
             self.turns.store(turns + 1, Ordering::Relaxed);
             let started = Instant::now();
-            let written = self.compact_what_fits(&version, &victims)?;
+            let written = match reason {
+                Reason::Small => self.compact(&version, &victims)?,
+                _ => self.compact_what_fits(&version, &victims)?,
+            };
             self.jobs.lock().hurry = false;
             if let Some(rate) = self.options.compaction_rate
                 && excess <= 0.5
@@ -214,7 +217,9 @@ impl Core {
         match self.seal_one() {
             Ok(true) => Ok(Work::Done),
             Ok(false) => Ok(Work::Nothing),
-            Err(StoreError::NoSpace(_)) if hurry && !victims.is_empty() => {
+            Err(StoreError::NoSpace(_))
+                if hurry && !victims.is_empty() && reason != Reason::Small =>
+            {
                 self.compact_what_fits(&self.current(), &victims)?;
                 Ok(Work::Done)
             }

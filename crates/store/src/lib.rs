@@ -71,7 +71,7 @@ pub mod index;
 // The block in append order.
 pub mod log;
 
-pub use backup::BackupReport;
+pub use backup::{BackupReport, GoOn};
 pub use error::StoreError;
 pub use hash::{Hasher, KeyHash, SHARDS};
 pub use index::IndexKind;

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
-use crate::backup::{Copy, empty_like};
+use crate::backup::{Copy, GoOn, Target, check_go_on};
 use crate::block::{BlockRecord, BlockScan, probe};
 use crate::core::Core;
 use crate::element::{Element, ExtentRef};
@@ -125,8 +125,9 @@ impl RepairReport {
     }
 }
 
-/// Saves every intact element of the store at `from` into a new store at `to`, which must not exist. `progress` is told how many of how
-/// many bytes are read; there may turn out to be more.
+/// Saves every intact element of the store at `from` into a new store at `to`, which must not exist.
+/// The new store is `TO.part` until it is whole, and gone after a failure. `progress` is told how
+/// many of how many bytes are read (there may turn out to be more), and may stop the work ([`GoOn`]).
 ///
 /// ```
 /// # use senko_store::{Options, Store};
@@ -146,11 +147,11 @@ impl RepairReport {
 /// ```
 ///
 /// # Errors
-/// No such file, a later version, nothing to be found in it, no space for the new store; the new store is removed then.
-pub fn repair(
+/// No such file, a later version, nothing to be found in it, no space for the new store.
+pub fn repair<G: GoOn>(
     from: impl AsRef<Path>,
     to: impl AsRef<Path>,
-    progress: impl FnMut(u64, u64),
+    progress: impl FnMut(u64, u64) -> G,
 ) -> Result<RepairReport, StoreError> {
     let device = crate::verify::open_file(from.as_ref())?;
     repair_device(device, to, progress)
@@ -174,13 +175,14 @@ pub fn repair(
 ///
 /// # Errors
 /// As [`repair`].
-pub fn repair_device(
+pub fn repair_device<G: GoOn>(
     from: Arc<dyn Device>,
     to: impl AsRef<Path>,
-    mut progress: impl FnMut(u64, u64),
+    mut progress: impl FnMut(u64, u64) -> G,
 ) -> Result<RepairReport, StoreError> {
     let to = to.as_ref();
-    if to.exists() {
+    // Before all of it is read.
+    if to.symlink_metadata().is_ok() {
         let text = format!("{} exists already", to.display());
         return Err(StoreError::Invalid(text));
     }
@@ -190,18 +192,18 @@ pub fn repair_device(
         Some(shape) => shape,
         None => sources.guess_shape()?,
     };
-    let core = empty_like(shape, &Options::default(), to)?;
-    let saved = Repair {
+    let target = Target::make(shape, &Options::default(), to)?;
+    let repair = Repair {
         from,
-        to: &core,
+        to: &target.core,
         report,
-    }
-    .run(&sources, &mut progress);
-    if saved.is_err() {
-        drop(core);
-        let _ = std::fs::remove_file(to);
-    }
-    saved
+    };
+    // Pages that cannot be read are losses. So an error is that of the new store.
+    let report = repair
+        .run(&sources, &mut progress)
+        .map_err(|error| target.told(error))?;
+    target.finish()?;
+    Ok(report)
 }
 
 /// Where elements lie.
@@ -216,10 +218,10 @@ struct Sources {
 }
 
 impl Sources {
-    fn find(
+    fn find<G: GoOn>(
         device: &dyn Device,
         report: &mut RepairReport,
-        progress: &mut impl FnMut(u64, u64),
+        progress: &mut impl FnMut(u64, u64) -> G,
     ) -> Result<Sources, StoreError> {
         let mut sources = Sources::default();
         match Superblock::find(device) {
@@ -244,7 +246,7 @@ impl Sources {
                 if let (Some(_), Err(StoreError::Damaged { what, offset })) = (shape, &other) {
                     report.lose(*offset, PAGE_SIZE as u64, what.as_str());
                 }
-                sources.look(device, progress);
+                sources.look(device, progress)?;
                 if sources.blocks.is_empty() && sources.logs.is_empty() && shape.is_none() {
                     return Err(other.err().unwrap_or_else(|| {
                         StoreError::Foreign("there is no block and no log in it".to_owned())
@@ -260,7 +262,11 @@ impl Sources {
     }
 
     /// Looks at every page of the device.
-    fn look(&mut self, device: &dyn Device, progress: &mut impl FnMut(u64, u64)) {
+    fn look<G: GoOn>(
+        &mut self,
+        device: &dyn Device,
+        progress: &mut impl FnMut(u64, u64) -> G,
+    ) -> Result<(), StoreError> {
         let pages = device.pages();
         let total = pages * PAGE_SIZE as u64;
         let mut buf = AlignedBuf::new(LOOK_PAGES);
@@ -292,11 +298,12 @@ impl Sources {
                 }
             }
             first += count as u64;
-            progress(first * PAGE_SIZE as u64, total);
+            check_go_on(progress(first * PAGE_SIZE as u64, total))?;
         }
         self.looked = total;
         self.blocks = blocks.into_values().collect();
         self.logs = logs.into_values().collect();
+        Ok(())
     }
 
     /// Settings for a store whose own are lost: large enough for everything that was found.
@@ -360,10 +367,10 @@ struct Repair<'c> {
 }
 
 impl Repair<'_> {
-    fn run(
+    fn run<G: GoOn>(
         mut self,
         sources: &Sources,
-        progress: &mut impl FnMut(u64, u64),
+        progress: &mut impl FnMut(u64, u64) -> G,
     ) -> Result<RepairReport, StoreError> {
         let mut copy = Copy::new(self.to);
         let total = sources.looked + sources.bytes();
@@ -372,13 +379,13 @@ impl Repair<'_> {
             self.block(record, &mut copy)?;
             self.merge_some()?;
             done += record.extent.bytes();
-            progress(done, total);
+            check_go_on(progress(done, total))?;
         }
         for log in &sources.logs {
             self.log(log, &mut copy)?;
             self.merge_some()?;
             done += log.extent.bytes();
-            progress(done, total);
+            check_go_on(progress(done, total))?;
         }
         self.drop_dead()?;
         copy.finish()?;

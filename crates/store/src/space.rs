@@ -31,6 +31,9 @@ const MOST_LOGS: usize = crate::core::MAX_FROZEN + 2;
 const SHORTEST_PIECE: u64 = 4;
 const LEAST_PIECE: u64 = 32;
 
+/// How many times what it needs the file system must have, so that the store keeps nothing free in its file.
+const PLENTY: u64 = 4;
+
 /// A run of pages of the device.
 ///
 /// ```
@@ -348,7 +351,12 @@ impl Space {
             Some((&first, &length)) if first + length == free.units => length,
             _ => 0,
         };
-        let least = free.units + units - tail;
+        self.lengthen(free, units - tail)
+    }
+
+    /// Makes the file longer by `units` or more.
+    fn lengthen(&self, free: &mut Free, units: u64) -> Result<(), StoreError> {
+        let least = free.units + units;
         if least > self.limit {
             return Err(self.at_limit(free));
         }
@@ -401,13 +409,34 @@ impl Space {
         held.extent.pages = (keep * UNIT_PAGES) as u32;
     }
 
-    /// Bytes that may still be taken before the bound; `u64::MAX` without one.
-    pub fn left(&self) -> u64 {
-        if self.limit == u64::MAX {
-            return u64::MAX;
+    /// Whether the file has a bound of its own.
+    pub fn bounded(&self) -> bool {
+        self.limit < u64::MAX
+    }
+
+    /// Whether the file system is so far from full that nothing need be kept free in the file: it
+    /// has [`PLENTY`] times `bytes`.
+    pub fn plenty(&self, bytes: u64) -> bool {
+        let room = self.device.room().unwrap_or(0);
+        room / PLENTY >= bytes
+    }
+
+    /// How many of `wanted` bytes may be taken before the bound. Where the file system may be full before
+    /// that, the file grows for them: what it has then, nobody else can take.
+    pub fn left(&self, wanted: u64) -> u64 {
+        let plenty = self.plenty(wanted);
+        let units = wanted.div_ceil(crate::options::UNIT_BYTES);
+        let mut free = self.free.lock();
+        let mut left = units.min(self.limit.saturating_sub(free.used));
+        if !plenty {
+            let lacks = (free.used + left).saturating_sub(free.units);
+            // What it cannot have is seen below.
+            if lacks > 0 && self.lengthen(&mut free, lacks).is_err() {
+                let _ = self.lengthen(&mut free, lacks / 2);
+            }
+            left = left.min(free.units - free.used);
         }
-        let used = self.free.lock().used;
-        self.limit.saturating_sub(used) * crate::options::UNIT_BYTES
+        wanted.min(left * crate::options::UNIT_BYTES)
     }
 
     /// Bytes in use, and bytes of the file.

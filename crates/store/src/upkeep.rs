@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use crate::backup::BackupReport;
+use crate::backup::{BackupReport, GoOn};
 use crate::{Store, StoreError};
 
 impl Store {
@@ -104,8 +104,9 @@ impl Store {
         self.core.maintain()
     }
 
-    /// Copies the store as it is now into a new one at `to`, which must not exist; writes go on meanwhile. `progress` is told how many
-    /// elements are written.
+    /// Copies the store as it is now into a new one at `to`, which must not exist; writes go on
+    /// meanwhile. The copy is `TO.part` until it is whole, and gone after a failure. `progress` is
+    /// told how many elements are written, and may stop the work ([`GoOn`]).
     ///
     /// ```
     /// # let store = senko_store::example::store();
@@ -120,10 +121,10 @@ impl Store {
     ///
     /// # Errors
     /// A failing device, or a file that exists.
-    pub fn backup(
+    pub fn backup<G: GoOn>(
         &self,
         to: impl AsRef<Path>,
-        progress: impl FnMut(u64),
+        progress: impl FnMut(u64) -> G,
     ) -> Result<BackupReport, StoreError> {
         crate::backup::backup(&self.core, &self.snapshot()?, to.as_ref(), progress)
     }

@@ -185,7 +185,7 @@ fn print_all(
     combinations: &[Combination<'_>],
     reports: &[Option<Report>],
 ) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     let rows = combinations.iter().zip(reports);
     let rows = rows.filter_map(|(combination, report)| Some((combination, report.as_ref()?)));
     let mut text = String::new();

@@ -293,7 +293,7 @@ pub fn csv(workload: &str, profile: &Profile, report: &Report) -> (String, Strin
 
 /// Everything that can be named on the command line.
 pub fn parts(as_json: bool) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     let mut part = |kind: &str, name: &str, about: &str, options: &[&str]| {
         if as_json {
             let line = json!({ "kind": kind, "name": name, "about": about, "options": options });

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How far a run is, with percent and the time that is left.
 
-use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use senko_io::bar;
 
 /// A line on stderr that says how far a run is, where that is a terminal and the run is long.
 /// Threads share it.
@@ -28,7 +29,7 @@ impl Progress {
     pub fn new(doing: &'static str, unit: &'static str, total: u64) -> Progress {
         let now = Instant::now();
         Progress {
-            terminal: std::io::stderr().is_terminal(),
+            terminal: senko_io::say::terminal(),
             done: AtomicU64::new(0),
             line: Mutex::new(Line {
                 doing,
@@ -68,7 +69,7 @@ impl Progress {
             return;
         }
         let text = told(line.doing, line.unit, done, line.total, now - line.began);
-        let _ = write!(std::io::stderr(), "\r\x1b[K{text} ");
+        bar!("\r\x1b[K{text} ");
         line.shown = true;
         line.next = now + Duration::from_millis(200);
     }
@@ -78,7 +79,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         let shown = self.line.get_mut().is_ok_and(|line| line.shown);
         if shown {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
+            bar!("\r\x1b[K");
         }
     }
 }

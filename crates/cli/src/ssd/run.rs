@@ -189,7 +189,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
         write_file(path, &plot::responses(&title, &report))?;
     }
     let life = Lifetime::of(&report, profile.endurance.cycles);
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     if args.json {
         let line = json!({
             "workload": workload.name(),
@@ -234,7 +234,7 @@ pub fn lifetime(args: &LifetimeArgs) -> Result<()> {
             workload.name()
         );
     };
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     if args.json {
         let line = json!({
             "workload": workload.name(),

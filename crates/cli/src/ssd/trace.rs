@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `senko ssd trace`: what a trace is, its conversion, its picture, and generated ones.
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
+use senko_io::Unfinished;
 use senko_ssd::plot;
 use senko_ssd::trace::{TraceWriter, WriteFormat, Written};
 use serde_json::json;
@@ -111,7 +111,7 @@ fn info(name: &str, reading: &WorkloadArgs, as_json: bool) -> Result<()> {
             super::warn(&format!("{}: {warning}", workload.name()));
         }
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     if as_json {
         writeln!(
             out,
@@ -139,7 +139,7 @@ fn convert(args: &ConvertArgs) -> Result<()> {
     super::summarise(&workload, None, false)?;
     let written = write_trace(&workload, capacity, format, path)
         .with_context(|| format!("{} was not written whole", path.display()))?;
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     if args.json {
         writeln!(out, "{}", json!({ "trace": path.display().to_string(), "written": written }))
     } else {
@@ -165,25 +165,15 @@ fn write_trace(
     format: WriteFormat,
     path: &Path,
 ) -> Result<Written> {
-    let mut draft = path.to_path_buf().into_os_string();
-    draft.push(".part");
-    let draft = PathBuf::from(draft);
-    let made =
-        || File::create_new(&draft).with_context(|| format!("cannot make {}", draft.display()));
-    let mut writer = TraceWriter::new(BufWriter::new(made()?), format);
-    let done = (|| {
-        for request in workload.requests(capacity)? {
-            if let Some(interrupted) = Interrupted::now() {
-                return Err(interrupted.into());
-            }
-            writer.write(&request?)?;
+    let (unfinished, file) = Unfinished::create(path)?;
+    let mut writer = TraceWriter::new(BufWriter::new(file), format);
+    for request in workload.requests(capacity)? {
+        if let Some(interrupted) = Interrupted::now() {
+            return Err(interrupted.into());
         }
-        let (_, written) = writer.finish()?;
-        std::fs::rename(&draft, path)?;
-        Ok(written)
-    })();
-    if done.is_err() {
-        let _ = std::fs::remove_file(&draft);
+        writer.write(&request?)?;
     }
-    done
+    let (_, written) = writer.finish()?;
+    unfinished.finish()?;
+    Ok(written)
 }

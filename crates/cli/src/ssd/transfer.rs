@@ -76,7 +76,7 @@ pub fn main(args: &TransferArgs) -> Result<()> {
         },
         (None, None) => Arrivals::Saturated,
     };
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     if !args.json {
         writeln!(
             out,

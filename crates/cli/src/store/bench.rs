@@ -13,8 +13,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use senko_io::trace::Recorder;
-use senko_io::{FileOptions, FlashFile};
+use senko_io::{FileOptions, FlashFile, Unfinished};
 use senko_store::{Options, Stats, Store};
+use senko_workload::units::count;
 use senko_workload::{Histogram, KeyShape, KeySpace, Mix, Op, Popularity, ValueLen};
 use serde_json::{Map, Value, json};
 
@@ -58,6 +59,7 @@ pub struct BenchArgs {
         short = 'n',
         long,
         value_name = "N",
+        value_parser = count::<u64>,
         conflicts_with = "duration",
         help_heading = "Steps"
     )]
@@ -115,7 +117,8 @@ pub struct BenchArgs {
     #[arg(
         long,
         value_name = "N",
-        default_value_t = 1_000_000,
+        default_value = "1m",
+        value_parser = count::<u64>,
         help_heading = "Items"
     )]
     keys: u64,
@@ -244,9 +247,14 @@ pub fn main(args: &BenchArgs) -> Result<Answer> {
             args.prefix
         );
     }
-    let recorder = match &args.trace {
-        Some(trace) => Some(Arc::new(Recorder::create(trace)?)),
-        None => None,
+    // A recording that is broken off would look whole.
+    let (unfinished, recorder) = match &args.trace {
+        Some(trace) => {
+            let (unfinished, _) = Unfinished::replacing(trace)?;
+            let recorder = Recorder::create(unfinished.draft())?;
+            (Some(unfinished), Some(Arc::new(recorder)))
+        }
+        None => (None, None),
     };
     let file = FileOptions {
         bytes: if exists { 0 } else { FIRST_BYTES },
@@ -284,6 +292,9 @@ pub fn main(args: &BenchArgs) -> Result<Answer> {
         let flushed = recorder.flush();
         flushed.with_context(|| format!("cannot write {}", trace.display()))?;
     }
+    if let Some(unfinished) = unfinished {
+        unfinished.finish()?;
+    }
     drop(made);
     Ok(if faults == 0 { Answer::Yes } else { Answer::No })
 }
@@ -316,7 +327,7 @@ fn steps(
             tally,
         };
         faults += measured.tally.faults;
-        let mut out = std::io::stdout().lock();
+        let mut out = crate::out::stdout();
         if args.json {
             writeln!(out, "{}", measured.json(args, plan))?;
         } else {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `senko store load`, `dump` and `scan`: many keys, in and out.
 
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
+use senko_io::Unfinished;
 use senko_store::{Batch, Durability, Store, WriteOptions};
 use serde_json::{Value, json};
 
@@ -15,6 +15,7 @@ use super::progress::Bar;
 use super::rows::{self, Format, Reader};
 use super::text::{self, Encoding};
 use super::{Answer, FileArgs, MakeArgs, open_to_read, times, told};
+use crate::process::{Interrupted, stop_on_signals};
 use crate::units::show_size;
 
 /// Bytes of keys and values that one batch gathers, at most; less where the log is small.
@@ -82,7 +83,7 @@ pub fn load(args: &LoadArgs) -> Result<Answer> {
     }
     closed?;
     let seconds = started.elapsed().as_secs_f64();
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     if args.json {
         let line = json!({
             "rows": loaded.rows, "deletes": loaded.deletes, "bytes": loaded.bytes, "batches": loaded.batches,
@@ -171,7 +172,7 @@ fn put_rows(
 pub struct DumpArgs {
     #[command(flatten)]
     file: FileArgs,
-    /// Writes to this file, which must not exist, instead of stdout
+    /// Writes to this file, which must not exist, instead of stdout; it is FILE.part until it is whole
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
     /// json or csv; without it the file's name says it, else json
@@ -196,16 +197,21 @@ pub fn dump(args: &DumpArgs) -> Result<Answer> {
     };
     let store = open_to_read(path)?;
     let Some(to) = &args.to else {
-        let mut out = BufWriter::with_capacity(1 << 18, std::io::stdout().lock());
+        let mut out = BufWriter::with_capacity(1 << 18, crate::out::stdout());
         write_rows(path, &store, format, args.encoding, &mut out)?;
         return Ok(Answer::Yes);
     };
-    let cannot = || format!("cannot write {}", to.display());
-    let file = File::create_new(to).with_context(cannot)?;
+    stop_on_signals();
+    let (unfinished, file) = Unfinished::create(to)?;
     let mut out = BufWriter::with_capacity(1 << 18, file);
-    write_rows(path, &store, format, args.encoding, &mut out).with_context(cannot)?;
-    let file = out.into_inner().map_err(|error| error.into_error());
-    file.and_then(|file| file.sync_all()).with_context(cannot)?;
+    write_rows(path, &store, format, args.encoding, &mut out).map_err(|error| {
+        // An error of the store names the store. An error of the system is the new file's.
+        match error.downcast_ref::<std::io::Error>() {
+            Some(_) => error.context(format!("cannot write {}", to.display())),
+            None => error,
+        }
+    })?;
+    unfinished.finish()?;
     Ok(Answer::Yes)
 }
 
@@ -230,6 +236,9 @@ fn write_rows(
         }
         if nth % 1024 == 0 {
             bar.count(nth, Some(most.max(nth)), "rows");
+            if let Some(interrupted) = Interrupted::now() {
+                return Err(interrupted.into());
+            }
         }
     }
     Ok(out.flush()?)
@@ -269,7 +278,7 @@ pub struct ScanArgs {
 pub fn scan(args: &ScanArgs) -> Result<Answer> {
     let path = &args.file.store;
     let store = open_to_read(path)?;
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(crate::out::stdout());
     let mut found = 0;
     let limit = args.limit.unwrap_or(u64::MAX);
     let prefix = args.prefix.as_deref().unwrap_or_default().as_bytes();

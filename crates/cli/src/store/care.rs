@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::progress::Bar;
 use super::{Answer, FileArgs, IndexName, SpaceArgs, open_to_read, times, told};
+use crate::process::{Interrupted, stop_on_signals};
 use crate::units::show_size;
 
 /// Problems that are listed for people; the rest is counted.
@@ -109,7 +110,7 @@ pub fn stats(args: &StatsArgs) -> Result<Answer> {
     let fields = stats_fields(&store)
         .into_iter()
         .filter(|(name, _)| !of_the_process.contains(name));
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     if args.json {
         let object: Map<String, Value> = fields
             .map(|(name, value)| (name.to_owned(), value))
@@ -174,7 +175,7 @@ pub fn compact(args: &CompactArgs) -> Result<Answer> {
     let closed = store.close();
     done.map_err(told(path))?;
     closed.map_err(told(path))?;
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     if args.json {
         let line = json!({
             "used_bytes_before": before.used_bytes, "used_bytes": after.used_bytes, "file_bytes": after.file_bytes,
@@ -223,7 +224,7 @@ pub fn verify(args: &VerifyArgs) -> Result<Answer> {
     });
     drop(bar);
     let report = report.map_err(told(path))?;
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     if args.json {
         for problem in &report.problems {
             let line = json!({ "problem": problem.what, "offset": problem.offset });
@@ -283,14 +284,16 @@ pub struct RepairArgs {
 /// Runs `senko store repair`.
 pub fn repair(args: &RepairArgs) -> Result<Answer> {
     let path = &args.file.store;
+    stop_on_signals();
     let mut bar = Bar::new("repairing");
     let report = senko_store::repair(path, &args.to, |done, total| {
         let part = done as f64 / total.max(1) as f64;
         bar.show(Some(part), || show_size(done));
+        Interrupted::now().is_none()
     });
     drop(bar);
     let report = report.map_err(told(path))?;
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     if args.json {
         repair_json(&report, &mut out)?;
     } else {
@@ -355,7 +358,7 @@ fn repair_text(report: &RepairReport, to: &Path, out: &mut impl Write) -> Result
 /// Arguments of `senko store backup`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The copy is a store of its own, compacted, with the same settings.\n\n\
+    after_help = "The copy is a store of its own, compacted, with the same settings. It is TO.part until it is whole.\n\n\
     Examples:\n  \
     senko store backup data.kv /backup/data-today.kv"
 )]
@@ -375,13 +378,15 @@ pub fn backup(args: &BackupArgs) -> Result<Answer> {
     let store = open_to_read(path)?;
     let stats = store.stats();
     let most = stats.live_elements + stats.log_elements;
+    stop_on_signals();
     let mut bar = Bar::new("copying");
     let report = store.backup(&args.to, |done| {
         bar.count(done, Some(most.max(done)), "elements");
+        Interrupted::now().is_none()
     });
     drop(bar);
     let report = report.map_err(told(path))?;
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     if args.json {
         let line =
             json!({ "elements": report.elements, "bytes": report.bytes, "time": report.time });

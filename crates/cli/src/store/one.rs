@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `senko store put`, `get`, `delete` and `history`: single keys.
 
-use std::io::{IsTerminal, Read, Write};
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl BytesArgs {
     senko store put data.kv session:17 '{\"user\":4}' --ttl 30m --synced\n  \
     senko store put data.kv picture --from cat.jpg\n  \
     date | senko store put data.kv today\n  \
-    senko store put data.kv --hex 00ff 0102 --keep-versions 5")]
+    senko store put versions.kv --hex 00ff 0102 --keep-versions 5")]
 pub struct PutArgs {
     #[command(flatten)]
     file: FileArgs,
@@ -128,7 +128,7 @@ fn write_options(synced: bool) -> WriteOptions {
 }
 
 fn print_line(object: Map<String, Value>) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     writeln!(out, "{}", Value::Object(object))?;
     Ok(out.flush()?)
 }
@@ -222,7 +222,7 @@ pub fn get(args: &GetArgs) -> Result<Answer> {
         .map(|key| args.bytes.key(key))
         .collect::<Result<Vec<_>>>()?;
     let store = open_to_read(path)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     let mut answer = Answer::Yes;
     for key in &keys {
         let Some(entry) = entry_at(&store, key, args.at).map_err(told(path))? else {
@@ -347,7 +347,7 @@ pub fn history(args: &HistoryArgs) -> Result<Answer> {
     let key = args.bytes.key(&args.key)?;
     let store = open_to_read(path)?;
     let history = store.history(&key).map_err(told(path))?;
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::out::stdout();
     for version in &history {
         if args.json {
             let mut object = Map::new();

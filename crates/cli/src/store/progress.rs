@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One line on stderr that says how far a long command is, if stderr is a terminal.
 
-use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
+
+use senko_io::bar;
 
 const WIDTH: usize = 24;
 const EVERY: Duration = Duration::from_millis(100);
@@ -19,7 +20,7 @@ impl Bar {
     pub fn new(doing: &'static str) -> Bar {
         Bar {
             doing,
-            terminal: std::io::stderr().is_terminal(),
+            terminal: senko_io::say::terminal(),
             started: Instant::now(),
             shown: None,
         }
@@ -41,8 +42,7 @@ impl Bar {
                 part * 100.0
             )
         });
-        eprint!("\r\x1b[K{} {bar}{}", self.doing, text());
-        let _ = std::io::stderr().flush();
+        bar!("\r\x1b[K{} {bar}{}", self.doing, text());
     }
 
     /// As [`Bar::show`], of something that is counted.
@@ -58,7 +58,7 @@ impl Bar {
 impl Drop for Bar {
     fn drop(&mut self) {
         if self.shown.is_some() {
-            eprint!("\r\x1b[K");
+            bar!("\r\x1b[K");
         }
     }
 }

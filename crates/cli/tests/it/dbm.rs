@@ -45,6 +45,13 @@ fn records_go_in_come_out_in_order_and_go() {
         r#"{"key_hex":"00ff","table":"main","value":""}"#
     );
     assert_eq!(dump.lines().count(), 3);
+    assert!(go(&["dump", "x.db", "--to", "rows"]).status.success());
+    assert_eq!(std::fs::read_to_string(scratch.join("rows")).unwrap(), dump);
+    assert!(!scratch.join("rows.part").exists());
+    refused(
+        &go(&["dump", "x.db", "--to", "rows"]),
+        "rows exists already",
+    );
     std::fs::write(scratch.path().join("rows"), &dump).unwrap();
     assert!(go(&["load", "y.db", "rows"]).status.success());
     assert_eq!(out(&go(&["dump", "y.db"])), dump);

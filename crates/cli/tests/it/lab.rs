@@ -40,6 +40,30 @@ fn a_folder_that_is_not_there_is_refused() {
     );
 }
 
+/// Experiments that measured nothing ended with 0.
+#[test]
+fn an_experiment_without_a_figure_is_not_0() {
+    let folder = Scratch::new();
+    let args = [
+        "lab",
+        "run",
+        "endurance-table1",
+        "--quick",
+        "--traces",
+        "none",
+    ];
+    let output = run(SENKO, &folder, &args);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    let last = told.lines().last().unwrap();
+    assert!(last.contains("no figure of endurance-table1"), "{told}");
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        out.contains("missing ") && out.contains("RESULT {"),
+        "{out}"
+    );
+}
+
 #[test]
 fn a_window_counts_what_the_server_did() {
     let options = Options {

@@ -5,8 +5,11 @@
 
 mod dbm; // `senko dbm`
 mod dropin; // the name memcached
+mod examples; // every example of the documents and the help texts
 mod lab; // `senko lab`, and its machinery against a real server
+mod load; // `senko load`
 mod process; // a server process and a scratch folder, cleaned up
 mod serve; // `senko serve`
 mod ssd; // `senko ssd`
+mod store; // `senko store`
 mod texts; // help, version, refusals

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A crash at every write and flush: what is recovered is a prefix of the commits that has every
-//! acknowledged synced one.
+//! A crash at every write and flush, and a kill after every commit: what is recovered is a prefix
+//! of the commits that has every acknowledged synced one, after a kill every buffered one too.
 
 use std::sync::{Arc, Mutex};
 
@@ -73,6 +73,15 @@ impl Device for Watched {
         self.look();
         done
     }
+    fn tail(&self, pages: usize) -> std::io::Result<Option<senko_io::AlignedBuf>> {
+        self.device.tail(pages)
+    }
+    fn read_tail(&self) -> std::io::Result<Vec<u8>> {
+        self.device.read_tail()
+    }
+    fn drop_tail(&self) {
+        self.device.drop_tail();
+    }
     fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
         self.device.discard(page, pages, tag)
     }
@@ -82,6 +91,8 @@ impl Device for Watched {
 enum Step {
     Put(Durability),
     PutLong(Durability),
+    /// More than may wait for the log: it is written, and nobody asked for a flush.
+    PutHuge,
     Delete,
     DeleteRange,
     Many,
@@ -90,12 +101,13 @@ enum Step {
     Reopen,
 }
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     Step::Put(Durability::None),
     Step::Put(Durability::Buffered),
     Step::Put(Durability::Synced),
     Step::PutLong(Durability::Buffered),
     Step::PutLong(Durability::Synced),
+    Step::PutHuge,
     Step::Delete,
     Step::DeleteRange,
     Step::Many,
@@ -109,6 +121,8 @@ struct Run {
     table: Table,
     /// The content after each commit; the first is that of the empty table.
     history: Vec<Model>,
+    /// The newest commit that a kill must not lose.
+    handed_over: usize,
     rng: Rng,
 }
 
@@ -129,6 +143,7 @@ impl Run {
             db,
             table,
             history: vec![Model::new()],
+            handed_over: 0,
             rng: Rng(seed),
         }
     }
@@ -150,9 +165,22 @@ impl Run {
         next.insert(b"stamp".to_vec(), stamp.to_vec());
         self.history.push(next);
         tx.commit(durability).unwrap();
+        let at = self.history.len() - 1;
         if durability == Durability::Synced {
-            self.watched.state.lock().unwrap().acknowledged = self.history.len() - 1;
+            self.watched.state.lock().unwrap().acknowledged = at;
         }
+        if durability != Durability::None {
+            self.handed_over = at;
+        }
+    }
+
+    /// Takes a copy as a kill would leave it, and one of a power cut.
+    fn kill(&self) {
+        let image = self.watched.device.copy(1);
+        let mut state = self.watched.state.lock().unwrap();
+        state.images.push((image, self.handed_over));
+        drop(state);
+        self.watched.look();
     }
 
     fn step(&mut self, step: Step) {
@@ -166,6 +194,12 @@ impl Run {
             Step::PutLong(durability) => self.change(durability, |model, write| {
                 write(&key, Some(&[byte; 9000]));
                 model.insert(key.clone(), vec![byte; 9000]);
+            }),
+            Step::PutHuge => self.change(Durability::None, |model, write| {
+                for part in 0..9 {
+                    write(&[99, part], Some(&[byte; 30_000]));
+                    model.insert(vec![99, part], vec![byte; 30_000]);
+                }
             }),
             Step::Delete => self.change(Durability::Buffered, |model, write| {
                 write(&key, None);
@@ -182,7 +216,8 @@ impl Run {
                 next.insert(b"stamp".to_vec(), stamp.to_vec());
                 self.history.push(next);
                 tx.commit(Durability::Synced).unwrap();
-                self.watched.state.lock().unwrap().acknowledged = self.history.len() - 1;
+                self.handed_over = self.history.len() - 1;
+                self.watched.state.lock().unwrap().acknowledged = self.handed_over;
             }
             Step::Many => self.change(Durability::Synced, |model, write| {
                 for key in 0..120u8 {
@@ -192,21 +227,21 @@ impl Run {
             }),
             Step::Sync => {
                 self.db.sync().unwrap();
-                self.watched.state.lock().unwrap().acknowledged = self.history.len() - 1;
+                self.handed_over = self.history.len() - 1;
+                self.watched.state.lock().unwrap().acknowledged = self.handed_over;
             }
             Step::Checkpoint => {
                 self.db.checkpoint().unwrap();
-                self.watched.state.lock().unwrap().acknowledged = self.history.len() - 1;
+                self.handed_over = self.history.len() - 1;
+                self.watched.state.lock().unwrap().acknowledged = self.handed_over;
             }
             Step::Reopen => {
-                // As after a kill: what was handed to the device is there.
-                self.db.sync().unwrap();
-                self.watched.state.lock().unwrap().acknowledged = self.history.len() - 1;
                 let device = Arc::clone(&self.watched);
                 let again = Database::open_device(device as _, quiet()).unwrap();
                 // A killed process closes nothing.
                 std::mem::forget(std::mem::replace(&mut self.db, again));
-                self.check_open(&self.db, self.history.len() - 1, "reopened");
+                let at = self.check_open(&self.db, self.handed_over, "reopened");
+                self.history.truncate(at + 1);
             }
         }
     }
@@ -248,6 +283,73 @@ impl Run {
     }
 }
 
+/// Four threads commit, each its own counter, and copies are taken as a kill would leave them: each
+/// counter has in a copy what it had when its last commit before the copy returned.
+#[test]
+fn a_kill_while_threads_commit() {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    const THREADS: u64 = 4;
+    let device = FaultyDevice::new(20_000, 1);
+    let db = open(&device).unwrap();
+    let table = db.create_table("t").unwrap();
+    let acknowledged: Vec<AtomicU64> = (0..THREADS).map(|_| AtomicU64::new(0)).collect();
+    let (done, pad) = (AtomicBool::new(false), [7; 400]);
+    /// Ends the threads, also when the test fails.
+    struct End<'a>(&'a AtomicBool);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    std::thread::scope(|scope| {
+        let end = End(&done);
+        let start = |thread| {
+            let (db, table, acknowledged, done) = (&db, &table, &acknowledged, &done);
+            scope.spawn(move || {
+                let mut count = 0u64;
+                while !done.load(Ordering::Relaxed) {
+                    count += 1;
+                    let durability = match count % 500 {
+                        0 => Durability::Synced,
+                        _ => Durability::Buffered,
+                    };
+                    let value = [&count.to_be_bytes()[..], &pad].concat();
+                    db.run(durability, |tx| tx.put(table, &[thread as u8], &value))
+                        .unwrap();
+                    acknowledged[thread as usize].store(count, Ordering::Release);
+                }
+            })
+        };
+        let threads: Vec<_> = (0..THREADS).map(start).collect();
+        let mut last = 0;
+        for copy in 0..300 {
+            // Every copy is of another time.
+            while acknowledged[0].load(Ordering::Acquire) == last {
+                assert!(!threads[0].is_finished(), "a thread failed");
+                std::thread::yield_now();
+            }
+            last = acknowledged[0].load(Ordering::Acquire);
+            let least: Vec<u64> = acknowledged
+                .iter()
+                .map(|n| n.load(Ordering::Acquire))
+                .collect();
+            let image = device.copy(copy);
+            let found = open(&image).unwrap().snapshot();
+            for (thread, least) in least.iter().enumerate() {
+                let value = found.get(&table, &[thread as u8]).unwrap();
+                let count = value.map_or(0, |value| {
+                    u64::from_be_bytes(value[..8].try_into().unwrap())
+                });
+                assert!(
+                    count >= *least,
+                    "copy {copy}, thread {thread}: {count} of {least}"
+                );
+            }
+        }
+        drop(end);
+    });
+}
+
 /// Every sequence of up to three steps, with a crash at each write and flush of them.
 #[test]
 fn all_short_sequences() {
@@ -257,6 +359,8 @@ fn all_short_sequences() {
         for step in steps {
             run.step(*step);
         }
+        // Shorter sequences have shown the steps before the last.
+        run.kill();
         images += run.check(&format!("{steps:?}"));
     };
     for a in STEPS {
@@ -285,6 +389,7 @@ fn random_sequences() {
                 other => STEPS[other as usize % STEPS.len()],
             };
             run.step(step);
+            run.kill();
         }
         images += run.check(&format!("seed {seed}"));
     }

@@ -12,6 +12,8 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use senko_io::tell;
+
 use super::sys;
 
 /// What is to be done.
@@ -92,7 +94,7 @@ impl Undo {
                 if off.is_ok_and(|status| status.success()) || !is_swap(&path) {
                     drop(fs::remove_file(&path));
                 } else {
-                    eprintln!(
+                    tell!(
                         "warning: {} is still in use as swap; run swapoff and remove it",
                         path.display()
                     );
@@ -107,7 +109,7 @@ impl Undo {
                 if let Err(error) = fs::remove_dir_all(&path)
                     && path.exists()
                 {
-                    eprintln!("warning: {} cannot be removed: {error}", path.display());
+                    tell!("warning: {} cannot be removed: {error}", path.display());
                 }
             }
         }
@@ -153,7 +155,7 @@ pub fn on_signals() {
         sys::block_stop_signals();
         let waits = || {
             let signal = sys::wait_for_stop();
-            eprintln!("\nstopped by signal {signal}: removing what the run made");
+            tell!("\nstopped by signal {signal}: removing what the run made");
             all();
             std::process::exit(128 + signal);
         };
@@ -161,7 +163,7 @@ pub fn on_signals() {
             .name("lab-signals".into())
             .spawn(waits)
         {
-            eprintln!("warning: a stopped run will leave its files behind: {error}");
+            tell!("warning: a stopped run will leave its files behind: {error}");
         }
     });
 }

@@ -102,6 +102,8 @@ pub struct Conn {
     pub listed: bool,
     /// When to connect again, in nanoseconds, and after how many failures.
     pub retry: (u64, u32),
+    /// How often in a row it was given up because no answer came in time.
+    pub silences: u32,
     parser: Parser,
     incoming: Incoming,
 }
@@ -116,6 +118,7 @@ impl Conn {
             free: pipeline,
             listed: false,
             retry: (0, 0),
+            silences: 0,
             parser: new_parser(wire),
             incoming: Incoming::default(),
         }
@@ -149,6 +152,7 @@ impl Conn {
         now: u64,
     ) -> Result<(), String> {
         tally.now.counts.received += data.len() as u64;
+        self.silences = 0;
         let mut receiver = Receiver {
             shared,
             tally,
@@ -197,6 +201,22 @@ impl Conn {
         // A connection that ends with nothing under way is still worth a line.
         tally.error(why, requests.max(1));
     }
+}
+
+/// How long the requests under way have waited, in nanoseconds, as (gets, sets).
+pub fn waits(pending: &VecDeque<Pending>, now: u64) -> (Vec<u64>, Vec<u64>) {
+    let of = |gets: bool| {
+        let asked = move |kind: Kind| match kind {
+            Kind::Get { .. } | Kind::GetMany { .. } => gets,
+            Kind::Set => !gets,
+            Kind::Key | Kind::QuietSet | Kind::Sync => false,
+        };
+        let under_way = pending.iter().filter(move |entry| asked(entry.kind));
+        under_way
+            .map(|entry| now.saturating_sub(entry.due))
+            .collect()
+    };
+    (of(true), of(false))
 }
 
 fn new_parser(wire: Wire) -> Parser {
@@ -324,6 +344,7 @@ impl Receiver<'_> {
 
     fn check(&mut self, value: &[u8]) {
         self.incoming.settled = true;
+        self.tally.now.counts.verified += 1;
         let plan = self.shared.plan;
         let Incoming {
             key_id,
@@ -395,6 +416,7 @@ impl Answers for Receiver<'_> {
         incoming.gathered.clear();
         if !key.is_empty() && self.shared.plan.space.parse(key) != Some(asked.key_id) {
             self.incoming.settled = true;
+            self.tally.now.counts.verified += 1;
             self.fault(Finding::plain(
                 FaultKind::Wrong,
                 format!("the answer names the key {}", key.escape_ascii()),
@@ -402,6 +424,7 @@ impl Answers for Receiver<'_> {
         } else if len > self.shared.plan.settings.value_len.longest() {
             // Nothing of ours is that long; it is not gathered, so that a damaged length costs no memory.
             self.incoming.settled = true;
+            self.tally.now.counts.verified += 1;
             self.fault(Finding::plain(
                 FaultKind::Wrong,
                 format!("a value of {len} bytes, longer than any written"),

@@ -20,7 +20,7 @@ use std::time::Duration;
 use senko_io::{Backend, ConnId, Event, EventLoop, LoopConfig, connect_tcp, connect_unix};
 use senko_workload::{Rng, ValueLen};
 
-use super::connection::{Conn, FollowUp};
+use super::connection::{Conn, FollowUp, waits};
 use super::cpu::{self, CpuTime};
 use super::pace::Schedule;
 use super::plan::{MOST_KEYS_PER_GET, Plan};
@@ -33,6 +33,14 @@ mod requests; // the sending half of a round
 
 /// The longest wait between looks at the clock for timeouts and reports.
 const LONGEST_WAIT_NS: u64 = 100_000_000;
+/// How long requests that are due find a connection after the step's end, and answers are waited
+/// for. A server that stalls can't make a run longer than that.
+const LATE_SENDS_NS: u64 = 100_000_000;
+const LATE_ANSWERS_NS: u64 = 1_000_000_000;
+/// How long answers are waited for when the run is ended early.
+const LAST_ANSWERS_NS: u64 = 200_000_000;
+/// A server that lets every connection time out so often in a row has died.
+const SILENCES: u32 = 3;
 /// The first and the longest pause before connecting again.
 const RETRY_NS: (u64, u64) = (10_000_000, 1_000_000_000);
 
@@ -50,10 +58,14 @@ pub struct ThreadEnd {
     pub tally: Tally,
     /// Processor time of this thread during the step.
     pub cpu: CpuTime,
-    /// When the last answer came, in nanoseconds.
+    /// When the last answer came, or the step's time was over if that was later, in nanoseconds.
     pub ended: u64,
+    /// Open loop: when the last request was due, and when it was sent.
+    pub last: (u64, u64),
     /// The backend that ran.
     pub backend: Backend,
+    /// Why the thread could not go on.
+    pub broken: Option<String>,
 }
 
 /// Hashes a connection's number, which is unique and needs no protection from attackers.
@@ -141,12 +153,16 @@ pub struct Engine<'a> {
     room_since: u64,
     /// When a connection was last seen alive.
     alive_at: u64,
+    /// How often connecting failed since.
+    failed_tries: usize,
     source: Source<'a>,
     exhausted: bool,
     rng: Rng,
     schedule: Option<Schedule>,
     tally: Tally,
     last_answer: u64,
+    /// Open loop: when the last request was due, and when it was sent.
+    last_sent: (u64, u64),
     many: Vec<u64>,
 }
 
@@ -188,12 +204,14 @@ impl<'a> Engine<'a> {
             was_full: false,
             room_since: 0,
             alive_at: shared.now(),
+            failed_tries: 0,
             source,
             exhausted: false,
             rng: Rng::for_stream(settings.seed, stream | 1),
             schedule: None,
             tally: Tally::default(),
             last_answer: 0,
+            last_sent: (0, 0),
             many: Vec::with_capacity(MOST_KEYS_PER_GET),
         };
         for at in 0..connections {
@@ -202,10 +220,11 @@ impl<'a> Engine<'a> {
         Ok(engine)
     }
 
-    /// Runs the step from `start` on, in nanoseconds of the run.
+    /// Runs the step from `start` on, in nanoseconds of the run. If the event loop fails or the
+    /// server is gone, the end says so, and has what was counted until then.
     ///
     /// # Errors
-    /// One sentence, if the event loop fails or the server is gone.
+    /// One sentence, if the pace is none.
     pub fn run(mut self, start: u64, seconds: &Sender<ThreadSecond>) -> Result<ThreadEnd, String> {
         let settings = &self.shared.plan.settings;
         let cpu_before = cpu::of_this_thread();
@@ -220,10 +239,15 @@ impl<'a> Engine<'a> {
             let rng = self.rng.clone();
             self.schedule = Some(Schedule::new(rate, gaps, settings.threads, start, rng)?);
         }
-        let deadline = match self.step {
-            Step::Mix(Amount::For(time)) | Step::WarmUp(time) => start + time.as_nanos() as u64,
-            Step::Load | Step::ReadBack | Step::Mix(Amount::Requests(_)) => u64::MAX,
+        let time = match self.step {
+            Step::Mix(Amount::For(time)) | Step::WarmUp(time) => Some(time.as_nanos() as u64),
+            Step::Load | Step::ReadBack | Step::Mix(Amount::Requests(_)) => None,
         };
+        // When requests end, and when the wait for answers does.
+        let mut deadline = time.map_or(u64::MAX, |time| start.saturating_add(time));
+        let mut end = deadline.saturating_add(LATE_ANSWERS_NS);
+        let mut broken = None;
+        let mut early = false;
         let mut events = Vec::with_capacity(4 * self.conns.len() + 64);
         let mut next_second = start + SECOND_NS;
         let mut next_look = start + LONGEST_WAIT_NS;
@@ -231,7 +255,11 @@ impl<'a> Engine<'a> {
             let now = self.shared.now();
             if now >= next_look {
                 next_look = now + LONGEST_WAIT_NS;
-                self.look_after_connections(now)?;
+                if let Err(why) = self.look_after_connections(now, deadline) {
+                    broken = Some(why);
+                    self.shared.abort.store(true, Ordering::Relaxed);
+                    break;
+                }
                 if let Some(thrift) = &mut thrift {
                     thrift.look(&mut self.io, now);
                 }
@@ -240,28 +268,68 @@ impl<'a> Engine<'a> {
                     next_second += SECOND_NS;
                 }
             }
+            if !early && self.shared.ends_early() {
+                early = true;
+                self.exhausted = true;
+                self.follow_ups.clear();
+                deadline = deadline.min(now);
+                end = end.min(now + LAST_ANSWERS_NS);
+            }
             self.send_requests(now, deadline);
-            if self.is_done() {
+            if self.is_done() || now >= end {
                 break;
             }
-            let wait = self.longest_wait();
-            self.io
-                .poll(Some(Duration::from_nanos(wait)), &mut events)
-                .map_err(|error| format!("the event loop failed: {error}"))?;
+            let wait = self.longest_wait().min(end - now);
+            let polled = self.io.poll(Some(Duration::from_nanos(wait)), &mut events);
+            if let Err(error) = polled {
+                broken = Some(format!("the event loop failed: {error}"));
+                self.shared.abort.store(true, Ordering::Relaxed);
+                break;
+            }
             let now = self.shared.now();
             for event in events.drain(..) {
                 self.on_event(event, now);
             }
         }
         let cpu = cpu::of_this_thread().since(&cpu_before);
+        let now = self.shared.now();
+        let unanswered = self.give_up_on_answers(now);
         self.tally.roll(None);
-        let ended = self.last_answer.max(start);
+        // A server that stalled is charged for the time, and not only for that up to its last answer.
+        let over = match (time, early || broken.is_some() || unanswered > 0) {
+            (_, true) => now.min(deadline),
+            (Some(_), false) => deadline,
+            (None, false) => start,
+        };
         Ok(ThreadEnd {
             tally: self.tally,
             cpu,
-            ended,
+            ended: self.last_answer.max(over).max(start),
+            last: self.last_sent,
             backend: self.io.backend(),
+            broken,
         })
+    }
+
+    /// Requests that are still under way at the end have failed; how many these are.
+    fn give_up_on_answers(&mut self, now: u64) -> u64 {
+        let before = self.tally.now.counts.failed;
+        for conn in &mut self.conns {
+            if conn.pending.is_empty() {
+                continue;
+            }
+            // Else a server would look the better, the fewer of its last requests it answers.
+            let (gets, sets) = waits(&conn.pending, now);
+            gets.iter()
+                .for_each(|&wait| self.tally.now.get.record(wait));
+            sets.iter()
+                .for_each(|&wait| self.tally.now.set.record(wait));
+            let why = "no answer before the end of the run";
+            conn.fail(self.shared, &mut self.tally, why, false, now);
+        }
+        let unanswered = self.tally.now.counts.failed - before;
+        self.tally.now.counts.unanswered += unanswered;
+        unanswered
     }
 
     fn report_second(&mut self, second: u64, seconds: &Sender<ThreadSecond>) {
@@ -291,6 +359,7 @@ impl<'a> Engine<'a> {
     fn lose(&mut self, at: usize, why: &str, timed_out: bool, now: u64) {
         let conn = &mut self.conns[at];
         let Some(id) = conn.id else { return };
+        conn.silences += u32::from(timed_out);
         self.by_id.remove(&id);
         self.io.close(id);
         conn.fail(self.shared, &mut self.tally, why, timed_out, now);
@@ -299,8 +368,9 @@ impl<'a> Engine<'a> {
     }
 
     /// Timeouts, and connecting again.
-    fn look_after_connections(&mut self, now: u64) -> Result<(), String> {
+    fn look_after_connections(&mut self, now: u64, deadline: u64) -> Result<(), String> {
         let timeout = self.shared.plan.settings.timeout.as_nanos() as u64;
+        let mut slow = false;
         for at in 0..self.conns.len() {
             let conn = &self.conns[at];
             if conn.id.is_some() {
@@ -311,11 +381,14 @@ impl<'a> Engine<'a> {
                 {
                     self.lose(at, "no answer in time", true, now);
                 }
-            } else if now >= conn.retry.0 {
+            } else if now >= conn.retry.0 && now < deadline && !slow {
                 let (_, failures) = conn.retry;
                 match self.open(at) {
                     Ok(()) => self.tally.now.counts.reconnects += 1,
                     Err(error) => {
+                        // A try may take long, and others have to wait for the next look.
+                        slow = self.shared.now() - now > LONGEST_WAIT_NS;
+                        self.failed_tries += 1;
                         self.tally.error(&format!("connecting again: {error}"), 1);
                         let pause = (RETRY_NS.0 << failures.min(20)).min(RETRY_NS.1);
                         self.conns[at].retry = (now + pause, failures + 1);
@@ -324,18 +397,23 @@ impl<'a> Engine<'a> {
             }
         }
         // All may be lost in one look after a long pause of this thread: none is given up before it was tried again.
-        let tried = || self.conns.iter().all(|conn| conn.retry.1 > 1);
+        let tried = self.failed_tries >= self.conns.len();
         if self.down < self.conns.len() {
             self.alive_at = now;
-        } else if now - self.alive_at > timeout && tried() {
+            self.failed_tries = 0;
+        } else if now - self.alive_at > timeout && tried {
             let target = &self.shared.plan.settings.target;
             return Err(format!(
-                "the server at {target} is gone: no connection for {} s",
-                timeout / SECOND_NS
+                "the server at {target} is gone: no connection for {:?}",
+                Duration::from_nanos(timeout)
             ));
         }
-        if self.shared.abort.load(Ordering::Relaxed) {
-            return Err("stopped, because another thread failed".to_owned());
+        let silent = |conn: &Conn| conn.silences >= SILENCES;
+        if !self.conns.is_empty() && self.conns.iter().all(silent) {
+            let target = &self.shared.plan.settings.target;
+            return Err(format!(
+                "the server at {target} answers nothing: each connection timed out {SILENCES} times in a row"
+            ));
         }
         Ok(())
     }

@@ -45,7 +45,7 @@ use source::Cursor;
 use tally::Tally;
 
 pub use check::{Fault, FaultKind};
-pub use report::{Report, ServerCpu, StepReport};
+pub use report::{Asked, REACHED, Report, ServerCpu, StepReport};
 pub use settings::{
     Amount, Gaps, Gather, KeyCount, Pace, Part, Settings, Step, Target, Wire, reads_and_updates,
 };
@@ -68,13 +68,44 @@ pub struct Second {
     pub stretch: Stretch,
 }
 
+/// Hears how far a run is.
+pub trait Watch {
+    /// The connections are there, and a step begins.
+    fn begins(&mut self, _: Step) {}
+    /// A second of a step is over.
+    fn second(&mut self, second: &Second);
+}
+
+impl<F: FnMut(&Second)> Watch for F {
+    fn second(&mut self, second: &Second) {
+        self(second);
+    }
+}
+
 /// Runs the steps of `settings`; `watch` is called once a second.
 ///
 /// # Errors
-/// If the settings contradict each other, the server cannot be reached, or it goes away for longer than the
-/// timeout. Wrong answers are
-/// no error of this function: they are in the report.
+/// If the settings contradict each other, the server cannot be reached, or it dies on the way. Wrong
+/// answers are no error of this function: they are in the report.
 pub fn run(settings: &Settings, watch: &mut dyn FnMut(&Second)) -> Result<Report, LoadError> {
+    let mut watch = |second: &Second| watch(second);
+    let report = run_until(settings, &AtomicBool::new(false), &mut watch)?;
+    match report.broken {
+        Some(why) => Err(LoadError(why)),
+        None => Ok(report),
+    }
+}
+
+/// As [`run`], but what was measured is kept: when `stop` is set the run ends within a second, and a
+/// server that dies ends it too. The report says so ([`Report::stopped`], [`Report::broken`]).
+///
+/// # Errors
+/// If the settings contradict each other, or the server cannot be reached at the start.
+pub fn run_until(
+    settings: &Settings,
+    stop: &AtomicBool,
+    watch: &mut dyn Watch,
+) -> Result<Report, LoadError> {
     let plan = Plan::new(settings).map_err(LoadError)?;
     let unix = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -100,13 +131,24 @@ pub fn run(settings: &Settings, watch: &mut dyn FnMut(&Second)) -> Result<Report
         epoch: Instant::now(),
         unix_at_epoch: unix,
         abort: &abort,
+        stop,
     };
     let mut report = Report::new(&plan);
     let mut newest = plan.keys;
     for (number, step) in settings.steps.iter().enumerate() {
         let cursor = Cursor::new(&plan, *step, newest);
-        let (result, tally) =
-            run_step(&shared, &cursor, number, *step, watch).map_err(LoadError)?;
+        let ran = run_step(&shared, &cursor, number, *step, watch);
+        let (mut end, tally) = match ran {
+            Ok(ran) => ran,
+            // The server went away between two steps.
+            Err(why) if number > 0 => {
+                report.broken = Some(why);
+                break;
+            }
+            Err(why) => return Err(LoadError(why)),
+        };
+        report.broken = end.broken.take();
+        report.stopped = stop.load(Ordering::Relaxed);
         newest = cursor.newest();
         if *step == Step::Load {
             // From here on the versions are known, unless a set failed: then an older one may still be there.
@@ -118,7 +160,10 @@ pub fn run(settings: &Settings, watch: &mut dyn FnMut(&Second)) -> Result<Report
             };
             shared.versions = oldest..=generation;
         }
-        report.add(*step, result, tally);
+        report.add(*step, end, tally);
+        if report.broken.is_some() || report.stopped {
+            break;
+        }
     }
     Ok(report)
 }
@@ -129,6 +174,9 @@ pub(crate) struct StepEnd {
     own_cpu: cpu::CpuTime,
     server: Option<ServerCpu>,
     backend: senko_io::Backend,
+    /// Open loop: from the start until the last request was due, and until it was sent.
+    last: Option<(Duration, Duration)>,
+    broken: Option<String>,
 }
 
 fn run_step(
@@ -136,7 +184,7 @@ fn run_step(
     cursor: &Cursor,
     number: usize,
     step: Step,
-    watch: &mut dyn FnMut(&Second),
+    watch: &mut dyn Watch,
 ) -> Result<(StepEnd, Tally), String> {
     let settings = &shared.plan.settings;
     thread::scope(|scope| {
@@ -177,11 +225,14 @@ fn run_step(
             // A thread that is gone has an error to tell, which is met below.
             let _ = starter.send(start);
         }
+        watch.begins(step);
         watch_seconds(shared, cursor, step, start, &seconds, watch);
         let mut tally = Tally::default();
         let mut own_cpu = cpu::CpuTime::default();
         let mut ended = start;
+        let mut last = (start, start);
         let mut backend = senko_io::Backend::Uring;
+        let mut broken = None;
         for thread in threads {
             let end = thread
                 .join()
@@ -189,22 +240,34 @@ fn run_step(
             tally.merge(end.tally);
             own_cpu.add(&end.cpu);
             ended = ended.max(end.ended);
+            last = last.max(end.last);
             backend = end.backend;
+            broken = broken.or(end.broken);
         }
         let elapsed = Duration::from_nanos(ended - start);
         let server = match (settings.server_pid, server_before) {
-            (Some(pid), Some(before)) => {
-                let (time, busiest) = ProcessCpu::read(pid)?.since(&before);
-                Some(ServerCpu { time, busiest })
-            }
+            (Some(pid), Some(before)) => match ProcessCpu::read(pid) {
+                Ok(after) => {
+                    let (time, busiest) = after.since(&before);
+                    Some(ServerCpu { time, busiest })
+                }
+                Err(why) => {
+                    broken.get_or_insert(why);
+                    None
+                }
+            },
             _ => None,
         };
+        let since = |at: u64| Duration::from_nanos(at - start);
+        let last = (settings.pace != Pace::Closed).then(|| (since(last.0), since(last.1)));
         Ok((
             StepEnd {
                 elapsed,
                 own_cpu,
                 server,
                 backend,
+                last,
+                broken,
             },
             tally,
         ))
@@ -242,7 +305,7 @@ fn watch_seconds(
     step: Step,
     start: u64,
     from: &Receiver<ThreadSecond>,
-    watch: &mut dyn FnMut(&Second),
+    watch: &mut dyn Watch,
 ) {
     let mut open: BTreeMap<u64, (usize, Stretch)> = BTreeMap::new();
     while let Ok(ThreadSecond { second, stretch }) = from.recv() {
@@ -259,7 +322,7 @@ fn watch_seconds(
                 Step::Load | Step::Mix(Amount::Requests(_)) => cursor.share(0),
                 Step::ReadBack => cursor.share(shared.plan.places.start),
             };
-            watch(&Second {
+            watch.second(&Second {
                 step,
                 second,
                 done: done.min(1.0),

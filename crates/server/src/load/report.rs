@@ -15,7 +15,7 @@ use super::StepEnd;
 use super::check::{Fault, FaultKind};
 use super::cpu::CpuTime;
 use super::plan::Plan;
-use super::settings::Step;
+use super::settings::{Pace, Step};
 use super::tally::{Counts, Tally};
 
 /// The server's processor time during a step.
@@ -25,6 +25,40 @@ pub struct ServerCpu {
     pub time: CpuTime,
     /// Of its busiest thread.
     pub busiest: Duration,
+}
+
+/// The least share of an open loop's requests that have to be sent in time for its rate to be
+/// reached.
+pub const REACHED: f64 = 0.95;
+/// A last request that is sent this late is in time.
+const SLACK_S: f64 = 0.1;
+
+/// What an open loop was to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// Requests a second.
+    pub rate: f64,
+    /// The share of them that was sent in time, 0 to 1.
+    pub share: f64,
+}
+
+impl Asked {
+    /// `last` is from the step's start until the last request was due, and until it was sent.
+    fn new(rate: Option<f64>, counts: &Counts, seconds: f64, last: (Duration, Duration)) -> Asked {
+        let (due, unsent) = (counts.due as f64, counts.unsent as f64);
+        let (last_due, last_sent) = (last.0.as_secs_f64(), last.1.as_secs_f64());
+        let share = if unsent > 0.0 {
+            (due - unsent) / due
+        } else if last_sent > last_due + SLACK_S {
+            last_due / last_sent
+        } else {
+            1.0
+        };
+        Asked {
+            rate: rate.unwrap_or(due / seconds),
+            share,
+        }
+    }
 }
 
 /// The results of one step.
@@ -52,6 +86,10 @@ pub struct StepReport {
     pub server: Option<ServerCpu>,
     /// The backend that ran.
     pub backend: Backend,
+    /// What an open loop was to do.
+    pub asked: Option<Asked>,
+    /// Whether values were checked.
+    pub verifies: bool,
 }
 
 impl StepReport {
@@ -102,6 +140,12 @@ pub struct Report {
     pub fault_samples: Vec<Fault>,
     /// Faults of all steps, the warm-up's included.
     pub faults: u64,
+    /// Whether the run was ended early from outside.
+    pub stopped: bool,
+    /// Why the run could not go on to its end.
+    pub broken: Option<String>,
+    rate: Option<f64>,
+    verifies: bool,
 }
 
 impl Report {
@@ -113,6 +157,13 @@ impl Report {
             steps: Vec::new(),
             fault_samples: Vec::new(),
             faults: 0,
+            stopped: false,
+            broken: None,
+            rate: match plan.settings.pace {
+                Pace::Open { rate, .. } => rate,
+                Pace::Closed => None,
+            },
+            verifies: plan.settings.verify,
         }
     }
 
@@ -127,8 +178,12 @@ impl Report {
             own_cpu,
             server,
             backend,
+            last,
+            broken: _,
         } = end;
         let (total, faults, errors) = (tally.total, tally.faults, tally.errors);
+        let seconds = elapsed.as_secs_f64().max(1e-9);
+        let asked = last.map(|last| Asked::new(self.rate, &total.counts, seconds, last));
         self.steps.push(StepReport {
             step,
             elapsed,
@@ -141,6 +196,8 @@ impl Report {
             own_cpu,
             server,
             backend,
+            asked,
+            verifies: self.verifies,
         });
     }
 
@@ -177,6 +234,46 @@ impl Report {
                     found * 100.0,
                     step.step.name(),
                     wanted * 100.0
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    /// What was not done of the work that was asked for, in one sentence: the server died, a larger
+    /// share of a step's requests failed than `most_failed`, none was made, or an open loop fell
+    /// behind its rate.
+    ///
+    /// # Errors
+    /// If anything was not done.
+    pub fn completed(&self, most_failed: f64) -> Result<(), String> {
+        if let Some(why) = &self.broken {
+            return Err(why.clone());
+        }
+        for step in &self.steps {
+            let (name, counts) = (step.step.name(), &step.counts);
+            let asked = counts.requests + counts.failed;
+            if asked == 0 && !self.stopped {
+                return Err(format!("no request was made in the {name}"));
+            }
+            let failed = counts.failed as f64 / asked.max(1) as f64;
+            if failed > most_failed {
+                let often = step.errors.iter().max_by_key(|(_, times)| **times);
+                let why =
+                    often.map_or(String::new(), |(text, _)| format!(", most of them: {text}"));
+                return Err(format!(
+                    "{} of {asked} requests of the {name} failed{why}",
+                    counts.failed
+                ));
+            }
+            if let Some(Asked { rate, share }) = step.asked
+                && share < REACHED
+            {
+                return Err(format!(
+                    "the rate was not reached: {:.0} requests a second were sent in the {name}, and {rate:.0} were asked for",
+                    rate * share
                 ));
             }
         }
@@ -303,6 +400,25 @@ impl fmt::Display for StepReport {
                 ),
             )?;
         }
+        if let Some(Asked { rate, share }) = self.asked
+            && share < REACHED
+        {
+            let (sent, lacks) = (rate * share, (1.0 - share) * 100.0);
+            row(
+                "rate",
+                format!("not reached: {sent:.0} a second of {rate:.0}, {lacks:.1} % too few"),
+            )?;
+        }
+        if self.verifies {
+            row(
+                "verified",
+                format!(
+                    "{} values, {} wrong",
+                    self.counts.verified,
+                    self.fault_count()
+                ),
+            )?;
+        }
         if self.counts.unsent > 0 {
             row(
                 "unsent",
@@ -316,13 +432,18 @@ impl fmt::Display for StepReport {
             let Counts {
                 failed,
                 timeouts,
+                unanswered,
                 reconnects,
                 ..
             } = self.counts;
+            let late = match unanswered {
+                0 => String::new(),
+                n => format!(", {n} had no answer when the time was over"),
+            };
             row(
                 "failed",
                 format!(
-                    "{failed} requests, {timeouts} of them timed out; {reconnects} reconnections"
+                    "{failed} requests, {timeouts} of them timed out{late}; {reconnects} reconnections"
                 ),
             )?;
         }
@@ -347,12 +468,13 @@ fn latency_row(latencies: &Histogram) -> String {
     };
     let at = |q: f64| us(latencies.quantile(q) as f64);
     format!(
-        "mean {}, p50 {}, p90 {}, p99 {}, p99.9 {}, max {}",
+        "mean {}, p50 {}, p90 {}, p99 {}, p99.9 {}, p99.99 {}, max {}",
         us(latencies.mean()),
         at(0.5),
         at(0.9),
         at(0.99),
         at(0.999),
+        at(0.9999),
         us(latencies.max() as f64)
     )
 }

@@ -4,7 +4,7 @@
 //! [`super::run`] makes it; each [`super::engine`] and its connections read it.
 
 use std::ops::RangeInclusive;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::ledger::{Ledger, SetEnd};
@@ -27,8 +27,10 @@ pub struct Shared<'a> {
     pub epoch: Instant,
     /// The date at that moment, in Unix seconds.
     pub unix_at_epoch: u32,
-    /// Set when a thread gives up, so that the others do too.
+    /// Set when a thread gives up, so that the others end too.
     pub abort: &'a AtomicBool,
+    /// Set from outside when the run is to end early.
+    pub stop: &'a AtomicBool,
 }
 
 impl Shared<'_> {
@@ -36,6 +38,11 @@ impl Shared<'_> {
     #[inline]
     pub fn now(&self) -> u64 {
         self.epoch.elapsed().as_nanos() as u64
+    }
+
+    /// Whether the run is to end early, for whatever reason.
+    pub fn ends_early(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.abort.load(Ordering::Relaxed)
     }
 
     /// A set of the key is about to be sent: the version to write; `None` if the ledger cannot count one more.

@@ -42,8 +42,14 @@ pub struct Counts {
     pub failed_reads: u64,
     /// Connections made anew.
     pub reconnects: u64,
+    /// Requests of an open loop that came due, the unsent ones included.
+    pub due: u64,
     /// Requests of an open loop that were due and could not be sent before the end.
     pub unsent: u64,
+    /// Of the failed requests, those that had no answer when the run's time was over.
+    pub unanswered: u64,
+    /// Values that were checked byte by byte.
+    pub verified: u64,
 }
 
 impl Counts {
@@ -62,7 +68,10 @@ impl Counts {
         self.timeouts += other.timeouts;
         self.failed_reads += other.failed_reads;
         self.reconnects += other.reconnects;
+        self.due += other.due;
         self.unsent += other.unsent;
+        self.unanswered += other.unanswered;
+        self.verified += other.verified;
     }
 }
 

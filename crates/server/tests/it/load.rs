@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use fake::Wrong;
@@ -467,6 +467,153 @@ fn a_silent_server_times_out_and_a_missing_one_is_an_error() {
         .expect_err("nobody listens there")
         .to_string();
     assert!(error.contains("/nonexistent/senko.sock"), "{error}");
+}
+
+/// `senko load` against a server that died on the way ended with 0, or lost what it had measured.
+#[test]
+fn a_server_that_dies_is_told_and_what_was_measured_is_kept() {
+    let (mix, _) = mix(0.5, 1);
+    let settings = Settings {
+        mix,
+        timeout: Duration::from_millis(200),
+        steps: vec![
+            Step::Mix(Amount::For(Duration::from_secs(3600))),
+            Step::ReadBack,
+        ],
+        ..on_fake(Wrong::Dies)
+    };
+    let report = load::run_until(
+        &settings,
+        &AtomicBool::new(false),
+        &mut |_: &load::Second| {},
+    )
+    .expect("the server was there");
+    assert_eq!(report.steps.len(), 1, "{report}");
+    assert!(report.steps[0].counts.requests > 900, "{report}");
+    let why = report.completed(1.0).expect_err("the server died");
+    assert!(why.contains("is gone"), "{why}");
+    let error = load::run(&settings, &mut |_| {}).map(drop);
+    assert!(error.is_err(), "a second run reaches nobody");
+}
+
+/// A server that accepts connections and never answers kept a run of many requests busy for ever.
+#[test]
+fn a_server_that_answers_nothing_ends_the_run() {
+    let settings = Settings {
+        timeout: Duration::from_millis(100),
+        steps: vec![Step::Load],
+        ..on_fake(Wrong::Silent)
+    };
+    let error = load::run(&settings, &mut |_| {}).map(drop);
+    let why = error.expect_err("it answers nothing").to_string();
+    assert!(why.contains("answers nothing"), "{why}");
+}
+
+/// A run of 10 seconds against a server that stalled lasted 10 seconds and the timeout, and had a high
+/// rate: that of the time up to the stall.
+#[test]
+fn a_run_ends_at_its_time_also_when_the_server_stalls() {
+    let time = Duration::from_secs(1);
+    for pace in [
+        Pace::Closed,
+        Pace::Open {
+            rate: Some(100.0),
+            gaps: Gaps::Even,
+        },
+    ] {
+        let (mix, _) = mix(0.5, 1);
+        let settings = Settings {
+            mix,
+            pace,
+            timeout: Duration::from_secs(3600),
+            steps: vec![Step::Mix(Amount::For(time))],
+            ..on_fake(Wrong::Silent)
+        };
+        let report = run(&settings);
+        let step = &report.steps[0];
+        let counts = step.counts;
+        assert!(step.elapsed >= time, "{report}");
+        assert_eq!(counts.requests, 0, "{report}");
+        assert_eq!(counts.unanswered, 5, "one a connection: {report}");
+        assert_eq!((counts.failed, counts.timeouts), (5, 0), "{report}");
+        // Each request that the server owes counts with the time that it has waited.
+        let waited = step.get.len() + step.set.len();
+        assert_eq!(waited, counts.unanswered + counts.unsent, "{report}");
+        assert!(report.verdict(None).is_err());
+        if pace != Pace::Closed {
+            let asked = step.asked.expect("an open loop");
+            assert_eq!(asked.share, 5.0 / counts.due as f64, "{report}");
+        }
+    }
+}
+
+/// No server takes ten million requests a second over five connections, one at a time.
+#[test]
+fn a_rate_that_is_not_reached_is_told() {
+    let (mix, _) = mix(0.5, 1);
+    for amount in [
+        Amount::For(Duration::from_millis(200)),
+        Amount::Requests(20_000),
+    ] {
+        let settings = Settings {
+            mix: mix.clone(),
+            pace: Pace::Open {
+                rate: Some(1e7),
+                gaps: Gaps::Even,
+            },
+            steps: vec![Step::Mix(amount)],
+            ..on_fake(Wrong::Nothing)
+        };
+        let report = run(&settings);
+        assert_eq!(report.verdict(None), Ok(()), "no answer was wrong");
+        let asked = report.steps[0].asked.expect("an open loop");
+        assert!(asked.share < load::REACHED, "{asked:?} {report}");
+        let why = report.completed(1.0).expect_err("nobody is that fast");
+        assert!(why.contains("the rate was not reached"), "{why}");
+        assert!(why.contains("10000000 were asked for"), "{why}");
+        assert!(report.to_string().contains("not reached"), "{report}");
+    }
+}
+
+/// Every third set failed, and the run ended with 0.
+#[test]
+fn failed_requests_above_the_threshold_are_told() {
+    let report = run(&Settings {
+        steps: vec![Step::Load],
+        ..on_fake(Wrong::OutOfMemory)
+    });
+    assert_eq!(report.verdict(None), Ok(()));
+    let why = report.completed(0.33).expect_err("a third and more failed");
+    assert!(
+        why.contains("1000 of 3000 requests of the load failed") && why.contains("out of memory"),
+        "{why}"
+    );
+    assert_eq!(report.completed(0.34), Ok(()));
+}
+
+/// Ctrl-C ended the process, and all that it had measured was gone.
+#[test]
+fn a_run_that_is_stopped_has_what_it_measured() {
+    let (mix, _) = mix(0.5, 1);
+    let settings = Settings {
+        mix,
+        steps: vec![
+            Step::Mix(Amount::For(Duration::from_secs(3600))),
+            Step::ReadBack,
+        ],
+        ..on_fake(Wrong::Nothing)
+    };
+    let stop = AtomicBool::new(false);
+    let report = load::run_until(&settings, &stop, &mut |second: &load::Second| {
+        if second.stretch.counts.requests > 0 {
+            stop.store(true, Ordering::Relaxed);
+        }
+    })
+    .expect("a good run");
+    assert!(report.stopped && report.steps.len() == 1, "{report}");
+    let step = &report.steps[0];
+    assert!(step.counts.requests > 0 && step.elapsed < Duration::from_secs(3600));
+    assert!(report.to_string().contains(", 0 wrong"), "{report}");
 }
 
 /// A stall delays every request that falls due in it, and an open loop charges all of them: with 1000 requests

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use senko_io::Device;
+use senko_io::faulty::FaultyDevice;
 use senko_store::{Clock, Options, Store, StoreError};
 use senko_workload::Rng;
 
@@ -80,16 +81,61 @@ fn overwrites_do_not_fail_below_the_bound_with_threads() {
     overwrite(true);
 }
 
-fn fill_and_empty(background: bool) {
-    let device = Hooked::new(1);
-    let store =
-        Store::open_device(Arc::clone(&device) as Arc<dyn Device>, options(background)).unwrap();
-    let (mut floor, mut waits) = (None, 0);
+/// What stops a store from growing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bound {
+    /// `Options::max_bytes`.
+    Setting,
+    /// A device that has so many bytes.
+    Device,
+    /// A file that does not become longer: the file system is full.
+    FileSystem,
+}
+
+struct Tight {
+    bound: Bound,
+    device: Arc<dyn Device>,
+    background: bool,
+}
+
+impl Tight {
+    fn new(bound: Bound, background: bool) -> Tight {
+        let pages = MAX / 4096;
+        let device: Arc<dyn Device> = match bound {
+            Bound::Setting => Hooked::new(1),
+            Bound::Device => FaultyDevice::new(pages, 1),
+            Bound::FileSystem => Hooked::limited(1, pages),
+        };
+        Tight {
+            bound,
+            device,
+            background,
+        }
+    }
+
+    fn open(&self) -> Store {
+        let options = Options {
+            max_bytes: (self.bound == Bound::Setting).then_some(MAX),
+            ..options(self.background)
+        };
+        Store::open_device(Arc::clone(&self.device), options).unwrap()
+    }
+}
+
+/// On a full device or tmpfs of 64 MiB, `delete` stopped after 17,000 of 60,480 keys, and `compact` failed: the reserve for
+/// deletes was there only under `--max-size`. Now every key of a full store can be deleted, without one delete that fails; a
+/// compaction makes room, and the store holds as much as before. It does not matter whether it was closed in between.
+fn fill_and_empty(bound: Bound, background: bool) {
+    let tight = Tight::new(bound, background);
+    let mut store = tight.open();
+    let mut floor = None;
     for round in 0..4u64 {
         let mut stored = 0;
         let full = loop {
             let key = round << 32 | stored;
-            match store.put(&key.to_be_bytes(), &value(key, round, 1000)) {
+            // Now and then a value that lies in an extent of its own.
+            let len = if stored % 500 == 499 { 100_000 } else { 1000 };
+            match store.put(&key.to_be_bytes(), &value(key, round, len)) {
                 Ok(_) => stored += 1,
                 Err(error) => break error,
             }
@@ -110,40 +156,76 @@ fn fill_and_empty(background: bool) {
             stored >= least,
             "round {round}: {stored} elements, {least} before: space got lost"
         );
-        for nth in 0..stored {
-            let key = round << 32 | nth;
-            let got = store.get(&key.to_be_bytes()).unwrap();
-            assert_eq!(got.as_deref(), Some(&value(key, round, 1000)[..]));
+        if round % 2 == 1 {
+            store.close().unwrap();
+            store = tight.open();
         }
         for nth in 0..stored {
             let key = round << 32 | nth;
-            let mut tries = 0;
-            while let Err(error) = store.delete(&key.to_be_bytes()) {
-                // Whoever is told so compacts; not each delete finds the space for its log at once.
-                let compacted = store.compact();
-                tries += 1;
-                waits += 1;
-                assert!(
-                    tries < 4 && matches!(error, StoreError::NoSpace(_)),
-                    "round {round}: delete {nth} of {stored}: {error}, {compacted:?}; {:?}",
+            let len = if nth % 500 == 499 { 100_000 } else { 1000 };
+            let got = store.get(&key.to_be_bytes()).unwrap();
+            assert_eq!(got.as_deref(), Some(&value(key, round, len)[..]));
+        }
+        for nth in 0..stored {
+            let key = round << 32 | nth;
+            if let Err(error) = store.delete(&key.to_be_bytes()) {
+                panic!(
+                    "{bound:?}, round {round}: delete {nth} of {stored}: {error}; {:?}",
                     store.stats()
                 );
             }
+        }
+        if round >= 2 {
+            store.close().unwrap();
+            store = tight.open();
         }
         store
             .compact()
             .unwrap_or_else(|error| panic!("round {round}: {error}; {:?}", store.stats()));
         assert_eq!(store.scan().unwrap().count(), 0);
+        assert!(tight.device.pages() * 4096 <= MAX);
     }
-    println!("{waits} deletes had to wait for a compaction");
 }
 
 #[test]
 fn a_full_store_takes_deletes_and_has_room_again() {
-    fill_and_empty(false);
+    for bound in [Bound::Setting, Bound::Device, Bound::FileSystem] {
+        fill_and_empty(bound, false);
+    }
 }
 
 #[test]
 fn a_full_store_takes_deletes_and_has_room_again_with_threads() {
-    fill_and_empty(true);
+    for bound in [Bound::Setting, Bound::Device, Bound::FileSystem] {
+        fill_and_empty(bound, true);
+    }
+}
+
+/// Logs of an eighth of a block's size make small blocks, which are joined. In a full store there was space to move only one, and that
+/// was done for ever: a put neither failed nor returned.
+#[test]
+fn small_blocks_of_a_full_store_are_not_moved_for_ever() {
+    for background in [false, true] {
+        let options = Options {
+            block_bytes: 8 << 20,
+            log_bytes: 1 << 20,
+            max_bytes: Some(4 * MAX),
+            ..options(background)
+        };
+        let store = Store::open_device(Hooked::new(1), options).unwrap();
+        let mut stored = 0;
+        let full = loop {
+            match store.put(&u64::to_be_bytes(stored), &value(stored, 0, 1000)) {
+                Ok(_) => stored += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(full, StoreError::NoSpace(_)), "{full}");
+        assert!(stored * 1000 > MAX, "{stored}");
+        for key in 0..stored {
+            store.delete(&key.to_be_bytes()).unwrap();
+        }
+        store.compact().unwrap();
+        assert_eq!(store.scan().unwrap().count(), 0);
+    }
 }

@@ -82,6 +82,62 @@ fn nothing_names_a_machine() {
     complain("paths of a machine", complaints);
 }
 
+/// What writes to stderr or stdout in a way that panics or waits where nobody reads.
+const PRINTS: [&str; 5] = [
+    "println!(",
+    "print!(",
+    "dbg!(",
+    "io::stdout()",
+    "io::stderr()",
+];
+
+/// Who may use that in spite of it.
+const MAY_PRINT: [&str; 4] = [
+    "crates/io/src/say.rs",
+    "crates/cli/src/out.rs",
+    // Stdout is the pipe to the experiment there.
+    "crates/lab/src/kv/child.rs",
+    // Uses no crate of ours but the lab; an error of the write is ignored.
+    "crates/lab-rivals/src/main.rs",
+];
+
+/// `senko serve 2>/dev/full` ended with a panic at the first warning, and `senko ssd run ... 2>&1 |
+/// head -1` likewise: `eprintln!` panics where stderr cannot be written to.
+#[test]
+fn what_is_said_goes_through_say_and_out() {
+    let programs = |f: &File| {
+        f.path.starts_with("crates/")
+            && f.path.contains("/src/")
+            && !f.path.starts_with("crates/xtask/")
+            && !f.path.contains("tests")
+            && !MAY_PRINT.contains(&f.path.as_str())
+    };
+    let mut complaints = Vec::new();
+    for file in rust_files().into_iter().filter(programs) {
+        let code = file
+            .text
+            .split("#[cfg(test)]\nmod")
+            .next()
+            .unwrap_or_default();
+        for (number, line) in code
+            .split("#[cfg(test)]\n#[allow")
+            .next()
+            .unwrap_or_default()
+            .lines()
+            .enumerate()
+        {
+            let line = line.split("//").next().unwrap_or(line);
+            if PRINTS.iter().any(|print| line.contains(print)) {
+                complaints.push(format!("{}:{}: {}", file.path, number + 1, line.trim()));
+            }
+        }
+    }
+    complain(
+        "prints that can panic: senko_io::{note, tell, bar} and cli's out::stdout() do not",
+        complaints,
+    );
+}
+
 /// The section of docs/architecture/overview.md that lists, one path a bullet, the modules that may be unsafe.
 const SECTION: &str = "Where unsafe is allowed";
 

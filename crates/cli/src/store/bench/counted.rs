@@ -94,6 +94,10 @@ impl<D: Device> Device for Counted<D> {
         self.inner.grow(pages)
     }
 
+    fn room(&self) -> Option<u64> {
+        self.inner.room()
+    }
+
     fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
         self.count_read(buf.len(), tag);
         self.inner.read(page, buf, tag)

@@ -6,7 +6,7 @@
 
 use senko_io::SendMode;
 
-use super::{Engine, LONGEST_WAIT_NS};
+use super::{Engine, LATE_SENDS_NS, LONGEST_WAIT_NS};
 use crate::load::connection::{Kind, Pending};
 use crate::load::request::Set;
 use crate::load::shared::SECOND_NS;
@@ -95,6 +95,8 @@ impl Engine<'_> {
                     break;
                 };
                 self.push(at, want, due, now);
+                self.tally.now.counts.due += 1;
+                self.last_sent = (due, now);
             } else {
                 break;
             }
@@ -103,9 +105,11 @@ impl Engine<'_> {
             self.flush(at);
         }
         self.was_full = self.ready.is_empty();
-        if !self.exhausted
-            && now > deadline.saturating_add(self.shared.plan.settings.timeout.as_nanos() as u64)
-        {
+        if now >= deadline {
+            // What follows answers is no request of the schedule.
+            self.follow_ups.clear();
+        }
+        if !self.exhausted && now > deadline.saturating_add(LATE_SENDS_NS) {
             self.give_up_on_schedule(now, deadline);
         }
     }
@@ -124,12 +128,13 @@ impl Engine<'_> {
         Some(due)
     }
 
-    /// Requests that were due before the end and that the server left no room for, even after a timeout: they
-    /// are counted, with
-    /// the latency that they had already reached, so that an overloaded server does not look good by answering less.
+    /// Requests that were due before the end and that the server left no room for: they are
+    /// counted, with the latency that they had already reached, so that an overloaded server does
+    /// not look good by answering less.
     #[cold]
     fn give_up_on_schedule(&mut self, now: u64, deadline: u64) {
         while let Some(due) = self.take_due(deadline, deadline) {
+            self.tally.now.counts.due += 1;
             self.tally.now.counts.unsent += 1;
             self.tally.now.get.record(now - due);
         }

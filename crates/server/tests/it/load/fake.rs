@@ -30,6 +30,8 @@ pub enum Wrong {
     Stalls(u64),
     /// Answers nonsense to every hundredth get.
     Nonsense,
+    /// Ends after a thousand requests: all its connections close, and it listens no more.
+    Dies,
 }
 
 struct State {
@@ -51,6 +53,9 @@ pub fn start(wrong: Wrong) -> SocketAddr {
     });
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
+            if state.is_dead() {
+                return;
+            }
             let state = Arc::clone(&state);
             // An error ends the connection, as a server's would.
             thread::spawn(move || state.serve(stream));
@@ -60,6 +65,10 @@ pub fn start(wrong: Wrong) -> SocketAddr {
 }
 
 impl State {
+    fn is_dead(&self) -> bool {
+        self.wrong == Wrong::Dies && self.requests.load(Ordering::Relaxed) >= 1000
+    }
+
     fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
         stream.set_nodelay(true)?;
         let mut input = BufReader::new(stream.try_clone()?);
@@ -75,6 +84,11 @@ impl State {
             match self.wrong {
                 Wrong::Stalls(ms) if number == 100 => thread::sleep(Duration::from_millis(ms)),
                 Wrong::Closes if hundredth => return Ok(()),
+                Wrong::Dies if self.is_dead() => {
+                    // A last visitor lets the listener look, and go.
+                    drop(TcpStream::connect(stream.local_addr()?));
+                    return Ok(());
+                }
                 _ => {}
             }
             let answer = match words.as_slice() {

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Results on stdout. Whoever reads them may have enough before they end, as `head` has: that ends
+//! the command quietly, with the exit code of a process that SIGPIPE ended.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// 128 and the number of SIGPIPE: what a shell reports for `yes` in `yes | head`.
+const PIPE_CLOSED: u8 = 141;
+
+/// Whether a write met a closed pipe.
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Stdout, as commands write to it.
+pub struct Out(io::Stdout);
+
+/// Stdout. A write to a closed pipe is an error that need not be told: [`closed`] knows of it.
+pub fn stdout() -> Out {
+    Out(io::stdout())
+}
+
+/// Whether the reader of stdout has gone.
+pub fn closed() -> bool {
+    CLOSED.load(Ordering::Relaxed)
+}
+
+/// The exit code of a command: `code`, unless the reader of stdout went before the end.
+pub fn end(code: ExitCode) -> ExitCode {
+    if closed() {
+        ExitCode::from(PIPE_CLOSED)
+    } else {
+        code
+    }
+}
+
+/// Ends the process where the reader of stdout has gone, for a command that writes a line now and
+/// then, would go on for long, and has nothing to clean up.
+pub fn end_if_closed() {
+    if closed() {
+        std::process::exit(PIPE_CLOSED.into());
+    }
+}
+
+impl Out {
+    pub fn is_terminal(&self) -> bool {
+        self.0.is_terminal()
+    }
+}
+
+/// Notes where the error of a write is that the reader of stdout has gone.
+pub fn seen<T>(done: io::Result<T>) -> io::Result<T> {
+    if let Err(error) = &done
+        && error.kind() == io::ErrorKind::BrokenPipe
+    {
+        CLOSED.store(true, Ordering::Relaxed);
+    }
+    done
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        seen(self.0.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        seen(self.0.flush())
+    }
+}

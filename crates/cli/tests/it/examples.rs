@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Every example of README, of the documents and of the help texts runs.
+//!
+//! Each runs in a shell, in a folder that has the files that examples name, small and made up. Two tables change
+//! what an example says: [`SMALLER`] makes its work small, and [`NOT_RUN`] names those that only a special machine
+//! can run. The binary's own tests parse the words of all of them as they stand.
+
+pub mod collect; // finds them
+
+use std::collections::BTreeSet;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use collect::{Block, documents, of_document, of_help};
+
+use crate::process::{Running, SENKO, Scratch, have, signal, wait_for};
+
+/// What is put in place of what, in this order: paths, sizes, counts and times.
+const SMALLER: &[(&str, &str)] = &[
+    // Whoever runs the tests needs no privileges, and has the cores.
+    ("sudo ", ""),
+    ("taskset -c 0 ", ""),
+    ("taskset -c 1 ", ""),
+    // Paths lie in the example's folder, flash is small.
+    ("/mnt/nvme/cache:100g", "cache:64m"),
+    ("/tmp/a.flash:8g", "a.flash:64m"),
+    ("/dev/nvme1n1 saved.kv", "old.kv other.kv"),
+    ("/dev/nvme1n1", "device"),
+    ("/var/lib/senko", "lib"),
+    ("/run/", ""),
+    ("/mnt/nvme/", ""),
+    ("/backup/", ""),
+    // Servers listen on loopback, where there is room.
+    ("-l 0.0.0.0", "-l 127.0.0.1"),
+    ("-p 11211", "-p 0"),
+    ("-p 22122", "-p 0"),
+    ("-c 10000", "-c 100"),
+    ("--memory 1g", "--memory 64m"),
+    // Loads are small and short, and go to the test's server.
+    ("-s 127.0.0.1:22122 ", ""),
+    ("--keys 1000000", "--keys 2000"),
+    ("--keys 4000000", "--keys 20000"),
+    ("--keys 4m", "--keys 20k"),
+    ("--keys 100000", "--keys 5000"),
+    ("-k 1900000", "-k 2000"),
+    ("-k 15000000", "-k 2000"),
+    ("-n 100000", "-n 500"),
+    ("--last-bytes 1g", "--last-bytes 100k"),
+    ("--bytes 2g", "--bytes 200k"),
+    ("--duration 30", "--duration 300ms"),
+    ("--duration 60", "--duration 300ms"),
+    ("-d 60", "-d 300ms"),
+    ("-d 1 ", "-d 300ms "),
+    ("--rate 50000", "--rate 200"),
+    ("PID", "$SERVER"),
+    (
+        "--transactions 10000 --records 100",
+        "--transactions 100 --records 10",
+    ),
+];
+
+/// What is added to commands that begin so, where they do not say it.
+const ADDED: &[(&str, &str, &str)] = &[
+    ("senko serve", "-p ", "-p 0"),
+    ("senko serve", "-m |--memory ", "-m 64"),
+    ("senko load", "-s ", "-s 127.0.0.1:$PORT"),
+    ("senko store bench", "--keys ", "--keys 5000"),
+    ("senko store bench", "-n ", "-n 500"),
+];
+
+/// The examples that do not run here, by what they contain, and why.
+const NOT_RUN: &[(&str, &str)] = &[
+    (
+        "lab run dram-policy",
+        "it measures for a minute, on traces that are not part of the tree",
+    ),
+    (
+        "lab run serve-",
+        "it measures for minutes, with rivals and as root",
+    ),
+    (
+        "lab run endurance-",
+        "it needs traces that are not part of the tree",
+    ),
+    (
+        "lab run store-",
+        "it measures for minutes, on a disk of its own",
+    ),
+    (
+        "lab run thesis-",
+        "it measures for minutes, with gigabytes of memory",
+    ),
+];
+
+/// The examples that may rightly end with 1 here: nothing was there at that time.
+const MAY_SAY_NO: &[&str] = &["get data.kv colour --at"];
+
+/// Programs that examples call beside senko.
+const PROGRAMS: &[&str] = &["zcat", "gzip", "date", "jq"];
+
+/// How long an example may take: far longer than any does.
+const LIMIT: Duration = Duration::from_secs(180);
+
+fn all_examples() -> Vec<Block> {
+    let mut blocks: Vec<Block> = documents()
+        .iter()
+        .flat_map(|(name, text)| of_document(name, text))
+        .collect();
+    let mut commands = vec![Vec::new()];
+    while let Some(command) = commands.pop() {
+        let text = help(&command);
+        let name = format!("senko {}", command.join(" "));
+        blocks.extend(of_help(name.trim_end(), &text));
+        let list = text
+            .split_once("\nCommands:\n")
+            .map_or("", |(_, list)| list);
+        let lines = list.lines().take_while(|line| !line.is_empty());
+        for below in lines.filter_map(|line| line.split_whitespace().next()) {
+            if below != "help" {
+                commands.push([command.clone(), vec![below.to_owned()]].concat());
+            }
+        }
+    }
+    blocks
+}
+
+fn help(command: &[String]) -> String {
+    let output = Command::new(SENKO)
+        .args(command)
+        .arg("--help")
+        .env("COLUMNS", "1000")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "senko {command:?} --help");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The files that examples name.
+fn furnish(folder: &Scratch) {
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.join(name), bytes).unwrap();
+    std::os::unix::fs::symlink(SENKO, folder.join("senko")).unwrap();
+    let spc: String = (0..2000_u64)
+        .map(|n| {
+            let (disk, sector, second) = (n % 3, n * 7919 % 100_000 * 8, n as f64 / 100.0);
+            let operation = if n % 4 == 0 { 'R' } else { 'W' };
+            format!("{disk},{sector},4096,{operation},{second:.6}\n")
+        })
+        .collect();
+    let msr: String = (0..1000_u64)
+        .map(|n| {
+            let (time, offset) = (
+                128_166_372_003_061_629 + n * 10_000,
+                n * 104_729 % 100_000 * 4096,
+            );
+            format!("{time},host,0,Write,{offset},4096,1331\n")
+        })
+        .collect();
+    for name in ["Financial1.spc", "b.spc"] {
+        write(name, spc.as_bytes());
+    }
+    write("a.csv", msr.as_bytes());
+    write(
+        "rows.jsonl",
+        b"{\"key\":\"colour\",\"value\":\"green\"}\n{\"key\":\"shape\",\"value\":\"round\"}\n",
+    );
+    write("rows.csv", b"key,value\ncolour,green\nshape,round\n");
+    write("cat.jpg", &[0xff, 0xd8, 0x00, 0x0a]);
+    write(
+        "senko.toml",
+        b"memory = \"64m\"\nflash = [\"a:64m\", \"b:64m\"]\n",
+    );
+    std::fs::File::create(folder.join("device"))
+        .unwrap()
+        .set_len(64 << 20)
+        .unwrap();
+    // What examples of one place presume that those of another made.
+    let made = "gzip -k Financial1.spc && gzip rows.csv && senko store put data.kv colour green && senko store put data.kv shape round \
+                && senko store put data.kv picture --from cat.jpg && senko store put old.kv colour blue \
+                && senko ssd trace gen uniform:count=2k cache.trace --to senko";
+    let output = shell(folder, made, 0, 0);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+fn command(folder: &Scratch, text: &str, port: u16, pid: u32) -> Command {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", text])
+        .current_dir(folder.path())
+        .env("PATH", format!("{}:{path}", folder.path().display()))
+        .env("PORT", port.to_string())
+        .env("SERVER", pid.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn shell(folder: &Scratch, text: &str, port: u16, pid: u32) -> Output {
+    ended(command(folder, text, port, pid).spawn().unwrap(), text)
+}
+
+/// Waits for the end of an example, within its limit.
+fn ended(mut child: Child, text: &str) -> Output {
+    // Read beside, so that a full pipe holds nobody up.
+    let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let read = |from: &mut dyn std::io::Read| {
+        let mut bytes = Vec::new();
+        let _ = from.read_to_end(&mut bytes);
+        bytes
+    };
+    std::thread::scope(|scope| {
+        let out = scope.spawn(move || read(&mut out));
+        let err = scope.spawn(move || read(&mut err));
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            if began.elapsed() > LIMIT {
+                child.kill().unwrap();
+                panic!("{text} took longer than {LIMIT:?}");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        Output {
+            status,
+            stdout: out.join().unwrap(),
+            stderr: err.join().unwrap(),
+        }
+    })
+}
+
+/// The command with small inputs.
+fn smaller(example: &str) -> String {
+    let mut text = format!("{} ", example.trim_end().trim_end_matches(" &"));
+    for (long, short) in SMALLER {
+        text = text.replace(long, short);
+    }
+    for (start, option, added) in ADDED {
+        let said = option
+            .split('|')
+            .any(|name| text.contains(&format!(" {name}")));
+        if text.starts_with(start) && !said && !text.contains("--help") {
+            text = text.replacen(start, &format!("{start} {added}"), 1);
+        }
+    }
+    text.trim_end().to_owned()
+}
+
+/// A server serves until it is told to stop, which ends it well.
+fn serve(folder: &Scratch, text: &str) -> Result<(), String> {
+    let mut child = command(folder, &format!("exec {text} --json"), 0, 0)
+        .stdout(std::fs::File::create(folder.join("out")).unwrap())
+        .stderr(std::fs::File::create(folder.join("err")).unwrap())
+        .spawn()
+        .unwrap();
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let status = wait_for(|| {
+        let ended = child.try_wait().unwrap();
+        (ended.is_some() || read("out").contains("\"event\":\"start\"")).then_some(ended)
+    });
+    if status.is_none() {
+        signal(child.id(), "TERM");
+    }
+    match (status, wait_for(|| child.try_wait().unwrap())) {
+        (None, status) if status.success() => Ok(()),
+        _ => Err(read("err")),
+    }
+}
+
+fn run_example(folder: &Scratch, server: &Running, example: &str) -> Result<(), String> {
+    let text = smaller(example);
+    if text.starts_with("senko serve") && !text.contains("--help") {
+        return serve(folder, &text).map_err(|why| format!("{text}\n    {why}"));
+    }
+    let output = shell(folder, &text, server.port, server.child.id());
+    let told = String::from_utf8_lossy(&output.stderr);
+    let no = output.status.code() == Some(1) && MAY_SAY_NO.iter().any(|what| text.contains(what));
+    match output.status.success() || no {
+        true => Ok(()),
+        false => Err(format!("{text}\n    {:?}: {told}", output.status)),
+    }
+}
+
+/// Four examples failed when they were tried: `store bench --keys 4m`, `ssd lifetime zipf:...`,
+/// `ssd compare ... count=200k` and `lifetime ... --precondition 90`.
+#[test]
+fn every_example_runs() {
+    if !PROGRAMS.iter().all(|program| have(program)) {
+        return;
+    }
+    let blocks = all_examples();
+    let all: usize = blocks.iter().map(|block| block.commands.len()).sum();
+    assert!(all > 80, "{all} examples are too few: are all found?");
+    let mut unused: BTreeSet<&str> = NOT_RUN.iter().map(|(what, _)| *what).collect();
+    let mut failed = Vec::new();
+    let furnished = Scratch::new();
+    furnish(&furnished);
+    for block in &blocks {
+        let folder = Scratch::new();
+        let copy = format!("cp -a {}/. .", furnished.path().display());
+        assert!(shell(&folder, &copy, 0, 0).status.success());
+        let memory = ["-p", "0", "--no-flash", "-m", "64"];
+        let server = Running::serve(&folder, &memory);
+        for example in &block.commands {
+            if let Some((what, _)) = NOT_RUN.iter().find(|(what, _)| example.contains(what)) {
+                unused.remove(what);
+            } else if let Err(why) = run_example(&folder, &server, example) {
+                failed.push(format!("{}: {why}", block.place));
+            }
+        }
+    }
+    assert!(
+        failed.is_empty(),
+        "{} of {all}:\n{}",
+        failed.len(),
+        failed.join("\n")
+    );
+    assert!(
+        unused.is_empty(),
+        "no example has these any more: {unused:?}"
+    );
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `senko load` from outside: its exit codes, and what it prints when a run ends early.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Output, Stdio};
+
+use crate::process::{Running, SENKO, Scratch, run, signal};
+
+fn load(folder: &Scratch, server: &Running, args: &[&str]) -> Output {
+    let address = format!("127.0.0.1:{}", server.port);
+    run(SENKO, folder, &[&["load", "-s", &address], args].concat())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// It ended with 1 and one sentence on stderr that has these words; what it printed.
+fn undone(output: &Output, words: &str) -> String {
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(told.contains(words), "{told}");
+    text(&output.stdout)
+}
+
+/// Work that was not done ended with 0: a rate far beyond the server's, sets that all or mostly failed.
+#[test]
+fn work_that_was_not_done_is_not_0() {
+    let folder = Scratch::new();
+    let server = Running::serve(&folder, &["-p", "0", "--no-flash", "-I", "2k", "-m", "64"]);
+    let go = |args: &[&str]| load(&folder, &server, args);
+
+    let done = go(&[
+        "--load",
+        "-k",
+        "1000",
+        "--value-size",
+        "100",
+        "--read-back",
+        "--verify",
+    ]);
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    let out = text(&done.stdout);
+    assert!(out.contains("verified      1000 values, 0 wrong"), "{out}");
+    assert!(out.contains("p99.99 "), "{out}");
+
+    let rate = [
+        "--rate",
+        "10000000",
+        "--duration",
+        "200ms",
+        "-c",
+        "2",
+        "--gaps",
+        "even",
+    ];
+    let out = undone(&go(&rate), "the rate was not reached");
+    assert!(out.contains("not reached: "), "{out}");
+
+    // Values of 100 to 4,000 bytes, of which those from about 2,000 on are refused.
+    let some = ["--load", "-k", "1000", "--value-size", "100-4000"];
+    let out = undone(
+        &go(&some),
+        "requests of the load failed, most of them: SERVER_ERROR",
+    );
+    assert!(out.contains("too large"), "{out}");
+    let allowed = go(&[&some[..], &["--max-failed", "90%"]].concat());
+    assert_eq!(allowed.status.code(), Some(0), "{}", text(&allowed.stderr));
+    let none = [
+        "--load",
+        "-k",
+        "100",
+        "--value-size",
+        "4k",
+        "--max-failed",
+        "1",
+    ];
+    undone(&go(&none), "no request of the load succeeded");
+
+    let found = [
+        "--read-back",
+        "-k",
+        "2000",
+        "--expect-found",
+        "0.9",
+        "--json",
+    ];
+    let out = undone(&go(&found), "of the keys read were found");
+    let line: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(line["reads"], 2000);
+    assert_eq!(go(&["--nonsense"]).status.code(), Some(2));
+}
+
+/// A server that was killed under load left a run that ended with 0, or with no results.
+#[test]
+fn a_server_that_dies_is_not_0() {
+    let folder = Scratch::new();
+    let mut server = Running::serve(&folder, &["-p", "0", "--no-flash", "-m", "64"]);
+    let (mut child, mut out) = started(&server, &["-d", "1h", "--timeout", "200ms"]);
+    let mut seen = String::new();
+    out.read_line(&mut seen).unwrap();
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    out.read_to_string(&mut seen).unwrap();
+    let mut told = String::new();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut told)
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{told}");
+    assert!(
+        told.contains("is gone") && told.lines().count() == 1,
+        "{told}"
+    );
+    let last = last_line(&seen);
+    assert_eq!(last["type"], "step");
+    assert!(last["requests"].as_u64().unwrap() > 0, "{last}");
+    assert!(
+        last["broken"].as_str().unwrap().contains("is gone"),
+        "{last}"
+    );
+    let never = run(SENKO, &folder, &["load", "-s", "127.0.0.1:1", "-n", "1"]);
+    undone(&never, "cannot connect to 127.0.0.1:1");
+}
+
+/// Ctrl-C and SIGTERM threw away what a run had measured.
+#[test]
+fn a_signal_prints_what_there_is() {
+    let folder = Scratch::new();
+    let server = Running::serve(&folder, &["-p", "0", "--no-flash", "-m", "64"]);
+    for (name, code) in [("INT", 130), ("TERM", 143)] {
+        let (mut child, mut out) = started(&server, &["--warm-up", "1ms", "-d", "1h"]);
+        let mut seen = String::new();
+        out.read_line(&mut seen).unwrap();
+        signal(child.id(), name);
+        out.read_to_string(&mut seen).unwrap();
+        let mut told = String::new();
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut told)
+            .unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{told}");
+        assert!(told.contains("interrupted"), "{told}");
+        let last = last_line(&seen);
+        assert_eq!(
+            (&last["type"], &last["stopped"]),
+            (&"step".into(), &true.into())
+        );
+        assert!(last["requests"].as_u64().unwrap() > 0, "{last}");
+        assert!(last["seconds"].as_f64().unwrap() < 3600.0, "{last}");
+    }
+}
+
+fn started(
+    server: &Running,
+    args: &[&str],
+) -> (std::process::Child, BufReader<std::process::ChildStdout>) {
+    let mut child = Command::new(SENKO)
+        .args(["load", "--json", "--series", "-s"])
+        .arg(format!("127.0.0.1:{}", server.port))
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    (child, out)
+}
+
+fn last_line(text: &str) -> serde_json::Value {
+    serde_json::from_str(text.lines().last().unwrap()).unwrap()
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Commits that survive the process before they are in the log: bytes stored into mapped memory.
+//!
+//! A `Buffered` commit is one copy of some tens of bytes here, where the log would take a page and a
+//! system call. The commits stay pending for the log as well: the log's next group has them.
+//!
+//! Layout: docs/formats/dbm.md. The memory has two halves, filled in turn. A half begins with the
+//! place in the log behind which its commits follow, and holds frames of commits, each with a
+//! checksum that goes on from the one before. So what an earlier filling left behind is never taken.
+//!
+//! B1: when a half begins, every commit is in the log in front of it or in the other half, and
+//! stands in this one before the next commit does. So all that is pending goes to the log first, or
+//! a half would be overwritten whose commits are nowhere else. So behind a log that has a half's place, the two
+//! halves have all commits without a gap. B2: each checkpoint begins a half, so no half that counts
+//! begins in front of the log's replay.
+
+use senko_io::{AlignedBuf, Device, PAGE_SIZE};
+
+use crate::DbmError;
+use crate::log::Position;
+
+/// Pages of the memory, both halves.
+const PAGES: usize = 64;
+/// Bytes of a half.
+const HALF: usize = PAGES * PAGE_SIZE / 2;
+const MAGIC: u32 = 0x4c54_4b53;
+const HEAD: usize = 32;
+const FRAME: usize = 8;
+/// The most that a half takes.
+#[cfg(test)]
+const MOST: usize = HALF - HEAD - FRAME;
+
+/// The memory, as the one who writes has it.
+pub(crate) struct Tail {
+    memory: AlignedBuf,
+    /// The half in use, and where its next frame goes.
+    half: usize,
+    at: usize,
+    /// Checksum of the last frame.
+    crc: u32,
+}
+
+impl Tail {
+    /// The memory beside a device, if it has any.
+    pub fn make(device: &dyn Device) -> Option<Tail> {
+        // Without it commits take a page of the log each, and nothing else changes.
+        let memory = device.tail(PAGES).ok()??;
+        Some(Tail {
+            memory,
+            half: 1,
+            at: HALF,
+            crc: 0,
+        })
+    }
+
+    /// Goes on in the other half; the log has all commits in front of `position`.
+    pub fn begin(&mut self, position: Position) {
+        self.half = 1 - self.half;
+        let half = &mut self.memory[self.half * HALF..(self.half + 1) * HALF];
+        let mut head = [0; HEAD];
+        head[4..8].copy_from_slice(&MAGIC.to_le_bytes());
+        head[8..16].copy_from_slice(&position.page.to_le_bytes());
+        head[16..24].copy_from_slice(&position.sequence.to_le_bytes());
+        head[24..28].copy_from_slice(&position.previous.to_le_bytes());
+        self.crc = crc32c::crc32c(&head[4..]);
+        head[..4].copy_from_slice(&self.crc.to_le_bytes());
+        half[..HEAD].copy_from_slice(&head);
+        self.at = HEAD;
+    }
+
+    /// Takes nothing more before the next half.
+    pub fn end(&mut self) {
+        self.at = HALF;
+    }
+
+    /// Appends whole commits. False if there is no room: then the half has ended, or what comes
+    /// next would follow on a gap.
+    pub fn append(&mut self, commits: &[u8]) -> bool {
+        let end = self.at + FRAME + commits.len();
+        if end > HALF {
+            self.end();
+            return false;
+        }
+        let half = &mut self.memory[self.half * HALF..(self.half + 1) * HALF];
+        self.crc = crc32c::crc32c_append(self.crc, commits);
+        half[self.at + FRAME..end].copy_from_slice(commits);
+        half[self.at + 4..self.at + FRAME].copy_from_slice(&self.crc.to_le_bytes());
+        half[self.at..self.at + 4].copy_from_slice(&(commits.len() as u32).to_le_bytes());
+        self.at = end;
+        true
+    }
+}
+
+/// What a process left.
+pub(crate) struct Left {
+    /// Each half's place in the log, and its commits one behind the other.
+    pub halves: Vec<(Position, Vec<u8>)>,
+    /// What is there is no tail: a file of somebody else has its name.
+    pub foreign: bool,
+}
+
+pub(crate) fn read(device: &dyn Device) -> Result<Left, DbmError> {
+    let memory = device
+        .read_tail()
+        .map_err(|error| DbmError::Open(error.into()))?;
+    let is_half = |half: &[u8]| half[4..8] == MAGIC.to_le_bytes() || half[..HEAD] == [0; HEAD];
+    let is_ours = memory.len() % (2 * HALF) == 0 && memory.chunks_exact(HALF).all(is_half);
+    if !is_ours {
+        let (halves, foreign) = (Vec::new(), true);
+        return Ok(Left { halves, foreign });
+    }
+    let mut halves: Vec<_> = memory.chunks_exact(HALF).filter_map(read_half).collect();
+    halves.sort_by_key(|(position, _)| position.sequence);
+    let foreign = false;
+    Ok(Left { halves, foreign })
+}
+
+fn read_half(half: &[u8]) -> Option<(Position, Vec<u8>)> {
+    let u32_at = |at: usize| u32::from_le_bytes(half[at..at + 4].try_into().expect("4 bytes"));
+    let u64_at = |at: usize| u64::from_le_bytes(half[at..at + 8].try_into().expect("8 bytes"));
+    let mut crc = crc32c::crc32c(&half[4..HEAD]);
+    if u32_at(0) != crc || u32_at(4) != MAGIC {
+        return None;
+    }
+    let position = Position {
+        page: u64_at(8),
+        sequence: u64_at(16),
+        previous: u32_at(24),
+    };
+    let (mut at, mut commits) = (HEAD, Vec::new());
+    while at + FRAME <= HALF {
+        let from = at + FRAME;
+        let bytes = half.get(from..from + u32_at(at) as usize);
+        let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else {
+            break;
+        };
+        crc = crc32c::crc32c_append(crc, bytes);
+        if u32_at(at + 4) != crc {
+            break;
+        }
+        commits.extend_from_slice(bytes);
+        at = from + bytes.len();
+    }
+    Some((position, commits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The byte table of docs/formats/dbm.md, and what is taken of a half that was cut anywhere.
+    #[test]
+    fn a_half_lies_as_documented_and_ends_where_it_was_cut() {
+        let device = senko_io::faulty::FaultyDevice::new(100, 1);
+        let mut tail = Tail::make(&*device).expect("the device has memory");
+        let position = Position {
+            page: 0x0807_0605_0403_0201,
+            sequence: 0x100f_0e0d_0c0b_0a09,
+            previous: 0x1413_1211,
+        };
+        tail.begin(position);
+        assert!(tail.append(b"first") && tail.append(b"second"));
+        let memory = device.read_tail().expect("it has");
+        assert_eq!(memory.len(), 2 * HALF);
+        assert_eq!(memory[4..8], *b"SKTL");
+        assert_eq!(memory[8..28], (1..=20).collect::<Vec<u8>>()[..]);
+        assert_eq!(memory[32..36], 5u32.to_le_bytes());
+        assert_eq!(memory[40..45], *b"first");
+        for (cut, left) in [
+            (0, None),
+            (39, Some("")),
+            (44, Some("")),
+            (45, Some("first")),
+            (58, Some("first")),
+            (59, Some("firstsecond")),
+        ] {
+            let mut half = memory[..HALF].to_vec();
+            half[cut..].fill(0);
+            let left = left.map(|left| (position, left.as_bytes().to_vec()));
+            assert_eq!(read_half(&half), left, "cut at {cut}");
+        }
+        tail.begin(Position {
+            sequence: 1,
+            ..position
+        });
+        assert!(tail.append(&vec![7; MOST]) && !tail.append(b""));
+        let halves = read(&*device).expect("it has").halves;
+        assert_eq!(
+            halves
+                .iter()
+                .map(|(_, commits)| commits.len())
+                .collect::<Vec<_>>(),
+            [MOST, 11]
+        );
+    }
+}
