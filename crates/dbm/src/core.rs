@@ -72,6 +72,8 @@ pub(crate) struct Core {
     pub writer: Mutex<Writer>,
     pub log: Mutex<Log>,
     pub maintenance: Mutex<MapPlaces>,
+    /// A child of the process that opened it has another number.
+    forks: u32,
     /// Why nothing is written any more.
     pub failed: OnceLock<String>,
     /// The newest commit that is durable, and that was handed to the device.
@@ -176,6 +178,7 @@ impl Core {
             writer: Mutex::new(writer),
             log: Mutex::new(log),
             maintenance: Mutex::new(maps),
+            forks: senko_io::forks(),
             failed: OnceLock::new(),
             durable: AtomicU64::new(commit),
             written: AtomicU64::new(commit),
@@ -228,6 +231,10 @@ impl Core {
     }
 
     pub fn check(&self) -> Result<(), DbmError> {
+        if senko_io::forks() != self.forks {
+            let why = "the database belongs to the process that opened it, not to its child";
+            return Err(DbmError::ReadOnly(why.to_owned()));
+        }
         match self.failed.get() {
             Some(why) => Err(DbmError::ReadOnly(why.clone())),
             None => Ok(()),

@@ -124,11 +124,10 @@ fn close(core: &Arc<Core>) -> Result<(), DbmError> {
         let log = core.log.lock();
         log.written == 0 && core.dirty.load(Ordering::Relaxed) == 0
     };
-    if !clean {
-        core.checkpoint()?;
+    if clean {
+        return Ok(());
     }
-    core.drop_tail();
-    Ok(())
+    core.checkpoint()
 }
 
 impl Database {

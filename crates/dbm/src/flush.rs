@@ -141,7 +141,7 @@ impl Core {
         self.write_pending(&mut log, false)?;
         let mut writer = self.writer.lock();
         if writer.tail.is_none() && !std::mem::replace(&mut writer.asked_for_tail, true) {
-            writer.tail = Tail::make(&*self.device);
+            writer.tail = Tail::of(&*self.device);
         }
         self.turn_tail(&log, &mut writer);
         Ok(())
@@ -153,15 +153,6 @@ impl Core {
         if let Some(tail) = &mut writer.tail {
             tail.begin(log.position());
             writer.in_tail = 0;
-        }
-    }
-
-    /// Gives the tail up: the log and the checkpoint have all commits.
-    pub fn drop_tail(&self) {
-        let mut writer = self.writer.lock();
-        if writer.tail.take().is_some() {
-            writer.asked_for_tail = false;
-            self.device.drop_tail();
         }
     }
 

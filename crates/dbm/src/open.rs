@@ -22,7 +22,7 @@ use crate::mapping::{Growing, Nodes, Version};
 use crate::options::Options;
 use crate::space::{SEGMENT, Space};
 use crate::superblock::Superblock;
-use crate::tail::{self, Left};
+use crate::tail;
 use crate::tree::Ids;
 
 /// Pages of a new database: the superblock's segment, the log's first, and the one behind.
@@ -254,8 +254,7 @@ fn replay(
     beside_writer: bool,
 ) -> Result<(), DbmError> {
     // Before the log: what a half says that the log has is in the log by then.
-    let Left { halves, foreign } = tail::read(&*core.device)?;
-    core.writer.lock().asked_for_tail = foreign;
+    let halves = tail::read(&*core.device)?;
     let mut follows = vec![false; halves.len()];
     let mut scan = Scan::new(&*core.device, record.replay);
     let mut visited: HashMap<u32, u64> = HashMap::new();
@@ -311,15 +310,10 @@ fn replay(
         core,
         halves.filter_map(|(half, follows)| follows.then_some(half)),
     )?;
-    if !beside_writer {
-        if commits.len() > GROUP_HEAD {
-            let newest = core.registry.lock().visible.commit;
-            append_bytes(&mut log, Kind::Changes, newest, true, &commits)?;
-            log.sync()?;
-        }
-        if !foreign {
-            core.device.drop_tail();
-        }
+    if !beside_writer && commits.len() > GROUP_HEAD {
+        let newest = core.registry.lock().visible.commit;
+        append_bytes(&mut log, Kind::Changes, newest, true, &commits)?;
+        log.sync()?;
     }
     *core.log.lock() = log;
     core.restart_order();

@@ -4,35 +4,33 @@
 //! A `Buffered` commit is one copy of some tens of bytes here, where the log would take a page and a
 //! system call. The commits stay pending for the log as well: the log's next group has them.
 //!
-//! Layout: docs/formats/dbm.md. The memory has two halves, filled in turn. A half begins with the
-//! place in the log behind which its commits follow, and holds frames of commits, each with a
-//! checksum that goes on from the one before. So what an earlier filling left behind is never taken.
+//! Layout: docs/formats/dbm.md. The memory is that of pages of the first segment, which the log
+//! leaves alone: two halves, filled in turn. A half begins with the place in the log behind which its
+//! commits follow, and holds frames of commits, each with a checksum that goes on from the one
+//! before. So what an earlier filling left behind is never taken.
 //!
 //! B1: when a half begins, every commit is in the log in front of it or in the other half, and
 //! stands in this one before the next commit does. So all that is pending goes to the log first, or
-//! a half would be overwritten whose commits are nowhere else. So behind a log that has a half's place, the two
-//! halves have all commits without a gap. B2: each checkpoint begins a half, so no half that counts
-//! begins in front of the log's replay.
+//! a half would be overwritten whose commits are nowhere else. And behind a log that has a half's
+//! place, the two halves have all commits without a gap. B2: each checkpoint begins a half, so no
+//! half that counts begins in front of the log's replay.
 
-use senko_io::{AlignedBuf, Device, PAGE_SIZE};
+use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::DbmError;
 use crate::log::Position;
 
-/// Pages of the memory, both halves.
-const PAGES: usize = 64;
-/// Bytes of a half.
-const HALF: usize = PAGES * PAGE_SIZE / 2;
+/// The first page of each half, between the superblock's slots and the log.
+const PLACES: [u64; 2] = [1, 9];
+const PAGES: usize = 7;
+const HALF: usize = PAGES * PAGE_SIZE;
 const MAGIC: u32 = 0x4c54_4b53;
 const HEAD: usize = 32;
 const FRAME: usize = 8;
-/// The most that a half takes.
-#[cfg(test)]
-const MOST: usize = HALF - HEAD - FRAME;
 
 /// The memory, as the one who writes has it.
 pub(crate) struct Tail {
-    memory: AlignedBuf,
+    halves: [AlignedBuf; 2],
     /// The half in use, and where its next frame goes.
     half: usize,
     at: usize,
@@ -41,12 +39,12 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// The memory beside a device, if it has any.
-    pub fn make(device: &dyn Device) -> Option<Tail> {
+    /// The memory of a device, if it has any.
+    pub fn of(device: &dyn Device) -> Option<Tail> {
         // Without it commits take a page of the log each, and nothing else changes.
-        let memory = device.tail(PAGES).ok()??;
+        let map = |place: u64| device.map(place, PAGES).ok()?;
         Some(Tail {
-            memory,
+            halves: [map(PLACES[0])?, map(PLACES[1])?],
             half: 1,
             at: HALF,
             crc: 0,
@@ -56,7 +54,6 @@ impl Tail {
     /// Goes on in the other half; the log has all commits in front of `position`.
     pub fn begin(&mut self, position: Position) {
         self.half = 1 - self.half;
-        let half = &mut self.memory[self.half * HALF..(self.half + 1) * HALF];
         let mut head = [0; HEAD];
         head[4..8].copy_from_slice(&MAGIC.to_le_bytes());
         head[8..16].copy_from_slice(&position.page.to_le_bytes());
@@ -64,7 +61,7 @@ impl Tail {
         head[24..28].copy_from_slice(&position.previous.to_le_bytes());
         self.crc = crc32c::crc32c(&head[4..]);
         head[..4].copy_from_slice(&self.crc.to_le_bytes());
-        half[..HEAD].copy_from_slice(&head);
+        self.halves[self.half][..HEAD].copy_from_slice(&head);
         self.at = HEAD;
     }
 
@@ -81,7 +78,7 @@ impl Tail {
             self.end();
             return false;
         }
-        let half = &mut self.memory[self.half * HALF..(self.half + 1) * HALF];
+        let half = &mut self.halves[self.half];
         self.crc = crc32c::crc32c_append(self.crc, commits);
         half[self.at + FRAME..end].copy_from_slice(commits);
         half[self.at + 4..self.at + FRAME].copy_from_slice(&self.crc.to_le_bytes());
@@ -91,28 +88,18 @@ impl Tail {
     }
 }
 
-/// What a process left.
-pub(crate) struct Left {
-    /// Each half's place in the log, and its commits one behind the other.
-    pub halves: Vec<(Position, Vec<u8>)>,
-    /// What is there is no tail: a file of somebody else has its name.
-    pub foreign: bool,
-}
-
-pub(crate) fn read(device: &dyn Device) -> Result<Left, DbmError> {
-    let memory = device
-        .read_tail()
-        .map_err(|error| DbmError::Open(error.into()))?;
-    let is_half = |half: &[u8]| half[4..8] == MAGIC.to_le_bytes() || half[..HEAD] == [0; HEAD];
-    let is_ours = memory.len() % (2 * HALF) == 0 && memory.chunks_exact(HALF).all(is_half);
-    if !is_ours {
-        let (halves, foreign) = (Vec::new(), true);
-        return Ok(Left { halves, foreign });
+/// What a process left: each half's place in the log, and its commits one behind the other.
+pub(crate) fn read(device: &dyn Device) -> Result<Vec<(Position, Vec<u8>)>, DbmError> {
+    let mut halves = Vec::new();
+    let mut half = AlignedBuf::new(PAGES);
+    for place in PLACES {
+        device
+            .read(place, &mut half, Tag::dbm(Purpose::Recover))
+            .map_err(DbmError::io("reading commits that are not in the log"))?;
+        halves.extend(read_half(&half));
     }
-    let mut halves: Vec<_> = memory.chunks_exact(HALF).filter_map(read_half).collect();
     halves.sort_by_key(|(position, _)| position.sequence);
-    let foreign = false;
-    Ok(Left { halves, foreign })
+    Ok(halves)
 }
 
 fn read_half(half: &[u8]) -> Option<(Position, Vec<u8>)> {
@@ -152,7 +139,7 @@ mod tests {
     #[test]
     fn a_half_lies_as_documented_and_ends_where_it_was_cut() {
         let device = senko_io::faulty::FaultyDevice::new(100, 1);
-        let mut tail = Tail::make(&*device).expect("the device has memory");
+        let mut tail = Tail::of(&*device).expect("the device has memory");
         let position = Position {
             page: 0x0807_0605_0403_0201,
             sequence: 0x100f_0e0d_0c0b_0a09,
@@ -160,8 +147,7 @@ mod tests {
         };
         tail.begin(position);
         assert!(tail.append(b"first") && tail.append(b"second"));
-        let memory = device.read_tail().expect("it has");
-        assert_eq!(memory.len(), 2 * HALF);
+        let memory = &tail.halves[0];
         assert_eq!(memory[4..8], *b"SKTL");
         assert_eq!(memory[8..28], (1..=20).collect::<Vec<u8>>()[..]);
         assert_eq!(memory[32..36], 5u32.to_le_bytes());
@@ -183,14 +169,15 @@ mod tests {
             sequence: 1,
             ..position
         });
-        assert!(tail.append(&vec![7; MOST]) && !tail.append(b""));
-        let halves = read(&*device).expect("it has").halves;
+        let most = HALF - HEAD - FRAME;
+        assert!(tail.append(&vec![7; most]) && !tail.append(b""));
+        let halves = read(&*device).expect("it has");
         assert_eq!(
             halves
                 .iter()
                 .map(|(_, commits)| commits.len())
                 .collect::<Vec<_>>(),
-            [MOST, 11]
+            [most, 11]
         );
     }
 }

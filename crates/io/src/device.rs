@@ -73,25 +73,16 @@ pub trait Device: Send + Sync {
         let _ = below;
         None
     }
-    /// Memory beside the device, `pages` pages of zeros, that outlives the process but no power cut: what was
-    /// stored there is what [`Device::read_tail`] gives after a kill. Replaces the memory that there was. `None`: the
-    /// device has none.
-    ///
-    /// # Errors
-    /// What the system says when the memory can't be had whole.
-    fn tail(&self, pages: usize) -> io::Result<Option<AlignedBuf>> {
-        let _ = pages;
-        Ok(None)
-    }
-    /// What the memory beside the device holds now; empty if there is none.
+    /// The memory of `pages` pages from `page` on, shared with the page cache: what is stored there outlives the
+    /// process, but no power cut, and reads of the device give it. While it is held nobody writes these pages in another
+    /// way. `None`: the device has no such memory, or a store there could end the process.
     ///
     /// # Errors
     /// What the system says.
-    fn read_tail(&self) -> io::Result<Vec<u8>> {
-        Ok(Vec::new())
+    fn map(&self, page: u64, pages: usize) -> io::Result<Option<AlignedBuf>> {
+        let _ = (page, pages);
+        Ok(None)
     }
-    /// Removes the memory beside the device.
-    fn drop_tail(&self) {}
     /// Tells the device that pages hold nothing any more.
     fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError>;
 

@@ -140,6 +140,13 @@ impl Content {
     }
 }
 
+/// Pages that somebody has mapped, and the file whose memory that is.
+struct Mapped {
+    page: u64,
+    pages: usize,
+    file: File,
+}
+
 struct State {
     rng: Rng,
     faults: Faults,
@@ -151,6 +158,7 @@ struct State {
     unflushed: Vec<Unflushed>,
     writes: u64,
     stalled: bool,
+    mapped: Vec<Mapped>,
     stats: DiskStats,
 }
 
@@ -158,14 +166,6 @@ struct State {
 pub struct FaultyDevice {
     pages: u64,
     state: Mutex<State>,
-    tail: Mutex<Tail>,
-}
-
-/// The memory beside the device: what a file holds that somebody has mapped, or what a copy was left with.
-#[derive(Default)]
-struct Tail {
-    file: Option<File>,
-    left: Vec<u8>,
 }
 
 impl FaultyDevice {
@@ -184,12 +184,12 @@ impl FaultyDevice {
             unflushed: Vec::new(),
             writes: 0,
             stalled: false,
+            mapped: Vec::new(),
             stats: DiskStats::default(),
         };
         Arc::new(FaultyDevice {
             pages,
             state: Mutex::new(state),
-            tail: Mutex::default(),
         })
     }
 
@@ -286,49 +286,22 @@ impl FaultyDevice {
     /// that crash at every write of one run.
     pub fn crashed_copy(&self, seed: u64) -> Arc<FaultyDevice> {
         let mut rng = Rng(seed);
-        let mut tail = self.tail_bytes();
         let (content, _) = self.lock().after_crash(&mut rng);
-        let copy = FaultyDevice::with_content(self.pages, rng.next(), content);
-        // The system writes this memory when it likes: of each sector the device has what it holds now, or zeros.
-        let all = rng.below(4);
-        for sector in tail.chunks_mut(SECTOR) {
-            if all == 0 || (all > 1 && rng.below(4) == 0) {
-                sector.fill(0);
-            }
-        }
-        copy.lock_tail().left = tail;
-        copy
-    }
-
-    fn lock_tail(&self) -> MutexGuard<'_, Tail> {
-        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn tail_bytes(&self) -> Vec<u8> {
-        let tail = self.lock_tail();
-        let Some(file) = &tail.file else {
-            return tail.left.clone();
-        };
-        let len = file.metadata().map_or(0, |meta| meta.len());
-        let mut bytes = vec![0; len as usize];
-        file.read_exact_at(&mut bytes, 0)
-            .expect("the file is this device's own");
-        bytes
+        FaultyDevice::with_content(self.pages, rng.next(), content)
     }
 
     /// Another device that holds what reads see now, all of it durable: what a killed process leaves behind.
     pub fn copy(&self, seed: u64) -> Arc<FaultyDevice> {
-        // The memory first: what that says about the device is so by then.
-        let tail = self.tail_bytes();
-        let copy = FaultyDevice::with_content(self.pages, seed, self.lock().now.clone());
-        copy.lock_tail().left = tail;
-        copy
+        let mut state = self.lock();
+        state.settle();
+        FaultyDevice::with_content(self.pages, seed, state.now.clone())
     }
 
     /// Another device in the very state of this one, with the same writes unflushed: what another process finds when the one that wrote died,
     /// and what it can still lose.
     pub fn fork(&self, seed: u64) -> Arc<FaultyDevice> {
-        let state = self.lock();
+        let mut state = self.lock();
+        state.settle();
         let fork = FaultyDevice::with_content(self.pages, seed, state.now.clone());
         {
             let mut of_fork = fork.lock();
@@ -336,7 +309,6 @@ impl FaultyDevice {
             of_fork.unflushed = state.unflushed.clone();
             of_fork.writes = state.writes;
         }
-        fork.lock_tail().left = self.tail_bytes();
         fork
     }
 
@@ -395,7 +367,25 @@ impl FaultyDevice {
     }
 }
 
+impl Mapped {
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.pages * PAGE_SIZE];
+        let read = self.file.read_exact_at(&mut bytes, 0);
+        read.expect("the file is this device's own");
+        bytes
+    }
+}
+
 impl State {
+    /// Takes what mapped memory holds into what reads see.
+    fn settle(&mut self) {
+        for mapped in &self.mapped {
+            for (nth, bytes) in mapped.bytes().chunks(PAGE_SIZE).enumerate() {
+                self.now.write(mapped.page + nth as u64, 0, bytes);
+            }
+        }
+    }
+
     fn planned_fault(&mut self, op: Op) -> Option<i32> {
         let mut fault = None;
         self.planned.retain_mut(|planned| {
@@ -454,6 +444,16 @@ impl State {
                 report.torn += 1;
             }
         }
+        // The system writes mapped memory when it likes: of each sector the device has what it holds now, or what it held.
+        for mapped in &self.mapped {
+            for (nth, sector) in mapped.bytes().chunks(SECTOR).enumerate() {
+                if all == 0 || (all > 1 && rng.below(4) > 0) {
+                    let at = nth * SECTOR;
+                    let page = mapped.page + (at / PAGE_SIZE) as u64;
+                    content.write(page, at % PAGE_SIZE, sector);
+                }
+            }
+        }
         (content, report)
     }
 }
@@ -498,6 +498,13 @@ impl Device for FaultyDevice {
         } else {
             pages as usize
         };
+        if state
+            .mapped
+            .iter()
+            .any(|m| m.page < page + pages && page < m.page + m.pages as u64)
+        {
+            state.settle();
+        }
         for (nth, bytes) in buf.chunks_mut(PAGE_SIZE).take(delivered).enumerate() {
             state.now.read(page + nth as u64, bytes);
         }
@@ -538,25 +545,26 @@ impl Device for FaultyDevice {
         self.lock().ended(tag, Op::Write, fault)
     }
 
-    fn tail(&self, pages: usize) -> io::Result<Option<AlignedBuf>> {
+    fn map(&self, page: u64, pages: usize) -> io::Result<Option<AlignedBuf>> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("senko-faulty-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let shared = SharedFile::create(&path)?;
-        let file = File::open(&path);
+        let file = File::options().read(true).write(true).open(&path);
         SharedFile::remove(&path)?;
-        let mut tail = self.lock_tail();
-        tail.file = Some(file?);
+        let file = file?;
+        let mut state = self.lock();
+        let mut bytes = vec![0; pages * PAGE_SIZE];
+        for (nth, bytes) in bytes.chunks_mut(PAGE_SIZE).enumerate() {
+            state.now.read(page + nth as u64, bytes);
+        }
+        file.write_all_at(&bytes, 0)?;
+        // Whoever mapped these pages before is gone: as a killed process is.
+        state.mapped.retain(|mapped| mapped.page != page);
+        state.mapped.push(Mapped { page, pages, file });
+        drop(state);
         shared.map(pages).map(Some)
-    }
-
-    fn read_tail(&self) -> io::Result<Vec<u8>> {
-        Ok(self.tail_bytes())
-    }
-
-    fn drop_tail(&self) {
-        *self.lock_tail() = Tail::default();
     }
 
     /// As a device with forced unit access does it: only this write becomes durable, not those before it. Its flush can fail, which dooms it.

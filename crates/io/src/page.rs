@@ -85,6 +85,32 @@ impl AlignedBuf {
 
     /// Memory of `pages` pages: of a file that has as many, or anonymous.
     pub(crate) fn map(pages: usize, file: Option<File>) -> io::Result<AlignedBuf> {
+        let (flags, fd) = match &file {
+            Some(file) => (libc::MAP_SHARED, file.as_raw_fd()),
+            None => (
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+            ),
+        };
+        AlignedBuf::map_from(pages, flags, fd, 0, file)
+    }
+
+    /// Memory of `pages` pages of a file from `page` on, all of which the file has and has room for.
+    pub(crate) fn map_part(file: &File, page: u64, pages: usize) -> io::Result<AlignedBuf> {
+        let (fd, at) = (file.as_raw_fd(), page * PAGE_SIZE as u64);
+        let mut part = AlignedBuf::map_from(pages, libc::MAP_SHARED, fd, at as i64, None)?;
+        // A child would share in the file's lock for as long as it has the mapping.
+        part.advise(0, pages * PAGE_SIZE, libc::MADV_DONTFORK);
+        Ok(part)
+    }
+
+    fn map_from(
+        pages: usize,
+        flags: libc::c_int,
+        fd: libc::c_int,
+        at: i64,
+        file: Option<File>,
+    ) -> io::Result<AlignedBuf> {
         let bytes = pages
             .checked_mul(PAGE_SIZE)
             .filter(|bytes| *bytes <= isize::MAX as usize)
@@ -97,13 +123,6 @@ impl AlignedBuf {
                 mapping: Mapping::hold(NonNull::dangling(), 0),
             });
         }
-        let (flags, fd) = match &file {
-            Some(file) => (libc::MAP_SHARED, file.as_raw_fd()),
-            None => (
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-            ),
-        };
         // SAFETY: a new mapping at an address that the kernel chooses touches no memory that exists.
         let start = unsafe {
             libc::mmap(
@@ -112,7 +131,7 @@ impl AlignedBuf {
                 libc::PROT_READ | libc::PROT_WRITE,
                 flags,
                 fd,
-                0,
+                at,
             )
         };
         if start == libc::MAP_FAILED {

@@ -11,8 +11,6 @@
 //! With `one_file` the last file is made longer instead, for programs that rename, copy and delete
 //! the file that they know of. A synced commit there may wait for the journal.
 //!
-//! Beside them lies `X.tail` while somebody writes: memory that outlives a killed process, mapped.
-//!
 //! Always holds: files count without a gap, and the lock of the first is that of all.
 
 use std::io;
@@ -21,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::file::FileOptions;
-use crate::{AlignedBuf, Device, FlashFile, IoError, PAGE_SIZE, SharedFile, Tag};
+use crate::{AlignedBuf, Device, FlashFile, IoError, PAGE_SIZE, Tag};
 
 /// The smallest and the largest file behind the first.
 const STEP: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 30);
@@ -226,12 +224,6 @@ fn name_of(path: &Path, number: usize) -> PathBuf {
     name.into()
 }
 
-fn tail_of(path: &Path) -> PathBuf {
-    let mut tail = path.as_os_str().to_owned();
-    tail.push(".tail");
-    tail.into()
-}
-
 fn draft_of(name: &Path) -> PathBuf {
     let mut draft = name.as_os_str().to_owned();
     draft.push(".new");
@@ -296,29 +288,12 @@ impl Device for SpannedFile {
         self.part(0).file.oldest_pin(below)
     }
 
-    fn tail(&self, pages: usize) -> io::Result<Option<AlignedBuf>> {
-        let path = tail_of(&self.path);
-        let file = SharedFile::create(&path)?;
-        // Who may read the database may read what is not in its files yet.
-        std::fs::set_permissions(&path, std::fs::metadata(&self.path)?.permissions())?;
-        let mut tail = file.map(pages)?;
-        if !tail.commit(0, pages) {
-            self.drop_tail();
-            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+    fn map(&self, page: u64, pages: usize) -> io::Result<Option<AlignedBuf>> {
+        let first = self.part(0);
+        if page + pages as u64 > first.file.pages() {
+            return Ok(None);
         }
-        Ok(Some(tail))
-    }
-
-    fn read_tail(&self) -> io::Result<Vec<u8>> {
-        match std::fs::read(tail_of(&self.path)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            read => read,
-        }
-    }
-
-    fn drop_tail(&self) {
-        // One that stays is found to be old by whoever opens the database.
-        let _ = std::fs::remove_file(tail_of(&self.path));
+        first.file.map(page, pages)
     }
 
     fn flush(&self, tag: Tag) -> Result<(), IoError> {

@@ -117,10 +117,18 @@ impl CachedFile {
     }
 }
 
+/// Kinds of file systems.
+pub(crate) const EXT4: i64 = 0xef53;
+pub(crate) const XFS: i64 = 0x5846_5342;
+pub(crate) const TMPFS: i64 = 0x0102_1994;
+
 /// Whether this is a file system whose O_DIRECT writes are known to leave cached pages' content alone.
 fn bypasses_cache(file: &File) -> io::Result<bool> {
-    const EXT4: i64 = 0xef53;
-    const XFS: i64 = 0x5846_5342;
+    Ok([EXT4, XFS].contains(&file_system(file)?))
+}
+
+/// The kind of the file system that a file lies on.
+pub(crate) fn file_system(file: &File) -> io::Result<i64> {
     // SAFETY: zeros are a valid value of this structure.
     let mut found: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes only this structure; the descriptor is open.
@@ -129,7 +137,7 @@ fn bypasses_cache(file: &File) -> io::Result<bool> {
     }
     #[allow(clippy::unnecessary_cast)] // its type differs between platforms
     let kind = found.f_type as i64;
-    Ok(kind == EXT4 || kind == XFS)
+    Ok(kind)
 }
 
 /// How long a pool waits for its last jobs.

@@ -73,14 +73,8 @@ impl Device for Watched {
         self.look();
         done
     }
-    fn tail(&self, pages: usize) -> std::io::Result<Option<senko_io::AlignedBuf>> {
-        self.device.tail(pages)
-    }
-    fn read_tail(&self) -> std::io::Result<Vec<u8>> {
-        self.device.read_tail()
-    }
-    fn drop_tail(&self) {
-        self.device.drop_tail();
+    fn map(&self, page: u64, pages: usize) -> std::io::Result<Option<senko_io::AlignedBuf>> {
+        self.device.map(page, pages)
     }
     fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
         self.device.discard(page, pages, tag)
