@@ -25,7 +25,7 @@ struct Package {
     needed_for: &'static str,
 }
 
-const PACKAGES: [Package; 6] = [
+const PACKAGES: [Package; 12] = [
     Package {
         name: "memcached",
         present: || run::installed("memcached"),
@@ -55,6 +55,36 @@ const PACKAGES: [Package; 6] = [
         name: "zlib1g-dev",
         present: || header("zlib.h"),
         needed_for: "building pylibmc",
+    },
+    Package {
+        name: "g++",
+        present: || run::installed("g++"),
+        needed_for: "the C libraries' tests in C++",
+    },
+    Package {
+        name: "pkg-config",
+        present: || run::installed("pkg-config"),
+        needed_for: "the ndbm library's tests",
+    },
+    Package {
+        name: "perl",
+        present: || run::succeeds(Command::new("/usr/bin/perl").args(["-MNDBM_File", "-e1"])),
+        needed_for: "the ndbm library's tests",
+    },
+    Package {
+        name: "ruby-dbm",
+        present: || run::succeeds(Command::new("/usr/bin/ruby").args(["-rdbm", "-e1"])),
+        needed_for: "the ndbm library's tests",
+    },
+    Package {
+        name: "libpython3.11-testsuite",
+        present: || Path::new("/usr/lib/python3.11/test/test_dbm_ndbm.py").is_file(),
+        needed_for: "the ndbm library's tests",
+    },
+    Package {
+        name: "libgdbm-compat-dev",
+        present: || header("ndbm.h"),
+        needed_for: "the ndbm library's tests",
     },
 ];
 
@@ -145,6 +175,79 @@ fn install(names: &[&str]) -> Result<()> {
         anyhow::bail!("apt-get failed, see above");
     }
     Ok(())
+}
+
+/// The files of Perl that its own tests of ndbm take, from Debian's source package: no other package
+/// has them. They are fetched once, and no list of the system is changed.
+pub fn perl_sources(workspace: &Workspace) -> Result<PathBuf> {
+    const WANTED: [&str; 4] = [
+        "ext/NDBM_File/t",
+        "t/lib/dbmt_common.pl",
+        "lib/dbm_filter_util.pl",
+        "cpan/Memoize/t/tie_ndbm.t",
+    ];
+    let folder = workspace.target.join("perl-sources");
+    let files = folder.join("perl");
+    if files.is_dir() {
+        return Ok(files);
+    }
+    drop(std::fs::remove_dir_all(&folder));
+    for part in [
+        "lists/partial",
+        "cache/archives/partial",
+        "parts",
+        "perl.new",
+    ] {
+        std::fs::create_dir_all(folder.join(part))?;
+    }
+    let release = std::fs::read_to_string("/etc/os-release").context("this is no Debian")?;
+    let name = release
+        .lines()
+        .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
+        .context("this is no release of Debian")?;
+    let list = format!(
+        "Types: deb-src\nURIs: http://deb.debian.org/debian\nSuites: {name}\nComponents: main\n\
+         Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg\n"
+    );
+    std::fs::write(folder.join("parts/perl.sources"), list)?;
+    let place = |option: &str, path: &str| format!("{option}={}", folder.join(path).display());
+    let options = [
+        "Acquire::Retries=3".to_owned(),
+        "Dir::Etc::SourceList=/dev/null".to_owned(),
+        place("Dir::Etc::SourceParts", "parts"),
+        place("Dir::State::Lists", "lists"),
+        place("Dir::Cache", "cache"),
+        // As root it would become a user who may not be able to write here.
+        "APT::Sandbox::User=root".to_owned(),
+    ];
+    for task in [&["update"][..], &["source", "--download-only", "perl"]] {
+        let mut command = Command::new("apt-get");
+        for option in &options {
+            command.args(["-o", option]);
+        }
+        if !run::show(command.args(task).current_dir(&folder))?.ok {
+            anyhow::bail!("apt-get could not fetch Perl's source package");
+        }
+    }
+    let archive = std::fs::read_dir(&folder)?
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .find(|name| name.ends_with(".orig.tar.xz"))
+        .context("Perl's source package has no archive")?;
+    let mut tar = Command::new("tar");
+    tar.args([
+        "--strip-components=1",
+        "--wildcards",
+        "-C",
+        "perl.new",
+        "-xf",
+    ]);
+    tar.arg(archive)
+        .args(WANTED.map(|path| format!("*/{path}")));
+    if !run::show(tar.current_dir(&folder))?.ok {
+        anyhow::bail!("Perl's source package has not the files that are wanted");
+    }
+    std::fs::rename(folder.join("perl.new"), &files)?;
+    Ok(files)
 }
 
 /// Makes the Python environment, once for each content of the requirements.

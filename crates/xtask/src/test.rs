@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use crate::limits::{OrdinaryUser, without_io_uring};
 use crate::run::{self, Counts};
 use crate::setup::{self, Setup};
-use crate::{Workspace, limits};
+use crate::{Workspace, install, limits};
 
 /// One step.
 struct Step {
@@ -34,7 +34,7 @@ enum Done {
     Skipped(String),
 }
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     Step {
         name: "fmt",
         what: "the formatting",
@@ -88,6 +88,12 @@ const STEPS: [Step; 12] = [
         what: "memccapable, the drop-in, bad starts, three nodes behind nutcracker",
         by_default: When::Always,
         run: e2e,
+    },
+    Step {
+        name: "ndbm",
+        what: "Perl, Ruby, Python and C programs on the ndbm library",
+        by_default: When::Always,
+        run: ndbm,
     },
     Step {
         name: "main-job",
@@ -338,10 +344,29 @@ fn build(workspace: &Workspace, _: &Setup) -> Result<Done> {
     ran(&mut workspace.cargo(&["build", "--release", "-p", "senko"]))
 }
 
+/// pytest in the environment, if there is one.
+fn pytest_command(
+    workspace: &Workspace,
+    setup: &Setup,
+    args: &[&str],
+) -> Option<std::process::Command> {
+    let mut command = std::process::Command::new(setup.python.as_ref()?);
+    command
+        .args(["-m", "pytest", "-q", "-ra"])
+        .args(args)
+        .current_dir(workspace.root.join("tests"))
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    Some(command)
+}
+
+fn no_python() -> Done {
+    Done::Skipped("there is no Python environment".to_owned())
+}
+
 /// pytest in the environment, with the release binary.
 fn pytest(workspace: &Workspace, setup: &Setup, args: &[&str]) -> Result<Done> {
-    let Some(python) = &setup.python else {
-        return Ok(Done::Skipped("there is no Python environment".to_owned()));
+    let Some(mut command) = pytest_command(workspace, setup, args) else {
+        return Ok(no_python());
     };
     let binary = workspace.target.join("release/senko");
     let built = run::show(&mut workspace.cargo(&["build", "--release", "-p", "senko"]))?;
@@ -350,15 +375,22 @@ fn pytest(workspace: &Workspace, setup: &Setup, args: &[&str]) -> Result<Done> {
     }
     let scratch = workspace.target.join("e2e");
     std::fs::create_dir_all(&scratch)?;
-    let mut command = std::process::Command::new(python);
-    command
-        .args(["-m", "pytest", "-q", "-ra"])
-        .args(args)
-        .current_dir(workspace.root.join("tests"));
-    command
-        .env("SENKO_BIN", binary)
-        .env("SENKO_TMP", scratch)
-        .env("PYTHONDONTWRITEBYTECODE", "1");
+    ran(command.env("SENKO_BIN", binary).env("SENKO_TMP", scratch))
+}
+
+fn ndbm(workspace: &Workspace, setup: &Setup) -> Result<Done> {
+    let Some(mut command) = pytest_command(workspace, setup, &["ndbm"]) else {
+        return Ok(no_python());
+    };
+    let prefix = workspace.target.join("installed");
+    install::to(workspace, &prefix)?;
+    command.env("SENKO_PREFIX", prefix);
+    match setup::perl_sources(workspace) {
+        Ok(folder) => {
+            command.env("SENKO_PERL_SOURCES", folder);
+        }
+        Err(error) => println!("Perl's own tests cannot run: {error:#}"),
+    }
     ran(&mut command)
 }
 

@@ -61,12 +61,13 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Compiles a program of tests/c and runs it in an empty folder.
-fn program(name: &str, sanitizer: &[&str]) {
+/// Compiles a program of tests/c and runs it in an empty folder, in which it leaves `data`. None if it
+/// could not be compiled.
+fn program(name: &str, sanitizer: &[&str]) -> Option<Folder> {
     let folder = Folder::new();
     let compiler = if name.ends_with(".cc") { "g++" } else { "gcc" };
     if !has(compiler, &folder) {
-        return;
+        return None;
     }
     let library = folder.path().join("libsenko_ndbm.so.0");
     std::os::unix::fs::symlink(built().join("libsenko_ndbm.so"), &library).unwrap();
@@ -91,6 +92,7 @@ fn program(name: &str, sanitizer: &[&str]) {
         .env("SENKO_NDBM_MESSAGES", "1")
         .env_remove("SENKO_NDBM_SYNC");
     run(&mut command);
+    Some(folder)
 }
 
 const SANITIZER: &[&str] = &["-fsanitize=address"];
@@ -133,7 +135,16 @@ fn what_stores_wait_for_and_what_emptying_takes() {
 
 #[test]
 fn berkeleys_names_from_cxx() {
-    program("berkeley.cc", SANITIZER);
+    let Some(folder) = program("berkeley.cc", SANITIZER) else {
+        return;
+    };
+    // It is a database like any other, with the table that `senko dbm` takes without being told.
+    let path = folder.path().join("data/data.pag");
+    let db = senko_dbm::Database::open_to_read(&path, senko_dbm::Options::default()).unwrap();
+    let now = db.snapshot();
+    let table = db.table("main").unwrap();
+    assert_eq!(now.get(&table, b"b").unwrap().as_deref(), Some(&b"2"[..]));
+    assert_eq!(now.count(&table).unwrap(), 1);
 }
 
 /// The library shows the symbols of the list, and gives them no version: so a reference to a
