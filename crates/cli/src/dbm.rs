@@ -200,6 +200,8 @@ impl Place {
     fn write(&self, create: bool) -> Result<Database> {
         let options = Options {
             create,
+            // A database of the ndbm library, whose programs know of no further files.
+            one_file: self.file.extension().is_some_and(|ending| ending == "pag"),
             ..Options::default()
         };
         Database::open(&self.file, options).map_err(|error| self.told(&error))

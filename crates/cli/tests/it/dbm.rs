@@ -64,6 +64,26 @@ fn records_go_in_come_out_in_order_and_go() {
     assert!(out(&go(&bench)).contains(r#""transactions":20"#));
 }
 
+/// Programs of ndbm rename and delete the one file that they know of.
+#[test]
+fn a_database_of_ndbm_stays_one_file() {
+    let scratch = Scratch::new();
+    for (name, one) in [("x.pag", true), ("x.db", false)] {
+        let bench = ["bench", name, "--transactions", "2", "--records", "30000"];
+        let done = dbm(
+            scratch.path(),
+            &[&bench[..], &["--durability", "buffered"]].concat(),
+        );
+        assert!(done.status.success());
+        let names = std::fs::read_dir(scratch.path()).unwrap();
+        let of_it = names.filter(|entry| {
+            let found = entry.as_ref().unwrap().file_name().into_string().unwrap();
+            found.starts_with(name)
+        });
+        assert_eq!(of_it.count() == 1, one, "{name}");
+    }
+}
+
 #[test]
 fn what_is_wrong_is_said_in_one_sentence() {
     let scratch = Scratch::new();
