@@ -2,8 +2,8 @@
 //! `senko dbm`: the transactional DBM on the command line. Arguments in, calls of `senko_dbm`, text
 //! and JSON lines out.
 //!
-//! Exit codes as those of `senko store`: 0 done, 1 the answer is no (no such key, problems found),
-//! 2 it could not be done, with one sentence on stderr.
+//! Exit codes as those of `senko store`: 0 done, 1 the answer is no (no such key, problems found,
+//! something lost), 2 it could not be done, with one sentence on stderr.
 //! What only reads opens the database beside a process that may write to it.
 
 use std::io::{BufRead, Write};
@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use senko_dbm::{Database, Durability, Options, Table};
+use senko_dbm::{CopyReport, Database, Durability, Options, Table};
 use senko_io::{Unfinished, tell};
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ use crate::progress::Bar;
 #[command(
     after_help = "A database is one file, and further ones beside it (NAME.1, NAME.2) once it grows. One process writes; others read beside it.\n\
     put, load and bench make it if there is none. Keys and values are text, or any bytes with --hex.\n\
-    Exit codes: 0 done; 1 the answer is no (no such key, problems found); 2 it could not be done, and stderr says why;\n\
+    Exit codes: 0 done; 1 the answer is no (no such key, problems found, something lost); 2 it could not be done, and stderr says why;\n\
     141 the reader of stdout has closed it, as head does.\n\n\
     Examples:\n  \
     senko dbm put data.db colour green\n  \
@@ -33,6 +33,7 @@ use crate::progress::Bar;
     senko dbm range data.db --from a --to c --limit 10\n  \
     senko dbm load data.db rows.jsonl\n  \
     senko dbm dump data.db > rows.jsonl\n  \
+    senko dbm backup data.db copy.db\n  \
     senko dbm verify data.db\n  \
     senko dbm bench /mnt/nvme/bench.db --transactions 10000 --records 100"
 )]
@@ -136,6 +137,23 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
     },
+    /// Copies a database, which may be in use, to a new one
+    Backup {
+        #[command(flatten)]
+        place: Place,
+        /// The new database; it is TO.part until it is whole
+        to: PathBuf,
+    },
+    /// Writes a database anew, without dead pages
+    Compact(Place),
+    /// Saves every record that can be read into a new database, and lists what is lost
+    Repair {
+        #[command(flatten)]
+        place: Place,
+        /// The new database
+        #[arg(long, value_name = "FILE")]
+        to: PathBuf,
+    },
     /// Checks every page and every long value
     Verify(Place),
     /// Prints counts and sizes
@@ -182,6 +200,8 @@ impl Place {
     fn write(&self, create: bool) -> Result<Database> {
         let options = Options {
             create,
+            // A database of the ndbm library, whose programs know of no further files.
+            one_file: self.file.extension().is_some_and(|ending| ending == "pag"),
             ..Options::default()
         };
         Database::open(&self.file, options).map_err(|error| self.told(&error))
@@ -296,6 +316,21 @@ fn run(command: &Command) -> Result<bool> {
             place,
             to: Some(to),
         } => dump_to(place, to)?,
+        Command::Backup { place, to } => copied(place, Some(to), &mut out, |progress| {
+            place
+                .read()?
+                .backup(to, progress)
+                .map_err(|e| place.told(&e))
+        })?,
+        Command::Compact(place) => copied(place, None, &mut out, |progress| {
+            Database::compact(&place.file, Options::default(), progress).map_err(|e| place.told(&e))
+        })?,
+        Command::Repair { place, to } => copied(place, Some(to), &mut out, |progress| {
+            place
+                .read()?
+                .repair(to, progress)
+                .map_err(|e| place.told(&e))
+        })?,
         Command::Verify(place) => verify(place, &mut out)?,
         Command::Stats(place) => stats(place, &mut out)?,
         Command::Bench {
@@ -490,6 +525,63 @@ fn dump_to(place: &Place, to: &Path) -> Result<bool> {
         .with_context(|| format!("cannot write {}", to.display()))?;
     unfinished.finish()?;
     Ok(true)
+}
+
+/// Runs a copy, shows how far it is, and tells what it took over. False if something is lost.
+fn copied(
+    place: &Place,
+    to: Option<&PathBuf>,
+    out: &mut impl Write,
+    work: impl FnOnce(&mut dyn FnMut(u64) -> bool) -> Result<CopyReport>,
+) -> Result<bool> {
+    stop_on_signals();
+    let all = place.read().map_or(0, |db| {
+        let snapshot = db.snapshot();
+        let counts = db.tables().into_iter().map(|table| snapshot.count(&table));
+        counts.map(|count| count.unwrap_or(0)).sum()
+    });
+    let mut bar = Bar::new("copying", "records", all);
+    let report = work(&mut |records| {
+        bar.done(records);
+        Interrupted::now().is_none()
+    });
+    drop(bar);
+    if let Some(interrupted) = Interrupted::now() {
+        return Err(interrupted.into());
+    }
+    let report = report?;
+    let shown = |key: &Option<Vec<u8>>| key.as_ref().map(|key| to_hex(key));
+    for lost in &report.lost {
+        let (from, to) = (shown(&lost.from), shown(&lost.to));
+        let (table, why) = (&lost.table, lost.why.to_string());
+        if place.json {
+            let line = json!({ "lost": table, "from_hex": from, "to_hex": to, "missing": lost.missing, "why": why });
+            writeln!(out, "{line}")?;
+            continue;
+        }
+        let from = from.unwrap_or("the first key".to_owned());
+        let to = to.unwrap_or("the end".to_owned());
+        let missing = lost.missing;
+        writeln!(
+            out,
+            "lost in table {table:?}, which misses {missing} records: from {from} to {to}: {why}"
+        )?;
+    }
+    let (tables, records, bytes) = (report.tables, report.records, report.bytes);
+    if place.json {
+        writeln!(
+            out,
+            "{}",
+            json!({ "tables": tables, "records": records, "bytes": bytes })
+        )?;
+    } else {
+        let to = to.map_or(String::new(), |to| format!(" to {}", to.display()));
+        writeln!(
+            out,
+            "{tables} tables, {records} records, {bytes} bytes written{to}"
+        )?;
+    }
+    Ok(report.lost.is_empty())
 }
 
 fn verify(place: &Place, out: &mut impl Write) -> Result<bool> {

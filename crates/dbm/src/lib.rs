@@ -22,6 +22,7 @@ mod options;
 mod snapshot;
 mod transaction;
 mod verify;
+mod copy;
 
 // A transaction's way: what it did, its place in the order, into the trees, to the device.
 mod writes;
@@ -52,6 +53,7 @@ mod error;
 #[doc(hidden)]
 pub mod example;
 
+pub use copy::{CopyReport, Lost};
 pub use db::{Database, Stats, Table};
 pub use error::DbmError;
 pub use node::MAX_KEY_BYTES;

@@ -5,7 +5,7 @@
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use crate::core::{Core, Seen, TableInfo};
+use crate::core::{Catalogue, Core, Seen, TableInfo};
 use crate::tree::Found;
 use crate::{DbmError, Table};
 
@@ -48,6 +48,10 @@ impl Snapshot {
     /// ```
     pub fn commit(&self) -> u64 {
         self.seen.commit
+    }
+
+    pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
+        Arc::clone(&self.seen.catalogue)
     }
 
     pub(crate) fn info(&self, table: &Table) -> Result<&TableInfo, DbmError> {

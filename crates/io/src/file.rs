@@ -13,8 +13,8 @@ mod owner; // whose data a file holds, and who may read it
 pub(crate) mod fork; // what becomes of open files in the child of a fork
 mod direct; // does O_DIRECT work here, and with which alignment
 pub(crate) mod told; // errors in words that keep the system's number
-mod lock;
-mod map; // one writer or some readers at a time, who are named to the next
+mod lock; // one writer or some readers at a time, who are named to the next
+mod map; // pages as memory that outlives the process
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -110,6 +110,12 @@ impl SpannedFile {
         self.part(0).file.pin(number)
     }
 
+    /// The files behind the first that the device of `path` has.
+    pub fn further_files(path: &Path) -> Vec<PathBuf> {
+        let names = (1..MOST_FILES).map(|number| name_of(path, number));
+        names.take_while(|name| name.exists()).collect()
+    }
+
     /// The files, the first one first.
     pub fn files(&self) -> Vec<PathBuf> {
         (0..self.count()).map(|n| name_of(&self.path, n)).collect()

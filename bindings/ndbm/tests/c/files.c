@@ -76,6 +76,8 @@ int main(void)
     dbm_close(db);
     dbm_close(anew);
     CHECK(files() == 4);
+    /* All lies in the .pag file. */
+    CHECK(of("data.dir").st_size == 0);
 
     /* A name that programs hold while they go elsewhere. */
     db = opened("data", O_RDWR);

@@ -32,6 +32,40 @@ static void may_not_write(void)
     reads_one();
 }
 
+/* A record lock on the .dir file, which another process has. */
+static void meets_a_lock(void)
+{
+    struct flock lock;
+    int fd = open("data.dir", O_RDWR);
+    memset(&lock, 0, sizeof lock);
+    lock.l_type = F_WRLCK;
+    CHECK(fd >= 0 && fcntl(fd, F_GETLK, &lock) == 0);
+    CHECK(lock.l_type != F_UNLCK && lock.l_pid == getppid());
+}
+
+/* Programs lock the .dir file. What the library does leaves their locks alone. */
+static void locks_stay(void)
+{
+    struct flock lock;
+    DBM *db = opened("data", O_RDWR), *reader = opened("data", O_RDONLY);
+    memset(&lock, 0, sizeof lock);
+    lock.l_type = F_WRLCK;
+    CHECK(fcntl(dbm_dirfno(db), F_SETLK, &lock) == 0);
+    put(db, "k", "v");
+    put(db, "k", "v");
+    CHECK(count(db) == 1 && count(reader) == 1);
+    elsewhere(meets_a_lock);
+    dbm_close(db);
+    dbm_close(reader);
+    /* A walk of a reader without a writer looks at the files anew. */
+    db = opened("data", O_RDONLY);
+    lock.l_type = F_RDLCK;
+    CHECK(fcntl(dbm_dirfno(db), F_SETLK, &lock) == 0);
+    CHECK(count(db) == 1 && count(db) == 1);
+    elsewhere(meets_a_lock);
+    dbm_close(db);
+}
+
 static void may_write(void)
 {
     DBM *db = opened("data", O_RDWR);
@@ -89,5 +123,6 @@ int main(void)
     dbm_close(second);
     dbm_close(third);
     elsewhere(reads_one);
+    locks_stay();
     return 0;
 }

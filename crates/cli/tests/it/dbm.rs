@@ -25,6 +25,60 @@ fn refused(output: &Output, what: &str) {
     assert!(text.contains(what) && text.lines().count() == 1, "{text}");
 }
 
+/// Copies of a database: beside who uses it, in its own place, and of what is left of it.
+#[test]
+fn a_database_is_backed_up_compacted_and_repaired() {
+    let scratch = Scratch::new();
+    let go = |args: &[&str]| dbm(scratch.path(), args);
+    let rows: String = (0..5000)
+        .map(|n| format!("{{\"table\":\"t\",\"key\":\"{n:05}\",\"value\":\"{n}\"}}\n"))
+        .collect();
+    std::fs::write(scratch.join("rows"), &rows).unwrap();
+    assert!(go(&["load", "x.db", "rows"]).status.success());
+    let dump = out(&go(&["dump", "x.db"]));
+    assert_eq!(dump.lines().count(), 5000);
+
+    let backup = go(&["backup", "x.db", "copy.db"]);
+    assert_eq!(
+        out(&backup),
+        "1 tables, 5000 records, 43890 bytes written to copy.db\n"
+    );
+    refused(
+        &go(&["backup", "x.db", "copy.db"]),
+        "copy.db exists already",
+    );
+    refused(&go(&["backup", "none.db", "other.db"]), "none.db");
+    assert!(!scratch.join("other.db").exists() && !scratch.join("other.db.part").exists());
+    assert_eq!(out(&go(&["dump", "copy.db"])), dump);
+    assert!(go(&["compact", "x.db"]).status.success());
+    assert_eq!(out(&go(&["dump", "x.db"])), dump);
+
+    // A bit of one leaf is lost.
+    let mut bytes = std::fs::read(scratch.join("x.db")).unwrap();
+    let leaf = bytes
+        .chunks(4096)
+        .position(|page| page[38] == 3 && page[44] == 0);
+    bytes[leaf.unwrap() * 4096 + 2000] ^= 1;
+    std::fs::write(scratch.join("x.db"), bytes).unwrap();
+    assert_eq!(go(&["verify", "x.db"]).status.code(), Some(1));
+    refused(&go(&["backup", "x.db", "other.db"]), "damaged");
+    let repair = go(&["repair", "x.db", "--to", "saved.db"]);
+    assert_eq!(repair.status.code(), Some(1), "something is lost");
+    let told = out(&repair);
+    assert!(
+        told.starts_with("lost in table \"t\", which misses "),
+        "{told}"
+    );
+    let saved = out(&go(&["dump", "saved.db"]));
+    let left = saved.lines().count();
+    assert!((4500..5000).contains(&left), "{left}");
+    assert!(saved.lines().all(|line| dump.contains(line)));
+    assert!(
+        told.contains(&format!("misses {} records", 5000 - left)),
+        "{told}"
+    );
+}
+
 #[test]
 fn records_go_in_come_out_in_order_and_go() {
     let scratch = Scratch::new();
@@ -62,6 +116,26 @@ fn records_go_in_come_out_in_order_and_go() {
     assert!(out(&go(&["stats", "y.db"])).contains("file_bytes"));
     let bench = ["bench", "z.db", "--transactions", "20", "--json"];
     assert!(out(&go(&bench)).contains(r#""transactions":20"#));
+}
+
+/// Programs of ndbm rename and delete the one file that they know of.
+#[test]
+fn a_database_of_ndbm_stays_one_file() {
+    let scratch = Scratch::new();
+    for (name, one) in [("x.pag", true), ("x.db", false)] {
+        let bench = ["bench", name, "--transactions", "2", "--records", "30000"];
+        let done = dbm(
+            scratch.path(),
+            &[&bench[..], &["--durability", "buffered"]].concat(),
+        );
+        assert!(done.status.success());
+        let names = std::fs::read_dir(scratch.path()).unwrap();
+        let of_it = names.filter(|entry| {
+            let found = entry.as_ref().unwrap().file_name().into_string().unwrap();
+            found.starts_with(name)
+        });
+        assert_eq!(of_it.count() == 1, one, "{name}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@
 mod support; // random numbers, models
 
 mod anomalies;
+mod copies;
 mod crash;
 mod faults;
 mod model;

@@ -174,6 +174,30 @@ fn ascending_keys_fill_their_pages() {
     assert_eq!(db.snapshot().count(&table).unwrap(), 50_000);
 }
 
+/// Programs of ndbm empty a table by deleting its first key, again and again. A first key behind
+/// pages that were left empty would cost a walk over all of them.
+#[test]
+fn emptying_from_the_front_leaves_no_pages_behind() {
+    let device = FaultyDevice::new(20_000, 1);
+    let db = open(&device).unwrap();
+    let table = db.create_table("t").unwrap();
+    db.run(Durability::None, |tx| {
+        (0..20_000u32).try_for_each(|key| tx.put(&table, &key.to_be_bytes(), &[7; 40]))
+    })
+    .unwrap();
+    let full = db.verify().unwrap().pages;
+    for left in (0..20_000).rev() {
+        let first = db.snapshot().next_key(&table, b"", true).unwrap().unwrap();
+        db.run(Durability::None, |tx| tx.delete(&table, &first))
+            .unwrap();
+        if left % 500 == 0 {
+            let pages = db.verify().unwrap().pages;
+            let most = full * left / 20_000 + 5;
+            assert!(pages <= most, "{pages} pages for {left} records");
+        }
+    }
+}
+
 #[test]
 fn tables_are_apart_and_can_be_dropped() {
     let device = FaultyDevice::new(20_000, 1);

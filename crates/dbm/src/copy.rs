@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Copies of what a snapshot sees, into a new database of one file: backup, compaction and repair.
+//!
+//! A copy is `NAME.part` until it is whole. Its trees are filled with ascending keys, so its leaves
+//! are full, and it has no dead pages.
+
+use std::path::Path;
+
+use senko_io::Unfinished;
+
+use crate::core::TableInfo;
+use crate::snapshot::Record;
+use crate::{Database, DbmError, Durability, Options, Snapshot};
+
+/// Bytes of records that one transaction of a copy takes, about.
+const BATCH: usize = 1 << 20;
+
+/// What a copy took over.
+///
+/// ```
+/// # let db = senko_dbm::example::database();
+/// # let folder = senko_dbm::example::Folder::new();
+/// let report = db.backup(&folder.path().join("copy.db"), |_| true)?;
+/// assert_eq!((report.tables, report.records), (0, 0));
+/// # Ok::<(), senko_dbm::DbmError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct CopyReport {
+    /// Tables.
+    pub tables: u64,
+    /// Records.
+    pub records: u64,
+    /// Bytes of their keys and values.
+    pub bytes: u64,
+    /// What could not be read; only [`Database::repair`] goes on behind it.
+    pub lost: Vec<Lost>,
+}
+
+/// Records that could not be read.
+///
+/// ```
+/// # let db = senko_dbm::example::database();
+/// # let folder = senko_dbm::example::Folder::new();
+/// let report = db.repair(&folder.path().join("saved.db"), |_| true)?;
+/// assert!(report.lost.is_empty());
+/// # Ok::<(), senko_dbm::DbmError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Lost {
+    /// The table's name.
+    pub table: String,
+    /// Their keys lie from here on; without, from the table's first key on.
+    pub from: Option<Vec<u8>>,
+    /// Their keys lie below this one; without, up to the table's last key.
+    pub to: Option<Vec<u8>>,
+    /// How many the table counts that were not found; of one table, the same in each of its rows.
+    pub missing: u64,
+    /// What is wrong with the page.
+    pub why: DbmError,
+}
+
+/// What a copy does about a page that can't be read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Damage {
+    Ends,
+    IsListed,
+}
+
+impl Database {
+    /// Copies all that is committed now into a new database at `to`, which must not exist. Commits
+    /// go on meanwhile. `progress` gets the records so far, and ends the copy by `false`.
+    ///
+    /// # Errors
+    /// Damage, and whatever making the copy fails with; then there is no copy. An ended copy is
+    /// [`DbmError::Invalid`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let folder = senko_dbm::example::Folder::new();
+    /// use senko_dbm::{Database, Durability, Options};
+    /// let table = db.create_table("t")?;
+    /// db.run(Durability::None, |tx| tx.put(&table, b"key", b"value"))?;
+    /// let path = folder.path().join("copy.db");
+    /// db.backup(&path, |_| true)?;
+    /// let copy = Database::open_to_read(&path, Options::default())?;
+    /// assert_eq!(copy.snapshot().get(&copy.table("t")?, b"key")?.as_deref(), Some(&b"value"[..]));
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn backup(
+        &self,
+        to: &Path,
+        progress: impl FnMut(u64) -> bool,
+    ) -> Result<CopyReport, DbmError> {
+        self.copy(to, Damage::Ends, progress)
+    }
+
+    /// As [`Database::backup`], but what can't be read is left out and listed.
+    ///
+    /// # Errors
+    /// As [`Database::backup`], but for damage.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let folder = senko_dbm::example::Folder::new();
+    /// let saved = db.repair(&folder.path().join("saved.db"), |_| true)?;
+    /// assert_eq!(saved.records, 0);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn repair(
+        &self,
+        to: &Path,
+        progress: impl FnMut(u64) -> bool,
+    ) -> Result<CopyReport, DbmError> {
+        self.copy(to, Damage::IsListed, progress)
+    }
+
+    fn copy(
+        &self,
+        to: &Path,
+        damage: Damage,
+        progress: impl FnMut(u64) -> bool,
+    ) -> Result<CopyReport, DbmError> {
+        let open = |error: std::io::Error| DbmError::Open(error.into());
+        let (unfinished, file) = Unfinished::create(to).map_err(open)?;
+        drop(file);
+        let report = self.copy_to(unfinished.draft(), damage, progress)?;
+        unfinished.finish().map_err(open)?;
+        Ok(report)
+    }
+
+    /// Takes the place of a database by a copy of it, which has neither dead pages nor half-empty
+    /// leaves. Nobody may have it open to write. Until the copy is whole, the database is as it was.
+    ///
+    /// # Errors
+    /// As [`Database::open`] and [`Database::backup`].
+    ///
+    /// ```
+    /// # let folder = senko_dbm::example::Folder::new();
+    /// use senko_dbm::{Database, Durability, Options};
+    /// let path = folder.path().join("data.db");
+    /// let db = Database::open(&path, Options::default())?;
+    /// let table = db.create_table("t")?;
+    /// db.run(Durability::Synced, |tx| tx.put(&table, b"key", b"value"))?;
+    /// drop(db);
+    /// assert_eq!(Database::compact(&path, Options::default(), |_| true)?.records, 1);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn compact(
+        path: &Path,
+        options: Options,
+        progress: impl FnMut(u64) -> bool,
+    ) -> Result<CopyReport, DbmError> {
+        let open = |error: std::io::Error| DbmError::Open(error.into());
+        let create = false;
+        let db = Database::open(path, Options { create, ..options })?;
+        let mode = std::fs::metadata(path).map_err(open)?.permissions();
+        let (unfinished, file) = Unfinished::replacing(path).map_err(open)?;
+        file.set_permissions(mode).map_err(open)?;
+        drop(file);
+        let report = db.copy_to(unfinished.draft(), Damage::Ends, progress)?;
+        let files = senko_io::SpannedFile::further_files(path);
+        unfinished.finish().map_err(open)?;
+        drop(db);
+        // Those that stay after a crash here are free space of the new database.
+        for file in files.iter().rev() {
+            std::fs::remove_file(file).map_err(open)?;
+        }
+        Ok(report)
+    }
+
+    fn copy_to(
+        &self,
+        to: &Path,
+        damage: Damage,
+        progress: impl FnMut(u64) -> bool,
+    ) -> Result<CopyReport, DbmError> {
+        let options = Options {
+            one_file: true,
+            threads: 0,
+            transaction_bytes: usize::MAX,
+            ..Options::default()
+        };
+        let copy = Database::open(to, options)?;
+        let (seen, _) = self.core().see();
+        let mut copying = Copying {
+            from: Snapshot::new(seen),
+            to: &copy,
+            damage,
+            progress,
+            batch: Vec::new(),
+            bytes: 0,
+            report: CopyReport::default(),
+        };
+        let tables = copying.from.catalogue();
+        for table in tables.iter() {
+            copying.table(table)?;
+        }
+        let report = copying.report;
+        copy.close()?;
+        Ok(report)
+    }
+}
+
+struct Copying<'a, P> {
+    from: Snapshot,
+    to: &'a Database,
+    damage: Damage,
+    progress: P,
+    batch: Vec<Record>,
+    bytes: usize,
+    report: CopyReport,
+}
+
+type Border = Option<Vec<u8>>;
+
+impl<P: FnMut(u64) -> bool> Copying<'_, P> {
+    fn table(&mut self, table: &TableInfo) -> Result<(), DbmError> {
+        let (records, lost) = (self.report.records, self.report.lost.len());
+        let name = table.name.to_string();
+        let to = self.to.create_table(&name)?;
+        self.tree(&to, table.root, (None, None))?;
+        self.put(&to)?;
+        self.report.tables += 1;
+        let missing = table.count.saturating_sub(self.report.records - records);
+        for lost in &mut self.report.lost[lost..] {
+            lost.missing = missing;
+        }
+        Ok(())
+    }
+
+    /// Takes what could not be read into the report, or ends the copy.
+    fn lose(
+        &mut self,
+        to: &crate::Table,
+        borders: (Border, Border),
+        why: DbmError,
+    ) -> Result<(), DbmError> {
+        if self.damage == Damage::Ends || matches!(why, DbmError::SnapshotExpired) {
+            return Err(why);
+        }
+        self.report.lost.push(Lost {
+            table: to.name().to_owned(),
+            from: borders.0,
+            to: borders.1,
+            missing: 0,
+            why,
+        });
+        Ok(())
+    }
+
+    fn tree(
+        &mut self,
+        to: &crate::Table,
+        id: u32,
+        (low, high): (Border, Border),
+    ) -> Result<(), DbmError> {
+        let (core, commit) = (std::sync::Arc::clone(self.from.core()), self.from.commit());
+        let page = match self.from.valid(core.page_at(id, commit)) {
+            Ok(page) => page,
+            Err(why) => return self.lose(to, (low, high), why),
+        };
+        let count = page.count();
+        if page.level() > 0 {
+            for nth in 0..=count {
+                let low = match nth {
+                    0 => low.clone(),
+                    nth => Some(page.key(nth - 1).to_vec()),
+                };
+                let high = match nth {
+                    nth if nth == count => high.clone(),
+                    nth => Some(page.key(nth).to_vec()),
+                };
+                self.tree(to, page.child(nth), (low, high))?;
+            }
+            return Ok(());
+        }
+        for nth in 0..count {
+            let key = page.key(nth).to_vec();
+            let value = match page.value(nth) {
+                (value, false) => Ok(value.to_vec()),
+                (reference, true) => self.from.valid(core.long_value(reference)),
+            };
+            match value {
+                Ok(value) => self.record(to, key, value)?,
+                Err(why) => {
+                    let behind = [&key[..], &[0]].concat();
+                    self.lose(to, (Some(key), Some(behind)), why)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, to: &crate::Table, key: Vec<u8>, value: Vec<u8>) -> Result<(), DbmError> {
+        let bytes = key.len() + value.len();
+        self.report.records += 1;
+        self.report.bytes += bytes as u64;
+        self.bytes += bytes;
+        self.batch.push((key, value));
+        if self.bytes >= BATCH {
+            self.put(to)?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, to: &crate::Table) -> Result<(), DbmError> {
+        let mut tx = self.to.begin();
+        for (key, value) in self.batch.drain(..) {
+            tx.put(to, &key, &value)?;
+        }
+        self.bytes = 0;
+        tx.commit(Durability::None)?;
+        if !(self.progress)(self.report.records) {
+            return Err(DbmError::Invalid("the copy was ended".to_owned()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Backup, compaction and repair: what a copy has, and what is there when it was broken off.
+
+use std::path::Path;
+
+use senko_dbm::{Database, DbmError, Durability, Options, Table};
+
+use crate::support::{Model, Rng, content, quiet, seed};
+
+fn fill(db: &Database, table: &Table, rng: &mut Rng, records: u64) -> Model {
+    let mut model = Model::new();
+    for _ in 0..records / 100 {
+        let mut tx = db.begin();
+        for _ in 0..100 {
+            let key = rng.below(1 << 40).to_be_bytes()[3..].to_vec();
+            let bytes = match rng.below(50) {
+                0 => 20_000,
+                _ => rng.below(200),
+            };
+            let value = vec![rng.next() as u8; bytes as usize];
+            tx.put(table, &key, &value).unwrap();
+            model.insert(key, value);
+        }
+        tx.commit(Durability::Buffered).unwrap();
+    }
+    model
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// A backup has what was committed when it began, though its progress commits more; one that is
+/// ended leaves nothing.
+#[test]
+fn a_backup_is_of_one_moment() {
+    let folder = senko_dbm::example::Folder::new();
+    let db = Database::open(&folder.path().join("data"), quiet()).unwrap();
+    let (first, second) = (
+        db.create_table("first").unwrap(),
+        db.create_table("b").unwrap(),
+    );
+    let mut rng = Rng(seed("backup"));
+    let then = fill(&db, &first, &mut rng, 5000);
+    let path = folder.path().join("copy");
+    let ended = db.backup(&path, |_| false);
+    assert!(matches!(ended, Err(DbmError::Invalid(_))), "{ended:?}");
+    assert!(
+        names(folder.path())
+            .iter()
+            .all(|name| !name.starts_with("copy"))
+    );
+
+    let report = db
+        .backup(&path, |_| {
+            db.run(Durability::Buffered, |tx| {
+                tx.put(&second, b"late", b"x")?;
+                tx.clear(&first)
+            })
+            .unwrap();
+            true
+        })
+        .unwrap();
+    assert_eq!((report.tables, report.records), (2, then.len() as u64));
+    let copy = Database::open(&path, quiet()).unwrap();
+    let snapshot = copy.snapshot();
+    assert_eq!(content(&snapshot, &copy.table("first").unwrap()), then);
+    assert!(content(&snapshot, &copy.table("b").unwrap()).is_empty());
+    assert!(copy.verify().unwrap().problems.is_empty());
+    let again = db.backup(&path, |_| true);
+    assert!(matches!(again, Err(DbmError::Open(_))), "{again:?}");
+}
+
+/// A compacted database has all records in fewer bytes. A crash between its new name and the end of
+/// the old further files leaves files that are free space.
+#[test]
+fn compaction_keeps_all_and_takes_less() {
+    let folder = senko_dbm::example::Folder::new();
+    let path = folder.path().join("data");
+    let db = Database::open(&path, quiet()).unwrap();
+    let table = db.create_table("t").unwrap();
+    let mut rng = Rng(seed("compaction"));
+    fill(&db, &table, &mut rng, 30_000);
+    db.run(Durability::Synced, |tx| tx.clear(&table)).unwrap();
+    let model = fill(&db, &table, &mut rng, 1000);
+    let before = db.stats().file_bytes;
+    let refused = Database::compact(&path, quiet(), |_| true);
+    assert!(
+        matches!(refused, Err(DbmError::Open(_))),
+        "it is in use: {refused:?}"
+    );
+    drop(db);
+    let further = folder.path().join("data.1");
+    let old = std::fs::read(&further).unwrap();
+    let ended = Database::compact(&path, quiet(), |_| false);
+    assert!(ended.is_err());
+    assert!(further.exists() && !folder.path().join("data.part").exists());
+
+    let report = Database::compact(&path, quiet(), |_| true).unwrap();
+    assert_eq!(report.records, model.len() as u64);
+    assert_eq!(names(folder.path()), ["data"]);
+    std::fs::write(&further, old).unwrap();
+    for round in 0..2 {
+        let db = Database::open(&path, quiet()).unwrap();
+        assert_eq!(content(&db.snapshot(), &table), model, "round {round}");
+        if round == 0 {
+            fill(&db, &db.create_table("other").unwrap(), &mut rng, 2000);
+        } else {
+            std::fs::remove_dir_all(folder.path()).unwrap();
+        }
+    }
+    assert!(report.bytes < before);
+}
+
+/// Pages of a database lost bits. A repair has every record of the others, and says which keys are
+/// lost and how many.
+#[test]
+fn a_repair_saves_all_that_is_whole() {
+    let folder = senko_dbm::example::Folder::new();
+    let path = folder.path().join("data");
+    let db = Database::open(&path, quiet()).unwrap();
+    let table = db.create_table("t").unwrap();
+    let mut rng = Rng(seed("repair"));
+    let model = fill(&db, &table, &mut rng, 20_000);
+    db.close().unwrap();
+    let mut files = vec![path.clone()];
+    files.extend(senko_io::SpannedFile::further_files(&path));
+    // Leaves and parts of long values: kinds 3 and 2 in the log, level 0.
+    let mut damaged = 0;
+    for file in &files {
+        let mut bytes = std::fs::read(file).unwrap();
+        for page in bytes.chunks_mut(4096) {
+            let is_leaf = page[38] == 3 && page[44] == 0;
+            if (is_leaf || page[38] == 2) && rng.below(10) == 0 {
+                page[rng.below(4096) as usize] ^= 1 << rng.below(8);
+                damaged += 1;
+            }
+        }
+        std::fs::write(file, bytes).unwrap();
+    }
+    assert!(damaged > 10);
+    let db = Database::open_to_read(&path, Options::default()).unwrap();
+    let refused = db.backup(&folder.path().join("copy"), |_| true);
+    assert!(
+        matches!(refused, Err(DbmError::Damaged { .. })),
+        "{refused:?}"
+    );
+
+    let saved = folder.path().join("saved");
+    let report = db.repair(&saved, |_| true).unwrap();
+    assert!(!report.lost.is_empty() && report.records > 0);
+    let is_lost = |key: &[u8]| {
+        report.lost.iter().any(|lost| {
+            lost.from.as_deref().is_none_or(|from| from <= key)
+                && lost.to.as_deref().is_none_or(|to| key < to)
+        })
+    };
+    let mut expected = model.clone();
+    expected.retain(|key, _| !is_lost(key));
+    let copy = Database::open(&saved, quiet()).unwrap();
+    let found = content(&copy.snapshot(), &copy.table("t").unwrap());
+    assert_eq!(found.len() as u64, report.records);
+    assert_eq!(found, expected);
+    assert_eq!(
+        report.lost[0].missing,
+        (model.len() - expected.len()) as u64
+    );
+}
