@@ -27,7 +27,8 @@ use crate::item::ITEM_HEADER;
 use crate::key::Key;
 use crate::record::{self, At, Header, RECORD_HEADER};
 use crate::shard::{
-    AllocError, Done, FRAME_PAGES, Fetch, Fetched, FlashItem, FlashRef, ItemRef, Shard, Want,
+    AllocError, Done, FRAME_PAGES, Fetch, Fetched, FlashItem, FlashRef, ItemRef, Listed, Shard,
+    Want,
 };
 
 /// What a look into a frame found.
@@ -81,6 +82,30 @@ impl Shard {
             return Fetch::Queued;
         }
         self.stats.flash_buffer_hits += 1;
+        match self.finish(queue, n) {
+            Some(done) => Fetch::Now(done.fetched),
+            None => Fetch::Queued,
+        }
+    }
+
+    /// Starts to read the key and the metadata of what [`Shard::scan`] found on flash; ends in
+    /// [`Fetched::Listed`], or in another one if the item is gone or cannot be read. It counts as no
+    /// access.
+    pub fn list<Q: Queue>(&mut self, queue: &mut Q, at: FlashRef, user: u64) -> Fetch {
+        let slot = Slot(at.0);
+        let Some((log, position)) = self.place(slot) else {
+            return Fetch::Now(Fetched::Changed);
+        };
+        let unknown = Key {
+            bytes: &[],
+            hash: 0,
+        };
+        let n = self.reads.start(&unknown, Want::Listed, user, slot);
+        let op = self.reads.op(n);
+        (op.log, op.position, op.pages) = (log, position, 1);
+        if !self.begin(queue, n) {
+            return Fetch::Queued;
+        }
         match self.finish(queue, n) {
             Some(done) => Fetch::Now(done.fetched),
             None => Fetch::Queued,
@@ -316,6 +341,9 @@ impl Shard {
     /// what is absent (`add`) must not replace it.
     fn stored_meanwhile(&mut self, n: u32) -> bool {
         let op = self.reads.op(n);
+        if op.want == Want::Listed {
+            return false;
+        }
         let (key, slot) = (op.key(), op.slot.with_hot(0));
         let found = self.index.find(key.hash, |s| {
             if s.is_dram() {
@@ -327,9 +355,13 @@ impl Shard {
         found.is_some()
     }
 
-    /// What a read was after is not to be had: its slot goes.
+    /// What a read was after is not to be had: its slot goes. (A walk has no hash to find the slot
+    /// with, and leaves it to the next who asks for the key.)
     fn lost(&mut self, n: u32) -> Fetched {
         let op = self.reads.op(n);
+        if op.want == Want::Listed {
+            return Fetched::Absent;
+        }
         let (hash, slot) = (op.hash, op.slot);
         if let Some(large) = op.large.take() {
             self.arena.free_item(large.item);
@@ -340,6 +372,9 @@ impl Shard {
 
     /// The first (mostly only) piece is here.
     fn look<Q: Queue>(&mut self, queue: &mut Q, n: u32, frame: PageBuf) -> Step {
+        if self.reads.op(n).want == Want::Listed {
+            return Step::Ended(self.look_listed(n, &frame[..PAGE_SIZE]));
+        }
         let op = self.reads.op(n);
         let run = &frame[..op.pages as usize * PAGE_SIZE];
         let generation = self.logs[op.log].generation(op.position);
@@ -399,7 +434,42 @@ impl Shard {
                 Err(AllocError::Busy) => Step::Parked(frame),
                 Err(_) => Step::Ended(Fetched::OutOfMemory),
             },
+            Want::Listed => unreachable!("looked at above"),
         }
+    }
+
+    /// Finds the item of a slot among those of its page: the one whose key has the slot's hash.
+    fn look_listed(&mut self, n: u32, page: &[u8]) -> Fetched {
+        let op = self.reads.op(n);
+        let (slot, log, position) = (op.slot, op.log, op.position);
+        let generation = self.logs[log].generation(position);
+        let mut listed = None;
+        let mut end = 0;
+        // A flush_all meanwhile leaves the slot, but it leads nowhere.
+        while self.place(slot).is_some() {
+            let at = record::skip_gap(page, end, PAGE_SIZE);
+            let At::Record(header) = record::peek(page, at, PAGE_SIZE) else {
+                break;
+            };
+            let key = record::key_at(page, at, &header);
+            let total = header.record_len();
+            end = record::next_offset(at, total).min(PAGE_SIZE);
+            let hash = Key::new(key, self.config.hash_seed).hash;
+            let whole = at + total > page.len() || record::intact(&page[at..at + total]);
+            if self.index.find_same(hash, slot).is_some()
+                && record::head_intact(&page[at..], &header, generation)
+                && whole
+                && !record::expired(header.expiry, self.now)
+            {
+                // Of two with this tag, the later one is the slot's.
+                listed = Some(Box::new(Listed {
+                    key: key.to_vec(),
+                    meta: self.flash_meta(&header, slot),
+                    footprint: ITEM_HEADER + total,
+                }));
+            }
+        }
+        listed.map_or(Fetched::Absent, Fetched::Listed)
     }
 
     fn flash_meta(&self, header: &Header, slot: Slot) -> crate::record::Meta {

@@ -36,8 +36,8 @@ pub use key::{HashSeed, Key, MAX_KEY};
 pub use record::{Meta, RECORD_HEADER};
 pub use shard::{
     Admission, AdmissionRule, AllocError, Budget, DeviceSlice, Done, Draft, FRAME_PAGES, Fetch,
-    Fetched, FlashItem, FlashRef, ItemRef, Lookup, OpenError, Pinned, PolicyKind, Shard,
-    ShardConfig, Want,
+    Fetched, FlashItem, FlashRef, ItemRef, Listed, Lookup, OpenError, Pinned, PolicyKind, Scanned,
+    Shard, ShardConfig, Want,
 };
 pub use stats::{CacheStats, SlabClassStats};
 pub use superblock::{DeviceLabel, Superblock, SuperblockError};

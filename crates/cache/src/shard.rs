@@ -57,6 +57,8 @@ pub enum Want {
     Header,
     /// The item in DRAM, so that it can be changed.
     Resident,
+    /// Whichever key it is, and its [`Meta`] ([`Shard::list`]).
+    Listed,
 }
 
 /// The start of a fetch.
@@ -83,6 +85,28 @@ pub enum Fetched {
     Changed,
     /// There is no memory to hold the item ([`Want::Resident`] only).
     OutOfMemory,
+    /// The item that a slot names ([`Want::Listed`] only).
+    Listed(Box<Listed>),
+}
+
+/// An item on flash, as a walk over all items tells of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Its metadata.
+    pub meta: Meta,
+    /// Bytes that it would take in DRAM, as [`Shard::footprint`] counts them.
+    pub footprint: usize,
+}
+
+/// An item that a walk found ([`Shard::scan`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scanned {
+    /// It is in DRAM.
+    Dram(ItemRef),
+    /// It is on flash, where its key is: [`Shard::list`] reads it.
+    Flash(FlashRef),
 }
 
 /// Pages of the largest frame that a shard asks its queue for; the queue must have frames of this size and of one page.

@@ -6,7 +6,7 @@ use senko_io::Queue;
 use crate::arena::LINKED;
 use crate::dram::LEAST_PAGES;
 use crate::index::Slot;
-use crate::shard::{ItemRef, Shard};
+use crate::shard::{FlashRef, ItemRef, Scanned, Shard};
 use crate::stats::SlabClassStats;
 
 /// The crawler goes a step so often, and has seen the whole index after this many steps (five minutes).
@@ -80,22 +80,27 @@ impl Shard {
         }
     }
 
-    /// Visits some live DRAM items (`lru_crawler metadump`, `stats cachedump`, `stats sizes`), from
+    /// Visits some live items (`lru_crawler metadump`, `stats cachedump`, `stats sizes`), from
     /// `cursor` (start with 0); returns the next cursor, or `None` at the end. A call looks at the
     /// slots of one index segment, some thousand words side by side, and visits those items of it
     /// whose tags begin alike, a [`SCAN_PARTS`]th. Tags stay when a segment grows, so no item that
     /// stays is left out or comes twice.
-    pub fn scan(&self, cursor: u64, mut each: impl FnMut(ItemRef)) -> Option<u64> {
+    pub fn scan(&self, cursor: u64, mut each: impl FnMut(Scanned)) -> Option<u64> {
         let (n, part) = ((cursor / SCAN_PARTS) as usize, cursor % SCAN_PARTS);
         if n >= self.index.segments() {
             return None;
         }
         self.index.each(n, |slot: Slot| {
-            if slot.is_dram()
-                && self.index.part_of(slot, SCAN_PARTS) == part
-                && !self.is_dead(self.index.handle(slot))
-            {
-                each(ItemRef(self.index.handle(slot)));
+            if self.index.part_of(slot, SCAN_PARTS) != part {
+                return;
+            }
+            if slot.is_dram() {
+                let item = self.index.handle(slot);
+                if !self.is_dead(item) {
+                    each(Scanned::Dram(ItemRef(item)));
+                }
+            } else if !slot.expired(self.now) && self.place(slot).is_some() {
+                each(Scanned::Flash(FlashRef(slot.0)));
             }
         });
         let next = cursor + 1;

@@ -276,6 +276,7 @@ impl Run {
                 }
             }
             Fetched::Changed => {}
+            Fetched::Listed(_) => unreachable!("this run lists nothing"),
         }
     }
 

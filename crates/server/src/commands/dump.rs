@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Walks over all items in DRAM: `lru_crawler metadump`, `stats cachedump`, `stats sizes`.
+//! Walks over all items: `lru_crawler metadump`, `stats cachedump`; over those in DRAM: `stats sizes`.
 //!
 //! A walk goes in parts of bounded size, shard by shard, so that neither the reply nor the time it takes from others
 //! grows with the cache. A part of another shard is asked for with an internal command ([`part_request`]) that only a
-//! virtual connection understands. Items that lie on flash only are not listed: their keys are not in DRAM.
+//! virtual connection understands. The keys of items on flash are not in DRAM, so the session reads them, a few at a
+//! time, before a part is whole ([`Part`]).
 
 use std::collections::BTreeMap;
 
-use senko_cache::{Shard, SlabClassStats};
+use senko_cache::{FlashRef, Listed, Meta, Scanned, Shard, SlabClassStats};
 use senko_io::Queue;
 
 use crate::protocol::number::push_u64;
@@ -108,7 +109,7 @@ impl Dump {
         }
     }
 
-    /// Takes a part (as [`dump_part`] made it) and appends what of it is for the client.
+    /// Takes a part (as [`Part::finish`] made it) and appends what of it is for the client.
     pub fn take(&mut self, part: &[u8], out: &mut Vec<u8>) {
         let (cursor, body) = part.split_at_checked(8).unwrap_or((&[0xff; 8], &[]));
         self.cursor = u64::from_le_bytes(cursor.try_into().expect("eight bytes were split off"));
@@ -210,57 +211,95 @@ pub(crate) fn parse_part_request(line: &[u8]) -> Option<(DumpKind, u64)> {
     Some((kind, cursor))
 }
 
-/// A part of this worker's shard: the next cursor (8 bytes, little-endian), then text, or pairs of size and count.
-pub(crate) fn dump_part<Q: Queue>(ctx: &mut Ctx<'_, Q>, kind: DumpKind, from: u64) -> Vec<u8> {
-    ctx.cursor.flush(ctx.shared, ctx.shard);
-    let mut part = vec![0; 8];
-    let mut sizes = BTreeMap::new();
-    let classes = ctx.shard.slab_classes();
-    let no_cas = ctx.shared.settings.no_cas;
-    let shard: &Shard = ctx.shard;
-    let cursor = shard.scan(from, |item| {
-        let size = shard.footprint(item);
-        let wanted = |class: u32| class == 0 || class == class_of(&classes, size);
-        let meta = shard.meta(item);
-        match kind {
-            DumpKind::Metadump { class } if wanted(class) => {
-                part.extend_from_slice(b"key=");
-                push_uri(&mut part, shard.key(item));
-                let expiry = if meta.expiry == 0 {
-                    -1
-                } else {
-                    i64::from(meta.expiry)
+/// A part of this worker's shard that is being made.
+#[derive(Debug)]
+pub(crate) struct Part {
+    kind: DumpKind,
+    /// The next cursor, or [`END`].
+    cursor: u64,
+    text: Vec<u8>,
+    sizes: BTreeMap<u32, u64>,
+    classes: Vec<SlabClassStats>,
+    no_cas: bool,
+    /// Items on flash that are still to be read.
+    pub flash: Vec<FlashRef>,
+}
+
+impl Part {
+    /// The part that begins at `from`, with its items in DRAM.
+    pub fn begin<Q: Queue>(ctx: &mut Ctx<'_, Q>, kind: DumpKind, from: u64) -> Part {
+        ctx.cursor.flush(ctx.shared, ctx.shard);
+        let mut part = Part {
+            kind,
+            cursor: END,
+            text: Vec::new(),
+            sizes: BTreeMap::new(),
+            classes: ctx.shard.slab_classes(),
+            no_cas: ctx.shared.settings.no_cas,
+            flash: Vec::new(),
+        };
+        let shard: &Shard = ctx.shard;
+        let cursor = shard.scan(from, |found| match found {
+            Scanned::Dram(item) => {
+                let size = shard.footprint(item);
+                part.add(shard.key(item), &shard.meta(item), size, false);
+            }
+            Scanned::Flash(_) if kind == DumpKind::Sizes => {}
+            Scanned::Flash(at) => part.flash.push(at),
+        });
+        part.cursor = cursor.unwrap_or(END);
+        part
+    }
+
+    /// Adds an item that was read from flash.
+    pub fn add_listed(&mut self, item: &Listed) {
+        self.add(&item.key, &item.meta, item.footprint, true);
+    }
+
+    fn add(&mut self, key: &[u8], meta: &Meta, size: usize, on_flash: bool) {
+        let class = class_of(&self.classes, size);
+        let text = &mut self.text;
+        match self.kind {
+            DumpKind::Metadump { class: only } if only == 0 || only == class => {
+                text.extend_from_slice(b"key=");
+                push_uri(text, key);
+                let expiry = match meta.expiry {
+                    0 => -1,
+                    expiry => i64::from(expiry),
                 };
                 let line = format!(
-                    " exp={expiry} la={} cas={} fetch={} cls={} size={size}\n",
+                    " exp={expiry} la={} cas={} fetch={} cls={class} size={size}{}\n",
                     meta.last_access,
-                    if no_cas { 0 } else { meta.cas },
+                    if self.no_cas { 0 } else { meta.cas },
                     if meta.fetched { "yes" } else { "no" },
-                    class_of(&classes, size),
+                    if on_flash { " tier=flash" } else { "" },
                 );
-                part.extend_from_slice(line.as_bytes());
+                text.extend_from_slice(line.as_bytes());
             }
-            DumpKind::Cachedump { class, .. } if wanted(class) => {
-                part.extend_from_slice(b"ITEM ");
-                push_key(&mut part, shard.key(item));
-                part.extend_from_slice(
-                    format!(" [{} b; {} s]\r\n", meta.value_len, meta.expiry).as_bytes(),
-                );
+            DumpKind::Cachedump { class: only, .. } if only == class => {
+                text.extend_from_slice(b"ITEM ");
+                push_key(text, key);
+                let line = format!(" [{} b; {} s]\r\n", meta.value_len, meta.expiry);
+                text.extend_from_slice(line.as_bytes());
             }
             DumpKind::Sizes => {
-                *sizes
-                    .entry(size.next_multiple_of(32) as u32)
-                    .or_insert(0u64) += 1
+                let size = size.next_multiple_of(32) as u32;
+                *self.sizes.entry(size).or_default() += 1;
             }
             _ => {}
         }
-    });
-    for (size, count) in sizes {
-        part.extend_from_slice(&size.to_le_bytes());
-        part.extend_from_slice(&count.to_le_bytes());
     }
-    part[..8].copy_from_slice(&cursor.unwrap_or(END).to_le_bytes());
-    part
+
+    /// The next cursor (8 bytes, little-endian), then text, or pairs of size and count.
+    pub fn finish(self) -> Vec<u8> {
+        let mut part = self.cursor.to_le_bytes().to_vec();
+        part.extend_from_slice(&self.text);
+        for (size, count) in self.sizes {
+            part.extend_from_slice(&size.to_le_bytes());
+            part.extend_from_slice(&count.to_le_bytes());
+        }
+        part
+    }
 }
 
 /// The number of the class whose chunks hold an item of `size` bytes; the largest for what is chained.

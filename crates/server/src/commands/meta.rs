@@ -521,7 +521,8 @@ pub(super) fn debug<Q: Queue>(
     let expiry = if meta.expiry == 0 {
         -1
     } else {
-        i64::from(now) - i64::from(meta.expiry)
+        // Seconds that are left, as in memcached 1.6.45; 1.6.18 shows them with a minus, as if they were past.
+        i64::from(meta.expiry) - i64::from(now)
     };
     let size = ctx.shard.footprint(item);
     let class = super::dump::class_of(&ctx.shard.slab_classes(), size);

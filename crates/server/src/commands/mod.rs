@@ -27,7 +27,7 @@ use senko_io::Queue;
 
 pub(crate) use admin::{Asked, admin, flush_all, parse_flush};
 pub(crate) use dump::{
-    Dump, DumpKind, DumpStep, INTERNAL, SHOW_COUNTERS, dump_part, parse_part_request, push_key,
+    Dump, DumpKind, DumpStep, INTERNAL, Part, SHOW_COUNTERS, parse_part_request, push_key,
 };
 pub(crate) use get::count as count_get;
 pub(crate) use stats::{binary_stats, text_stats};
@@ -175,7 +175,8 @@ fn find<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &Key<'_>, hint: Option<Fetched>) ->
         Some(Fetched::Answer(item)) => Found::Answer(item),
         Some(Fetched::Resident(item)) => Found::Dram(item),
         Some(Fetched::Header(meta, at)) => Found::Header(meta, at),
-        Some(Fetched::Absent) => Found::Absent,
+        // Only a walk asks for what is listed.
+        Some(Fetched::Absent | Fetched::Listed(_)) => Found::Absent,
         Some(Fetched::OutOfMemory) => Found::OutOfMemory,
     }
 }

@@ -58,6 +58,8 @@ const QUEUE_PARTS: usize = 64;
 const QUEUE_REPLIES: usize = 4 * WINDOW;
 /// Bytes of commands on their way to other shards at which parsing stops.
 pub const FOREIGN_BYTES: usize = 256 << 10;
+/// Reads that a walk over all items has under way: few, as frames go to those who wait first.
+const LIST_READS: usize = 8;
 /// Fetches that end at once before a command is put off.
 const MAX_ROUNDS: u32 = 16;
 /// Spare buffers kept for parked commands.
@@ -277,6 +279,15 @@ impl Unit {
     }
 }
 
+/// A part of a walk over all items whose items on flash are being read.
+#[derive(Debug)]
+struct Listing {
+    part: commands::Part,
+    place: Place,
+    /// The reads under way.
+    tickets: Vec<u16>,
+}
+
 /// A command sent to another shard.
 #[derive(Debug)]
 struct Foreign {
@@ -314,6 +325,8 @@ pub struct Session {
     ticket: u16,
     foreign: VecDeque<Foreign>,
     foreign_bytes: usize,
+    /// The part of a walk that waits for reads.
+    listing: Option<Box<Listing>>,
     /// Memory that the value coming in holds.
     room: Option<Room>,
     /// A value was given up that another shard had a part of: nothing runs before that shard has
@@ -338,6 +351,7 @@ impl Session {
             ticket: 0,
             foreign: VecDeque::new(),
             foreign_bytes: 0,
+            listing: None,
             room: None,
             settling: false,
             counters_shown: false,
@@ -599,6 +613,7 @@ impl Session {
             .iter()
             .position(|unit| unit.ticket == Some(ticket))
         else {
+            self.listed(ctx, ticket, done.fetched);
             return;
         };
         let unit = self.units.swap_remove(index);
@@ -678,6 +693,7 @@ impl Session {
             }
         }
         self.give_back_room(ctx);
+        self.listing = None;
         self.foreign.clear();
         (self.blocking, self.foreign_bytes) = (0, 0);
     }

@@ -6,11 +6,13 @@
 //! place among the replies. What is refused before its key is known is answered here, so that both sides agree on how
 //! many commands there are.
 
-use senko_cache::{Fetched, Key, Lookup};
+use senko_cache::{Fetch, Fetched, Key, Lookup};
 use senko_io::Queue;
 
-use super::{Ctx, FeedState, Foreign, ForeignKind, Session, State, Step, Wait};
-use crate::commands::{self, DumpStep, Outcome, Request};
+use super::{
+    Ctx, FeedState, Foreign, ForeignKind, LIST_READS, Listing, Session, State, Step, Wait,
+};
+use crate::commands::{self, DumpKind, DumpStep, Outcome, Request};
 use crate::protocol::number::push_u64;
 use crate::protocol::split_line;
 use crate::reply::Answer;
@@ -254,11 +256,10 @@ impl Session {
                 }
             }
             DumpStep::Local(kind, cursor) => {
-                let part = commands::dump_part(ctx, kind, cursor);
-                let place = self.replies.begin();
                 if let State::Dump(dump) = &mut self.state {
-                    dump.take(&part, &mut self.replies.at(place).bytes);
+                    dump.waiting = true;
                 }
+                self.begin_part(ctx, kind, cursor);
             }
             DumpStep::Foreign(shard, request) => {
                 if let State::Dump(dump) = &mut self.state {
@@ -270,6 +271,67 @@ impl Session {
             DumpStep::Finished => {}
         }
         Step::Took(0)
+    }
+
+    /// Makes a part of a walk over this worker's shard. It is whole when its items on flash have been
+    /// read, which may be at once.
+    fn begin_part<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, kind: DumpKind, cursor: u64) {
+        let part = commands::Part::begin(ctx, kind, cursor);
+        let place = self.replies.begin();
+        let place = self.replies.wait(place);
+        self.listing = Some(Box::new(Listing {
+            part,
+            place,
+            tickets: Vec::new(),
+        }));
+        self.go_on_listing(ctx);
+    }
+
+    /// Reads more of the items on flash of a part, or ends the part.
+    fn go_on_listing<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>) {
+        let Some(mut listing) = self.listing.take() else {
+            return;
+        };
+        while listing.tickets.len() < LIST_READS
+            && let Some(at) = listing.part.flash.pop()
+        {
+            self.ticket = self.ticket.wrapping_add(1);
+            let user = ctx.conn << 16 | u64::from(self.ticket);
+            match ctx.shard.list(ctx.queue, at, user) {
+                Fetch::Now(Fetched::Listed(item)) => listing.part.add_listed(&item),
+                Fetch::Now(_) => {} // it is gone
+                Fetch::Queued => listing.tickets.push(self.ticket),
+            }
+        }
+        if !listing.tickets.is_empty() {
+            self.listing = Some(listing);
+            return;
+        }
+        let Listing { part, place, .. } = *listing;
+        let part = part.finish();
+        let bytes = &mut self.replies.at(place).bytes;
+        if self.remote {
+            *bytes = part;
+        } else if let State::Dump(dump) = &mut self.state {
+            dump.waiting = false;
+            dump.take(&part, bytes);
+        }
+        self.replies.ready(place);
+    }
+
+    /// A read ended that was of no parked command: it may be of a walk.
+    pub(super) fn listed<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, ticket: u16, item: Fetched) {
+        let Some(listing) = &mut self.listing else {
+            return;
+        };
+        let Some(index) = listing.tickets.iter().position(|&other| other == ticket) else {
+            return;
+        };
+        listing.tickets.swap_remove(index);
+        if let Fetched::Listed(item) = item {
+            listing.part.add_listed(&item);
+        }
+        self.go_on_listing(ctx);
     }
 
     /// Whether `stats` can be answered: nothing sent before it is under way, and the other workers have shown their
@@ -294,13 +356,16 @@ impl Session {
         let Some((line, used)) = split_line(input) else {
             return Step::Stop(0, FeedState::NeedMore);
         };
+        if self.listing.is_some() {
+            return Step::Stop(0, FeedState::Blocked(Wait::Fetch));
+        }
         if !self.take_heavy(ctx) {
             return Step::Stop(0, FeedState::Blocked(Wait::Heavy));
         }
-        let place = self.replies.begin();
         if let Some((kind, cursor)) = commands::parse_part_request(line) {
-            self.replies.at(place).bytes = commands::dump_part(ctx, kind, cursor);
+            self.begin_part(ctx, kind, cursor);
         } else {
+            self.replies.begin();
             ctx.cursor.catch_up(ctx.shared, ctx.shard, ctx.stats);
             ctx.shared
                 .publish_counters(ctx.me, ctx.stats, ctx.shard, ctx.cursor.reset_seen());

@@ -2,7 +2,7 @@
 //! Commands on items that lie on flash only: the answers are the same, and they come from flash.
 
 use super::{flash_plan, packet};
-use crate::rig::Rig;
+use crate::rig::{Plan, Rig};
 
 /// Each command on an item that lies on flash only.
 #[test]
@@ -269,4 +269,105 @@ fn what_is_created_while_another_looks_is_there() {
 fn other_value(left: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(left);
     text.replace("\r\na\r\n", "\r\nb\r\n").into_bytes()
+}
+
+/// Walks over all items left out those on flash in silence: of a cache a tenth of which is in DRAM,
+/// `lru_crawler metadump` listed a tenth.
+#[test]
+fn walks_list_items_on_flash() {
+    for shards in [1, 3] {
+        let mut rig = Rig::new(&Plan {
+            shards,
+            ..flash_plan()
+        });
+        let id = rig.connect();
+        let key = |n: usize| format!("k:{n:04}");
+        let value = |n: usize| "v".repeat(if n.is_multiple_of(10) { 20_000 } else { 1000 });
+        for n in 0..60 {
+            let (value, expiry) = (value(n), if n % 3 == 0 { 50 } else { 0 });
+            let set = format!("set {} {n} {expiry} {}\r\n{value}\r\n", key(n), value.len());
+            assert_eq!(rig.ask(id, set.as_bytes()), b"STORED\r\n");
+        }
+        let all: Vec<String> = (0..60).map(key).collect();
+        let listed = |rig: &mut Rig, command: &str| {
+            let answer = rig.ask(id, format!("{command}\r\n").as_bytes());
+            let text = String::from_utf8(answer).unwrap();
+            let lines = text.strip_suffix("END\r\n").expect("it has an end");
+            // Which class an item is of depends on the classes that have memory.
+            let without_class = |line: &str| match line.split_once(" cls=") {
+                Some((before, rest)) => format!("{before} {}", rest.split_once(' ').unwrap().1),
+                None => line.to_owned(),
+            };
+            let mut lines: Vec<String> = lines.lines().map(without_class).collect();
+            lines.sort();
+            lines
+        };
+        let in_dram = listed(&mut rig, "lru_crawler metadump all");
+        assert_eq!(in_dram.len(), 60);
+        let cachedump = |rig: &mut Rig| -> Vec<String> {
+            let classes = 1..64;
+            let lines =
+                classes.flat_map(|class| listed(rig, &format!("stats cachedump {class} 0")));
+            let mut ours: Vec<String> = lines.filter(|line| line.starts_with("ITEM k:")).collect();
+            ours.sort();
+            ours
+        };
+        let items = cachedump(&mut rig);
+        assert_eq!(items.len(), 60);
+        let keys: Vec<&[u8]> = all.iter().map(|key| key.as_bytes()).collect();
+        let (large, small): (Vec<_>, Vec<_>) = (0..60).partition(|n| n % 10 == 0);
+        for (some, len) in [(large, 20_000), (small, 1000)] {
+            let some: Vec<&[u8]> = some.into_iter().map(|n: usize| keys[n]).collect();
+            rig.press(id, &some, len);
+        }
+        let on_flash = keys.iter().filter(|key| rig.on_flash(key)).count();
+        assert_eq!(on_flash, 60);
+        let ours = |lines: Vec<String>| -> Vec<String> {
+            let ours = lines
+                .into_iter()
+                .filter(|line| line.starts_with("key=k%3A"));
+            ours.collect()
+        };
+        // All that is told of an item is the same, and where it is.
+        let on_flash = ours(listed(&mut rig, "lru_crawler metadump all"));
+        let same: Vec<String> = in_dram
+            .iter()
+            .map(|line| format!("{line} tier=flash"))
+            .collect();
+        assert_eq!(on_flash, same);
+        // This one stops at 2 MiB, which what else was stored may take.
+        let shown = cachedump(&mut rig);
+        assert!(!shown.is_empty() && shown.iter().all(|line| items.contains(line)));
+        let by_class: usize = (1..64)
+            .map(|class| ours(listed(&mut rig, &format!("lru_crawler metadump {class}"))).len())
+            .sum();
+        assert_eq!(by_class, 60);
+        // To be listed is no access: nothing was promoted.
+        assert!(keys.iter().all(|key| rig.on_flash(key)));
+        // Deleted, replaced, expired and flushed items are not listed.
+        rig.ask(id, b"delete k:0001\r\nset k:0002 0 0 1\r\nx\r\n");
+        rig.advance(60);
+        let left = ours(listed(&mut rig, "lru_crawler metadump all"));
+        let expected: Vec<String> = (2..60).filter(|n| n % 3 != 0).map(key).collect();
+        let names: Vec<String> = left
+            .iter()
+            .map(|line| line.split(' ').next().unwrap()["key=k%3A".len()..].to_owned())
+            .collect();
+        let expected: Vec<String> = expected.iter().map(|key| key[2..].to_owned()).collect();
+        assert_eq!(names, expected);
+        rig.ask(id, b"flush_all\r\n");
+        rig.advance(2);
+        assert_eq!(listed(&mut rig, "lru_crawler metadump all").len(), 0);
+        // One who leaves in the middle of a walk leaves nothing behind.
+        for n in 0..60 {
+            let set = format!("set {} 0 0 1000\r\n{}\r\n", key(n), value(1));
+            rig.ask(id, set.as_bytes());
+        }
+        rig.press(id, &keys, 1000);
+        let other = rig.connect();
+        rig.send(other, b"lru_crawler metadump all\r\n");
+        rig.vanish(other);
+        rig.settle();
+        assert_eq!(ours(listed(&mut rig, "lru_crawler metadump all")).len(), 60);
+    }
 }

@@ -57,6 +57,11 @@ pub const CLASSIC: &[(&str, &str)] = &[
         "decr n 1000\r\nget n\r\n",
         "0\r\nVALUE n 0 3\r\n0  \r\nEND\r\n",
     ),
+    // A negative number is read modulo 2^64, and refused where its top bit is set then.
+    (
+        "set n 0 0 1\r\n5\r\nincr n -18446744073709551615\r\nincr n -1\r\nma n D-18446744073709551615 v\r\n",
+        "STORED\r\n6\r\nCLIENT_ERROR invalid numeric delta argument\r\nVA 1\r\n7\r\n",
+    ),
     (
         "set n 0 0 20\r\n18446744073709551615\r\nincr n 1\r\nincr n 5\r\n",
         "STORED\r\n0\r\n5\r\n",

@@ -187,8 +187,10 @@ impl Drop for Target {
 fn resident(stream: &mut TcpStream) -> Result<Vec<String>, String> {
     let dump = ask(stream, b"lru_crawler metadump all\r\n", b"END\r\n")?;
     let dump = String::from_utf8_lossy(&dump);
-    let other =
-        |l: &&str| l.starts_with("key=") && !l.starts_with("key=%7E") && !l.starts_with("key=~");
+    let other = |l: &&str| {
+        let filler = l.starts_with("key=%7E") || l.starts_with("key=~");
+        l.starts_with("key=") && !filler && !l.ends_with(" tier=flash")
+    };
     Ok(dump.lines().filter(other).map(str::to_owned).collect())
 }
 
