@@ -76,6 +76,22 @@ def test_bad_options(senko, tmp_path, options):
     refused(senko, tmp_path, *options)
 
 
+def test_options_that_say_opposite_things(senko, tmp_path):
+    refused(senko, tmp_path, "--no-flash", "--flash", "f:1g", name="--no-flash")
+    assert not (tmp_path / "f").exists()
+
+
+def test_more_memory_than_the_machine_has_is_warned_about(senko, tmp_path):
+    """`-m 100g` on a machine with 23 GiB started without a word."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        # The port is in use, so that nothing of the memory is touched.
+        said = refused(senko, tmp_path, "-m", "900g", "--no-flash", port=port)
+    assert "warning: 900" in said, said
+
+
 def test_an_unknown_name_in_the_configuration(senko, tmp_path):
     (tmp_path / "c.toml").write_text('memory = "64m"\nflavour = "sweet"\n')
     refused(senko, tmp_path, "--config", "c.toml", name="flavour")
@@ -123,6 +139,8 @@ def test_the_default_start(senko, tmp_path):
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert "senko-data" in err and str(port) in err
+    # Said before anything is made.
+    assert "making a flash file of" in err.splitlines()[0], err
     lines = [json.loads(line) for line in out.splitlines()]
     assert lines, "no JSON line on stdout"
 

@@ -39,7 +39,7 @@ pub use shard::{
     Fetched, FlashItem, FlashRef, ItemRef, Listed, Lookup, OpenError, Pinned, PolicyKind, Scanned,
     Shard, ShardConfig, Want,
 };
-pub use stats::{CacheStats, SlabClassStats};
+pub use stats::{CacheStats, ClassCounts, SlabClassStats};
 pub use superblock::{DeviceLabel, Superblock, SuperblockError};
 pub use transfer::{Transfer, TransferEnd};
 pub use warm::{Comeback, Origin, Recovered, ServerWords, SharedFiles};

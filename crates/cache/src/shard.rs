@@ -302,6 +302,7 @@ pub struct Shard {
     pub(crate) evictions_to_rebalance: u32,
     pub(crate) evicted_by_class: Vec<u64>,
     pub(crate) oom_by_class: Vec<u64>,
+    pub(crate) counts_by_class: Vec<crate::stats::ClassCounts>,
     /// The segment that the expiry crawler visits next.
     pub(crate) crawler: usize,
     pub(crate) next_crawl_ms: u64,
@@ -439,6 +440,7 @@ impl Shard {
             evictions_to_rebalance: 256,
             evicted_by_class: vec![0; classes],
             oom_by_class: vec![0; classes],
+            counts_by_class: vec![Default::default(); classes],
             crawler: 0,
             next_crawl_ms: 0,
             steady_ms: 0,
@@ -690,6 +692,7 @@ impl Shard {
     /// Zeroes the counters (not the gauges).
     pub fn reset_stats(&mut self) {
         self.stats = CacheStats::default();
+        self.counts_by_class.fill(Default::default());
         for log in &mut self.logs {
             (log.record_bytes, log.page_bytes) = (0, 0);
             log.health.pauses = Pauses::default();

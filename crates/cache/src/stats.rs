@@ -68,6 +68,20 @@ pub struct CacheStats {
     pub page_fill_page_bytes: u64,
 }
 
+/// Commands on items of one slab class, in DRAM or on flash, with memcached's names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct ClassCounts {
+    pub get_hits: u64,
+    pub cmd_set: u64,
+    pub delete_hits: u64,
+    pub incr_hits: u64,
+    pub decr_hits: u64,
+    pub cas_hits: u64,
+    pub cas_badval: u64,
+    pub touch_hits: u64,
+}
+
 /// One slab class, for `stats slabs` and `stats items`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -83,4 +97,6 @@ pub struct SlabClassStats {
     pub age: u32,
     pub evicted: u64,
     pub out_of_memory: u64,
+    /// What commands did with its items.
+    pub counts: ClassCounts,
 }

@@ -3,11 +3,13 @@
 
 use senko_io::Queue;
 
-use crate::arena::LINKED;
+use crate::arena::{LINKED, MAX_CHUNK};
 use crate::dram::LEAST_PAGES;
 use crate::index::Slot;
+use crate::item::ITEM_HEADER;
+use crate::record::{Meta, record_len};
 use crate::shard::{FlashRef, ItemRef, Scanned, Shard};
-use crate::stats::SlabClassStats;
+use crate::stats::{ClassCounts, SlabClassStats};
 
 /// The crawler goes a step so often, and has seen the whole index after this many steps (five minutes).
 const CRAWL_MS: u64 = 100;
@@ -129,9 +131,17 @@ impl Shard {
                     age: oldest.map_or(0, |item| self.now.saturating_sub(self.arena.access(item))),
                     evicted: self.evicted_by_class[n],
                     out_of_memory: self.oom_by_class[n],
+                    counts: self.counts_by_class[n],
                 }
             })
             .collect()
+    }
+
+    /// What commands did with the items of the class that holds one with this metadata.
+    pub fn class_counts(&mut self, meta: &Meta) -> &mut ClassCounts {
+        let len = record_len(usize::from(meta.key_len), meta.flags, meta.value_len);
+        let class = self.arena.class_for((len + ITEM_HEADER).min(MAX_CHUNK));
+        &mut self.counts_by_class[class]
     }
 
     /// Changes the memory for items and index within what was reserved at start (`cache_memlimit`); false if it is above that or too small.

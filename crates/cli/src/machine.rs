@@ -6,12 +6,16 @@ use std::path::Path;
 
 /// Memory cap when none is given: 1 GiB, but at most a quarter of what the machine (or the container) has.
 pub fn default_memory() -> u64 {
-    let quarter = [physical_memory(), container_memory()]
+    let quarter = usable_memory().map_or(u64::MAX, |bytes| bytes / 4);
+    (1 << 30).min(quarter & !((1 << 20) - 1)).max(32 << 20)
+}
+
+/// Memory of the machine, or of the container where that has less.
+pub fn usable_memory() -> Option<u64> {
+    [physical_memory(), container_memory()]
         .into_iter()
         .flatten()
         .min()
-        .map_or(u64::MAX, |bytes| bytes / 4);
-    (1 << 30).min(quarter & !((1 << 20) - 1)).max(32 << 20)
 }
 
 /// Cores that this process may use.

@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use senko_io::{note, say};
 use senko_server::server::{Server, StartReport};
@@ -67,6 +67,9 @@ pub struct Surroundings {
 
 /// Runs `senko serve`.
 pub fn main(args: ServeArgs) -> Result<()> {
+    if args.options.no_flash == Some(true) && !args.options.flash.is_empty() {
+        bail!("--no-flash and --flash say opposite things: leave one of them out");
+    }
     let options = match &args.config {
         Some(path) => args.options.over(ServeOptions::from_file(path)?),
         None => args.options,
@@ -82,6 +85,16 @@ pub fn main(args: ServeArgs) -> Result<()> {
     if made && options.memory.is_none() && settings.memory < 64 << 20 {
         // Flash of gigabytes under a few megabytes of memory would start with an error about the index.
         settings.memory = 64 << 20;
+    }
+    if let [spec] = &flash[..]
+        && made
+        && !spec.path.exists()
+    {
+        note!(
+            "senko: making a flash file of {} at {}; --flash PATH:SIZE names another, --no-flash is for none",
+            show_size(spec.bytes),
+            spec.path.display()
+        );
     }
     settings.flash = flash;
     let around = Surroundings {
@@ -105,6 +118,14 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
         .and_then(|text| text.parse().ok())
     {
         settings.patience = patience;
+    }
+    let asked = settings.item_memory.unwrap_or(settings.memory);
+    if let Some(has) = crate::machine::usable_memory().filter(|&has| has < asked) {
+        note!(
+            "warning: {} of memory are asked for, and this machine or container has {}: the kernel may end the server once it uses them",
+            show_size(asked),
+            show_size(has)
+        );
     }
     process::raise_open_files(settings.max_connections, settings.threads)?;
     if settings.item_memory.unwrap_or(settings.memory) < 1 << 30 {

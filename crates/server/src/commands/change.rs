@@ -63,10 +63,11 @@ pub(super) fn remove<Q: Queue>(
     match find(ctx, &req.key, hint) {
         Found::Flash(at) => Err(Outcome::Fetch(at, Want::Header)),
         Found::Dram(item) => {
-            let cas = ctx.shard.meta(item).cas;
-            if differs(ctx.unique(cas)) {
+            let meta = ctx.shard.meta(item);
+            if differs(ctx.unique(meta.cas)) {
                 return Ok(Status::Exists);
             }
+            ctx.shard.class_counts(&meta).delete_hits += 1;
             ctx.shard.unlink(item);
             Ok(Status::Success)
         }
@@ -74,6 +75,7 @@ pub(super) fn remove<Q: Queue>(
             if differs(ctx.unique(meta.cas)) {
                 return Ok(Status::Exists);
             }
+            ctx.shard.class_counts(&meta).delete_hits += 1;
             ctx.shard.remove_flash(&req.key, at);
             Ok(Status::Success)
         }
@@ -97,6 +99,8 @@ pub(super) fn touch<Q: Queue>(
             ctx.shard.hit(item);
             ctx.shard.set_expiry(item, expiry);
             ctx.stats.touch_hits += 1;
+            let meta = ctx.shard.meta(item);
+            ctx.shard.class_counts(&meta).touch_hits += 1;
             "TOUCHED"
         }
         Found::OutOfMemory => {
@@ -214,8 +218,10 @@ fn add<Q: Queue>(ctx: &mut Ctx<'_, Q>, item: ItemRef, by: &Delta) -> Result<Coun
         Ok(item) => {
             if by.incr {
                 ctx.stats.incr_hits += 1;
+                ctx.shard.class_counts(&meta).incr_hits += 1;
             } else {
                 ctx.stats.decr_hits += 1;
+                ctx.shard.class_counts(&meta).decr_hits += 1;
             }
             Ok(Counted::Now {
                 value,

@@ -35,6 +35,17 @@ pub(crate) fn count<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &[u8], touch: bool, hit
     }
 }
 
+/// As [`count`], of an item that was found: its class counts it too.
+pub(crate) fn count_hit<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &[u8], touch: bool, meta: &Meta) {
+    count(ctx, key, touch, true);
+    let class = ctx.shard.class_counts(meta);
+    if touch {
+        class.touch_hits += 1;
+    } else {
+        class.get_hits += 1;
+    }
+}
+
 /// One key of a text command.
 pub(super) fn text<Q: Queue>(
     ctx: &mut Ctx<'_, Q>,
@@ -83,9 +94,10 @@ pub(super) fn text<Q: Queue>(
             } else {
                 pin_answer(ctx.shard, item, last, out);
             }
-            count(ctx, req.key.bytes, touch.is_some(), true);
+            count_hit(ctx, req.key.bytes, touch.is_some(), &meta);
         }
         Found::Answer(found) => {
+            let meta = found.meta;
             if cas {
                 value_line(
                     &mut out.bytes,
@@ -108,7 +120,7 @@ pub(super) fn text<Q: Queue>(
                     out.page(found.buf, range);
                 }
             }
-            count(ctx, req.key.bytes, false, true);
+            count_hit(ctx, req.key.bytes, false, &meta);
         }
         Found::OutOfMemory if touch.is_some() => {
             // The item is there and stays as it was: not a miss.
@@ -263,9 +275,10 @@ pub(super) fn binary<Q: Queue>(
             if with_value {
                 push_value(ctx.shard, item, &meta, false, out);
             }
-            count(ctx, req.key.bytes, touch.is_some(), true);
+            count_hit(ctx, req.key.bytes, touch.is_some(), &meta);
         }
         Found::Answer(found) => {
+            let meta = found.meta;
             binary_hit(
                 &mut out.bytes,
                 head,
@@ -275,7 +288,7 @@ pub(super) fn binary<Q: Queue>(
                 ctx.unique(found.meta.cas),
             );
             push_flash_value(found, false, req.remote, out);
-            count(ctx, req.key.bytes, false, true);
+            count_hit(ctx, req.key.bytes, false, &meta);
         }
         Found::OutOfMemory if touch.is_some() => {
             count(ctx, req.key.bytes, true, false);

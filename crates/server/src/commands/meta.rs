@@ -170,12 +170,13 @@ pub(super) fn get<Q: Queue>(
                 won: false,
             };
             line.write(ctx, req, flags, &mut out.bytes);
-            value::count(ctx, req.key.bytes, false, true);
+            value::count_hit(ctx, req.key.bytes, false, &meta);
         }
         Found::Answer(found) => return flash_hit(ctx, req, flags, found, out),
         Found::Dram(item) => {
+            let meta = ctx.shard.meta(item);
             dram_hit(ctx, req, flags, item, false, counted, out);
-            value::count(ctx, req.key.bytes, flags.ttl.is_some(), true);
+            value::count_hit(ctx, req.key.bytes, flags.ttl.is_some(), &meta);
         }
         Found::OutOfMemory => {
             value::count(ctx, req.key.bytes, flags.ttl.is_some(), false);
@@ -184,8 +185,9 @@ pub(super) fn get<Q: Queue>(
         Found::Absent => match flags.vivify {
             Some(expiry) => match vivify(ctx, req, flags, expiry) {
                 Ok(item) => {
+                    let meta = ctx.shard.meta(item);
                     dram_hit(ctx, req, flags, item, true, false, out);
-                    value::count(ctx, req.key.bytes, flags.ttl.is_some(), true);
+                    value::count_hit(ctx, req.key.bytes, flags.ttl.is_some(), &meta);
                 }
                 Err(AllocError::Busy) => return Outcome::Busy,
                 Err(_) => miss(ctx, req, flags, out),
@@ -266,7 +268,7 @@ fn flash_hit<Q: Queue>(
             // This very read has promoted it, mostly.
             Lookup::Dram(item) => {
                 dram_hit(ctx, req, flags, item, false, true, out);
-                value::count(ctx, req.key.bytes, flags.ttl.is_some(), true);
+                value::count_hit(ctx, req.key.bytes, flags.ttl.is_some(), &found.meta);
             }
             Lookup::Miss if flags.vivify.is_some() => return Outcome::Busy,
             Lookup::Miss => miss(ctx, req, flags, out),
@@ -280,10 +282,11 @@ fn flash_hit<Q: Queue>(
         won: false,
     };
     line.write(ctx, req, flags, &mut out.bytes);
+    let meta = found.meta;
     if flags.value {
         value::push_flash_value(found, true, req.remote, out);
     }
-    value::count(ctx, req.key.bytes, false, true);
+    value::count_hit(ctx, req.key.bytes, false, &meta);
     Outcome::Done
 }
 

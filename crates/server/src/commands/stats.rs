@@ -530,6 +530,9 @@ fn classes<Q: Queue>(ctx: &Ctx<'_, Q>) -> BTreeMap<u32, SlabClassStats> {
         place.age = place.age.max(class.age);
         place.evicted += class.evicted;
         place.out_of_memory += class.out_of_memory;
+        let (sum, counts) = (&mut place.counts, &class.counts);
+        add_fields!(sum, counts,
+            get_hits cmd_set delete_hits incr_hits decr_hits cas_hits cas_badval touch_hits);
     };
     ctx.shard.slab_classes().iter().for_each(&mut add);
     ctx.shared
@@ -571,6 +574,19 @@ fn slabs<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
         sink.stat(&format!("{id}:used_chunks"), class.used_chunks);
         sink.stat(&format!("{id}:free_chunks"), class.free_chunks);
         sink.stat(&format!("{id}:free_chunks_end"), 0);
+        let counts = &class.counts;
+        for (name, value) in [
+            ("get_hits", counts.get_hits),
+            ("cmd_set", counts.cmd_set),
+            ("delete_hits", counts.delete_hits),
+            ("incr_hits", counts.incr_hits),
+            ("decr_hits", counts.decr_hits),
+            ("cas_hits", counts.cas_hits),
+            ("cas_badval", counts.cas_badval),
+            ("touch_hits", counts.touch_hits),
+        ] {
+            sink.stat(&format!("{id}:{name}"), value);
+        }
     }
     sink.stat("active_slabs", active);
     sink.stat("total_malloced", bytes);

@@ -68,14 +68,16 @@ pub(super) fn run<Q: Queue>(
         ),
         _ => unreachable!("only storage commands come here"),
     };
-    let len = draft
-        .as_ref()
-        .map_or(0, |draft| ctx.shard.draft_meta(draft).value_len);
+    let new = draft.as_ref().map(|draft| ctx.shard.draft_meta(draft));
+    let len = new.map_or(0, |meta| meta.value_len);
     let stored = match apply(ctx, req, &rules, draft, hint) {
         Ok(stored) => stored,
         Err(outcome) => return outcome,
     };
     ctx.stats.cmd_set += 1;
+    if let Some(meta) = &new {
+        ctx.shard.class_counts(meta).cmd_set += 1;
+    }
     if let Some(draft) = draft.take() {
         ctx.shard.abort(draft);
     }
@@ -153,8 +155,10 @@ fn apply<Q: Queue>(
     if rules.mode == StoreMode::Cas {
         if matches == Some(true) || older {
             ctx.stats.cas_hits += 1;
+            ctx.shard.class_counts(&old.meta).cas_hits += 1;
         } else {
             ctx.stats.cas_badval += 1;
+            ctx.shard.class_counts(&old.meta).cas_badval += 1;
         }
     }
     match rules.mode {

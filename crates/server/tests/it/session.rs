@@ -588,6 +588,56 @@ fn me_tells_the_seconds_that_are_left() {
     assert_eq!(rig.ask(id, b"me k\r\n"), b"EN\r\n");
 }
 
+/// memcached's exporter for Prometheus reads these of each class, and took a server without them for
+/// one that is down.
+#[test]
+fn each_class_counts_its_commands() {
+    for shards in [1, 3] {
+        let mut rig = Rig::new(&drop_in(Plan {
+            shards,
+            ..Plan::default()
+        }));
+        let id = rig.connect();
+        let long = "l".repeat(5000);
+        let commands = format!(
+            "set a 0 0 1\r\n1\r\nset b 0 0 5000\r\n{long}\r\nget a b nope\r\nincr a 1\r\ndecr a 1\r\n\
+             touch a 0\r\ngat 0 b\r\nmg b v\r\ncas b 0 0 1 1000000\r\nx\r\nms a 1\r\n7\r\nmd a\r\ndelete b\r\n"
+        );
+        rig.ask(id, commands.as_bytes());
+        let slabs = |rig: &mut Rig| text(rig.ask(id, b"stats slabs\r\n"));
+        let answer = slabs(&mut rig);
+        let values = |name: &str| -> Vec<u64> {
+            let end = format!(":{name}");
+            let lines = answer.lines().filter_map(|line| {
+                let (stat, value) = line.strip_prefix("STAT ")?.split_once(' ')?;
+                stat.ends_with(&end).then(|| value.parse().unwrap())
+            });
+            lines.collect()
+        };
+        let all = text(rig.ask(id, b"stats\r\n"));
+        for (name, counts) in [
+            ("get_hits", [1, 2]),
+            ("cmd_set", [3, 1]),
+            ("delete_hits", [1, 1]),
+            ("incr_hits", [1, 0]),
+            ("decr_hits", [1, 0]),
+            ("cas_hits", [0, 0]),
+            ("cas_badval", [0, 1]),
+            ("touch_hits", [1, 1]),
+        ] {
+            // The class of the small ones, and that of the large one.
+            assert_eq!(values(name), counts, "{name} in {answer}");
+            let sum: u64 = counts.iter().sum();
+            assert!(
+                all.contains(&format!("STAT {name} {sum}\r\n")),
+                "{name} in {all}"
+            );
+        }
+        rig.ask(id, b"stats reset\r\n");
+        assert!(slabs(&mut rig).contains(":cmd_set 0\r\n"));
+    }
+}
+
 #[test]
 fn statistics_count() {
     let mut rig = Rig::new(&drop_in(Plan::default()));
