@@ -116,6 +116,11 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
     } else {
         core.check_bound()?;
         core.state.lock().superblock.prepare(&core.space);
+        // Before the background begins: a block that it seals would take a part of the place that was
+        // kept for the deletes of a full store. It is taken only where it is there.
+        if core.space.first_fit(core.options.log_bytes).is_some() {
+            core.refill_reserve();
+        }
     }
     core.open_us = started.elapsed().as_micros() as u64;
     Ok(core)

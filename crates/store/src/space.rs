@@ -444,6 +444,14 @@ impl Space {
         wanted.min(left * crate::options::UNIT_BYTES)
     }
 
+    /// The first page of the first free run that is long enough.
+    pub fn first_fit(&self, bytes: u64) -> Option<u64> {
+        let units = bytes.div_ceil(crate::options::UNIT_BYTES);
+        let free = self.free.lock();
+        let mut fits = free.runs.iter().filter(|&(_, &length)| length >= units);
+        fits.next().map(|(&first, _)| first * UNIT_PAGES)
+    }
+
     /// Bytes in use, and bytes of the file.
     pub fn bytes(&self) -> (u64, u64) {
         let free = self.free.lock();
