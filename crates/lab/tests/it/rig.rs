@@ -131,6 +131,7 @@ fn what_could_not_be_measured_is_named_in_the_result_line() {
         },
         machine: Machine::this(),
         took: std::time::Duration::from_secs(1),
+        stopped: false,
     };
     let line = report.result_line();
     let result: Value = serde_json::from_str(line.strip_prefix("RESULT ").unwrap()).unwrap();
