@@ -15,10 +15,12 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use senko_dbm::{CopyReport, Database, Durability, Options, Table};
 use senko_io::{Unfinished, tell};
+use senko_workload::units::count;
 use serde_json::{Value, json};
 
 use crate::process::{Interrupted, stop_on_signals};
 use crate::progress::Bar;
+use crate::units::within;
 
 /// Arguments of `senko dbm`.
 #[derive(Args, Debug)]
@@ -113,7 +115,7 @@ enum Command {
         #[arg(long)]
         reverse: bool,
         /// At most so many records
-        #[arg(long)]
+        #[arg(value_name = "N", value_parser = count::<u64>, long)]
         limit: Option<u64>,
     },
     /// Lists the tables with their records
@@ -125,7 +127,7 @@ enum Command {
         /// The lines; without, standard input
         input: Option<PathBuf>,
         /// Records a transaction
-        #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+        #[arg(value_name = "N", long, default_value_t = 1000, value_parser = |text: &str| within(text, 1, u32::MAX))]
         batch: u32,
     },
     /// Writes the records of all tables as JSON lines, as of one moment
@@ -162,10 +164,10 @@ enum Command {
     Bench {
         #[command(flatten)]
         place: Place,
-        #[arg(long, default_value_t = 10_000)]
+        #[arg(value_name = "N", value_parser = count::<u32>, long, default_value_t = 10_000)]
         transactions: u32,
         /// Records a transaction
-        #[arg(long, default_value_t = 1)]
+        #[arg(value_name = "N", value_parser = count::<u32>, long, default_value_t = 1)]
         records: u32,
         /// What a commit waits for
         #[arg(long, value_enum, default_value = "synced")]

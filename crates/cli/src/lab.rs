@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use senko_io::{bar, tell};
 use senko_lab::{DEFAULT_TRACES, Options, Progress, Report, Scale};
+use senko_workload::units::count;
 use serde_json::json;
 
 use crate::progress::time_left;
@@ -51,10 +52,10 @@ enum LabCommand {
         #[arg(long, value_name = "DIR", default_value = DEFAULT_TRACES)]
         traces: PathBuf,
         /// Seed of everything random
-        #[arg(long, default_value_t = 1)]
+        #[arg(value_name = "N", value_parser = count::<u64>, long, default_value_t = 1)]
         seed: u64,
         /// Folder on the disk to measure, for flash files and the like; what is made there is removed at the end
-        /// (default: the system's temporary folder, or /var/tmp where that lies in memory)
+        /// [default: the system's temporary folder, or /var/tmp where that lies in memory]
         #[arg(long, value_name = "DIR")]
         scratch: Option<PathBuf>,
         /// Only one JSON object on stdout

@@ -9,6 +9,7 @@
 mod results; // for machines
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
@@ -18,13 +19,13 @@ use senko_server::load::{
     self, Amount, Gaps, Gather, KeyCount, Pace, Part, Second, Settings, Step, Stretch, Target,
     Watch, Wire,
 };
-use senko_workload::units::share;
+use senko_workload::units::{count, rate, share, time, time_above_zero};
 use senko_workload::{KeyShape, Mix, Popularity, ValueLen};
 
 use crate::out;
 use crate::process::{self, Interrupted};
 use crate::progress::time_left;
-use crate::units::{Bytes, Io, parse_size};
+use crate::units::{Bytes, Io, whole_seconds};
 
 /// Arguments of `senko load`.
 #[derive(Args, Clone, Debug)]
@@ -63,6 +64,7 @@ pub struct LoadArgs {
     protocol: ProtocolName,
     /// Connections, over all threads
     #[arg(
+        value_parser = count::<usize>,
         short = 'c',
         long,
         value_name = "N",
@@ -72,6 +74,7 @@ pub struct LoadArgs {
     connections: usize,
     /// Threads
     #[arg(
+        value_parser = count::<usize>,
         short = 't',
         long,
         value_name = "N",
@@ -81,6 +84,7 @@ pub struct LoadArgs {
     threads: usize,
     /// Requests under way on each connection
     #[arg(
+        value_parser = count::<usize>,
         short = 'P',
         long,
         value_name = "N",
@@ -88,8 +92,8 @@ pub struct LoadArgs {
         help_heading = "Connections"
     )]
     pipeline: usize,
-    /// Seconds to wait for an answer before the connection is given up
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, help_heading = "Connections")]
+    /// How long to wait for an answer before the connection is given up
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time_above_zero, help_heading = "Connections")]
     timeout: Duration,
     /// I/O backend: auto, uring or posix
     #[arg(
@@ -100,7 +104,7 @@ pub struct LoadArgs {
     )]
     io: Io,
     /// Answers to let gather before the kernel wakes a thread, and for how many microseconds at most; 1 turns it off
-    /// (default: off in an open loop; in a closed one 32:100 while a thread uses more than half of its processor)
+    /// [default: off in an open loop; in a closed one 32:100 while a thread uses more than half of its processor]
     #[arg(long, value_name = "N[:US]", value_parser = gather, help_heading = "Connections")]
     gather: Option<Gather>,
 
@@ -112,6 +116,7 @@ pub struct LoadArgs {
     read_back: bool,
     /// Run the mix for this many requests
     #[arg(
+        value_parser = count::<u64>,
         short = 'n',
         long,
         value_name = "N",
@@ -119,23 +124,24 @@ pub struct LoadArgs {
         help_heading = "Steps"
     )]
     requests: Option<u64>,
-    /// Run the mix for this time (seconds, or with a suffix s, m, h)
-    #[arg(short = 'd', long, value_name = "TIME", value_parser = seconds, help_heading = "Steps")]
+    /// Run the mix for this time
+    #[arg(short = 'd', long, value_name = "TIME", value_parser = time_above_zero, help_heading = "Steps")]
     duration: Option<Duration>,
     /// Run the mix for this time first, unmeasured
-    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = "Steps")]
+    #[arg(long, value_name = "TIME", value_parser = time_above_zero, help_heading = "Steps")]
     warm_up: Option<Duration>,
     /// Requests a second over all connections (an open loop; without it each answer starts the next request).
     /// With --gaps etc alone,
     /// ETC's own rate
-    #[arg(short = 'r', long, value_name = "N", help_heading = "Steps")]
+    #[arg(value_parser = rate, short = 'r', long, value_name = "RATE", help_heading = "Steps")]
     rate: Option<f64>,
-    /// Gaps of the open loop: even, poisson or etc (default poisson)
+    /// Gaps of the open loop: even, poisson or etc [default: poisson]
     #[arg(long, value_name = "LAW", help_heading = "Steps")]
     gaps: Option<GapsName>,
 
     /// Share of the requests that are gets; the rest are sets
     #[arg(
+        value_parser = share,
         long,
         value_name = "SHARE",
         default_value_t = 0.9,
@@ -151,11 +157,11 @@ pub struct LoadArgs {
     )]
     mix: Option<Mix>,
     /// Popularity of keys: uniform, zipf[:S], zipf-ordered[:S], latest[:S], hotcold[:KEYS:REQUESTS] or sequential
-    /// (default zipf:0.99, or what the mix says)
+    /// [default: zipf:0.99, or what the mix says]
     #[arg(long, value_name = "LAW", help_heading = "Requests")]
     dist: Option<Popularity>,
     /// Keys of one get
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Requests")]
+    #[arg(value_parser = count::<usize>, long, value_name = "N", default_value_t = 1, help_heading = "Requests")]
     multi_get: usize,
     /// Set a key after its get missed, as a cache's user does
     #[arg(long, help_heading = "Requests")]
@@ -163,24 +169,26 @@ pub struct LoadArgs {
     /// Sets ask for no answer
     #[arg(long, help_heading = "Requests")]
     noreply: bool,
-    /// Items expire after so many seconds
+    /// Items expire after this time; 0 never
     #[arg(
+        value_parser = whole_seconds,
         long,
-        value_name = "SECONDS",
+        value_name = "TIME",
         default_value_t = 0,
         help_heading = "Requests"
     )]
     expire: u32,
     /// Seed of everything random
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Requests")]
+    #[arg(value_parser = count::<u64>, long, value_name = "N", default_value_t = 1, help_heading = "Requests")]
     seed: u64,
 
     /// How many keys there are
     #[arg(
+        value_parser = count::<u64>,
         short = 'k',
         long,
         value_name = "N",
-        default_value_t = 1_000_000,
+        default_value = "1m",
         help_heading = "Items"
     )]
     keys: u64,
@@ -204,7 +212,12 @@ pub struct LoadArgs {
     #[arg(long, value_name = "LEN", default_value = "16", help_heading = "Items")]
     key_size: KeyShape,
     /// Length of values: a number of bytes, MIN-MAX, etc or etc:CAP
-    #[arg(long, value_name = "LEN", default_value = "1000", value_parser = value_len, help_heading = "Items")]
+    #[arg(
+        long,
+        value_name = "LEN",
+        default_value = "1000",
+        help_heading = "Items"
+    )]
     value_size: ValueLen,
     /// A key's value changes its length when it is overwritten
     #[arg(long, help_heading = "Items")]
@@ -214,6 +227,7 @@ pub struct LoadArgs {
     permuted: bool,
     /// First place of the load order that --read-back reads
     #[arg(
+        value_parser = count::<u64>,
         long,
         value_name = "N",
         conflicts_with = "last_bytes",
@@ -222,6 +236,7 @@ pub struct LoadArgs {
     first_key: Option<u64>,
     /// Last place of the load order that --read-back reads
     #[arg(
+        value_parser = count::<u64>,
         long,
         value_name = "N",
         conflicts_with = "last_bytes",
@@ -236,18 +251,21 @@ pub struct LoadArgs {
     #[arg(long, help_heading = "Checks")]
     verify: bool,
     /// Fail if a smaller share of the keys read is found
-    #[arg(long, value_name = "SHARE", help_heading = "Checks")]
+    #[arg(value_parser = share, long, value_name = "SHARE", help_heading = "Checks")]
     expect_found: Option<f64>,
     /// Fail if a larger share of a step's requests fails: errors, timeouts, lost connections
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = share, help_heading = "Checks")]
     max_failed: f64,
     /// Version that --load writes, or, without --load, the version that the server is known to hold, so that
     /// any other is a fault
-    #[arg(long, value_name = "N", help_heading = "Checks")]
+    #[arg(value_parser = count::<u32>, long, value_name = "N", help_heading = "Checks")]
     generation: Option<u32>,
     /// Process number of the server, to report its processor time
-    #[arg(long, value_name = "PID", help_heading = "Results")]
+    #[arg(value_parser = count::<u32>, long, value_name = "N", help_heading = "Results")]
     server_pid: Option<u32>,
+    /// Write the latencies of each step into this folder, as percentiles in HdrHistogram's text form, in microseconds
+    #[arg(long, value_name = "DIR", help_heading = "Results")]
+    histograms: Option<PathBuf>,
     /// One JSON object a line on stdout, nothing else there
     #[arg(long, help_heading = "Results")]
     json: bool,
@@ -270,49 +288,14 @@ enum GapsName {
     Etc,
 }
 
-/// A time: seconds, or a number with a suffix ms, s, m or h.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let wrong =
-        || format!("\"{text}\" is no time; write seconds, or a number with a suffix ms, s, m or h");
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let (number, suffix) = text.split_at(digits);
-    let unit = match suffix {
-        "ms" => 0.001,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(wrong()),
-    };
-    let value: f64 = number.parse().map_err(|_| wrong())?;
-    let seconds = value * unit;
-    if seconds > 0.0 && seconds <= 1e8 {
-        Ok(Duration::from_secs_f64(seconds))
-    } else {
-        Err(wrong())
-    }
-}
-
 fn gather(text: &str) -> Result<Gather, String> {
     let wrong =
         |_| format!("\"{text}\" is no way to gather; write N or N:MICROSECONDS, such as 8:50");
     let (answers, wait) = text.split_once(':').unwrap_or((text, "50"));
-    let answers = answers.parse().map_err(wrong)?;
     Ok(Gather {
-        answers,
-        wait: Duration::from_micros(wait.parse().map_err(wrong)?),
+        answers: count(answers).map_err(wrong)?,
+        wait: time(wait, Duration::from_micros(1)).map_err(wrong)?,
     })
-}
-
-/// As [`ValueLen`] is written, and a size with a suffix.
-fn value_len(text: &str) -> Result<ValueLen, String> {
-    text.parse().or_else(
-        |error: senko_workload::SpecError| match parse_size(text, 1) {
-            Ok(bytes) if bytes < 1 << 31 => Ok(ValueLen::Fixed(bytes as usize)),
-            _ => Err(error.to_string()),
-        },
-    )
 }
 
 impl LoadArgs {
@@ -455,6 +438,9 @@ pub fn main(args: LoadArgs) -> Result<()> {
         }
     } else if !report.steps.is_empty() {
         writeln!(out, "{report}")?;
+    }
+    if let Some(folder) = &args.histograms {
+        results::write_histograms(folder, &report)?;
     }
     let interrupted = Interrupted::now();
     // A run that was ended early did not come to all keys, and a wrong answer is one at any time.

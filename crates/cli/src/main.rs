@@ -38,10 +38,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// What `senko version` and memcached's `-V` name.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// The version, and the commit that was built where it is known.
+const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), env!("SENKO_COMMIT"));
+
 #[derive(Debug, Parser)]
 #[command(
     name = "senko",
-    version,
+    version = BUILD,
     about = "Key-value software made for flash memory",
     after_help = "Examples:\n  \
         senko serve                                   a cache on 127.0.0.1:11211 with a flash file in ./senko-data\n  \
@@ -109,7 +112,7 @@ fn run() -> ExitCode {
         Command::Ssd(args) => ssd::main(*args),
         Command::Lab(args) => lab::main(args),
         Command::Version => {
-            writeln!(out::stdout(), "senko {VERSION}").context("cannot write to stdout")
+            writeln!(out::stdout(), "senko {BUILD}").context("cannot write to stdout")
         }
     };
     match done {

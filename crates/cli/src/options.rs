@@ -5,19 +5,22 @@
 //! Every option has the same name in both places (`--max-item-size 2m` is `max-item-size = "2m"`), and an unknown name in
 //! the file is refused. Nothing is opened here; only host names are resolved.
 
+mod file; // the TOML file
+
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgAction, Args};
 use senko_server::server::home::make_folder;
 use senko_server::settings::{FlashSpec, Settings};
-use serde::Deserialize;
+use senko_workload::units::count;
 
 use crate::machine;
 use crate::units::{
     Bytes, Flash, Io, Megabytes, Octal, Policy, Protocol, Rule, TransferKind, WriteBudget,
+    whole_seconds, within,
 };
 
 /// Port of every memcached.
@@ -30,13 +33,12 @@ const MOST_SPIN_US: u32 = 1000;
 const LEAST_DEFAULT_FLASH_BYTES: u64 = 64 << 20;
 
 /// What `senko serve` and its TOML file understand. `None` and empty mean: not said.
-#[derive(Args, Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+#[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct ServeOptions {
-    /// TCP port (default 11211); 0 takes any free port
-    #[arg(short = 'p', long, value_name = "PORT", help_heading = "Network")]
+    /// TCP port [default: 11211]; 0 takes any free port
+    #[arg(value_parser = count::<u16>, short = 'p', long, value_name = "PORT", help_heading = "Network")]
     pub port: Option<u16>,
-    /// Address, name or address:port to listen on, comma separated or repeated (default 127.0.0.1)
+    /// Address, name or address:port to listen on, comma separated or repeated [default: 127.0.0.1]
     #[arg(
         short = 'l',
         long,
@@ -44,16 +46,16 @@ pub struct ServeOptions {
         value_delimiter = ',',
         help_heading = "Network"
     )]
-    #[serde(deserialize_with = "one_or_many")]
     pub listen: Vec<String>,
     /// Unix socket to listen on; TCP is then off unless -p or -l is given too
     #[arg(short = 's', long, value_name = "PATH", help_heading = "Network")]
     pub unix_socket: Option<PathBuf>,
-    /// Access mask of the Unix socket, in octal (default 700)
+    /// Access mask of the Unix socket, in octal [default: 700]
     #[arg(short = 'a', long, value_name = "MASK", help_heading = "Network")]
     pub unix_mask: Option<Octal>,
-    /// Most simultaneous connections (default 1024)
+    /// Most simultaneous connections [default: 1024]
     #[arg(
+        value_parser = count::<usize>,
         short = 'c',
         long,
         visible_alias = "conn-limit",
@@ -61,17 +63,17 @@ pub struct ServeOptions {
         help_heading = "Network"
     )]
     pub connections: Option<usize>,
-    /// Close a connection after so many idle seconds (default 0: never)
-    #[arg(long, value_name = "SECONDS", help_heading = "Network")]
+    /// Close a connection after so long without a request; a plain number is seconds [default: 0: never]
+    #[arg(value_parser = whole_seconds, long, value_name = "TIME", help_heading = "Network")]
     pub idle_timeout: Option<u32>,
-    /// Connections that may wait to be accepted (default 1024)
-    #[arg(short = 'b', long, value_name = "N", help_heading = "Network")]
+    /// Connections that may wait to be accepted [default: 1024]
+    #[arg(value_parser = count::<u32>, short = 'b', long, value_name = "N", help_heading = "Network")]
     pub listen_backlog: Option<u32>,
     /// Accepted for memcached's sake when 0: there is no UDP
-    #[arg(short = 'U', long, value_name = "0", help_heading = "Network")]
+    #[arg(value_parser = count::<u32>, short = 'U', long, value_name = "0", help_heading = "Network")]
     pub udp_port: Option<u32>,
 
-    /// Cap on all memory: items, index, buffers; 256m, 4g, or a number of megabytes (default 1g, at most a quarter of RAM)
+    /// Cap on all memory: items, index, buffers; 256m, 4g, or a number of megabytes [default: 1g, at most a quarter of RAM]
     #[arg(
         short = 'm',
         long,
@@ -80,7 +82,7 @@ pub struct ServeOptions {
         help_heading = "Memory"
     )]
     pub memory: Option<Megabytes>,
-    /// Largest item: key, value and header (default 1m, 1k to 1g)
+    /// Largest item: key, value and header [default: 1m, 1k to 1g]
     #[arg(short = 'I', long, value_name = "SIZE", help_heading = "Memory")]
     pub max_item_size: Option<Bytes>,
     /// Which items leave DRAM first: s3-fifo or lru
@@ -92,7 +94,6 @@ pub struct ServeOptions {
 
     /// Flash file (made if missing) and its size, or a block device; may be repeated
     #[arg(long, value_name = "PATH:SIZE", help_heading = "Flash")]
-    #[serde(deserialize_with = "one_or_many")]
     pub flash: Vec<Flash>,
     /// Come back warm: what is on flash survives a stop, and a killed process; also the folder of the flash file when --flash names none
     #[arg(long, value_name = "DIR", help_heading = "Flash")]
@@ -106,17 +107,17 @@ pub struct ServeOptions {
     /// DRAM only
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
     pub no_flash: Option<bool>,
-    /// Bytes written and reclaimed at a time (default 16m, less when memory is small)
+    /// Bytes written and reclaimed at a time [default: 16m, less when memory is small]
     #[arg(long, value_name = "SIZE", help_heading = "Flash")]
     pub region: Option<Bytes>,
     /// Which items leaving DRAM are written to flash: all, fetched, random:P
     #[arg(long, value_name = "RULE", help_heading = "Flash")]
     pub admission: Option<Rule>,
     /// Most bytes written to flash: 20m/s, 100g/day
-    #[arg(long, value_name = "RATE", help_heading = "Flash")]
+    #[arg(long, value_name = "SIZE/TIME", help_heading = "Flash")]
     pub flash_write_budget: Option<WriteBudget>,
-    /// Hits on flash, not long after each other, that bring an item back to DRAM, 1 to 3 (default 2)
-    #[arg(long, value_name = "HITS", value_parser = clap::value_parser!(u8).range(1..=3), help_heading = "Flash")]
+    /// Hits on flash, not long after each other, that bring an item back to DRAM, 1 to 3 [default: 2]
+    #[arg(long, value_name = "N", value_parser = |text: &str| within(text, 1_u8, 3), help_heading = "Flash")]
     pub promote_after: Option<u8>,
     /// Do not write items that were hit again when their region is reclaimed
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
@@ -124,8 +125,8 @@ pub struct ServeOptions {
     /// How an answer goes from flash to the socket: direct, or sendfile through the page cache
     #[arg(long, value_name = "WAY", help_heading = "Flash")]
     pub transfer: Option<TransferKind>,
-    /// How long a worker looks for the end of a flash read before it sleeps; 0 to sleep at once (default 20)
-    #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u32).range(..=i64::from(MOST_SPIN_US)), help_heading = "Flash")]
+    /// How long a worker looks for the end of a flash read before it sleeps; 0 to sleep at once [default: 20]
+    #[arg(long, value_name = "US", value_parser = |text: &str| within(text, 0, MOST_SPIN_US), help_heading = "Flash")]
     pub spin_us: Option<u32>,
     /// Pass discards on to a block device
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
@@ -134,14 +135,14 @@ pub struct ServeOptions {
     #[arg(long, value_name = "FILE", help_heading = "Flash")]
     pub trace: Option<PathBuf>,
 
-    /// Worker threads, one shard each (default 1)
-    #[arg(short = 't', long, value_name = "N", help_heading = "Running")]
+    /// Worker threads, one shard each [default: 1]
+    #[arg(value_parser = count::<usize>, short = 't', long, value_name = "N", help_heading = "Running")]
     pub threads: Option<usize>,
     /// I/O backend: auto, uring, posix
     #[arg(long, value_name = "BACKEND", help_heading = "Running")]
     pub io: Option<Io>,
-    /// Requests of one connection before others get their turn (default 20)
-    #[arg(short = 'R', long, value_name = "N", help_heading = "Running")]
+    /// Requests of one connection before others get their turn [default: 20]
+    #[arg(value_parser = count::<usize>, short = 'R', long, value_name = "N", help_heading = "Running")]
     pub max_reqs_per_event: Option<usize>,
     /// Say more on stderr; -vv and -vvv still more
     #[arg(short = 'v', long, action = ArgAction::Count, help_heading = "Running")]
@@ -156,7 +157,7 @@ pub struct ServeOptions {
     #[arg(short = 'd', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Running")]
     pub daemon: Option<bool>,
 
-    /// Speak only ascii or binary (default auto: each connection's first byte decides)
+    /// Speak only ascii or binary [default: auto: each connection's first byte decides]
     #[arg(short = 'B', long, value_name = "PROTOCOL", help_heading = "Protocol")]
     pub protocol: Option<Protocol>,
     /// Turn CAS off
@@ -173,49 +174,7 @@ pub struct ServeOptions {
     pub disable_dumping: Option<bool>,
 }
 
-/// In TOML, one value may stand for a list of one.
-fn one_or_many<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: std::str::FromStr<Err: std::fmt::Display>,
-{
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Raw {
-        One(String),
-        Many(Vec<String>),
-    }
-    let texts = match Raw::deserialize(deserializer)? {
-        Raw::One(text) => text.split(',').map(str::to_owned).collect(),
-        Raw::Many(texts) => texts,
-    };
-    texts
-        .iter()
-        .map(|t| t.parse().map_err(serde::de::Error::custom))
-        .collect()
-}
-
 impl ServeOptions {
-    /// Reads a TOML file.
-    pub fn from_file(path: &Path) -> Result<ServeOptions> {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read the settings file {}", path.display()))?;
-        toml::from_str(&text).map_err(|error| {
-            let line = error
-                .span()
-                .map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-            let place = line.map_or_else(String::new, |line| format!(", line {line}"));
-            // serde lists every name it knows; the unknown one is what matters.
-            let message = error
-                .message()
-                .split(", expected one of")
-                .next()
-                .unwrap_or_default()
-                .replace("field", "option");
-            anyhow::anyhow!("{}{place}: {}", path.display(), message.replace('\n', " "))
-        })
-    }
-
     /// What the command line said, and where it said nothing, what `file` says.
     pub fn over(self, file: ServeOptions) -> ServeOptions {
         let many = |own: Vec<String>, other: Vec<String>| if own.is_empty() { other } else { own };
@@ -528,6 +487,66 @@ mod tests {
         );
         let error = from_toml("memory = 'lots'\n").unwrap_err().to_string();
         assert!(error.contains("\"lots\" is no size"), "{error}");
+    }
+
+    /// A misspelt name was answered in the words of the parser's programming language.
+    #[test]
+    fn a_file_is_refused_in_plain_words() {
+        for (text, words) in [
+            (
+                "memroy = '1g'",
+                "line 1: there is no option memroy; did you mean memory?",
+            ),
+            (
+                "flash_write_budget = '1g/day'",
+                "did you mean flash-write-budget?",
+            ),
+            ("nonsense = 1", "line 1: there is no option nonsense"),
+            ("port = 'x'", "line 1: port: \"x\" is no whole number"),
+            ("threads = -1", "line 1: threads: \"-1\" is no whole number"),
+            ("threads = 1.5", "threads: \"1.5\" is no whole number"),
+            ("port = 70000", "at most 65535"),
+            ("memory = true", "memory: \"true\" is no size"),
+            (
+                "daemon = 'perhaps'",
+                "\"perhaps\" is neither true nor false",
+            ),
+            ("policy = 'mru'", "s3-fifo, lru"),
+            ("[cache]\nmemory = '1g'", "there is no option cache"),
+            ("memory = {}", "memory is a table"),
+            ("flash = [['a:1g']]", "flash is a list of lists"),
+            ("port = ", "line 1"),
+        ] {
+            let error = from_toml(text).unwrap_err().to_string();
+            assert!(error.contains(words), "{text}: {error}");
+            for word in [
+                "invalid type",
+                "expected u",
+                "variant",
+                "field",
+                "invalid digit",
+                "struct",
+            ] {
+                assert!(!error.contains(word), "{text}: {error}");
+            }
+            assert_eq!(error.lines().count(), 1, "{text}: {error}");
+        }
+    }
+
+    /// The grammar of the command line, and what TOML has types for.
+    #[test]
+    fn numbers_in_the_file_are_those_of_the_command_line() {
+        let options = from_toml(
+            "connections = '2k'\nidle-timeout = '2m'\nmemory = '4e2'\nlisten = '127.0.0.1,::1'\nverbose = 2\nno-reinsert = false\n",
+        )
+        .unwrap();
+        let settings = options.settings().unwrap();
+        assert_eq!(
+            (settings.max_connections, settings.idle_timeout),
+            (2000, 120)
+        );
+        assert_eq!((settings.memory, settings.verbosity), (400 << 20, 2));
+        assert_eq!((settings.listen.len(), settings.reinsert), (2, true));
     }
 
     #[test]

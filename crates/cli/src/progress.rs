@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How far a command is: a line on stderr with percent and the time that is left.
 
-use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
+
+use senko_io::bar;
 
 /// The time that is left when `share` of the work, 0 to 1, took `past`: `40 s left`, `3 min left`. Empty
 /// while nothing is known.
@@ -35,7 +36,7 @@ impl Bar {
     pub fn new(doing: &'static str, unit: &'static str, total: u64) -> Bar {
         let began = Instant::now();
         Bar {
-            terminal: std::io::stderr().is_terminal(),
+            terminal: senko_io::say::terminal(),
             doing,
             unit,
             total,
@@ -54,7 +55,7 @@ impl Bar {
         self.next = now + Duration::from_millis(200);
         self.shown = true;
         let text = self.told(done, now - self.began);
-        let _ = write!(std::io::stderr(), "\r\x1b[K{text} ");
+        bar!("\r\x1b[K{text} ");
     }
 
     fn told(&self, done: u64, past: Duration) -> String {
@@ -73,7 +74,7 @@ impl Bar {
 impl Drop for Bar {
     fn drop(&mut self) {
         if self.shown {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
+            bar!("\r\x1b[K");
         }
     }
 }

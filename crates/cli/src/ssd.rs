@@ -18,9 +18,10 @@ use senko_ssd::profile::Profile;
 use senko_ssd::source::Workload;
 use senko_ssd::spec::Spec;
 use senko_ssd::trace::{Fold, Summary, TraceSpec};
+use senko_workload::units::{count, number};
 
 use crate::process::Interrupted;
-use crate::units::parse_size;
+use crate::units::{parse_size, percent, size_text};
 
 /// Arguments of `senko ssd`.
 #[derive(Args, Debug)]
@@ -124,10 +125,10 @@ struct WorkloadArgs {
     #[arg(long, value_name = "FOLD")]
     fold: Option<String>,
     /// Takes only the first N requests
-    #[arg(long, value_name = "N")]
+    #[arg(value_parser = count::<u64>, long, value_name = "N")]
     limit: Option<u64>,
     /// Repeats the workload so often
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = count::<u32>, long, value_name = "N", default_value_t = 1)]
     rounds: u32,
 }
 
@@ -162,22 +163,22 @@ struct DriveArgs {
     #[arg(long, value_name = "PROFILE", default_value = "paper-1gb")]
     profile: String,
     /// Bytes of the write buffer, in place of the profile's, such as 2m
-    #[arg(long, value_name = "SIZE")]
+    #[arg(value_parser = size_text, long, value_name = "SIZE")]
     buffer_size: Option<String>,
     /// Drives in RAID 0
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = count::<u32>, long, value_name = "N", default_value_t = 1)]
     drives: u32,
     /// Bytes of a stripe on one drive
-    #[arg(long, value_name = "SIZE", default_value = "64k")]
+    #[arg(value_parser = size_text, long, value_name = "SIZE", default_value = "64k")]
     stripe: String,
     /// Fills this share of the drive, in percent, in order, before the workload begins
-    #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
+    #[arg(value_parser = percent, long, value_name = "PERCENT", default_value_t = 0.0)]
     precondition: f64,
     /// Keeps so many requests under way, whatever the times of the workload
-    #[arg(long, value_name = "DEPTH")]
+    #[arg(value_parser = count::<u32>, long, value_name = "N")]
     closed: Option<u32>,
     /// Lets time run faster: 2 halves the distances between requests
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    #[arg(value_parser = number, long, value_name = "FACTOR", default_value_t = 1.0)]
     speed: f64,
     /// Counts only, with no times: much faster
     #[arg(long)]
@@ -186,7 +187,7 @@ struct DriveArgs {
     #[arg(long)]
     check: bool,
     /// Seed of everything random in the drive
-    #[arg(long, default_value_t = 1)]
+    #[arg(value_name = "N", value_parser = count::<u64>, long, default_value_t = 1)]
     seed: u64,
 }
 

@@ -89,3 +89,120 @@ fn every_example_parses() {
     }
     assert!(parsed > 80, "{parsed} are too few: are all found?");
 }
+
+/// What the names of values mean, each with texts that all say the same and that every option of that kind takes. A
+/// number is 2 here, which lies in every option's range.
+const NUMBERS: &[(&str, &[&str])] = &[
+    ("N", &["2", "2e0", "0.002k", "20e-1"]),
+    ("N[:US]", &["2", "2e0", "0.002k:50", "2:5e1us"]),
+    ("PORT", &["2", "2e0", "0.002k"]),
+    ("PID", &["2", "2e0", "0.002k"]),
+    ("US", &["2", "2e0"]),
+    ("SIZE", &["65536", "64k", "64KiB", "6.5536e4"]),
+    ("TIME", &["120", "120s", "2m", "12e1", "120000ms"]),
+    ("RATE", &["5000", "5k", "5e3", "5k/s", "300k/min"]),
+    ("SHARE", &["0.5", "50%", "5e-1"]),
+    ("PERCENT", &["50", "50%", "5e1"]),
+    ("FACTOR", &["2", "2e0", "0.2e1"]),
+];
+
+/// Names of values that are no numbers, or have a grammar of their own.
+const OTHERS: &[&str] = &[
+    "ADDR",
+    "BACKEND",
+    "BOOL",
+    "BUFFER",
+    "DIR",
+    "FILE",
+    "FILE.svg",
+    "FOLD",
+    "FORMAT",
+    "FTL",
+    "LAW",
+    "LEN",
+    "MASK",
+    "NAME",
+    "PATH",
+    "PATH:SIZE",
+    "POLICY",
+    "PROFILE",
+    "PROTOCOL",
+    "RULE",
+    "SIZE/TIME",
+    "TEXT",
+    "USER",
+    "WAY",
+    "0",
+];
+
+/// `--answers 100k` was refused by one command, and its like taken by others.
+#[test]
+fn every_number_of_every_option_has_one_grammar() {
+    let mut tried = 0;
+    for (name, command) in commands() {
+        // The store's commands have a test of their own.
+        if name.starts_with("senko store") {
+            continue;
+        }
+        for arg in command.get_arguments() {
+            let takes = arg
+                .get_num_args()
+                .is_none_or(|range| range.max_values() > 0);
+            let Some(long) = arg
+                .get_long()
+                .filter(|_| takes && arg.get_action().takes_values())
+            else {
+                continue;
+            };
+            let place = format!("{name} --{long}");
+            let kind = arg.get_value_names().unwrap_or_default()[0].as_str();
+            let alone = clap::Arg::new("alone").long("alone");
+            let alone = alone.value_parser(arg.get_value_parser().clone());
+            let alone = Command::new("alone").arg(alone).no_binary_name(true);
+            let take = |text: &str| {
+                let words = [format!("--alone={text}")];
+                alone.clone().try_get_matches_from(words).map(drop)
+            };
+            let Some((_, texts)) = NUMBERS.iter().find(|(known, _)| *known == kind) else {
+                let untyped = kind == kind.to_uppercase() && !OTHERS.contains(&kind);
+                assert!(
+                    !untyped || take("zzz").is_ok() || take("2").is_err(),
+                    "{place} takes numbers under the unknown name {kind}"
+                );
+                continue;
+            };
+            for text in *texts {
+                if let Err(error) = take(text) {
+                    panic!("{place}={text}: {error}");
+                }
+            }
+            let error = take("zzz").expect_err(&place).to_string();
+            for word in [
+                "invalid digit",
+                "float",
+                "parse",
+                "ParseInt",
+                "variant",
+                "u64",
+                "u32",
+            ] {
+                assert!(!error.contains(word), "{place}: {error}");
+            }
+            tried += 1;
+        }
+    }
+    assert!(tried > 60, "{tried} are too few: are all found?");
+}
+
+/// clap writes a default as [default: 64]; those that texts have by themselves look the same.
+#[test]
+fn defaults_look_alike() {
+    for (name, mut command) in commands() {
+        if name.starts_with("senko store") {
+            continue;
+        }
+        let help = command.render_help().to_string();
+        let line = help.lines().find(|line| line.contains("(default"));
+        assert_eq!(line, None, "{name}");
+    }
+}

@@ -5,12 +5,12 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use senko_server::settings::{
     AdmissionRule, BackendChoice, Budget, Dialect, FlashSpec, PolicyKind, Transfer,
 };
 use senko_workload::units;
-use serde::{Deserialize, Deserializer};
 
 /// [`units::size`] with its error as text.
 pub fn parse_size(text: &str, plain: u64) -> Result<u64, String> {
@@ -38,25 +38,54 @@ pub fn show_size(bytes: u64) -> String {
     format!("{bytes} bytes")
 }
 
-/// Derives `Deserialize` from `FromStr`; a TOML integer is taken as its decimal text.
-macro_rules! deserialize_from_str {
-    ($type:ty) => {
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
-                #[derive(Deserialize)]
-                #[serde(untagged)]
-                enum Raw {
-                    Text(String),
-                    Number(i64),
-                }
-                let text = match Raw::deserialize(deserializer)? {
-                    Raw::Text(text) => text,
-                    Raw::Number(number) => number.to_string(),
-                };
-                text.parse().map_err(serde::de::Error::custom)
-            }
-        }
-    };
+/// A whole number in a range.
+pub fn within<T>(text: &str, least: T, most: T) -> Result<T, String>
+where
+    T: TryFrom<u64> + PartialOrd + fmt::Display,
+{
+    let number: T = units::count(text).map_err(|error| error.to_string())?;
+    if (&least..=&most).contains(&&number) {
+        Ok(number)
+    } else {
+        Err(format!("{number} is not in the range {least} to {most}"))
+    }
+}
+
+/// A time in whole seconds, of which a protocol or a setting counts no parts; 0 is one.
+pub fn whole_seconds(text: &str) -> Result<u32, String> {
+    let time = units::time(text, Duration::from_secs(1)).map_err(|error| error.to_string())?;
+    match u32::try_from(time.as_secs()) {
+        Ok(seconds) if time.subsec_nanos() == 0 => Ok(seconds),
+        Ok(_) => Err(format!("\"{text}\" is not a time of whole seconds")),
+        Err(_) => Err(format!("\"{text}\" is too long a time")),
+    }
+}
+
+/// A time in microseconds, which are also what a plain number means.
+pub fn microseconds(text: &str) -> Result<f64, String> {
+    if let Ok(number) = units::number(text) {
+        return Ok(number);
+    }
+    let time = units::time(text, Duration::from_micros(1)).map_err(|error| error.to_string())?;
+    Ok(time.as_nanos() as f64 / 1e3)
+}
+
+/// A percentage, with or without its sign, from 0 to 100.
+pub fn percent(text: &str) -> Result<f64, String> {
+    let wrong =
+        || format!("\"{text}\" is no percentage; write a number from 0 to 100, such as 90 or 90%");
+    let number = text.trim().strip_suffix('%').unwrap_or(text);
+    let percent = units::number(number).map_err(|_| wrong())?;
+    if percent <= 100.0 {
+        Ok(percent)
+    } else {
+        Err(wrong())
+    }
+}
+
+/// A size that is parsed again where it is used: refused with the other options, before anything is read.
+pub fn size_text(text: &str) -> Result<String, String> {
+    parse_size(text, 1).map(|_| text.to_owned())
 }
 
 /// Bytes; a plain number is bytes.
@@ -69,7 +98,6 @@ impl FromStr for Bytes {
         parse_size(text, 1).map(Bytes)
     }
 }
-deserialize_from_str!(Bytes);
 
 /// Bytes; a plain number is megabytes, as memcached's `-m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +109,6 @@ impl FromStr for Megabytes {
         parse_size(text, 1 << 20).map(Megabytes)
     }
 }
-deserialize_from_str!(Megabytes);
 
 /// A flash file: `PATH:SIZE`, or `PATH` alone for a block device or an existing file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,7 +138,6 @@ impl FromStr for Flash {
         }))
     }
 }
-deserialize_from_str!(Flash);
 
 /// A write budget: `100g/day`, `20m/s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,14 +151,8 @@ impl FromStr for WriteBudget {
                 "\"{text}\" is no write budget; write bytes per second or day, such as 20m/s or 100g/day"
             )
         };
-        let (size, per) = text.split_once('/').ok_or_else(wrong)?;
-        let bytes = parse_size(size, 1).map_err(|_| wrong())?;
-        let seconds = match per.trim().to_ascii_lowercase().as_str() {
-            "s" | "sec" | "second" => 1,
-            "min" | "minute" => 60,
-            "h" | "hour" => 3600,
-            "d" | "day" => 86_400,
-            _ => return Err(wrong()),
+        let Ok((bytes, Some(seconds))) = units::byte_rate(text) else {
+            return Err(wrong());
         };
         let bytes_per_second = bytes / seconds;
         if bytes_per_second == 0 {
@@ -148,7 +168,6 @@ impl FromStr for WriteBudget {
         }))
     }
 }
-deserialize_from_str!(WriteBudget);
 
 /// `--admission`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,7 +186,7 @@ impl FromStr for Rule {
             "fetched" => Ok(Rule(AdmissionRule::Fetched)),
             _ => {
                 let percent = text.strip_prefix("random:").ok_or_else(wrong)?;
-                match percent.trim_end_matches('%').parse::<u8>() {
+                match units::count::<u8>(percent.trim_end_matches('%')) {
                     Ok(p @ 1..=100) => Ok(Rule(AdmissionRule::Random(p))),
                     _ => Err(wrong()),
                 }
@@ -175,7 +194,6 @@ impl FromStr for Rule {
         }
     }
 }
-deserialize_from_str!(Rule);
 
 /// Makes a type whose values are a fixed list of words.
 macro_rules! words {
@@ -200,8 +218,7 @@ macro_rules! words {
                 Ok(())
             }
         }
-        deserialize_from_str!($name);
-    };
+            };
 }
 
 words!(
@@ -238,7 +255,6 @@ impl FromStr for Octal {
         }
     }
 }
-deserialize_from_str!(Octal);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -128,6 +128,64 @@ impl Histogram {
         self.max
     }
 
+    /// The distribution of percentiles in HdrHistogram's text form (`.hgrm`), which its plotters read: value, percentile, count
+    /// up to there, 1/(1-percentile). Values are divided by `unit`. As there, each half of what is left to 100 % is cut into five.
+    pub fn percentiles(&self, unit: f64) -> String {
+        const TICKS_PER_HALF: f64 = 5.0;
+        let mut text = String::from("       Value     Percentile TotalCount 1/(1-Percentile)\n\n");
+        let (mut next, mut seen) = (0.0, 0);
+        for (low, high, count) in self.buckets() {
+            seen += count;
+            let reached = seen as f64 / self.total as f64;
+            // The end is known exactly.
+            let value = if seen == self.total {
+                self.max
+            } else {
+                (low + (high - low) / 2).clamp(self.min, self.max)
+            };
+            while next <= reached && next < 1.0 {
+                text.push_str(&format!(
+                    "{:12.3} {next:2.12} {seen:10} {:14.2}\n",
+                    value as f64 / unit,
+                    1.0 / (1.0 - next)
+                ));
+                if seen == self.total {
+                    break;
+                }
+                let halves = (1.0_f64 / (1.0 - next)).log2().floor() + 1.0;
+                next += 1.0 / (TICKS_PER_HALF * halves.exp2());
+            }
+        }
+        if self.total > 0 {
+            let value = self.max as f64 / unit;
+            text.push_str(&format!("{value:12.3} {:2.12} {:10}\n", 1.0, self.total));
+        }
+        let squares: f64 = self
+            .buckets()
+            .map(|(low, high, count)| {
+                let middle = (low + (high - low) / 2) as f64;
+                (middle - self.mean()).powi(2) * count as f64
+            })
+            .sum();
+        let deviation = (squares / self.total.max(1) as f64).sqrt();
+        text.push_str(&format!(
+            "#[Mean    = {:12.3}, StdDeviation   = {:12.3}]\n",
+            self.mean() / unit,
+            deviation / unit
+        ));
+        text.push_str(&format!(
+            "#[Max     = {:12.3}, Total count    = {:12}]\n",
+            self.max as f64 / unit,
+            self.total
+        ));
+        text.push_str(&format!(
+            "#[Buckets = {:12}, SubBuckets     = {:12}]\n",
+            u64::BITS - SUB_BITS,
+            2 * SUB
+        ));
+        text
+    }
+
     /// The buckets that are not empty, from low to high: lowest number, highest number, count.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         self.counts

@@ -17,7 +17,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::rng::mix64;
-use crate::{SpecError, etc};
+use crate::{SpecError, etc, units};
 
 /// The longest key, in bytes (memcached's limit).
 pub const MAX_KEY_LEN: usize = 250;
@@ -55,11 +55,13 @@ impl FromStr for KeyShape {
         match text {
             "etc" => Ok(Self::Etc),
             "shortest" => Ok(Self::Shortest),
-            _ => text.parse().map(Self::Fixed).map_err(|_| {
-                SpecError::new(format!(
-                    "\"{text}\" is no key size: use a number of bytes, etc or shortest"
-                ))
-            }),
+            _ => units::size(text, 1)
+                .map(|bytes| Self::Fixed(bytes as usize))
+                .map_err(|_| {
+                    SpecError::new(format!(
+                        "\"{text}\" is no key size: use a number of bytes, etc or shortest"
+                    ))
+                }),
         }
     }
 }

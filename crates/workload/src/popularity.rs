@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use crate::permutation::Permutation;
 use crate::zipf::Zipf;
-use crate::{Rng, SpecError};
+use crate::{Rng, SpecError, units};
 
 /// The seed of the permutation that spreads popular keys. It is fixed, because the popular keys are a property of the key
 /// space: all connections, and a second run with another seed, must agree on them.
@@ -77,7 +77,7 @@ impl FromStr for Popularity {
         let mut parts = text.split(':');
         let name = parts.next().unwrap_or_default();
         let numbers = parts
-            .map(f64::from_str)
+            .map(|part| units::number(part).or_else(|_| units::share(part)))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|_| unknown())?;
         match (name, numbers.as_slice()) {

@@ -27,7 +27,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use crate::rng::mix64;
-use crate::{SpecError, etc};
+use crate::{SpecError, etc, units};
 
 /// The shortest value that carries its version.
 pub const SELF_CHECKED_LEN: usize = 8;
@@ -385,7 +385,7 @@ impl FromStr for ValueLen {
             ))
         };
         let number = |part: &str| {
-            part.parse::<u32>()
+            units::size(part, 1)
                 .ok()
                 .filter(|&n| n < 1 << 31)
                 .map(|n| n as usize)

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The results of `senko load` for machines: JSON lines. [`super::main`] prints them.
 
+use std::path::Path;
+
+use anyhow::{Context, Result};
 use senko_io::Backend;
 use senko_server::load::{self, FaultKind, Pace, Report, Second, Settings, StepReport, Stretch};
 use senko_workload::Histogram;
@@ -93,4 +96,23 @@ pub fn step_json(
         "first_place": report.places.start, "end_place": report.places.end,
         "settings": settings_json(args, settings, report),
     })
+}
+
+/// Writes `STEP-WHAT.hgrm` for each step and kind of latency, such as `mix-get.hgrm`.
+pub fn write_histograms(folder: &Path, report: &Report) -> Result<()> {
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    for step in &report.steps {
+        let all = [
+            ("get", &step.get),
+            ("set", &step.set),
+            ("lateness", &step.late),
+        ];
+        for (what, latencies) in all.into_iter().filter(|(_, all)| !all.is_empty()) {
+            let path = folder.join(format!("{}-{what}.hgrm", step.step.name()));
+            std::fs::write(&path, latencies.percentiles(1e3))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+    }
+    Ok(())
 }

@@ -10,6 +10,7 @@ use clap::Args;
 use senko_ssd::profile::Profile;
 use senko_ssd::report::Report;
 use senko_ssd::source::Workload;
+use senko_workload::units::count;
 use serde_json::json;
 
 use super::progress::Progress;
@@ -33,7 +34,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "BUFFER")]
     buffer: Vec<String>,
     /// Runs at once; without it as many as there are cores
-    #[arg(long, value_name = "N")]
+    #[arg(value_parser = count::<usize>, long, value_name = "N")]
     jobs: Option<usize>,
     /// One JSON object for each run, a line each
     #[arg(long, conflicts_with = "csv")]

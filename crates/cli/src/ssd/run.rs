@@ -14,6 +14,7 @@ use senko_ssd::report::Report;
 use senko_ssd::source::Workload;
 use senko_ssd::trace::Summary;
 use senko_ssd::{Request, plot};
+use senko_workload::units::count;
 use serde_json::json;
 
 use super::progress::Progress;
@@ -76,7 +77,7 @@ pub struct LifetimeArgs {
     #[command(flatten)]
     one: OneArgs,
     /// Cycles that a block lives, in place of the profile's
-    #[arg(long, value_name = "N")]
+    #[arg(value_parser = count::<u32>, long, value_name = "N")]
     cycles: Option<u32>,
     /// Only one JSON object on stdout
     #[arg(long)]

@@ -6,11 +6,13 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use clap::Args;
 use senko_ssd::transfer::{Arrivals, Model, Outcome, simulate_while};
+use senko_workload::units::{count, rate};
 use serde_json::json;
 
 use super::progress::Progress;
 use super::stopped;
 use crate::process::stop_on_signals;
+use crate::units::microseconds;
 
 /// Arguments of `senko ssd transfer`. The defaults are the fit to the paper's figures.
 #[derive(Args, Debug)]
@@ -21,46 +23,46 @@ use crate::process::stop_on_signals;
       what removes the bottleneck")]
 pub struct TransferArgs {
     /// Drives in RAID 0; may be repeated
-    #[arg(long, value_name = "N", default_values_t = [1, 2, 4])]
+    #[arg(value_parser = count::<u32>, long, value_name = "N", default_values_t = [1, 2, 4])]
     drives: Vec<u32>,
     /// Channels of a drive
-    #[arg(long, value_name = "N", default_value_t = Model::PAPER.channels)]
+    #[arg(value_parser = count::<u32>, long, value_name = "N", default_value_t = Model::PAPER.channels)]
     channels: u32,
     /// Mean time of a read on its channel
-    #[arg(long, value_name = "US", default_value_t = Model::PAPER.channel_ns / 1000.0)]
+    #[arg(value_parser = microseconds, long, value_name = "US", default_value_t = Model::PAPER.channel_ns / 1000.0)]
     channel_us: f64,
     /// Time of the serial stage for each answer
-    #[arg(long, value_name = "US", default_value_t = Model::PAPER.serial_ns / 1000.0)]
+    #[arg(value_parser = microseconds, long, value_name = "US", default_value_t = Model::PAPER.serial_ns / 1000.0)]
     serial_us: f64,
     /// Commands that a drive queues
-    #[arg(long, value_name = "N", default_value_t = Model::PAPER.depth)]
+    #[arg(value_parser = count::<u32>, long, value_name = "N", default_value_t = Model::PAPER.depth)]
     depth: u32,
     /// Commands under way in the engine
-    #[arg(long, value_name = "N", default_value_t = Model::PAPER.window)]
+    #[arg(value_parser = count::<u32>, long, value_name = "N", default_value_t = Model::PAPER.window)]
     window: u32,
     /// Serial stages side by side
-    #[arg(long, value_name = "N", default_value_t = Model::PAPER.lanes)]
+    #[arg(value_parser = count::<u32>, long, value_name = "N", default_value_t = Model::PAPER.lanes)]
     lanes: u32,
     /// Takes answers as they come, not in the order of issue
     #[arg(long)]
     any_order: bool,
     /// Open load: requests a second
-    #[arg(long, value_name = "QPS", conflicts_with = "clients")]
+    #[arg(value_parser = rate, long, value_name = "RATE", conflicts_with = "clients")]
     rate: Option<f64>,
     /// Requests that come at once under open load
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = count::<u32>, long, value_name = "N", default_value_t = 1)]
     burst: u32,
     /// Closed load: clients
-    #[arg(long, value_name = "N")]
+    #[arg(value_parser = count::<u32>, long, value_name = "N")]
     clients: Option<u32>,
     /// From a client's answer to its next request
-    #[arg(long, value_name = "US", default_value_t = 0.0)]
+    #[arg(value_parser = microseconds, long, value_name = "US", default_value_t = 0.0)]
     think_us: f64,
     /// Answers that are simulated
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(value_parser = count::<u64>, long, value_name = "N", default_value = "1m")]
     answers: u64,
     /// Seed
-    #[arg(long, default_value_t = 1)]
+    #[arg(value_name = "N", value_parser = count::<u64>, long, default_value_t = 1)]
     seed: u64,
     /// One JSON object a line
     #[arg(long)]

@@ -45,9 +45,24 @@ fn work_that_was_not_done_is_not_0() {
     assert!(out.contains("verified      1000 values, 0 wrong"), "{out}");
     assert!(out.contains("p99.99 "), "{out}");
 
+    let written = [
+        "-n",
+        "500",
+        "-k",
+        "1k",
+        "--value-size",
+        "100",
+        "--histograms",
+        "h",
+    ];
+    assert!(go(&written).status.success());
+    let written = std::fs::read_to_string(folder.join("h/mix-get.hgrm")).unwrap();
+    assert!(written.contains("1/(1-Percentile)"), "{written}");
+    assert!(written.contains("#[Max "), "{written}");
+
     let rate = [
         "--rate",
-        "10000000",
+        "10m",
         "--duration",
         "200ms",
         "-c",

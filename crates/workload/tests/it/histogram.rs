@@ -103,3 +103,44 @@ fn empty_and_cleared_histograms_say_zero() {
         histogram.clear();
     }
 }
+
+/// The form that HdrHistogram's plotters read: percentiles that rise to 1, values and counts that never fall.
+#[test]
+fn percentiles_in_hdrhistograms_text_form() {
+    let mut histogram = Histogram::new();
+    (1..=1000).for_each(|us| histogram.record(us * 1000));
+    let text = histogram.percentiles(1e3);
+    let mut lines = text.lines();
+    assert_eq!(
+        lines.next(),
+        Some("       Value     Percentile TotalCount 1/(1-Percentile)")
+    );
+    assert_eq!(lines.next(), Some(""));
+    let rows: Vec<Vec<f64>> = lines
+        .by_ref()
+        .take_while(|line| !line.starts_with("#[Mean"))
+        .map(|line| {
+            let words = line.split_whitespace();
+            words.map(|word| word.parse().expect("a number")).collect()
+        })
+        .collect();
+    assert!(rows.len() > 20, "{text}");
+    for pair in rows.windows(2) {
+        assert!(
+            (0..3).all(|column| pair[0][column] <= pair[1][column]),
+            "{pair:?}"
+        );
+    }
+    assert_eq!(rows[rows.len() - 1][..3], [1000.0, 1.0, 1000.0]);
+    let median = rows.iter().find(|row| row[1] == 0.5).expect("there is one");
+    assert!(
+        (median[0] - 500.0).abs() < 5.0 && median[3] == 2.0,
+        "{median:?}"
+    );
+    assert!(
+        text.contains("#[Max     =     1000.000, Total count    =         1000]"),
+        "{text}"
+    );
+    let empty = Histogram::new().percentiles(1.0);
+    assert!(empty.contains("Total count    =            0]"), "{empty}");
+}

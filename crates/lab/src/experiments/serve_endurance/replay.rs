@@ -270,7 +270,7 @@ impl Replay {
                     self.shard.frames_freed(&mut self.queue);
                     return Ok(true);
                 }
-                Fetched::Absent | Fetched::OutOfMemory | Fetched::Listed(_) => return Ok(false),
+                Fetched::Absent | Fetched::OutOfMemory => return Ok(false),
                 Fetched::Changed => {}
                 Fetched::Header(..) | Fetched::Listed(_) => {
                     bail!("a fetch of an answer ended in something else")
