@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server with a data directory: killed, stopped, started again."""
 
+import json
 import os
 import signal
 import subprocess
@@ -20,11 +21,11 @@ def value(key, version):
 STARTED = []
 
 
-def start(senko, folder, *options):
+def start(senko, folder, *options, log=None):
     port = servers.free_port()
     command = [senko, "serve", "-p", str(port), "-m", "64", "-c", "100", "--data-dir", os.path.join(folder, "data")]
     command += ["--flash", os.path.join(folder, "flash") + ":256m", *options]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=servers.PATIENT)
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, env=servers.PATIENT)
     STARTED.append(process)
     return servers.wait_until_up(servers.Server("dram", ("127.0.0.1", port), process))
 
@@ -103,3 +104,31 @@ def test_a_stop_keeps_dram_if_asked_for(senko, folder):
     assert present(server, range(0, KEYS // 2, 101), 1) == before
     end(server, signal.SIGTERM)
     assert not [name for name in os.listdir("/dev/shm") if name.startswith("senko-") and owned(folder, name)]
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_log_tells_what_came_back_and_what_is_kept(senko, folder, form):
+    """Whoever looked at the log after a restart could not tell whether the cache was warm."""
+    said = []
+    for _ in range(2):
+        with open(os.path.join(folder, "log"), "w+") as log:
+            server = start(senko, folder, "--keep-dram", "-v", "--log-format", form, log=log)
+            if not said:
+                fill(server, range(10), 1)
+            assert present(server, range(10), 1) == list(range(10))
+            end(server, signal.SIGTERM)
+            log.seek(0)
+            said.append(log.read())
+    assert len(said) == 2
+    if form == "text":
+        data = os.path.join(folder, "data")
+        assert f"0 items on flash and 10 of DRAM are kept in {data}" in said[0], said[0]
+        assert f"back       0 items on flash, 10 in DRAM, from {data}\n" in said[1], said[1]
+        assert "start      took " in said[1] and "SIGTERM" in said[1], said[1]
+        return
+    lines = [json.loads(line) for line in said[1].splitlines()]
+    begin = next(line for line in lines if line.get("event") == "start")
+    stop = next(line for line in lines if line.get("event") == "stop")
+    assert begin["warm"]["dram_items"] == 10 and begin["seconds"] >= 0
+    assert stop["kept"] == {"flash_items": 0, "dram_items": 10} and stop["clean"]
+    assert any("SIGTERM" in line.get("message", "") and line["level"] == "INFO" for line in lines)

@@ -323,6 +323,7 @@ impl Meaning {
             lock_memory: self.lock_memory,
             core_dumps: self.core_dumps,
             banner: options.verbose > 0,
+            log_format: options.log_format.unwrap_or_default(),
             ..Surroundings::default()
         };
         self.options.user.clone_from(&options.user);

@@ -147,6 +147,9 @@ pub struct ServeOptions {
     /// Say more on stderr; -vv and -vvv still more
     #[arg(short = 'v', long, action = ArgAction::Count, help_heading = "Running")]
     pub verbose: u8,
+    /// How lines on stderr are written: text, or json with one object a line [default: text]
+    #[arg(long, value_name = "FORMAT", help_heading = "Running")]
+    pub log_format: Option<LogFormat>,
     /// Run as this user (when started as root)
     #[arg(short = 'u', long, value_name = "USER", help_heading = "Running")]
     pub user: Option<String>,
@@ -172,6 +175,16 @@ pub struct ServeOptions {
     /// Refuse stats cachedump and lru_crawler metadump
     #[arg(short = 'X', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Protocol")]
     pub disable_dumping: Option<bool>,
+}
+
+/// How lines on stderr are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
 }
 
 impl ServeOptions {
@@ -220,6 +233,7 @@ impl ServeOptions {
             } else {
                 file.verbose
             },
+            log_format: self.log_format.or(file.log_format),
             user: self.user.or(file.user),
             pidfile: self.pidfile.or(file.pidfile),
             daemon: self.daemon.or(file.daemon),

@@ -5,16 +5,18 @@
 //! root, flash files are opened as the user the server runs as; the process that put the server in the background is
 //! released when it answers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use senko_io::{note, say};
-use senko_server::server::{Server, StartReport};
+use senko_server::server::{Server, ServerError, StartReport, StopReport};
 use senko_server::settings::Settings;
 use serde_json::json;
 
-use crate::options::ServeOptions;
+use crate::options::{LogFormat, ServeOptions};
 use crate::process::{self, Background, PidFile, Signal, Signals, User};
 use crate::units::show_size;
 
@@ -61,15 +63,14 @@ pub struct Surroundings {
     pub core_dumps: bool,
     /// Say on stderr what was started.
     pub banner: bool,
+    /// How that, and log lines, are written.
+    pub log_format: LogFormat,
     /// Say it on stdout in JSON.
     pub json: bool,
 }
 
 /// Runs `senko serve`.
 pub fn main(args: ServeArgs) -> Result<()> {
-    if args.options.no_flash == Some(true) && !args.options.flash.is_empty() {
-        bail!("--no-flash and --flash say opposite things: leave one of them out");
-    }
     let options = match &args.config {
         Some(path) => args.options.over(ServeOptions::from_file(path)?),
         None => args.options,
@@ -90,11 +91,11 @@ pub fn main(args: ServeArgs) -> Result<()> {
         && made
         && !spec.path.exists()
     {
-        note!(
-            "senko: making a flash file of {} at {}; --flash PATH:SIZE names another, --no-flash is for none",
-            show_size(spec.bytes),
-            spec.path.display()
+        let (size, path) = (show_size(spec.bytes), spec.path.display());
+        let text = format!(
+            "senko: making a flash file of {size} at {path}; --flash PATH:SIZE names another, --no-flash is for none"
         );
+        tell_one(options.log_format.unwrap_or_default(), &text);
     }
     settings.flash = flash;
     let around = Surroundings {
@@ -105,6 +106,7 @@ pub fn main(args: ServeArgs) -> Result<()> {
         lock_memory: false,
         core_dumps: false,
         banner: true,
+        log_format: options.log_format.unwrap_or_default(),
         json: args.json,
     };
     run(settings, around)
@@ -121,11 +123,11 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     }
     let asked = settings.item_memory.unwrap_or(settings.memory);
     if let Some(has) = crate::machine::usable_memory().filter(|&has| has < asked) {
-        note!(
-            "warning: {} of memory are asked for, and this machine or container has {}: the kernel may end the server once it uses them",
-            show_size(asked),
-            show_size(has)
+        let (asked, has) = (show_size(asked), show_size(has));
+        let text = format!(
+            "warning: {asked} of memory are asked for, and this machine or container has {has}: the kernel may end the server once it uses them"
         );
+        tell_one(around.log_format, &text);
     }
     process::raise_open_files(settings.max_connections, settings.threads)?;
     if settings.item_memory.unwrap_or(settings.memory) < 1 << 30 {
@@ -147,8 +149,10 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
         say::as_service();
         None
     };
-    start_log(settings.verbosity);
+    start_log(settings.verbosity, around.log_format);
     let signals = Signals::block();
+    let data_dir = settings.data_dir.clone();
+    let began = Instant::now();
     let bound = Server::bind(settings)?;
     // The pid file names the process that serves, and goes away with it.
     let pidfile = around.pidfile.as_deref().map(PidFile::write).transpose()?;
@@ -161,15 +165,19 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     if around.lock_memory
         && let Err(error) = process::lock_memory()
     {
-        note!("warning: -k has no effect: locking memory failed: {error}");
+        let text = format!("warning: -k has no effect: locking memory failed: {error}");
+        tell_one(around.log_format, &text);
     }
     let server = bound.start()?;
     let report = server.report().clone();
-    if around.banner {
-        print_banner(&report);
+    let took = began.elapsed();
+    match around.log_format {
+        _ if !around.banner => {}
+        LogFormat::Text => print_banner(&report, data_dir.as_deref(), took),
+        LogFormat::Json => note!("{}", start_json(&report, took)),
     }
     if around.json {
-        say::result(format_args!("{}", start_json(&report)));
+        say::result(format_args!("{}", start_json(&report, took)));
     }
     if let Some(background) = background {
         background.ready()?;
@@ -177,6 +185,8 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     }
 
     let control = server.control();
+    let asked_at = Arc::new(OnceLock::new());
+    let asks = Arc::clone(&asked_at);
     std::thread::Builder::new().name("senko-signals".into()).spawn(move || {
         let mut asked = false;
         loop {
@@ -185,6 +195,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
                 Signal::Stop(name) if !asked => {
                     tracing::info!("{name}: finishing the requests received, then stopping; again stops at once");
                     asked = true;
+                    let _ = asks.set(Instant::now());
                     control.shutdown();
                 }
                 Signal::Stop(_) => std::process::exit(1),
@@ -192,12 +203,59 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
         }
     })?;
     let ended = server.join();
+    let took = asked_at.get().map(Instant::elapsed);
+    match (&ended, around.log_format) {
+        _ if !around.banner => {}
+        (Ok(left), LogFormat::Text) => note!("{}", stop_text(*left, data_dir.as_deref(), took)),
+        // The error is told by whoever called.
+        (Err(_), LogFormat::Text) => {}
+        (_, LogFormat::Json) => note!("{}", stop_json(&ended, took)),
+    }
     if around.json {
-        let stop = json!({ "event": "stop", "clean": ended.is_ok() });
-        say::result(format_args!("{stop}"));
+        say::result(format_args!("{}", stop_json(&ended, took)));
     }
     drop(pidfile);
-    Ok(ended?)
+    ended?;
+    Ok(())
+}
+
+/// Writes one sentence to stderr.
+fn tell_one(format: LogFormat, text: &str) {
+    match format {
+        LogFormat::Text => note!("{text}"),
+        LogFormat::Json => note!("{}", json!({ "event": "note", "message": text })),
+    }
+}
+
+/// How long something took, for people.
+fn show_time(took: Duration) -> String {
+    format!("{:.2} s", took.as_secs_f64())
+}
+
+fn stop_text(left: StopReport, data_dir: Option<&Path>, took: Option<Duration>) -> String {
+    let after = took.map_or(String::new(), |took| format!(" after {}", show_time(took)));
+    let (flash, dram) = (left.flash_items, left.dram_items);
+    let kept = match data_dir.filter(|_| left.keeps) {
+        Some(path) => format!(
+            "{flash} items on flash and {dram} of DRAM are kept in {}",
+            path.display()
+        ),
+        None => "nothing is kept without --data-dir".to_owned(),
+    };
+    format!("senko stopped{after}: {kept}")
+}
+
+fn stop_json(ended: &Result<StopReport, ServerError>, took: Option<Duration>) -> serde_json::Value {
+    let mut stop = json!({ "event": "stop", "clean": ended.is_ok() });
+    if let Some(took) = took {
+        stop["seconds"] = took.as_secs_f64().into();
+    }
+    if let Ok(left) = ended
+        && left.keeps
+    {
+        stop["kept"] = json!({ "flash_items": left.flash_items, "dram_items": left.dram_items });
+    }
+    stop
 }
 
 /// A server in the background leaves the working directory, so relative paths are made absolute first.
@@ -221,19 +279,22 @@ fn absolute_paths(settings: &mut Settings, around: &mut Surroundings) -> Result<
 }
 
 /// Log lines go to stderr; `-v` turns on what is of use when looking for a fault.
-fn start_log(verbosity: u8) {
+fn start_log(verbosity: u8, format: LogFormat) {
     let level = match verbosity {
         0 => tracing::Level::WARN,
         1 => tracing::Level::INFO,
         2 => tracing::Level::DEBUG,
         _ => tracing::Level::TRACE,
     };
-    let _ = tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(|| say::Log)
         .with_ansi(say::terminal())
-        .with_target(false)
-        .try_init();
+        .with_target(false);
+    let _ = match format {
+        LogFormat::Text => log.try_init(),
+        LogFormat::Json => log.json().flatten_event(true).with_ansi(false).try_init(),
+    };
 }
 
 /// `TCP INET: port` a line, as memcached writes it; renamed into place, so that a reader never sees half of it.
@@ -260,7 +321,7 @@ fn write_ports(path: &std::path::Path, addresses: &[std::net::SocketAddr]) -> Re
         })
 }
 
-fn print_banner(report: &StartReport) {
+fn print_banner(report: &StartReport, data_dir: Option<&Path>, took: Duration) {
     let mut listening: Vec<String> = report.addresses.iter().map(ToString::to_string).collect();
     listening.extend(report.unix_socket.iter().map(|p| p.display().to_string()));
     let mut text = format!(
@@ -302,19 +363,25 @@ fn print_banner(report: &StartReport) {
         let (flash, dram) = (warm.flash_items, warm.dram_items);
         text += &match &warm.why_empty {
             Some(why) if flash + dram == 0 => format!("  back       empty: {why}\n"),
-            _ => format!("  back       {flash} items on flash, {dram} in DRAM\n"),
+            _ => {
+                let from =
+                    data_dir.map_or(String::new(), |dir| format!(", from {}", dir.display()));
+                format!("  back       {flash} items on flash, {dram} in DRAM{from}\n")
+            }
         };
     }
     text += &format!(
         "  items      keys to 250 bytes, with value and header to {}\n",
         show_size(report.max_item)
     );
+    text += &format!("  start      took {}\n", show_time(took));
     note!("{}", text.trim_end());
 }
 
-fn start_json(report: &StartReport) -> serde_json::Value {
+fn start_json(report: &StartReport, took: Duration) -> serde_json::Value {
     json!({
         "event": "start",
+        "seconds": took.as_secs_f64(),
         "version": crate::VERSION,
         "pid": std::process::id(),
         "listen": report.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),

@@ -261,6 +261,17 @@ impl Bound {
     }
 }
 
+/// What a server left that ended well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StopReport {
+    /// It has a data directory.
+    pub keeps: bool,
+    /// Items on flash that the next start finds.
+    pub flash_items: u64,
+    /// Items of DRAM that were saved for it.
+    pub dram_items: u64,
+}
+
 /// What was started.
 #[derive(Clone, Debug)]
 pub struct StartReport {
@@ -371,8 +382,9 @@ impl RunningServer {
     ///
     /// # Errors
     /// When a worker failed.
-    pub fn join(self) -> Result<(), ServerError> {
+    pub fn join(self) -> Result<StopReport, ServerError> {
         let mut failed = None;
+        let keeps = self.keeper.is_some();
         let mut stopped = Vec::new();
         for thread in self.threads {
             match thread.join() {
@@ -402,7 +414,12 @@ impl RunningServer {
                 recorder.path().display()
             )));
         }
-        failed.map_or(Ok(()), |error| Err(ServerError(error)))
+        let kept = StopReport {
+            keeps,
+            flash_items: stopped.iter().map(|s| s.flash_items).sum(),
+            dram_items: stopped.iter().map(|s| s.dram_items).sum(),
+        };
+        failed.map_or(Ok(kept), |error| Err(ServerError(error)))
     }
 }
 

@@ -81,6 +81,10 @@ pub struct Stopped {
     pub cas: u64,
     /// Why the items of DRAM, which were to be saved, were not.
     pub items_unsaved: Option<String>,
+    /// Items on flash that the saved index has.
+    pub flash_items: u64,
+    /// Items of DRAM that were saved.
+    pub dram_items: u64,
 }
 
 fn fail(text: String) -> ServerError {
@@ -427,10 +431,10 @@ impl Home {
         let stop = self.block().opened;
         let items = match self.keep_dram {
             true => write_whole(&self.items_path(n), |out| shard.save_items(out, stop)),
-            false => Ok(()),
+            false => Ok(0),
         };
         // What is on flash is saved also where there is no room for what is in DRAM.
-        write_whole(&self.index_path(n), |out| shard.save(out, stop)).map_err(|why| {
+        let flash_items = write_whole(&self.index_path(n), |out| shard.save(out, stop)).map_err(|why| {
             // Without the index it is of no use. What can't be removed now, the next start removes.
             let _ = Snapshot::remove(&self.items_path(n));
             format!(
@@ -440,6 +444,8 @@ impl Home {
         Ok(Stopped {
             flushes: shard.flushes(),
             cas: shard.cas(),
+            flash_items,
+            dram_items: items.as_ref().map_or(0, |items| *items),
             items_unsaved: items.err(),
         })
     }
@@ -482,14 +488,15 @@ impl Drop for Home {
     }
 }
 
-/// Writes a file of a clean stop; it is there whole, or not at all.
+/// Writes a file of a clean stop, and gives the items in it; it is there whole, or not at all.
 fn write_whole(
     path: &Path,
     write: impl FnOnce(&mut Snapshot) -> std::io::Result<u64>,
-) -> Result<(), String> {
+) -> Result<u64, String> {
     let mut out = Snapshot::create(path).map_err(|e| e.to_string())?;
-    write(&mut out).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
-    out.finish().map_err(|e| e.to_string())
+    let items = write(&mut out).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+    out.finish().map_err(|e| e.to_string())?;
+    Ok(items)
 }
 
 /// A thread that panicked meanwhile has left a whole one.

@@ -475,7 +475,7 @@ fn a_server_that_dies_is_told_and_what_was_measured_is_kept() {
     let (mix, _) = mix(0.5, 1);
     let settings = Settings {
         mix,
-        timeout: Duration::from_millis(200),
+        timeout: Duration::from_secs(5),
         steps: vec![
             Step::Mix(Amount::For(Duration::from_secs(3600))),
             Step::ReadBack,
@@ -534,15 +534,25 @@ fn a_run_ends_at_its_time_also_when_the_server_stalls() {
         let counts = step.counts;
         assert!(step.elapsed >= time, "{report}");
         assert_eq!(counts.requests, 0, "{report}");
-        assert_eq!(counts.unanswered, 5, "one a connection: {report}");
-        assert_eq!((counts.failed, counts.timeouts), (5, 0), "{report}");
+        // One a connection, of those that came to send one in this time.
+        let unanswered = counts.unanswered;
+        assert!((1..=5).contains(&unanswered), "{report}");
+        assert_eq!(
+            (counts.failed, counts.timeouts),
+            (unanswered, 0),
+            "{report}"
+        );
         // Each request that the server owes counts with the time that it has waited.
         let waited = step.get.len() + step.set.len();
         assert_eq!(waited, counts.unanswered + counts.unsent, "{report}");
         assert!(report.verdict(None).is_err());
         if pace != Pace::Closed {
             let asked = step.asked.expect("an open loop");
-            assert_eq!(asked.share, 5.0 / counts.due as f64, "{report}");
+            assert_eq!(
+                asked.share,
+                unanswered as f64 / counts.due as f64,
+                "{report}"
+            );
         }
     }
 }

@@ -35,6 +35,8 @@ fn what_a_saved_shard_missed_is_left_to_the_next_start() {
             flushes: applied,
             cas: 1,
             items_unsaved: None,
+            flash_items: 0,
+            dram_items: 0,
         }];
         home.finish(&stopped, last).unwrap();
         drop(home);
