@@ -79,6 +79,12 @@ pub mod thesis_index;
 // Blocks that are read in vain (paper A, figure 37).
 pub mod thesis_misses;
 
+// The ways of a durable write: the floor under every commit.
+pub mod dbm_floor;
+
+// The DBM against others, as in paper D's figure 2.
+pub mod dbm_paper;
+
 /// Every experiment that can be run.
 pub static ALL: &[&dyn Experiment] = &[
     &dram_policy::DramPolicy,
@@ -106,4 +112,6 @@ pub static ALL: &[&dyn Experiment] = &[
     &store_rivals::StoreRivals,
     &thesis_index::ThesisIndex,
     &thesis_misses::ThesisMisses,
+    &dbm_floor::DbmFloor,
+    &dbm_paper::DbmPaper,
 ];

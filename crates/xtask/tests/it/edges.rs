@@ -28,6 +28,7 @@ const ALLOWED: [(&str, &[&str], &[&str]); 13] = [
             "senko_server",
             "senko_ssd",
             "senko_store",
+            "senko_dbm",
         ],
         &[],
     ),

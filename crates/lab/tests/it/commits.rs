@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The pieces of the experiments on commits, each with a few transactions: they work, and what they say adds up. No time is judged.
+
+use senko_lab::commits::floor::Cell;
+use senko_lab::commits::ours::Ours;
+use senko_lab::commits::rival::{self, Kind};
+use senko_lab::commits::write::Space;
+use senko_lab::commits::{Contender, Order, Ran, Turns, Work, percentile_over};
+use senko_lab::experiments::{dbm_floor, dbm_paper};
+use senko_lab::rig::Steps;
+use senko_lab::rig::scratch::{self, Scratch};
+use senko_lab::{Outcome, Table};
+
+use senko_dbm::Options as DbmOptions;
+
+/// A scratch folder, or none where nothing lies on a disk.
+fn scratch() -> Option<Scratch> {
+    match Scratch::new(&scratch::default_parent()) {
+        Ok(scratch) => Some(scratch),
+        Err(error) => {
+            eprintln!("skipped: {error:#}");
+            None
+        }
+    }
+}
+
+fn ascending(commits: u64, records: u64) -> Work {
+    Work {
+        commits,
+        records,
+        threads: 1,
+        order: Order::Ascending,
+        seed: 1,
+    }
+}
+
+#[test]
+fn each_way_of_the_floor_leaves_its_bytes_or_says_why_not() {
+    let Some(scratch) = scratch() else { return };
+    for cell in Cell::all() {
+        let path = scratch.path(&cell.name());
+        match cell.run(&path, 5) {
+            Ok(ran) => assert_eq!((ran.commits, ran.times.len()), (5, 5)),
+            // A kernel without rings, a file system without O_DIRECT or with larger blocks.
+            Err(error) => eprintln!("{}: {error:#}", cell.name()),
+        }
+        let mut writer = match senko_lab::commits::write::Writer::new(
+            &path, cell.way, cell.space, cell.bytes, 5,
+        ) {
+            Ok(writer) => writer,
+            Err(error) => {
+                eprintln!("{}: {error}", cell.name());
+                continue;
+            }
+        };
+        let before = std::fs::metadata(&path).unwrap().len();
+        let appended = cell.space == Space::Appended;
+        assert_eq!(before, if appended { 0 } else { 5 * cell.bytes as u64 });
+        if let Err(error) = (0..5).try_for_each(|_| writer.write()) {
+            eprintln!("{}: {error}", cell.name());
+            continue;
+        }
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(bytes.len(), 5 * cell.bytes, "{}", cell.name());
+        for (number, block) in bytes.chunks(cell.bytes).enumerate() {
+            assert_eq!(block[..8], (number as u64).to_le_bytes());
+            assert!(block[8..].iter().all(|&byte| byte == 0xa5));
+        }
+    }
+}
+
+#[test]
+fn the_floor_reports_every_way_once() {
+    let Some(scratch) = scratch() else { return };
+    let mut outcome = Outcome::new();
+    dbm_floor::measure(&scratch, &(), 2, 3, 1, &mut outcome).unwrap();
+    // Buffered writes can be had everywhere.
+    assert_eq!(outcome.tables[0].rows.len(), 30);
+    assert!(
+        outcome
+            .bars()
+            .contains_key("buffered_appended_4096_over_written_4096")
+    );
+    let said = outcome.bars().len() + outcome.missing().len();
+    assert_eq!(said, 31, "a ratio for each way, and the best rate");
+}
+
+#[test]
+fn contenders_commit_what_they_say() {
+    let Some(scratch) = scratch() else { return };
+    for synced in [false, true] {
+        let folder = scratch.path(&format!("ours-{synced}"));
+        let mut ours = Ours::new(&folder, synced, DbmOptions::default()).unwrap();
+        does_its_work(&mut ours);
+        let mut seen = 0;
+        for kind in rival::ALL {
+            let folder = scratch.path(&format!("{}-{synced}", kind.name));
+            match kind.start(scratch.folder(), &folder, synced) {
+                Ok(mut rival) => {
+                    seen += 1;
+                    does_its_work(&mut rival);
+                }
+                Err(why) => {
+                    assert!(why.contains("apt-get install"), "{}: {why}", kind.name);
+                    eprintln!("missing: {why}");
+                }
+            }
+        }
+        eprintln!("{seen} of {} rivals are installed", rival::ALL.len());
+    }
+}
+
+fn does_its_work(contender: &mut dyn Contender) {
+    contender.run(&ascending(20, 1)).unwrap();
+    contender.run(&ascending(3, 100)).unwrap();
+    contender.check(320).unwrap();
+    let work = Work {
+        order: Order::Random(320),
+        ..ascending(10, 20)
+    };
+    let ran = contender.run(&work).unwrap();
+    assert_eq!((ran.commits, ran.times.len()), (10, 10));
+    assert!(ran.times.is_sorted() && ran.seconds > 0.0);
+    contender.pause();
+    contender.resume();
+    contender.check(320).unwrap();
+    assert!(contender.check(321).is_err(), "a record that nobody put");
+}
+
+#[test]
+fn many_threads_commit_each_key_once() {
+    let Some(scratch) = scratch() else { return };
+    let work = Work {
+        threads: 4,
+        ..ascending(42, 3)
+    };
+    let mut ours = Ours::new(&scratch.path("ours"), true, DbmOptions::default()).unwrap();
+    assert_eq!(ours.run(&work).unwrap().times.len(), 42);
+    ours.check(126).unwrap();
+    assert!(ours.check(127).is_err());
+    let threaded = rival::ALL.into_iter().filter(|kind: &Kind| kind.threads);
+    for kind in threaded {
+        let Ok(mut rival) = kind.start(scratch.folder(), &scratch.path(kind.name), true) else {
+            continue;
+        };
+        assert_eq!(rival.run(&work).unwrap().times.len(), 42);
+        rival.check(126).unwrap();
+        assert!(rival.check(127).is_err());
+    }
+}
+
+#[test]
+fn one_that_fails_takes_no_figures_from_the_others() {
+    struct Fails(u64);
+    impl Contender for Fails {
+        fn run(&mut self, work: &Work) -> anyhow::Result<Ran> {
+            anyhow::ensure!(self.0 != work.seed, "it broke");
+            let times = vec![1000 * self.0; work.commits as usize];
+            Ok(Ran::new(work.commits, self.0 as f64, times))
+        }
+        fn check(&mut self, _: u64) -> anyhow::Result<()> {
+            Ok(())
+        }
+    }
+    let mut turns = Turns::new();
+    turns.add("absent", Err("absent is not installed".to_owned()));
+    for seconds in [1, 2, 4] {
+        turns.add(seconds.to_string(), Ok(Box::new(Fails(seconds))));
+    }
+    for seed in [7, 2, 9] {
+        let work = Work {
+            seed,
+            ..ascending(1000, 1)
+        };
+        turns.round(&work, |_| ());
+    }
+    turns.check(0);
+    assert_eq!(turns.over("1", "4", Ran::rate), Ok(4.0));
+    assert_eq!(
+        turns.over("1", "2", Ran::rate),
+        Err("2: it broke".to_owned())
+    );
+    assert_eq!(
+        turns.over("absent", "1", Ran::rate),
+        Err("absent is not installed".to_owned())
+    );
+    let names: Vec<String> = ["absent", "4", "1"].map(str::to_owned).into();
+    assert_eq!(turns.best(&names), Ok("1".to_owned()));
+    assert_eq!(percentile_over(&turns, "4", "1", 0.99), Ok(4.0));
+    assert!(
+        percentile_over(&turns, "4", "1", 0.9999).is_err(),
+        "too few"
+    );
+}
+
+#[test]
+fn the_papers_loads_name_every_key() {
+    let Some(scratch) = scratch() else { return };
+    let mut outcome = Outcome::new();
+    let steps = Steps::new(&(), 1);
+    let mut table = Table::new("", &senko_lab::commits::turns::COLUMNS);
+    for (name, synced) in [("synced1", true), ("tmpfs100", false)] {
+        let load = dbm_paper::Load {
+            name,
+            synced,
+            records: if synced { 1 } else { 100 },
+            commits: 4,
+        };
+        dbm_paper::one(&load, 2, &scratch, &steps, &mut table, &mut outcome);
+    }
+    dbm_paper::log_bytes(scratch.folder(), 50, &mut outcome).unwrap();
+    // A transaction's 1,200 bytes of records take a page of the log at the least.
+    assert!(outcome.bars()["log_bytes_per_commit_100"] >= 4096.0);
+    assert!(outcome.bars().contains_key("synced1_over_floor"));
+    for kind in rival::ALL {
+        for load in ["synced1", "tmpfs100"] {
+            let key = format!("{load}_over_{}", kind.name);
+            let has = outcome.bars().contains_key(&key);
+            assert!(has || outcome.missing().contains_key(&key), "{key}");
+        }
+    }
+}
