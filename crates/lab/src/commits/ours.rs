@@ -69,6 +69,14 @@ impl Ours {
         Ok(self.db.sync()?)
     }
 
+    /// Ends with a checkpoint.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn close(self) -> Result<()> {
+        Ok(self.db.close()?)
+    }
+
     /// The database.
     pub fn db(&self) -> &Database {
         &self.db

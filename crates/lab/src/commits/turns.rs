@@ -197,10 +197,7 @@ impl Turns {
     /// A row for each contender, under [`COLUMNS`]: the load, the contender, its medians.
     pub fn rows(&self, load: &str, records: u64, table: &mut Table) {
         for seat in &self.seats {
-            let number = |of: &dyn Fn(&Ran) -> f64| match self.figure(&seat.name, of) {
-                Ok(number) => number,
-                Err(_) => f64::NAN,
-            };
+            let number = |of: &dyn Fn(&Ran) -> f64| self.figure(&seat.name, of).unwrap_or(f64::NAN);
             let rate = number(&Ran::rate);
             table.row(vec![
                 load.to_owned(),

@@ -191,19 +191,29 @@ pub fn log_bytes(folder: &Path, commits: u64, outcome: &mut Outcome) -> Result<(
         order: Order::Ascending,
         seed: 1,
     };
-    recorder.flush()?;
-    let before = recorder.records();
-    ours.run(&work)?;
-    recorder.flush()?;
-    let after = recorder.records();
+    let (log, other) = written(&recorder, || ours.run(&work).map(drop))?;
+    let each = |bytes: u64| bytes as f64 / commits as f64;
+    outcome.bar("log_bytes_per_commit_100", each(log));
+    outcome.bar("other_bytes_per_commit_100", each(other));
     drop(ours);
+    std::fs::remove_dir_all(&home)?;
+    std::fs::remove_file(&trace)?;
+    Ok(())
+}
+
+/// Bytes that the log and everything else wrote while `work` ran, as the device's trace has them.
+///
+/// # Errors
+/// The work's, or the trace's.
+pub fn written(recorder: &Recorder, work: impl FnOnce() -> Result<()>) -> Result<(u64, u64)> {
+    let before = recorder.records() as usize;
+    work()?;
+    recorder.flush()?;
+    let after = recorder.records() as usize;
     recorder.flush()?;
     let (mut log, mut other) = (0, 0);
-    let records = TraceReader::open(&trace)?;
-    for record in records
-        .skip(before as usize)
-        .take((after - before) as usize)
-    {
+    let records = TraceReader::open(recorder.path())?;
+    for record in records.skip(before).take(after - before) {
         let record = record?;
         if record.op == Op::Write {
             let bytes = u64::from(record.count) * PAGE_SIZE as u64;
@@ -213,10 +223,5 @@ pub fn log_bytes(folder: &Path, commits: u64, outcome: &mut Outcome) -> Result<(
             }
         }
     }
-    let each = |bytes: u64| bytes as f64 / commits as f64;
-    outcome.bar("log_bytes_per_commit_100", each(log));
-    outcome.bar("other_bytes_per_commit_100", each(other));
-    std::fs::remove_dir_all(&home)?;
-    std::fs::remove_file(&trace)?;
-    Ok(())
+    Ok((log, other))
 }

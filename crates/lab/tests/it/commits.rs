@@ -6,7 +6,10 @@ use senko_lab::commits::ours::Ours;
 use senko_lab::commits::rival::{self, Kind};
 use senko_lab::commits::write::Space;
 use senko_lab::commits::{Contender, Order, Ran, Turns, Work, percentile_over};
-use senko_lab::experiments::{dbm_floor, dbm_paper};
+use senko_lab::experiments::dbm_occ::{self, Keeping};
+use senko_lab::experiments::{
+    dbm_appendpages, dbm_floor, dbm_paper, dbm_random, dbm_small, dbm_threads,
+};
 use senko_lab::rig::Steps;
 use senko_lab::rig::scratch::{self, Scratch};
 use senko_lab::{Outcome, Table};
@@ -217,6 +220,67 @@ fn the_papers_loads_name_every_key() {
             let key = format!("{load}_over_{}", kind.name);
             let has = outcome.bars().contains_key(&key);
             assert!(has || outcome.missing().contains_key(&key), "{key}");
+        }
+    }
+}
+
+#[test]
+fn threads_and_random_updates_name_every_key() {
+    let Some(scratch) = scratch() else { return };
+    let mut outcome = Outcome::new();
+    let steps = Steps::new(&(), 1);
+    dbm_threads::measure(&scratch, &steps, &[1, 3], 2, 5, &mut outcome);
+    dbm_random::measure(&scratch, &steps, 3000, 2, 10, &mut outcome);
+    assert!(outcome.bars().contains_key("threads3_over_one_thread"));
+    assert!(outcome.bars()["space_over_live"] >= 1.0);
+    let why = &outcome.missing()["p9999_commit_over_floor"];
+    assert!(why.contains("at least 10 are needed"), "{why}");
+    for key in ["threads3_over_rocksdb", "random100_over_leveldb"] {
+        let has = outcome.bars().contains_key(key);
+        assert!(has || outcome.missing().contains_key(key), "{key}");
+    }
+}
+
+#[test]
+fn small_databases_are_measured_and_read_right() {
+    let Some(scratch) = scratch() else { return };
+    let mut outcome = Outcome::new();
+    dbm_small::measure(scratch.folder(), 2000, 3, 1, &mut outcome).unwrap();
+    for key in [
+        "empty_bytes",
+        "empty_one_file_bytes",
+        "open_fetch_close_ms",
+        "open_fetch_close_to_read_ms",
+    ] {
+        assert!(outcome.bars()[key] > 0.0, "{key}");
+    }
+}
+
+#[test]
+fn pages_are_counted_for_both() {
+    let Some(scratch) = scratch() else { return };
+    let mut outcome = Outcome::new();
+    dbm_appendpages::measure(scratch.folder(), 20_000, 50, &mut outcome).unwrap();
+    // A leaf that changed is written, and a synced commit of its own takes a page at the least.
+    assert!(outcome.bars()["page_writes_per_update"] >= 1.0);
+    assert!(outcome.bars()["pages_per_commit_of_one"] >= 1.0);
+    match outcome.bars().get("lmdb_pages_per_commit_of_one") {
+        // Leaf and root.
+        Some(&pages) => assert!(pages >= 2.0, "{pages}"),
+        None => assert!(outcome.missing()["lmdb_pages_per_commit_of_one"].contains("apt-get")),
+    }
+}
+
+#[test]
+fn neither_locks_nor_optimism_lose_an_update() {
+    let Some(scratch) = scratch() else { return };
+    for records in [2, 500] {
+        let arena = dbm_occ::Arena::new(&scratch.path(&format!("occ-{records}")), records).unwrap();
+        for way in [Keeping::Optimistic, Keeping::Locks] {
+            let (ran, again) = arena.run(way, 4, 20, 1).unwrap();
+            assert_eq!((ran.commits, ran.times.len()), (80, 80));
+            assert!(way == Keeping::Optimistic || again == 0);
+            arena.check().unwrap();
         }
     }
 }
