@@ -5,12 +5,12 @@
 //!   an experiment: Turns -- each contender in turn, round by round, those that wait are stopped
 //!     +- Floor (floor.rs): durable writes with nothing around them (write.rs)
 //!     +- Ours (ours.rs): the DBM, in this process
-//!     +- Rival (rival.rs): a C program over another engine's library (rival.c), compiled in the run
+//!     +- Rival (rival.rs): a C program over another engine's library (rival.c)
 //! ```
 //!
 //! What always holds: every contender does the same transactions, on the same file system, with the
-//! same promise (synced, or left to the system); what it says it committed is read back at the end,
-//! every record of it. An engine that is not installed is missing, with how to install it.
+//! same promise: synced, or left to the system. Every record that it committed is read back. An
+//! engine that is not installed is missing, with how to install it.
 
 pub mod floor; // the floor as a contender
 pub mod ours; // the DBM

@@ -78,7 +78,7 @@ impl Turns {
         self.add(OURS, started.map_err(|error| format!("{OURS}: {error:#}")));
     }
 
-    /// Adds a rival in the same way; `programs` is where its program is compiled. Gives its version.
+    /// Adds a rival in the same way, compiled in `programs`. Gives its version.
     pub fn add_rival(
         &mut self,
         kind: Kind,

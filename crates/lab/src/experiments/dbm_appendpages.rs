@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Pages written for a leaf that changed: with a translation table, and with path copying.
 //!
-//! Claim (the paper, 2.1): where a page moves when it is written, a translation table spares its parents; without one, each update writes the height of the
-//! tree. Expected shape: ours writes one page for each leaf that changed, and some of the table; LMDB, which copies paths, writes its height and more.
+//! Claim (the paper, 2.1): where a page moves when it is written, a translation table spares its
+//! parents; without one, each update writes the height of the tree. Expected shape: ours writes one
+//! page for each leaf that changed, and some of the table; LMDB, which copies paths, writes its
+//! height and more.
 //!
-//! `page_writes_per_update`: one transaction changes one record in each of many leaves, and a checkpoint follows; pages that the log wrote for both, over leaves.
-//! `pages_per_commit_of_one` and `lmdb_pages_per_commit_of_one`: transactions that change one record each, at random, synced; ours writes a page of the log
-//! at the commit, and the leaf with the next checkpoint, which is in it. Ours by the trace of its device, LMDB by the kernel's count of what it gave to write
+//! `page_writes_per_update`: one transaction changes one record in each of many leaves, and a
+//! checkpoint follows; pages that the log wrote for both, over leaves. `pages_per_commit_of_one`
+//! and `lmdb_pages_per_commit_of_one`: synced transactions that change one record each, at random.
+//! Ours writes a page of the log at the commit, and the leaf with the next checkpoint, which is
+//! counted. Ours by the trace of its device, LMDB by the kernel's count of what it gave to write
 //! calls. Both counts depend on no clock.
 
 use std::path::Path;

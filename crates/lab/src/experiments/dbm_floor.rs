@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What does a durable write cost, whatever is written: the floor under every synced commit.
 //!
-//! Claim: over space that was written before, one system call (`pwritev2` with RWF_DSYNC on O_DIRECT) is as good as any way. Expected shape: the ways differ
-//! by some percent where the space was written; a ring's `fdatasync` goes to a thread of the kernel and costs a hand-over; space that was only
-//! allocated, and files that grow, cost a commit of the file system's journal besides; 512 B are hardly cheaper than 4 KiB.
+//! Claim: over space that was written before, one system call (`pwritev2` with RWF_DSYNC on
+//! O_DIRECT) is as good as any way. Expected shape: the ways differ by some percent where the space
+//! was written. A ring's `fdatasync` costs a hand-over to a thread of the kernel. Space that was
+//! only allocated, and files that grow, cost a commit of the journal besides. 512 B are hardly
+//! cheaper than 4 KiB.
 //!
-//! One thread. Each turn makes a new file of the kind, and writes its blocks once, in order; the making is not timed. The ways take turns.
+//! One thread. Each turn makes a new file of the kind, and writes its blocks once, in order; the
+//! making is not timed. The ways take turns.
 
 use anyhow::Result;
 

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Optimistic transactions against record locks that are held to the end of the commit, over the same engine.
+//! Optimistic transactions against record locks that are held to the end of the commit, over the
+//! same engine.
 //!
-//! Claim (the paper, 2.3): a commit on flash waits for a flush, and locks that are held for so long make everyone wait who wants the same records; without
-//! locks, transactions that turn out not to conflict pass. Expected shape: without contention both are the same; as it grows, locks let one transaction at a time through
-//! a flush each, while optimistic ones commit behind one another within a group and pay with transactions that run again.
+//! Claim (the paper, 2.3): a commit waits for a flush. Locks that are held for so long make
+//! everyone wait who wants the same records. Without locks, transactions that do not conflict pass.
+//! Expected shape: without contention both are the same. As it grows, locks let transactions
+//! through one at a time, a flush each. Optimistic ones commit behind one another within a group,
+//! and pay with those that run again.
 //!
-//! Eight threads each add one to two records, chosen at random among so many, and commit synced. "Locks" is a mutex for each record, taken in ascending order before the
-//! transaction begins and let go when its commit is durable; its reads are not validated. At the end the sum over all records has to be two for each
-//! transaction: neither way may lose an update. The ways take turns.
+//! Eight threads each add one to two records, chosen at random among so many, and commit synced.
+//! "Locks" is a mutex for each record. They are taken in ascending order before the transaction
+//! begins, and let go when its commit is durable. Its reads are not validated. At the end the sum
+//! over all records has to be two for each transaction: neither way may lose an update. The ways
+//! take turns.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -56,7 +61,7 @@ impl Experiment for DbmOcc {
     fn claim(&self) -> Claim {
         Claim {
             source: "paper D, section 2.3",
-            text: "where commits wait for a flush, optimistic transactions commit more than locks held to the end of the commit, from some contention on",
+            text: "where commits wait for a flush, optimistic transactions commit more than those that hold locks to the end of the commit",
         }
     }
 

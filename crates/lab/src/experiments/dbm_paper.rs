@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The DBM against others, as in paper D's figure 2: small records in ascending order, one and a hundred a transaction.
+//! The DBM against others, as in paper D's figure 2: small records in ascending order, one and a
+//! hundred a transaction.
 //!
-//! Claim (the paper, over LevelDB): 1.56 times the transactions at one record, 1.36 times at a hundred. Expected shape: synced, every engine is bound
-//! by what its log makes the file system do, so one that writes over written space nears the floor, and those whose logs grow pay for the journal; unsynced
-//! on tmpfs, all that counts is processor time.
+//! Claim (the paper, over LevelDB): 1.56 times the transactions at one record, 1.36 times at a
+//! hundred. Expected shape: a synced engine is bound by what its log makes the file system do. One
+//! that writes over written space nears the floor. Those whose logs grow pay for the journal.
+//! Unsynced on tmpfs, processor time alone counts.
 //!
-//! Keys of 4 bytes, values of 8, ascending from an empty database. Synced commits on the disk, and commits that survive the process alone on tmpfs. The contenders
-//! take turns, each with a process of its own (ours in the experiment's), stopped while others run; every record is read back at the
-//! end. The floor's five ways take turns with the synced ones, and the best of them is the floor. What GDBM promises is less: it has no transactions.
+//! Keys of 4 bytes, values of 8, ascending from an empty database. Synced commits on the disk, and
+//! commits that survive the process alone on tmpfs. The contenders take turns, each with a process
+//! of its own (ours in the experiment's), stopped while others run; every record is read back at
+//! the end. The floor's five ways take turns with the synced ones, and the best of them is the
+//! floor. What GDBM promises is less: it has no transactions.
 //!
-//! `log_bytes_per_commit_100` is what the log had written for each synced commit of 100 records, checkpoints in it, from a trace of the device's writes in a
-//! run of its own. Zeros that are written ahead of growth are beside it.
+//! `log_bytes_per_commit_100` is what the log had written for each synced commit of 100 records,
+//! checkpoints in it, from a trace of the device's writes in a run of its own. Zeros that are
+//! written ahead of growth are beside it.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A hundred random updates a transaction, for long enough that the cleaner has to give space back all the time.
+//! A hundred random updates a transaction, for long enough that the cleaner has to give space back
+//! all the time.
 //!
-//! Expected shape: each transaction touches about as many leaves as it has records, and a log that has only the changes writes one or two pages for it; the
-//! leaves are merged and written behind, by checkpoints, and what they leave dead is cleaned. LSM trees do the like by compaction; LMDB writes every touched
-//! leaf with its path in the commit.
+//! Expected shape: each transaction touches about as many leaves as it has records, and a log of
+//! changes writes one or two pages for it. Checkpoints write the merged leaves later, and the
+//! cleaner takes what they leave dead. LSM trees do the like by compaction; LMDB writes every
+//! touched leaf with its path in the commit.
 //!
-//! Each contender is filled with all keys, then takes turns of synced transactions of 100 updates, uniformly at random. `space_over_live` is the space of our
-//! files on the device over the bytes of keys and values, the largest that was seen after a round. `p9999_commit_over_floor` is the 99.99th percentile of our
-//! commits over that of the floor's writes in the same turns: both have every time of all rounds in it.
+//! Each contender is filled with all keys, then takes turns of synced transactions of 100 updates,
+//! uniformly at random. `space_over_live` is the space of our files on the device over the bytes of
+//! keys and values, the largest that was seen after a round. `p9999_commit_over_floor` is the
+//! 99.99th percentile of our commits over that of the floor's writes in the same turns: both have
+//! every time of all rounds in it.
 
 use anyhow::Result;
 use senko_dbm::Options as DbmOptions;

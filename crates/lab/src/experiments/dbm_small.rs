@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an empty database takes, and how long a program waits that opens one, reads a record and goes.
+//! What an empty database takes, and how long a program waits that opens one, reads a record and
+//! goes.
 //!
-//! That is what most programs do which use ndbm: many small databases, opened for a moment. Expected shape: a clean database is opened by its superblock and its
-//! translation table, so the time grows with the pages, not with the log.
+//! That is what most programs do which use ndbm: many small databases, opened for a moment.
+//! Expected shape: a clean database is opened by its superblock and its translation table, so the
+//! time grows with the pages, not with the log.
 //!
-//! `empty_bytes` is the space on the device of a database that was made and closed. `open_fetch_close_ms` is the median time to open a database of 1M records
-//! that was closed, read one at random, and close it again; its pages are not in the page cache, which O_DIRECT passes by. Beside it is the same for reading alone.
+//! `empty_bytes` is the space on the device of a database that was made and closed.
+//! `open_fetch_close_ms` is the median time to open a database of 1M records that was closed, read
+//! one at random, and close it again. O_DIRECT passes the page cache by. Beside it is the same for
+//! reading alone.
 
 use std::path::Path;
 use std::time::Instant;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commits of one to sixteen threads at once: do those that wait together share a flush?
 //!
-//! Expected shape: the rate grows with the threads, since what waits while a flush is under way goes with the next one, until the processor is the limit.
-//! RocksDB and LevelDB write groups too; LMDB and Berkeley DB let one transaction in at a time, or write one log record after another.
+//! Expected shape: the rate grows with the threads, since what waits while a flush is under way
+//! goes with the next one, until the processor is the limit. RocksDB and LevelDB write groups too;
+//! LMDB and Berkeley DB let one transaction in at a time, or write one log record after another.
 //!
-//! One record a transaction, synced, ascending; every thread takes the next key. Contenders and keys as in `dbm-paper`, and every record is read back at the end.
+//! One record a transaction, synced, ascending; every thread takes the next key. Contenders and
+//! keys as in `dbm-paper`, and every record is read back at the end.
 
 use anyhow::Result;
 use senko_dbm::Options as DbmOptions;
