@@ -91,6 +91,9 @@ pub mod dbm_threads;
 // Random updates with the cleaner at work.
 pub mod dbm_random;
 
+// Gets of a database that is larger than its cache.
+pub mod dbm_large;
+
 // Small databases, and databases that are open for a moment.
 pub mod dbm_small;
 
@@ -131,6 +134,7 @@ pub static ALL: &[&dyn Experiment] = &[
     &dbm_paper::DbmPaper,
     &dbm_threads::DbmThreads,
     &dbm_random::DbmRandom,
+    &dbm_large::DbmLarge,
     &dbm_small::DbmSmall,
     &dbm_appendpages::DbmAppendPages,
     &dbm_occ::DbmOcc,

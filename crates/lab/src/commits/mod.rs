@@ -37,6 +37,8 @@ pub enum Order {
     Ascending,
     /// Any of the first so many, at random.
     Random(u64),
+    /// None: each transaction reads one of the first so many, at random, and checks it.
+    Reads(u64),
 }
 
 /// What a contender is asked to do in its turn.

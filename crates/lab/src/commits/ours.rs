@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use senko_dbm::{Database, DbmError, Durability, Options, Table};
+use senko_dbm::{Database, Durability, Options, Snapshot, Table};
 use senko_workload::Rng;
 
 use super::{Contender, Order, Ran, Work, belongs, key, value};
@@ -92,8 +92,15 @@ impl Ours {
         &self.folder
     }
 
+    fn is_there(&self, snapshot: &Snapshot, number: u64) -> Result<()> {
+        let found = snapshot.get(&self.table, &key(number))?;
+        let found = found.with_context(|| format!("the record {number} is gone"))?;
+        ensure!(belongs(number, &found), "the record {number} is another's");
+        Ok(())
+    }
+
     /// The share of one thread: commits, each timed.
-    fn thread(&self, work: &Work, number: u64) -> Result<Vec<u64>, DbmError> {
+    fn thread(&self, work: &Work, number: u64) -> Result<Vec<u64>> {
         let share = work.commits / work.threads + u64::from(number < work.commits % work.threads);
         let change = self.changes.fetch_add(1, Ordering::Relaxed);
         let mut rng = Rng::new(work.seed.wrapping_mul(1000).wrapping_add(change));
@@ -103,13 +110,18 @@ impl Ours {
             let first = match work.order {
                 Order::Ascending => self.next.fetch_add(work.records, Ordering::Relaxed),
                 Order::Random(_) => 0,
+                Order::Reads(keys) => {
+                    self.is_there(&self.db.snapshot(), rng.below(keys))?;
+                    times.push(since.elapsed().as_nanos() as u64);
+                    continue;
+                }
             };
             // A transaction that only puts meets no conflict.
             let mut tx = self.db.begin();
             for at in 0..work.records {
                 let number = match work.order {
-                    Order::Ascending => first + at,
                     Order::Random(keys) => rng.below(keys),
+                    _ => first + at,
                 };
                 tx.put(&self.table, &key(number), &value(number, change))?;
             }
@@ -133,7 +145,7 @@ impl Contender for Ours {
                     .collect();
                 let joined = threads.into_iter().map(|thread| {
                     let done = thread.join();
-                    Ok(done.map_err(|_| anyhow!("a thread that committed panicked"))??)
+                    done.map_err(|_| anyhow!("a thread that committed panicked"))?
                 });
                 joined.collect()
             })
@@ -145,9 +157,7 @@ impl Contender for Ours {
     fn check(&mut self, keys: u64) -> Result<()> {
         let snapshot = self.db.snapshot();
         for number in 0..keys {
-            let found = snapshot.get(&self.table, &key(number))?;
-            let found = found.with_context(|| format!("the record {number} is gone"))?;
-            ensure!(belongs(number, &found), "the record {number} is another's");
+            self.is_there(&snapshot, number)?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 //   run COMMITS RECORDS THREADS KEYS SEED   KEYS 0: ascending; else random below KEYS
 //                                           -> "ran SECONDS", then as many bytes of times as said
 //   fill KEYS                               -> "filled": puts the keys below KEYS, ascending
+//   get GETS THREADS KEYS SEED              -> as run: reads at random below KEYS, each checked
 //   check KEYS                              -> "checked"
 // Anything that fails: "error TEXT", and the end.
 
@@ -168,7 +169,8 @@ static const char *engine_open(const char *folder) {
     static char version[32];
     checked(mdb_env_create(&env));
     checked(mdb_env_set_mapsize(env, (size_t)16 << 30));
-    checked(mdb_env_open(env, folder, synced ? 0 : MDB_NOSYNC, 0644));
+    // Reads are at random: reading ahead would be for nothing.
+    checked(mdb_env_open(env, folder, MDB_NORDAHEAD | (synced ? 0 : MDB_NOSYNC), 0644));
     checked(mdb_txn_begin(env, NULL, 0, &tx));
     checked(mdb_dbi_open(tx, NULL, 0, &table));
     checked(mdb_txn_commit(tx));
@@ -404,6 +406,7 @@ static atomic_ulong next_change = 1;
 
 struct share {
     unsigned long commits, records, keys, seed;
+    int reads;
     uint64_t *times;
     pthread_t thread;
 };
@@ -423,6 +426,15 @@ static void name(uint64_t number, char *key) {
     for (int i = 0; i < KEY; i++) key[i] = (char)(number >> (8 * (KEY - 1 - i)));
 }
 
+static void is_there(uint64_t number) {
+    char key[KEY], value[VALUE];
+    uint64_t stored;
+    name(number, key);
+    if (engine_get(key, value) != VALUE) fail("check", "a record is gone");
+    memcpy(&stored, value, VALUE);
+    if ((stored & 0xffffffffu) != number) fail("check", "a record is another's");
+}
+
 static void *commit_share(void *of) {
     struct share *share = of;
     uint64_t change = atomic_fetch_add(&next_change, 1);
@@ -430,6 +442,11 @@ static void *commit_share(void *of) {
     char key[KEY], value[VALUE];
     for (unsigned long i = 0; i < share->commits; i++) {
         uint64_t since = now();
+        if (share->reads) {
+            is_there(mixed(&state) % share->keys);
+            share->times[i] = now() - since;
+            continue;
+        }
         void *tx = engine_begin();
         // Behind the beginning, which lets one thread in at a time where appended keys must ascend.
         uint64_t first = share->keys ? 0 : atomic_fetch_add(&next_key, share->records);
@@ -447,14 +464,14 @@ static void *commit_share(void *of) {
 }
 
 static void run(unsigned long commits, unsigned long records, unsigned long threads,
-                unsigned long keys, unsigned long seed) {
+                unsigned long keys, unsigned long seed, int reads) {
     struct share *shares = calloc(threads, sizeof *shares);
     uint64_t *times = calloc(commits, sizeof *times), *at = times;
     if (!shares || !times) fail("run", "no memory");
     uint64_t start = now();
     for (unsigned long t = 0; t < threads; t++) {
         unsigned long mine = commits / threads + (t < commits % threads);
-        shares[t] = (struct share){mine, records, keys, seed, at, 0};
+        shares[t] = (struct share){mine, records, keys, seed, reads, at, 0};
         at += mine;
         if (threads == 1)
             commit_share(&shares[t]);
@@ -473,21 +490,17 @@ static void fill(unsigned long keys) {
     while (next_key < keys) {
         unsigned long left = keys - next_key;
         // The last transaction of a fill has the promise that all have; so have those before it.
-        struct share share = {1, left < 1000 ? left : 1000, 0, 1, &time, 0};
+        struct share share = {1, left < 1000 ? left : 1000, 0, 1, 0, &time, 0};
         commit_share(&share);
     }
+#ifdef LMDB
+    checked(mdb_env_sync(env, 1));
+#endif
     printf("filled\n");
 }
 
 static void check(unsigned long keys) {
-    char key[KEY], value[VALUE];
-    for (unsigned long number = 0; number < keys; number++) {
-        uint64_t stored;
-        name(number, key);
-        if (engine_get(key, value) != VALUE) fail("check", "a record is gone");
-        memcpy(&stored, value, VALUE);
-        if ((stored & 0xffffffffu) != number) fail("check", "a record is another's");
-    }
+    for (unsigned long number = 0; number < keys; number++) is_there(number);
     printf("checked\n");
 }
 
@@ -501,7 +514,9 @@ int main(int count, char **words) {
     fflush(stdout);
     while (fgets(line, sizeof line, stdin)) {
         if (sscanf(line, "run %lu %lu %lu %lu %lu", &a, &b, &c, &d, &e) == 5)
-            run(a, b, c, d, e);
+            run(a, b, c, d, e, 0);
+        else if (sscanf(line, "get %lu %lu %lu %lu", &a, &b, &c, &d) == 4)
+            run(a, 0, b, c, d, 1);
         else if (sscanf(line, "fill %lu", &a) == 1)
             fill(a);
         else if (sscanf(line, "check %lu", &a) == 1)

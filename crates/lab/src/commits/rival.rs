@@ -4,6 +4,7 @@
 //! So no build needs a rival's library, and a rival that is not installed is missing alone. The
 //! program is `rival.c`. Always: it dies with its owner, and a killed one is an error, not a hang.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -59,7 +60,7 @@ pub const LMDB: Kind = Kind {
     library: "lmdb",
     package: "liblmdb-dev",
     threads: true,
-    settings: "MDB_APPEND where keys ascend, MDB_NOSYNC where nothing is synced",
+    settings: "MDB_NORDAHEAD, MDB_APPEND where keys ascend, MDB_NOSYNC where nothing is synced",
 };
 /// SQLite: a B tree with a log.
 pub const SQLITE: Kind = Kind {
@@ -161,6 +162,19 @@ impl Rival {
     /// # Errors
     /// If it can't be started, or the engine can't open its files.
     pub fn start(program: &Path, folder: &Path, synced: bool) -> Result<Rival> {
+        Rival::start_in(program, folder, synced, Vec::new())
+    }
+
+    /// The same, as a member of groups whose `cgroup.procs` files are given.
+    ///
+    /// # Errors
+    /// As [`Rival::start`].
+    pub fn start_in(
+        program: &Path,
+        folder: &Path,
+        synced: bool,
+        groups: Vec<File>,
+    ) -> Result<Rival> {
         std::fs::create_dir_all(folder)?;
         let mut command = Command::new(program);
         command
@@ -168,7 +182,7 @@ impl Rival {
             .arg(if synced { "1" } else { "0" })
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        sys::prepare(&mut command, &sys::cores()?, Vec::new());
+        sys::prepare(&mut command, &sys::cores()?, groups);
         let mut child = command
             .spawn()
             .with_context(|| format!("{} cannot be started", program.display()))?;
@@ -222,10 +236,6 @@ impl Rival {
 
 impl Contender for Rival {
     fn run(&mut self, work: &Work) -> Result<Ran> {
-        let keys = match work.order {
-            Order::Ascending => 0,
-            Order::Random(keys) => keys,
-        };
         let Work {
             commits,
             records,
@@ -233,7 +243,11 @@ impl Contender for Rival {
             seed,
             ..
         } = work;
-        let request = format!("run {commits} {records} {threads} {keys} {seed}");
+        let request = match work.order {
+            Order::Ascending => format!("run {commits} {records} {threads} 0 {seed}"),
+            Order::Random(keys) => format!("run {commits} {records} {threads} {keys} {seed}"),
+            Order::Reads(keys) => format!("get {commits} {threads} {keys} {seed}"),
+        };
         let seconds = self.ask(&request, "ran ")?.parse()?;
         let mut bytes = vec![0; work.commits as usize * 8];
         self.from.read_exact(&mut bytes)?;

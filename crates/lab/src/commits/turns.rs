@@ -127,6 +127,13 @@ impl Turns {
         }
     }
 
+    /// Drops what the rounds so far showed: they only warmed up.
+    pub fn forget(&mut self) {
+        for seat in &mut self.seats {
+            seat.rounds.clear();
+        }
+    }
+
     /// Reads back what was committed. One that lost a record has no figures.
     pub fn check(&mut self, keys: u64) {
         for seat in &mut self.seats {

@@ -9,7 +9,7 @@ use senko_lab::commits::write::Space;
 use senko_lab::commits::{Contender, Order, Ran, Turns, Work, percentile_over};
 use senko_lab::experiments::dbm_occ::{self, Keeping};
 use senko_lab::experiments::{
-    dbm_appendpages, dbm_floor, dbm_paper, dbm_random, dbm_small, dbm_threads,
+    dbm_appendpages, dbm_floor, dbm_large, dbm_paper, dbm_random, dbm_small, dbm_threads,
 };
 use senko_lab::rig::Steps;
 use senko_lab::rig::scratch::{self, Scratch};
@@ -125,6 +125,12 @@ fn does_its_work(contender: &mut dyn Contender) {
     let ran = contender.run(&work).unwrap();
     assert_eq!((ran.commits, ran.times.len()), (10, 10));
     assert!(ran.times.is_sorted() && ran.seconds > 0.0);
+    let work = Work {
+        order: Order::Reads(320),
+        threads: 2,
+        ..ascending(30, 0)
+    };
+    assert_eq!(contender.run(&work).unwrap().times.len(), 30);
     contender.pause();
     contender.resume();
     contender.check(320).unwrap();
@@ -255,6 +261,26 @@ fn small_databases_are_measured_and_read_right() {
     ] {
         assert!(outcome.bars()[key] > 0.0, "{key}");
     }
+}
+
+#[test]
+fn gets_of_a_large_database_name_every_key() {
+    let Some(scratch) = scratch() else { return };
+    let mut outcome = Outcome::new();
+    let steps = Steps::new(&(), 1);
+    let sizes = dbm_large::Sizes {
+        keys: 20_000,
+        memory: 1 << 20,
+        gets: 50,
+        rounds: 2,
+    };
+    dbm_large::measure(&scratch, &steps, &sizes, None, &mut outcome).unwrap();
+    assert!(outcome.bars().contains_key("senko_gets_a_second"));
+    // A get reads pages of the device, or finds them in DRAM.
+    assert!(outcome.bars()["reads_per_get"] >= 0.0);
+    let why = &outcome.missing()["gets_over_lmdb"];
+    assert!(why.contains("cap"), "{why}");
+    assert!(outcome.missing().contains_key("gets16_over_lmdb"));
 }
 
 #[test]
