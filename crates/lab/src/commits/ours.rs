@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use senko_dbm::{Database, Durability, Options, Snapshot, Table};
@@ -67,6 +67,26 @@ impl Ours {
         }
         self.next.store(keys, Ordering::Relaxed);
         Ok(self.db.sync()?)
+    }
+
+    /// Waits until checkpoints and the cleaner have come to rest: nothing has moved for a while.
+    /// Gives false if they are still at work after a minute.
+    pub fn settle(&self) -> bool {
+        const LOOK: Duration = Duration::from_millis(300);
+        let state = || {
+            let stats = self.db.stats();
+            (stats.checkpoint, stats.file_bytes, stats.free_bytes)
+        };
+        let (since, mut before) = (Instant::now(), state());
+        while since.elapsed() < Duration::from_secs(60) {
+            thread::sleep(LOOK);
+            let now = state();
+            if now == before {
+                return true;
+            }
+            before = now;
+        }
+        false
     }
 
     /// Ends with a checkpoint.

@@ -465,6 +465,10 @@ static void *commit_share(void *of) {
 
 static void run(unsigned long commits, unsigned long records, unsigned long threads,
                 unsigned long keys, unsigned long seed, int reads) {
+#if defined(SQLITE) || defined(GDBM) || defined(KYOTO)
+    // Their handles, statements and transactions belong to one thread.
+    if (threads != 1) fail("run", "this engine is used by one thread here");
+#endif
     struct share *shares = calloc(threads, sizeof *shares);
     uint64_t *times = calloc(commits, sizeof *times), *at = times;
     if (!shares || !times) fail("run", "no memory");

@@ -142,8 +142,31 @@ impl Kind {
     /// Why it is missing.
     pub fn start(&self, programs: &Path, folder: &Path, synced: bool) -> Result<Rival, String> {
         let program = self.build(programs)?;
-        Rival::start(&program, folder, synced).map_err(|error| format!("{}: {error:#}", self.name))
+        let command = Command::new(&program);
+        Rival::start_in(command, folder, synced, Vec::new())
+            .map_err(|error| format!("{}: {error:#}", self.name))
     }
+}
+
+/// redb's name: it is no C library, and lies in the program with the store's rivals.
+pub const REDB: &str = "redb";
+
+/// Starts redb in `senko-rivals`, which is looked for beside `senko`.
+///
+/// # Errors
+/// A sentence that says how to build it.
+pub fn redb(senko: &Path, folder: &Path, synced: bool) -> Result<Rival, String> {
+    let program = senko.with_file_name("senko-rivals");
+    if !program.is_file() {
+        return Err(format!(
+            "there is no {}; build it with: cargo build --release -p senko_lab_rivals --features redb",
+            program.display()
+        ));
+    }
+    let mut command = Command::new(program);
+    command.args(["commits", REDB]);
+    Rival::start_in(command, folder, synced, Vec::new())
+        .map_err(|error| format!("{REDB}: {error:#}"))
 }
 
 /// A process with another engine.
@@ -157,26 +180,19 @@ pub struct Rival {
 }
 
 impl Rival {
-    /// Starts a program of this protocol.
+    /// Starts a program of this protocol, as a member of groups whose `cgroup.procs` files are
+    /// given.
     ///
     /// # Errors
     /// If it can't be started, or the engine can't open its files.
-    pub fn start(program: &Path, folder: &Path, synced: bool) -> Result<Rival> {
-        Rival::start_in(program, folder, synced, Vec::new())
-    }
-
-    /// The same, as a member of groups whose `cgroup.procs` files are given.
-    ///
-    /// # Errors
-    /// As [`Rival::start`].
     pub fn start_in(
-        program: &Path,
+        mut command: Command,
         folder: &Path,
         synced: bool,
         groups: Vec<File>,
     ) -> Result<Rival> {
         std::fs::create_dir_all(folder)?;
-        let mut command = Command::new(program);
+        let program = PathBuf::from(command.get_program());
         command
             .arg(folder)
             .arg(if synced { "1" } else { "0" })

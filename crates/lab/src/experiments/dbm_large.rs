@@ -12,6 +12,8 @@
 //! gets, each in a transaction of its own, each checked. A round before the others fills the caches.
 //! `reads_per_get` is the kernel's count of bytes that our process read from devices, in pages.
 
+use std::process::Command;
+
 use anyhow::{Result, anyhow};
 use senko_dbm::Options as DbmOptions;
 
@@ -103,6 +105,7 @@ pub fn measure(
     ours.fill(sizes.keys)?;
     // What no checkpoint has written stays in DRAM beyond the cache.
     ours.db().checkpoint()?;
+    outcome.setting("at_rest", ours.settle());
     let over = bytes_of(&home.join(OURS))? as f64 / sizes.memory as f64;
     outcome.setting("file_over_cache", over);
     let reading = Work {
@@ -175,7 +178,7 @@ fn lmdb(scratch: &Scratch, keys: u64, cap: Option<&MemoryCap>) -> Result<Rival, 
     let started = cap.fill_first(|| {
         let members = cap.members().map_err(|why| anyhow!(why))?;
         let folder = scratch.path("large").join(LMDB.name);
-        let mut rival = Rival::start_in(&program, &folder, false, vec![members])?;
+        let mut rival = Rival::start_in(Command::new(&program), &folder, false, vec![members])?;
         rival.fill(keys)?;
         anyhow::Ok(rival)
     })?;

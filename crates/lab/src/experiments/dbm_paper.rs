@@ -26,7 +26,7 @@ use senko_io::trace::{Recorder, TraceReader};
 use senko_io::{Op, PAGE_SIZE, Purpose};
 
 use crate::commits::ours::{OURS, Ours};
-use crate::commits::rival::{self, Kind};
+use crate::commits::rival::{self, REDB};
 use crate::commits::turns::COLUMNS;
 use crate::commits::{self, Contender, Order, Ran, Turns, Work};
 use crate::rig::scratch::Scratch;
@@ -84,7 +84,7 @@ impl Experiment for DbmPaper {
         let loads = loads(&bench);
         bench.scratch.need(4 << 30)?;
         outcome.setting("rounds", rounds);
-        let turns = loads.len() as u64 * rounds * 13 + 1;
+        let turns = loads.len() as u64 * rounds * 14 + 1;
         let steps = Steps::new(progress, turns);
         let mut table = Table::new("Transactions in turn", &COLUMNS);
         for load in &loads {
@@ -92,6 +92,7 @@ impl Experiment for DbmPaper {
                 load,
                 rounds,
                 &bench.scratch,
+                &options.program,
                 &steps,
                 &mut table,
                 &mut outcome,
@@ -107,11 +108,17 @@ impl Experiment for DbmPaper {
     }
 }
 
+/// The names of all rivals.
+fn rivals() -> impl Iterator<Item = &'static str> {
+    rival::ALL.iter().map(|kind| kind.name).chain([REDB])
+}
+
 /// One load, all contenders. Called by the test with a few commits.
 pub fn one(
     load: &Load,
     rounds: u64,
     scratch: &Scratch,
+    program: &Path,
     steps: &Steps<'_>,
     table: &mut Table,
     outcome: &mut Outcome,
@@ -122,8 +129,8 @@ pub fn one(
         match Scratch::in_memory() {
             Ok(memory) => Some(memory),
             Err(error) => {
-                for kind in rival::ALL {
-                    let key = format!("{}_over_{}", load.name, kind.name);
+                for name in rivals() {
+                    let key = format!("{}_over_{name}", load.name);
                     outcome.miss(key, format!("{error:#}"));
                 }
                 return;
@@ -144,6 +151,17 @@ pub fn one(
             outcome.setting(kind.name, format!("{version}: {}", kind.settings));
         }
     }
+    let redb = rival::redb(program, &home.join(REDB), load.synced);
+    if let Ok(redb) = &redb {
+        outcome.setting(REDB, format!("{}: 64 MiB cache", redb.version));
+    }
+    turns.add(
+        REDB,
+        redb.map(|redb| {
+            let redb: Box<dyn Contender> = Box::new(redb);
+            redb
+        }),
+    );
     let work = Work {
         commits: load.commits,
         records: load.records,
@@ -167,7 +185,7 @@ pub fn one(
         let over = best.and_then(|best| turns.over(OURS, &best, Ran::rate));
         put(outcome, &format!("{}_over_floor", load.name), over);
     }
-    for Kind { name, .. } in rival::ALL {
+    for name in rivals() {
         let key = format!("{}_over_{name}", load.name);
         put(outcome, &key, turns.over(OURS, name, Ran::rate));
     }

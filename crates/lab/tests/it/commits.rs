@@ -95,14 +95,14 @@ fn contenders_commit_what_they_say() {
     for synced in [false, true] {
         let folder = scratch.path(&format!("ours-{synced}"));
         let mut ours = Ours::new(&folder, synced, DbmOptions::default()).unwrap();
-        does_its_work(&mut ours);
+        does_its_work(&mut ours, true);
         let mut seen = 0;
         for kind in rival::ALL {
             let folder = scratch.path(&format!("{}-{synced}", kind.name));
             match kind.start(scratch.folder(), &folder, synced) {
                 Ok(mut rival) => {
                     seen += 1;
-                    does_its_work(&mut rival);
+                    does_its_work(&mut rival, kind.threads);
                 }
                 Err(why) => {
                     assert!(why.contains("apt-get install"), "{}: {why}", kind.name);
@@ -114,7 +114,7 @@ fn contenders_commit_what_they_say() {
     }
 }
 
-fn does_its_work(contender: &mut dyn Contender) {
+fn does_its_work(contender: &mut dyn Contender, threaded: bool) {
     contender.run(&ascending(20, 1)).unwrap();
     contender.run(&ascending(3, 100)).unwrap();
     contender.check(320).unwrap();
@@ -127,13 +127,18 @@ fn does_its_work(contender: &mut dyn Contender) {
     assert!(ran.times.is_sorted() && ran.seconds > 0.0);
     let work = Work {
         order: Order::Reads(320),
-        threads: 2,
+        threads: if threaded { 2 } else { 1 },
         ..ascending(30, 0)
     };
     assert_eq!(contender.run(&work).unwrap().times.len(), 30);
     contender.pause();
     contender.resume();
     contender.check(320).unwrap();
+    if !threaded {
+        let error = contender.run(&Work { threads: 2, ..work }).unwrap_err();
+        assert!(error.to_string().contains("one thread"), "{error:#}");
+        return;
+    }
     assert!(contender.check(321).is_err(), "a record that nobody put");
 }
 
@@ -216,12 +221,23 @@ fn the_papers_loads_name_every_key() {
             records: if synced { 1 } else { 100 },
             commits: 4,
         };
-        dbm_paper::one(&load, 2, &scratch, &steps, &mut table, &mut outcome);
+        let program = scratch.path("senko");
+        dbm_paper::one(
+            &load,
+            2,
+            &scratch,
+            &program,
+            &steps,
+            &mut table,
+            &mut outcome,
+        );
     }
     dbm_paper::log_bytes(scratch.folder(), 50, &mut outcome).unwrap();
     // A transaction's 1,200 bytes of records take a page of the log at the least.
     assert!(outcome.bars()["log_bytes_per_commit_100"] >= 4096.0);
     assert!(outcome.bars().contains_key("synced1_over_floor"));
+    let why = &outcome.missing()["synced1_over_redb"];
+    assert!(why.contains("cargo build"), "{why}");
     for kind in rival::ALL {
         for load in ["synced1", "tmpfs100"] {
             let key = format!("{load}_over_{}", kind.name);
