@@ -10,10 +10,14 @@
 mod fjall; // an LSM tree in Rust
 #[cfg(feature = "lmdb")]
 mod lmdb; // a B+ tree in a memory map
+#[cfg(feature = "redb")]
+mod redb; // a B+ tree in Rust, for the experiments on commits
 #[cfg(feature = "rocksdb")]
 mod rocksdb; // an LSM tree in C++
 
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use senko_lab::kv::{Maker, child};
@@ -32,7 +36,13 @@ static MAKERS: &[&dyn Maker] = &[
 ];
 
 fn main() -> ExitCode {
-    if std::env::args_os().len() > 1 {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let [task, engine, folder, _synced] = &words[..]
+        && task == "commits"
+    {
+        return commits(engine, Path::new(folder));
+    }
+    if !words.is_empty() {
         let names: Vec<&str> = MAKERS.iter().map(|maker| maker.name()).collect();
         // A line that nobody can read changes nothing.
         let _ = writeln!(
@@ -53,6 +63,26 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The process of an engine that the experiments on commits drive, over its pipes.
+fn commits(engine: &OsStr, folder: &Path) -> ExitCode {
+    #[cfg(feature = "redb")]
+    if engine == "redb" {
+        let (asked, said) = (std::io::stdin().lock(), std::io::stdout().lock());
+        let said = std::io::BufWriter::new(said);
+        return match redb::serve(folder, asked, said) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
+    let _ = writeln!(
+        std::io::stdout(),
+        "error {} is not built in, for {}: build senko_lab_rivals with --features all",
+        engine.display(),
+        folder.display()
+    );
+    ExitCode::FAILURE
 }
 
 #[cfg(test)]

@@ -79,6 +79,30 @@ pub mod thesis_index;
 // Blocks that are read in vain (paper A, figure 37).
 pub mod thesis_misses;
 
+// The ways of a durable write: the floor under every commit.
+pub mod dbm_floor;
+
+// The DBM against others, as in paper D's figure 2.
+pub mod dbm_paper;
+
+// Commits of many threads.
+pub mod dbm_threads;
+
+// Random updates with the cleaner at work.
+pub mod dbm_random;
+
+// Gets of a database that is larger than its cache.
+pub mod dbm_large;
+
+// Small databases, and databases that are open for a moment.
+pub mod dbm_small;
+
+// Pages written for a changed leaf: a translation table against path copying (paper D, section 2.1).
+pub mod dbm_appendpages;
+
+// Optimistic transactions against record locks (paper D, section 2.3).
+pub mod dbm_occ;
+
 /// Every experiment that can be run.
 pub static ALL: &[&dyn Experiment] = &[
     &dram_policy::DramPolicy,
@@ -106,4 +130,12 @@ pub static ALL: &[&dyn Experiment] = &[
     &store_rivals::StoreRivals,
     &thesis_index::ThesisIndex,
     &thesis_misses::ThesisMisses,
+    &dbm_floor::DbmFloor,
+    &dbm_paper::DbmPaper,
+    &dbm_threads::DbmThreads,
+    &dbm_random::DbmRandom,
+    &dbm_large::DbmLarge,
+    &dbm_small::DbmSmall,
+    &dbm_appendpages::DbmAppendPages,
+    &dbm_occ::DbmOcc,
 ];

@@ -28,6 +28,8 @@ pub mod rig;
 pub mod layouts;
 // Key-value engines under test, ours and others, each in a process of its own.
 pub mod kv;
+// Transactions under test: the DBM, its rivals, the floor under them.
+pub mod commits;
 
 // The experiments, one file each.
 pub mod experiments;

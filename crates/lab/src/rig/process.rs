@@ -83,6 +83,19 @@ fn parse_io(text: &str) -> Option<Io> {
     })
 }
 
+/// Bytes that process `pid` gave to calls that write, whatever became of them.
+///
+/// # Errors
+/// One sentence, if there is no such process or it is someone else's.
+pub fn write_calls(pid: u32) -> Result<u64, String> {
+    let path = format!("/proc/{pid}/io");
+    let text =
+        fs::read_to_string(&path).map_err(|error| format!("{path} cannot be read: {error}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("wchar:"));
+    let bytes = line.and_then(|number| number.trim().parse().ok());
+    bytes.ok_or_else(|| format!("{path} has an unknown form"))
+}
+
 /// The files in `folder` that process `pid` has mapped, each once.
 ///
 /// # Errors

@@ -48,7 +48,22 @@ impl Scratch {
                 parent.display()
             );
         }
-        sweep(&parent);
+        Scratch::make(&parent)
+    }
+
+    /// Makes a folder that lies in memory, for what is measured without a device.
+    ///
+    /// # Errors
+    /// If `/dev/shm` is no tmpfs that can be written to.
+    pub fn in_memory() -> Result<Scratch> {
+        let parent = Path::new("/dev/shm");
+        let system = sys::file_system(parent).context("there is no folder /dev/shm")?;
+        ensure!(system.in_memory, "/dev/shm does not lie in memory");
+        Scratch::make(parent)
+    }
+
+    fn make(parent: &Path) -> Result<Scratch> {
+        sweep(parent);
         // A second one of this process, in tests, gets a name of its own.
         let number = std::process::id();
         let made = (0..100)

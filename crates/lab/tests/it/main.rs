@@ -6,6 +6,8 @@
 mod dram_policy;
 // The thesis's block layouts are exact.
 mod layouts;
+// The pieces of the experiments on commits.
+mod commits;
 // Engines under test, as an experiment drives them.
 mod kv;
 // Result lines, tables, provenance.

@@ -28,6 +28,7 @@ const ALLOWED: [(&str, &[&str], &[&str]); 13] = [
             "senko_server",
             "senko_ssd",
             "senko_store",
+            "senko_dbm",
         ],
         &[],
     ),
@@ -47,7 +48,7 @@ const ALLOWED: [(&str, &[&str], &[&str]); 13] = [
     ),
     ("senko_c", &["senko_io", "senko_dbm"], &[]),
     ("senko_ndbm", &["senko_io", "senko_dbm"], &[]),
-    ("senko_lab_rivals", &["senko_lab"], &[]),
+    ("senko_lab_rivals", &["senko_lab", "senko_workload"], &[]),
     ("xtask", &[], &[]),
 ];
 

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The DBM as a contender, in the experiment's own process.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use senko_dbm::{Database, Durability, Options, Snapshot, Table};
+use senko_workload::Rng;
+
+use super::{Contender, Order, Ran, Work, belongs, key, value};
+
+/// Its name among the contenders.
+pub const OURS: &str = "senko";
+
+/// An open database.
+pub struct Ours {
+    db: Database,
+    table: Table,
+    folder: PathBuf,
+    durability: Durability,
+    /// The next key of ascending work.
+    next: AtomicU64,
+    /// Changes so far, so that no two are alike.
+    changes: AtomicU64,
+}
+
+impl Ours {
+    /// A new one in `folder`, whose commits are synced or left to the system.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn new(folder: &Path, synced: bool, options: Options) -> Result<Ours> {
+        std::fs::create_dir_all(folder)?;
+        let db = Database::open(&folder.join("db"), options)?;
+        let table = db.create_table("records")?;
+        Ok(Ours {
+            db,
+            table,
+            folder: folder.to_owned(),
+            durability: if synced {
+                Durability::Synced
+            } else {
+                Durability::Buffered
+            },
+            next: AtomicU64::new(0),
+            changes: AtomicU64::new(1),
+        })
+    }
+
+    /// Puts the keys below `keys`, ascending, and makes them durable.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn fill(&mut self, keys: u64) -> Result<()> {
+        const AT_A_TIME: u64 = 1000;
+        let mut next = 0;
+        while next < keys {
+            let mut tx = self.db.begin();
+            for number in next..keys.min(next + AT_A_TIME) {
+                tx.put(&self.table, &key(number), &value(number, 0))?;
+            }
+            tx.commit(Durability::Buffered)?;
+            next += AT_A_TIME;
+        }
+        self.next.store(keys, Ordering::Relaxed);
+        Ok(self.db.sync()?)
+    }
+
+    /// Waits until checkpoints and the cleaner have come to rest: nothing has moved for a while.
+    /// Gives false if they are still at work after a minute.
+    pub fn settle(&self) -> bool {
+        const LOOK: Duration = Duration::from_millis(300);
+        let state = || {
+            let stats = self.db.stats();
+            (stats.checkpoint, stats.file_bytes, stats.free_bytes)
+        };
+        let (since, mut before) = (Instant::now(), state());
+        while since.elapsed() < Duration::from_secs(60) {
+            thread::sleep(LOOK);
+            let now = state();
+            if now == before {
+                return true;
+            }
+            before = now;
+        }
+        false
+    }
+
+    /// Ends with a checkpoint.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn close(self) -> Result<()> {
+        Ok(self.db.close()?)
+    }
+
+    /// The database.
+    pub fn db(&self) -> &Database {
+        &self.db
+    }
+
+    /// Its table.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Where its files are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn is_there(&self, snapshot: &Snapshot, number: u64) -> Result<()> {
+        let found = snapshot.get(&self.table, &key(number))?;
+        let found = found.with_context(|| format!("the record {number} is gone"))?;
+        ensure!(belongs(number, &found), "the record {number} is another's");
+        Ok(())
+    }
+
+    /// The share of one thread: commits, each timed.
+    fn thread(&self, work: &Work, number: u64) -> Result<Vec<u64>> {
+        let share = work.commits / work.threads + u64::from(number < work.commits % work.threads);
+        let change = self.changes.fetch_add(1, Ordering::Relaxed);
+        let mut rng = Rng::new(work.seed.wrapping_mul(1000).wrapping_add(change));
+        let mut times = Vec::with_capacity(share as usize);
+        for _ in 0..share {
+            let since = Instant::now();
+            let first = match work.order {
+                Order::Ascending => self.next.fetch_add(work.records, Ordering::Relaxed),
+                Order::Random(_) => 0,
+                Order::Reads(keys) => {
+                    self.is_there(&self.db.snapshot(), rng.below(keys))?;
+                    times.push(since.elapsed().as_nanos() as u64);
+                    continue;
+                }
+            };
+            // A transaction that only puts meets no conflict.
+            let mut tx = self.db.begin();
+            for at in 0..work.records {
+                let number = match work.order {
+                    Order::Random(keys) => rng.below(keys),
+                    _ => first + at,
+                };
+                tx.put(&self.table, &key(number), &value(number, change))?;
+            }
+            tx.commit(self.durability)?;
+            times.push(since.elapsed().as_nanos() as u64);
+        }
+        Ok(times)
+    }
+}
+
+impl Contender for Ours {
+    fn run(&mut self, work: &Work) -> Result<Ran> {
+        let this = &*self;
+        let start = Instant::now();
+        let done: Result<Vec<Vec<u64>>> = if work.threads == 1 {
+            Ok(vec![this.thread(work, 0)?])
+        } else {
+            thread::scope(|scope| {
+                let threads: Vec<_> = (0..work.threads)
+                    .map(|number| scope.spawn(move || this.thread(work, number)))
+                    .collect();
+                let joined = threads.into_iter().map(|thread| {
+                    let done = thread.join();
+                    done.map_err(|_| anyhow!("a thread that committed panicked"))?
+                });
+                joined.collect()
+            })
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        Ok(Ran::new(work.commits, seconds, done?.concat()))
+    }
+
+    fn check(&mut self, keys: u64) -> Result<()> {
+        let snapshot = self.db.snapshot();
+        for number in 0..keys {
+            self.is_there(&snapshot, number)?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that a folder's files have on the device.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn bytes_of(folder: &Path) -> Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder)? {
+        let about = entry?.metadata()?;
+        bytes += if about.is_dir() {
+            0
+        } else {
+            about.blocks() * 512
+        };
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Contenders in turn: every round each of them once, and a figure is the median of the rounds.
+
+use std::path::Path;
+
+use anyhow::Result;
+use senko_dbm::Options as DbmOptions;
+
+use super::floor::{Cell, Floor};
+use super::ours::{OURS, Ours};
+use super::rival::Kind;
+use super::{Contender, Ran, Work, percentile};
+use crate::Table;
+use crate::kv::plan::cell;
+use crate::rig::{Figure, median};
+
+/// The headings of [`Turns::rows`].
+pub const COLUMNS: [&str; 7] = [
+    "load",
+    "contender",
+    "tx/s",
+    "records/s",
+    "p50 us",
+    "p99 us",
+    "longest us",
+];
+
+/// A contender, or why there is none, with what its turns showed.
+struct Seat {
+    name: String,
+    contender: Result<Box<dyn Contender>, String>,
+    rounds: Vec<Option<Ran>>,
+}
+
+/// The contenders of one comparison.
+#[derive(Default)]
+pub struct Turns {
+    seats: Vec<Seat>,
+}
+
+impl Turns {
+    /// Nobody yet.
+    pub fn new() -> Turns {
+        Turns::default()
+    }
+
+    /// Adds one. Those that could not be started are missing, and the others are measured.
+    pub fn add(&mut self, name: impl Into<String>, contender: Result<Box<dyn Contender>, String>) {
+        let mut contender = contender;
+        if let Ok(contender) = &mut contender {
+            contender.pause();
+        }
+        self.seats.push(Seat {
+            name: name.into(),
+            contender,
+            rounds: Vec::new(),
+        });
+    }
+
+    /// Adds the five ways that may be the floor, each with a file in `folder`; gives their names.
+    pub fn add_floor(&mut self, folder: &Path) -> Vec<String> {
+        let cells = Cell::best();
+        for cell in &cells {
+            let path = folder.join(format!("floor-{}", cell.name()));
+            let floor: Box<dyn Contender> = Box::new(Floor::new(*cell, path));
+            self.add(cell.name(), Ok(floor));
+        }
+        cells.iter().map(Cell::name).collect()
+    }
+
+    /// Adds our DBM, with `keys` ascending records in it, in a folder of its own in `folder`.
+    pub fn add_ours(&mut self, folder: &Path, synced: bool, options: DbmOptions, keys: u64) {
+        let started = Ours::new(&folder.join(OURS), synced, options).and_then(|mut ours| {
+            ours.fill(keys)?;
+            let ours: Box<dyn Contender> = Box::new(ours);
+            Ok(ours)
+        });
+        self.add(OURS, started.map_err(|error| format!("{OURS}: {error:#}")));
+    }
+
+    /// Adds a rival in the same way, compiled in `programs`. Gives its version.
+    pub fn add_rival(
+        &mut self,
+        kind: Kind,
+        programs: &Path,
+        folder: &Path,
+        synced: bool,
+        keys: u64,
+    ) -> Option<String> {
+        let started = kind.start(programs, &folder.join(kind.name), synced);
+        let filled = started.and_then(|mut rival| match keys {
+            0 => Ok(rival),
+            _ => match rival.fill(keys) {
+                Ok(()) => Ok(rival),
+                Err(error) => Err(format!("{}: {error:#}", kind.name)),
+            },
+        });
+        let version = filled.as_ref().ok().map(|rival| rival.version.clone());
+        self.add(
+            kind.name,
+            filled.map(|rival| {
+                let rival: Box<dyn Contender> = Box::new(rival);
+                rival
+            }),
+        );
+        version
+    }
+
+    /// One round. One that fails takes no further part.
+    pub fn round(&mut self, work: &Work, mut now: impl FnMut(&str)) {
+        for seat in &mut self.seats {
+            let Ok(contender) = &mut seat.contender else {
+                seat.rounds.push(None);
+                continue;
+            };
+            now(&seat.name);
+            contender.resume();
+            let ran = contender.run(work);
+            contender.pause();
+            match ran {
+                Ok(ran) => seat.rounds.push(Some(ran)),
+                Err(error) => {
+                    seat.rounds.push(None);
+                    seat.contender = Err(format!("{}: {error:#}", seat.name));
+                }
+            }
+        }
+    }
+
+    /// Drops what the rounds so far showed: they only warmed up.
+    pub fn forget(&mut self) {
+        for seat in &mut self.seats {
+            seat.rounds.clear();
+        }
+    }
+
+    /// Reads back what was committed. One that lost a record has no figures.
+    pub fn check(&mut self, keys: u64) {
+        for seat in &mut self.seats {
+            if let Ok(contender) = &mut seat.contender {
+                contender.resume();
+                let checked = contender.check(keys);
+                contender.pause();
+                if let Err(error) = checked {
+                    seat.contender = Err(format!("{}: {error:#}", seat.name));
+                }
+            }
+        }
+    }
+
+    /// The names, in the order of the turns.
+    pub fn names(&self) -> Vec<String> {
+        self.seats.iter().map(|seat| seat.name.clone()).collect()
+    }
+
+    fn seat(&self, name: &str) -> Result<&Seat, String> {
+        let seat = self.seats.iter().find(|seat| seat.name == name);
+        let seat = seat.ok_or_else(|| format!("{name} took no part"))?;
+        match &seat.contender {
+            Ok(_) => Ok(seat),
+            Err(why) => Err(why.clone()),
+        }
+    }
+
+    /// The median of the rounds of one contender.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn figure(&self, name: &str, of: impl Fn(&Ran) -> f64) -> Figure {
+        let rounds = self.seat(name)?.rounds.iter().flatten();
+        median(rounds.map(of).collect()).ok_or_else(|| format!("{name}: no round showed it"))
+    }
+
+    /// One contender over another: the median of the rounds' ratios, since the machine's speed
+    /// changes between rounds.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn over(&self, one: &str, other: &str, of: impl Fn(&Ran) -> f64) -> Figure {
+        let (one, other) = (self.seat(one)?, self.seat(other)?);
+        let both = one.rounds.iter().zip(&other.rounds);
+        let ratios = both.filter_map(|(a, b)| Some(of(a.as_ref()?) / of(b.as_ref()?)));
+        median(ratios.collect()).ok_or_else(|| "no round had both".to_owned())
+    }
+
+    /// Of these, the one with the highest median rate.
+    ///
+    /// # Errors
+    /// The first one's reason, if none has a figure.
+    pub fn best(&self, names: &[String]) -> Result<String, String> {
+        let rate = |name: &String| self.figure(name, Ran::rate);
+        let have = names.iter().filter(|name| rate(name).is_ok());
+        let best = have.max_by(|a, b| {
+            let (a, b) = (rate(a).unwrap_or(0.0), rate(b).unwrap_or(0.0));
+            a.total_cmp(&b)
+        });
+        match (best, names.first()) {
+            (Some(best), _) => Ok(best.clone()),
+            (None, Some(first)) => Err(rate(first).err().unwrap_or_default()),
+            (None, None) => Err("there is nobody to choose from".to_owned()),
+        }
+    }
+
+    /// A row for each contender, under [`COLUMNS`]: the load, the contender, its medians.
+    pub fn rows(&self, load: &str, records: u64, table: &mut Table) {
+        for seat in &self.seats {
+            let number = |of: &dyn Fn(&Ran) -> f64| self.figure(&seat.name, of).unwrap_or(f64::NAN);
+            let rate = number(&Ran::rate);
+            table.row(vec![
+                load.to_owned(),
+                seat.name.clone(),
+                cell(rate, 0),
+                cell(rate * records as f64, 0),
+                cell(number(&|ran| ran.percentile(0.5)), 1),
+                cell(number(&|ran| ran.percentile(0.99)), 0),
+                cell(number(&|ran| ran.percentile(1.0)), 0),
+            ]);
+        }
+    }
+
+    /// Nanoseconds of all commits of one contender, ascending.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub fn times(&self, name: &str) -> Result<Vec<u64>, String> {
+        let rounds = self.seat(name)?.rounds.iter().flatten();
+        let mut all: Vec<u64> = rounds.flat_map(|ran| ran.times.iter().copied()).collect();
+        if all.is_empty() {
+            return Err(format!("{name}: nobody took the time of each commit"));
+        }
+        all.sort_unstable();
+        Ok(all)
+    }
+}
+
+/// A percentile of one contender's commits over that of another, all rounds together: rare events
+/// need all samples. There are at least ten above it, or there is no figure.
+///
+/// # Errors
+/// If there are too few commits, or no contender.
+pub fn percentile_over(turns: &Turns, one: &str, other: &str, share: f64) -> Figure {
+    let (one, other) = (turns.times(one)?, turns.times(other)?);
+    let few = one.len().min(other.len());
+    let above = few as f64 * (1.0 - share);
+    if above < 10.0 - 1e-6 {
+        return Err(format!(
+            "{few} commits have {above:.1} above the percentile; at least 10 are needed"
+        ));
+    }
+    Ok(percentile(&one, share) / percentile(&other, share))
+}
