@@ -12,6 +12,7 @@
 
 pub mod home; // the data directory
 pub mod plan; // how one memory cap is dealt out
+mod report; // what a start and a stop tell
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -33,6 +34,7 @@ use crate::shared::{Shared, Shutdown};
 use crate::worker::{Door, Unmade, Worker, WorkerConfig};
 use home::{Home, LABEL_PAGES, Stopped};
 use plan::{MemoryPlan, memory_plan};
+pub use report::{FlashReport, StartReport, StopReport};
 
 /// Why a server did not start, or did not end well: one sentence.
 #[derive(Debug, thiserror::Error)]
@@ -259,55 +261,6 @@ impl Bound {
             listeners,
         })
     }
-}
-
-/// What a server left that ended well.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StopReport {
-    /// It has a data directory.
-    pub keeps: bool,
-    /// Items on flash that the next start finds.
-    pub flash_items: u64,
-    /// Items of DRAM that were saved for it.
-    pub dram_items: u64,
-}
-
-/// What was started.
-#[derive(Clone, Debug)]
-pub struct StartReport {
-    /// TCP addresses bound.
-    pub addresses: Vec<SocketAddr>,
-    /// Unix socket bound.
-    pub unix_socket: Option<PathBuf>,
-    /// Workers, each with a shard.
-    pub threads: usize,
-    /// `io_uring` or `posix`.
-    pub backend: &'static str,
-    /// Why it is posix, where nobody asked for that.
-    pub fallback_reason: Option<String>,
-    /// Bytes of memory planned in all.
-    pub memory: u64,
-    /// Bytes of that for items, index and write buffers.
-    pub shard_memory: u64,
-    /// Bytes of a region; 0 without flash.
-    pub region: u64,
-    /// Bytes of the largest value.
-    pub max_item: u64,
-    /// Flash in use.
-    pub flash: Vec<FlashReport>,
-    /// With a data directory: what the server came back with.
-    pub warm: Option<Recovered>,
-}
-
-/// One flash file or device.
-#[derive(Clone, Debug)]
-pub struct FlashReport {
-    /// Path as given.
-    pub path: PathBuf,
-    /// Bytes.
-    pub bytes: u64,
-    /// Whether the page cache is bypassed.
-    pub direct: bool,
 }
 
 /// Stops a server from any thread.
