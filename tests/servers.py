@@ -79,9 +79,8 @@ class Server:
     def resident_sizes(self):
         """The sizes of the items in DRAM that are not the filler's."""
         sizes = set()
-        for line in self.ask(b"lru_crawler metadump all\r\n").decode().splitlines():
-            resident = line.startswith("key=") and not line.endswith(" tier=flash")
-            if resident and not line.startswith(("key=~", "key=%7E")):
+        for line in self.ask(b"lru_crawler metadump dram\r\n").decode().splitlines():
+            if line.startswith("key=") and not line.startswith(("key=~", "key=%7E")):
                 fields = dict(word.split("=", 1) for word in line.split(" "))
                 sizes.add(int(fields["size"]))
         return sizes

@@ -116,11 +116,11 @@ fn crawler<Q: Queue>(ctx: &mut Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Aske
         (b"metadump", Some(class), None) => {
             if ctx.shared.settings.no_dump {
                 "ERROR metadump not allowed"
-            } else if class == b"all" || class == b"hash" {
-                return Asked::Dump(DumpKind::Metadump { class: 0 });
             } else {
-                match read_class(class) {
-                    Some(class) => return Asked::Dump(DumpKind::Metadump { class }),
+                let dram_only = class == b"dram";
+                let all = dram_only || class == b"all" || class == b"hash";
+                match if all { Some(0) } else { read_class(class) } {
+                    Some(class) => return Asked::Dump(DumpKind::Metadump { class, dram_only }),
                     None => "BADCLASS invalid class id",
                 }
             }

@@ -26,14 +26,28 @@ const END: u64 = u64::MAX;
 /// What a walk collects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DumpKind {
-    /// A line of metadata an item; of one class, or of all (0).
-    Metadump { class: u32 },
+    /// A line of metadata an item; of one class, or of all (0); of both tiers, or of DRAM alone.
+    Metadump { class: u32, dram_only: bool },
     /// Keys of a class, at most `limit` (0: no limit).
     Cachedump { class: u32, limit: u32 },
     /// A histogram of sizes.
     Sizes,
     /// No items, but the rows of a table that all workers see.
     Table(Table),
+}
+
+impl DumpKind {
+    /// It leaves items on flash out, and reads nothing.
+    fn is_of_dram(self) -> bool {
+        matches!(
+            self,
+            DumpKind::Sizes
+                | DumpKind::Metadump {
+                    dram_only: true,
+                    ..
+                }
+        )
+    }
 }
 
 /// A table that may be long.
@@ -181,7 +195,11 @@ pub(crate) const SHOW_COUNTERS: &[u8] = b"\0show\r\n";
 /// The internal command for a part.
 fn part_request(kind: DumpKind, cursor: u64) -> Vec<u8> {
     let (code, class) = match kind {
-        DumpKind::Metadump { class } => (b'm', class),
+        DumpKind::Metadump {
+            class,
+            dram_only: false,
+        } => (b'm', class),
+        DumpKind::Metadump { class, .. } => (b'd', class),
         DumpKind::Cachedump { class, .. } => (b'c', class),
         DumpKind::Sizes | DumpKind::Table(_) => (b's', 0),
     };
@@ -203,7 +221,10 @@ pub(crate) fn parse_part_request(line: &[u8]) -> Option<(DumpKind, u64)> {
     let class = read_u32(tokens.next()?)?;
     let cursor = read_u64(tokens.next()?)?;
     let kind = match code {
-        b'm' => DumpKind::Metadump { class },
+        b'm' | b'd' => DumpKind::Metadump {
+            class,
+            dram_only: *code == b'd',
+        },
         b'c' => DumpKind::Cachedump { class, limit: 0 },
         b's' => DumpKind::Sizes,
         _ => return None,
@@ -244,7 +265,7 @@ impl Part {
                 let size = shard.footprint(item);
                 part.add(shard.key(item), &shard.meta(item), size, false);
             }
-            Scanned::Flash(_) if kind == DumpKind::Sizes => {}
+            Scanned::Flash(_) if kind.is_of_dram() => {}
             Scanned::Flash(at) => part.flash.push(at),
         });
         part.cursor = cursor.unwrap_or(END);
@@ -260,7 +281,7 @@ impl Part {
         let class = class_of(&self.classes, size);
         let text = &mut self.text;
         match self.kind {
-            DumpKind::Metadump { class: only } if only == 0 || only == class => {
+            DumpKind::Metadump { class: only, .. } if only == 0 || only == class => {
                 text.extend_from_slice(b"key=");
                 push_uri(text, key);
                 let expiry = match meta.expiry {
@@ -341,7 +362,14 @@ mod tests {
     #[test]
     fn part_requests_round_trip() {
         for kind in [
-            DumpKind::Metadump { class: 3 },
+            DumpKind::Metadump {
+                class: 3,
+                dram_only: false,
+            },
+            DumpKind::Metadump {
+                class: 0,
+                dram_only: true,
+            },
             DumpKind::Cachedump { class: 9, limit: 0 },
             DumpKind::Sizes,
         ] {

@@ -335,6 +335,8 @@ fn walks_list_items_on_flash() {
             .map(|line| format!("{line} tier=flash"))
             .collect();
         assert_eq!(on_flash, same);
+        let in_dram = listed(&mut rig, "lru_crawler metadump dram");
+        assert!(!in_dram.is_empty() && ours(in_dram).is_empty());
         // This one stops at 2 MiB, which what else was stored may take.
         let shown = cachedump(&mut rig);
         assert!(!shown.is_empty() && shown.iter().all(|line| items.contains(line)));

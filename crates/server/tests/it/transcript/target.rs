@@ -185,12 +185,10 @@ impl Drop for Target {
 
 /// What the server tells of the items in DRAM that are not the filler's, a line each.
 fn resident(stream: &mut TcpStream) -> Result<Vec<String>, String> {
-    let dump = ask(stream, b"lru_crawler metadump all\r\n", b"END\r\n")?;
+    let dump = ask(stream, b"lru_crawler metadump dram\r\n", b"END\r\n")?;
     let dump = String::from_utf8_lossy(&dump);
-    let other = |l: &&str| {
-        let filler = l.starts_with("key=%7E") || l.starts_with("key=~");
-        l.starts_with("key=") && !filler && !l.ends_with(" tier=flash")
-    };
+    let other =
+        |l: &&str| l.starts_with("key=") && !l.starts_with("key=%7E") && !l.starts_with("key=~");
     Ok(dump.lines().filter(other).map(str::to_owned).collect())
 }
 
