@@ -13,7 +13,7 @@ import pytest
 
 import servers
 from killing.load import Wire
-from killing.victims import comes_back, memory_of
+from killing.victims import comes_back, forget, memory_of
 
 
 def run(*command):
@@ -216,9 +216,7 @@ def test_coming_back_from_a_device_that_is_full(senko, box, serve, how):
     finally:
         again.server.process.kill()
         again.server.process.wait()
-        for path in memory:
-            if os.path.exists(path):
-                os.remove(path)
+        forget(memory)
 
 
 def test_a_device_goes_away(box, serve):

@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -66,13 +67,13 @@ def folder():
         # Only what a server of this test left there.
         for name in set(os.listdir("/dev/shm")) - before:
             if name.startswith("senko-") and owned(path, name):
-                os.unlink(os.path.join("/dev/shm", name))
+                shutil.rmtree(os.path.join("/dev/shm", name))
 
 
 def owned(folder, name):
     with open(os.path.join(folder, "data", "super.senko"), "rb") as file:
-        number = int.from_bytes(file.read(32)[24:], "little")
-    return name.startswith("senko-%016x" % number)
+        number = int.from_bytes(file.read(136)[128:], "little")
+    return name == "senko-%016x" % number
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -99,6 +100,7 @@ def test_a_stop_keeps_dram_if_asked_for(senko, folder):
     server = start(senko, folder, "--keep-dram")
     fill(server, range(KEYS // 2), 1)
     before = present(server, range(0, KEYS // 2, 101), 1)
+    assert [name for name in os.listdir("/dev/shm") if owned(folder, name)], "it has shared memory while it runs"
     end(server, signal.SIGTERM)
     server = start(senko, folder, "--keep-dram")
     assert present(server, range(0, KEYS // 2, 101), 1) == before

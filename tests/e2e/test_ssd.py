@@ -143,7 +143,8 @@ def test_transfer_is_near_the_paper(senko):
 )
 def test_what_is_wrong_is_said_in_a_sentence(senko, spc, tmp_path, options, words):
     options = [str(spc) if word == "SPC" else word for word in options]
-    said = run(senko, *options, ok=False, cwd=str(tmp_path)).stderr.strip().splitlines()[-1]
+    said = run(senko, *options, ok=False, cwd=str(tmp_path)).stderr.replace("For more information, try '--help'.", "")
+    said = said.strip().splitlines()[-1]
     assert all(word in said for word in words), said
 
 

@@ -84,9 +84,7 @@ class Senko:
             self.process.kill()
             self.process.wait()
         self.log.close()
-        for path in self.memory:
-            if os.path.exists(path):
-                os.remove(path)
+        forget(self.memory)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -111,8 +109,14 @@ class Forgetful(Senko):
 def memory_of(process):
     """The files in shared memory that outlive it."""
     with open("/proc/%d/maps" % process.pid) as maps:
-        found = re.findall(r"(/\S*/senko-[0-9a-f]{16})\S*$", maps.read(), re.MULTILINE)
-    return {path for start in set(found) for path in glob.glob(start + "*")}
+        found = re.findall(r"(/\S*/senko-[0-9a-f]{16})/\S*$", maps.read(), re.MULTILINE)
+    return {path for folder in set(found) for path in glob.glob(folder + "/*")}
+
+
+def forget(memory):
+    """Removes such files, and their folders."""
+    for folder in {os.path.dirname(path) for path in memory}:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def comes_back(binary):
