@@ -125,7 +125,7 @@ impl Database {
         let open = |error: std::io::Error| DbmError::Open(error.into());
         let (unfinished, file) = Unfinished::create(to).map_err(open)?;
         drop(file);
-        let report = self.copy_to(unfinished.draft(), damage, progress)?;
+        let (report, _) = self.copy_to(unfinished.draft(), damage, progress)?;
         unfinished.finish().map_err(open)?;
         Ok(report)
     }
@@ -159,7 +159,8 @@ impl Database {
         let (unfinished, file) = Unfinished::replacing(path).map_err(open)?;
         file.set_permissions(mode).map_err(open)?;
         drop(file);
-        let report = db.copy_to(unfinished.draft(), Damage::Ends, progress)?;
+        // Locked until the old files are gone: who opened it before would put records into one.
+        let (report, _new) = db.copy_to(unfinished.draft(), Damage::Ends, progress)?;
         let files = senko_io::SpannedFile::further_files(path);
         unfinished.finish().map_err(open)?;
         drop(db);
@@ -175,7 +176,7 @@ impl Database {
         to: &Path,
         damage: Damage,
         progress: impl FnMut(u64) -> bool,
-    ) -> Result<CopyReport, DbmError> {
+    ) -> Result<(CopyReport, Database), DbmError> {
         let options = Options {
             one_file: true,
             threads: 0,
@@ -198,8 +199,8 @@ impl Database {
             copying.table(table)?;
         }
         let report = copying.report;
-        copy.close()?;
-        Ok(report)
+        copy.clone().close()?;
+        Ok((report, copy))
     }
 }
 
