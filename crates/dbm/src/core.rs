@@ -17,6 +17,7 @@ use crate::DbmError;
 use crate::apply::Writer;
 use crate::commit::Node;
 use crate::entry::{Head, Kind};
+use crate::group::Group;
 use crate::log::Log;
 use crate::mapping::{Growing, Nodes, Version};
 use crate::node::Page;
@@ -80,6 +81,8 @@ pub(crate) struct Core {
     pub failed: OnceLock<String>,
     /// The newest commit that is durable, and that was handed to the device.
     pub durable: AtomicU64,
+    /// The threads that wait for it.
+    pub group: Group,
     pub written: AtomicU64,
     /// The newest commit that is in the memory beside the device.
     pub tailed: AtomicU64,
@@ -194,6 +197,7 @@ impl Core {
             forks: senko_io::forks(),
             failed: OnceLock::new(),
             durable: AtomicU64::new(commit),
+            group: Group::default(),
             written: AtomicU64::new(commit),
             tailed: AtomicU64::new(commit),
             unlogged: AtomicUsize::new(0),

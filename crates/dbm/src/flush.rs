@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From applied commits to the device: one group, one write, one flush.
 //!
-//! Who waits for a commit takes the log's lock. The one who gets it writes all that is pending, and
-//! the others find their commits done. So groups form by themselves from what
-//! came while a flush was under way.
+//! One of the threads that wait for commits writes all that is pending, and the others find their
+//! commits done (`group.rs`). So groups form by themselves from what came while a flush was under
+//! way.
 //!
 //! A commit that has to survive only the process goes into the tail, and waits there for the log's
 //! next group (`tail.rs`).
@@ -28,14 +28,15 @@ const SLACK: u64 = 4 * SEGMENT;
 impl Core {
     /// Returns when a commit is durable.
     pub fn write_until(&self, commit: u64) -> Result<(), DbmError> {
-        if self.durable.load(Ordering::Acquire) >= commit {
-            return Ok(());
-        }
-        let mut log = self.log.lock();
-        if self.durable.load(Ordering::Acquire) >= commit {
-            return Ok(());
-        }
-        self.write_pending(&mut log, true)
+        let is_done = || self.durable.load(Ordering::Acquire) >= commit;
+        self.group.wait(is_done, || {
+            let mut log = self.log.lock();
+            // A checkpoint may have made it durable.
+            if is_done() {
+                return Ok(());
+            }
+            self.write_pending(&mut log, true)
+        })
     }
 
     /// Writes what is pending, and latches if that fails.

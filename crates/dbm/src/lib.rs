@@ -30,6 +30,7 @@ mod commit;
 mod apply;
 mod tree;
 mod flush;
+mod group;
 
 // What goes on beside commits, and what an opening does.
 mod checkpoint;
