@@ -5,6 +5,7 @@
 //! take `registry` for a moment at their beginning and
 //! end, and no other.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -23,6 +24,12 @@ use crate::mapping::{Growing, Nodes, Version};
 use crate::node::Page;
 use crate::options::Options;
 use crate::space::Space;
+
+thread_local! {
+    /// What a thread reads into. New memory for each read would make all threads wait for the
+    /// kernel's lock on the process's mappings.
+    static FRAME: RefCell<AlignedBuf> = RefCell::new(AlignedBuf::new(1));
+}
 
 /// A table, as of a commit.
 #[derive(Clone, Debug)]
@@ -254,17 +261,23 @@ impl Core {
         }
     }
 
-    /// Reads an entry, whole or as damage.
-    fn read_entry(&self, place: u64, kind: Kind) -> Result<AlignedBuf, DbmError> {
-        let mut page = AlignedBuf::new(1);
+    /// Reads an entry, and gives it to `work` if it is whole.
+    fn read_entry<T>(
+        &self,
+        place: u64,
+        kind: Kind,
+        work: impl FnOnce(&[u8], Head) -> Result<T, DbmError>,
+    ) -> Result<T, DbmError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        self.device
-            .read(place, &mut page, Tag::dbm(Purpose::Lookup))
-            .map_err(DbmError::io("reading a page"))?;
-        match Head::read(&page) {
-            Some(head) if head.kind == kind => Ok(page),
-            _ => Err(DbmError::damaged(place, "a page is not whole")),
-        }
+        FRAME.with_borrow_mut(|page| {
+            self.device
+                .read(place, page, Tag::dbm(Purpose::Lookup))
+                .map_err(DbmError::io("reading a page"))?;
+            match Head::read(page) {
+                Some(head) if head.kind == kind => work(page, head),
+                _ => Err(DbmError::damaged(place, "a page is not whole")),
+            }
+        })
     }
 
     /// The bytes of a version.
@@ -277,8 +290,8 @@ impl Core {
         }
         loop {
             let place = version.place();
-            let read = self.read_entry(place, Kind::Node).and_then(|bytes| {
-                Page::read(&bytes)
+            let read = self.read_entry(place, Kind::Node, |bytes, _| {
+                Page::read(bytes)
                     .filter(|page| page.id() == version.id)
                     .ok_or_else(|| DbmError::damaged(place, "a page of a tree is not well formed"))
             });
@@ -352,10 +365,9 @@ impl Core {
             }
             let part = loop {
                 let place = self.blobs.at(id).load(Ordering::Acquire);
-                let read = self.read_entry(place, Kind::Blob).and_then(|page| {
+                let read = self.read_entry(place, Kind::Blob, |page, head| {
                     let body = &page[crate::entry::HEAD..];
-                    let head = Head::read(&page);
-                    let used = head.map_or(0, |head| usize::from(head.used));
+                    let used = usize::from(head.used);
                     if used < 4 || body[..4] != id.to_le_bytes() {
                         let what = "a part of a long value is not its own";
                         return Err(DbmError::damaged(place, what));

@@ -199,12 +199,35 @@ impl Page {
         self.set_u16(HEAD + 10, garbage);
     }
 
+    /// Writes a value over one of the same length; false if the lengths differ.
+    pub fn overwrite(&mut self, nth: usize, value: &[u8], long: bool) -> bool {
+        let at = self.cell(nth);
+        let from = at + CELL_HEAD + usize::from(self.u16(at));
+        let says = value.len() as u16 | if long { BLOB } else { 0 };
+        let same = self.u16(at + 2) == says;
+        if same {
+            self.0[from..from + value.len()].copy_from_slice(value);
+        }
+        same
+    }
+
     /// Lays the cells out anew, without what was removed.
     fn compact(&mut self) {
-        let mut fresh = Page::new(self.id(), self.level());
-        fresh.set_first_child(self.child(0));
-        self.move_cells(0, &mut fresh);
-        *self = fresh;
+        let old = *self.0;
+        let mut low = PAGE_SIZE;
+        for nth in 0..self.count() {
+            let at = self.cell(nth);
+            let key = usize::from(u16::from_le_bytes([old[at], old[at + 1]]));
+            let value = usize::from(u16::from_le_bytes([old[at + 2], old[at + 3]]) & !BLOB);
+            let bytes = CELL_HEAD + key + value;
+            low -= bytes;
+            self.0[low..low + bytes].copy_from_slice(&old[at..at + bytes]);
+            self.set_u16(SLOTS + 2 * nth, low as u16);
+        }
+        self.set_u16(HEAD + 8, low as u16);
+        self.set_u16(HEAD + 10, 0);
+        let slots = SLOTS + 2 * self.count();
+        self.0[slots..low].fill(0);
     }
 
     /// Appends copies of the cells from `from` on to another page.
@@ -265,8 +288,18 @@ mod tests {
             for _ in 0..2000 {
                 rng = rng.wrapping_mul(6364136223846793005).wrapping_add(99);
                 let key = ((rng >> 40) % 90).to_be_bytes()[7..].to_vec();
-                let value = vec![(rng >> 33) as u8; (rng >> 50) as usize % 200];
+                let mut value = vec![(rng >> 33) as u8; (rng >> 50) as usize % 200];
                 match page.search(&key) {
+                    Ok(nth) if rng & 1 << 20 == 0 => {
+                        if rng & 1 << 21 == 0 {
+                            value.resize(model[&key].len(), 1);
+                        }
+                        let same = value.len() == model[&key].len();
+                        assert_eq!(page.overwrite(nth, &value, false), same);
+                        if same {
+                            model.insert(key, value);
+                        }
+                    }
                     Ok(nth) => {
                         page.remove(nth);
                         model.remove(&key);

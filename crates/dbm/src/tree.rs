@@ -184,13 +184,17 @@ impl<'a> Batch<'a> {
         let page = self.page(id)?;
         let found = page.search(key);
         let mut old = None;
+        let mut done = false;
         if let Ok(nth) = found {
-            let (value, long) = page.value(nth);
-            old = long.then(|| value.to_vec());
-            page.remove(nth);
+            let (value_before, was_long) = page.value(nth);
+            old = was_long.then(|| value_before.to_vec());
+            done = page.overwrite(nth, value, long);
+            if !done {
+                page.remove(nth);
+            }
         }
         let (Ok(nth) | Err(nth)) = found;
-        let done = page.insert(nth, key, value, long);
+        done = done || page.insert(nth, key, value, long);
         if let Some(reference) = old {
             self.drop_blob(&reference);
         }
