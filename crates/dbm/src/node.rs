@@ -38,10 +38,10 @@ impl Page {
         page
     }
 
-    /// A page as read; `None` if it is not well formed.
+    /// A page as read; `None` if a cell or the slots lie outside of it. Whether keys ascend is
+    /// [`Page::is_sorted`]: every read asks the former, and the checksum vouches for the latter.
     pub fn read(bytes: &[u8]) -> Option<Page> {
-        let mut page = Page(Box::new([0; PAGE_SIZE]));
-        page.0.copy_from_slice(bytes);
+        let page = Page(Box::<[u8]>::from(bytes).try_into().ok()?);
         page.well_formed().then_some(page)
     }
 
@@ -50,21 +50,29 @@ impl Page {
         if low > PAGE_SIZE || SLOTS + 2 * count > low {
             return false;
         }
-        let cells = (0..count).all(|nth| {
-            let at = self.cell(nth);
+        let is_leaf = self.level() == 0;
+        let slots = self.0[SLOTS..SLOTS + 2 * count].chunks_exact(2);
+        let mut at = slots.map(|slot| usize::from(u16::from_le_bytes([slot[0], slot[1]])));
+        at.all(|at| {
             if at < low || at + CELL_HEAD > PAGE_SIZE {
                 return false;
             }
-            let bytes = self.cell_bytes(at);
-            let value = bytes - CELL_HEAD - usize::from(self.u16(at));
-            let kind = match (self.level(), self.u16(at + 2) & BLOB) {
-                (0, BLOB) => value == 16,
-                (0, _) => true,
-                (_, flag) => value == 4 && flag == 0,
+            let head = self.u32(at);
+            let (key, is_long) = ((head & 0xffff) as usize, head >> 31 == 1);
+            let value = (head >> 16 & u32::from(!BLOB)) as usize;
+            let bytes = CELL_HEAD + key + value;
+            let fits = match (is_leaf, is_long) {
+                (true, true) => value == 16,
+                (true, false) => true,
+                (false, _) => value == 4 && !is_long,
             };
-            kind && bytes <= MAX_CELL && at + bytes <= PAGE_SIZE
-        });
-        cells && (1..count).all(|nth| self.key(nth - 1) < self.key(nth))
+            fits && bytes <= MAX_CELL && at + bytes <= PAGE_SIZE
+        })
+    }
+
+    /// Whether keys ascend (N1).
+    pub fn is_sorted(&self) -> bool {
+        (1..self.count()).all(|nth| self.key(nth - 1) < self.key(nth))
     }
 
     pub fn bytes(&self) -> &[u8; PAGE_SIZE] {
@@ -315,6 +323,7 @@ mod tests {
             }
             assert!(full > 0, "the page was never full");
             let page = Page::read(page.bytes()).expect("it is well formed");
+            assert!(page.is_sorted());
             let found: BTreeMap<Vec<u8>, Vec<u8>> = (0..page.count())
                 .map(|nth| (page.key(nth).to_vec(), page.value(nth).0.to_vec()))
                 .collect();

@@ -83,8 +83,11 @@ fn check_tree(
         let key = page.key(nth);
         from.as_deref().is_none_or(|from| from <= key) && to.as_deref().is_none_or(|to| key < to)
     });
-    if !inside {
-        let what = format!("page {id} has keys that belong elsewhere");
+    if !inside || !page.is_sorted() {
+        let what = match inside {
+            true => format!("page {id} has keys that are not in their order"),
+            false => format!("page {id} has keys that belong elsewhere"),
+        };
         let error = DbmError::damaged(0, what);
         report.problems.push((table.name.to_string(), error));
     }
