@@ -112,9 +112,12 @@ pub(crate) fn next_commit<'a>(from: &mut Reader<'a>) -> Option<(u64, Vec<Change<
     Some((number, changes))
 }
 
+/// The longest name of a table.
+pub const MAX_TABLE_NAME_BYTES: usize = 255;
+
 /// The name of a table, if it is one: 1 to 255 bytes of UTF-8.
 pub(crate) fn is_name(name: &str) -> bool {
-    (1..=255).contains(&name.len())
+    (1..=MAX_TABLE_NAME_BYTES).contains(&name.len())
 }
 
 impl TableChange {

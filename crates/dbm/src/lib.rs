@@ -53,6 +53,7 @@ mod error;
 #[doc(hidden)]
 pub mod example;
 
+pub use changes::MAX_TABLE_NAME_BYTES;
 pub use copy::{CopyReport, Lost};
 pub use db::{Database, Stats, Table};
 pub use error::DbmError;

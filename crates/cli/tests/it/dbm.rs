@@ -156,7 +156,7 @@ fn what_is_wrong_is_said_in_one_sentence() {
     .unwrap();
     refused(
         &go(&["load", "x.db", "rows"]),
-        "the 1 lines before it are loaded",
+        "the 1 records before it are loaded",
     );
     assert_eq!(out(&go(&["get", "x.db", "a"])), "1\n");
     refused(&go(&["get", "x.db", "a", "--table", "t"]), "no table \"t\"");
