@@ -557,13 +557,17 @@ fn verify(place: &Place, out: &mut impl Write) -> Result<bool> {
 
 fn stats(place: &Place, out: &mut impl Write) -> Result<bool> {
     let stats = place.read()?.stats();
-    let rows = [
+    let mut rows = vec![
         ("file_bytes", stats.file_bytes),
         ("live_bytes", stats.live_bytes),
         ("free_bytes", stats.free_bytes),
         ("commit", stats.commit),
         ("checkpoint", stats.checkpoint),
     ];
+    if let Some(pinned) = stats.pinned_checkpoint {
+        // Another process reads, and holds the space of that checkpoint.
+        rows.push(("pinned_checkpoint", pinned));
+    }
     if place.json {
         let all: serde_json::Map<String, Value> = rows
             .iter()
@@ -572,7 +576,7 @@ fn stats(place: &Place, out: &mut impl Write) -> Result<bool> {
         writeln!(out, "{}", Value::from(all))?;
     } else {
         for (name, value) in rows {
-            writeln!(out, "{name:<12} {value}")?;
+            writeln!(out, "{name:<17} {value}")?;
         }
     }
     Ok(true)

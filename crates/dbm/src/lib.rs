@@ -21,6 +21,10 @@ mod db;
 mod options;
 mod snapshot;
 mod transaction;
+mod pending;
+mod bulk;
+pub mod keys;
+mod held;
 mod verify;
 mod copy;
 
@@ -53,12 +57,15 @@ mod error;
 #[doc(hidden)]
 pub mod example;
 
+pub use bulk::Batch;
 pub use changes::MAX_TABLE_NAME_BYTES;
 pub use copy::{CopyReport, Lost};
 pub use db::{Database, Stats, Table};
 pub use error::DbmError;
+pub use held::OpenSnapshot;
 pub use node::MAX_KEY_BYTES;
 pub use options::{Durability, Options, Pause};
+pub use pending::PendingCommit;
 pub use snapshot::{Cursor, Record, Snapshot};
 pub use transaction::{MAX_VALUE_BYTES, Transaction};
 pub use verify::VerifyReport;

@@ -33,13 +33,13 @@ pub enum Format {
     Json,
     /// Comma-separated values behind a line with the columns' names
     Csv,
-    /// What db_dump and mdb_dump write and db_load and mdb_load read, as hexadecimal digits
+    /// The text of db_dump and db_load, mdb_dump and mdb_load, as hexadecimal digits
     #[value(name = "db_dump")]
     DbDump,
     /// The same as text, as db_dump -p writes it
     #[value(name = "db_dump-p")]
     DbDumpText,
-    /// What gdbm_dump writes and gdbm_load reads
+    /// The text of gdbm_dump and gdbm_load
     #[value(name = "gdbm_dump")]
     GdbmDump,
 }
@@ -75,7 +75,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// What no table takes is refused where its line is known.
+    /// Refuses a name, key or value that no table takes, while the line is known.
     fn checked(self) -> Result<Row, String> {
         let name = self.table.as_deref().map_or(1, str::len);
         if name == 0 || name > MAX_TABLE_NAME_BYTES {

@@ -95,7 +95,7 @@ pub fn load(
             Ok(Some(row)) => row,
             Ok(None) => break,
             Err(error) => {
-                // What came before the bad record is kept, and told.
+                // The records before the bad one are kept, and counted.
                 if batch.is_some() && !loading.rows.is_empty() {
                     loading.put()?;
                 }
@@ -162,7 +162,6 @@ pub fn dump(
     let Some(to) = to else {
         return write(place, format, out);
     };
-    // What is wrong with the database leaves no file behind.
     let (unfinished, file) = Unfinished::create(to)?;
     let mut file = std::io::BufWriter::with_capacity(1 << 18, file);
     write(place, format, &mut file)?;

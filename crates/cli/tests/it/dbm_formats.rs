@@ -21,7 +21,7 @@ fn go(folder: &Path, program: &str, args: &[&str], input: &[u8]) -> Output {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     std::thread::scope(|scope| {
-        // Who refuses its input does not read all of it.
+        // A program that refuses its input does not read all of it.
         scope.spawn(move || drop(stdin.write_all(input)));
         child.wait_with_output().unwrap()
     })
@@ -252,7 +252,8 @@ fn gdbm_and_this_read_each_other() {
     assert_eq!(range, b"a\t\nb\t1\n");
 }
 
-/// What contradicts itself or ends too early is told with its line, and with what was loaded.
+/// An input that contradicts itself or ends too early is refused with its line, and with how much of
+/// it was loaded.
 #[test]
 fn what_is_wrong_with_an_input_has_its_line() {
     let scratch = Scratch::new();
