@@ -9,6 +9,7 @@ mod support; // random numbers, models
 mod anomalies;
 mod copies;
 mod crash;
+mod cycles;
 mod faults;
 mod kills;
 mod model;
