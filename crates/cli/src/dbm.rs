@@ -353,10 +353,15 @@ fn run(command: &Command) -> Result<bool> {
             Database::compact(&place.file, Options::default(), progress).map_err(|e| place.told(&e))
         })?,
         Command::Repair { place, to } => copied(place, Some(to), &mut out, |progress| {
-            place
-                .read()?
-                .repair(to, progress)
-                .map_err(|e| place.told(&e))
+            match Database::open_to_read(&place.file, Options::default()) {
+                Ok(db) => db.repair(to, progress),
+                // It does not open: without its checkpoint, say.
+                Err(senko_dbm::DbmError::Damaged { .. }) => {
+                    Database::salvage(&place.file, to, progress)
+                }
+                Err(error) => Err(error),
+            }
+            .map_err(|error| place.told(&error))
         })?,
         Command::Verify(place) => verify(place, &mut out)?,
         Command::Stats(place) => stats(place, &mut out)?,

@@ -27,6 +27,7 @@ pub mod keys;
 mod held;
 mod verify;
 mod copy;
+mod salvage;
 
 // A transaction's way: what it did, its place in the order, into the trees, to the device.
 mod writes;
@@ -52,6 +53,10 @@ mod codec;
 mod space;
 mod superblock;
 mod error;
+
+// What the fuzz targets run.
+#[doc(hidden)]
+pub mod fuzzing;
 
 // What the examples of the documentation begin with.
 #[doc(hidden)]
