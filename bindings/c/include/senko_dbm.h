@@ -37,6 +37,7 @@ extern "C" {
 #define SENKO_ENDED    (-30688)  /* the transaction was committed or aborted */
 #define SENKO_FORKED   (-30687)  /* the handle belongs to the parent process */
 #define SENKO_PANIC    (-30686)  /* a fault of the library itself */
+#define SENKO_UNSORTED (-30685)  /* the key of an append is not behind all keys of the table */
 
 /* Most bytes of a key, and of a value. */
 #define SENKO_MAX_KEY   1024u
@@ -45,6 +46,7 @@ extern "C" {
 typedef struct senko_db senko_db;         /* an open database */
 typedef struct senko_txn senko_txn;       /* a transaction */
 typedef struct senko_cursor senko_cursor; /* a place in the keys of a table */
+typedef struct senko_pending senko_pending; /* a commit that is awaited later */
 typedef uint32_t senko_table;             /* a table, for as long as the database is open */
 
 /* A key or a value. An empty one may have any data. */
@@ -96,6 +98,9 @@ typedef struct senko_stats {
 
 /* Fails with SENKO_EXISTS if the key is there. */
 #define SENKO_NOOVERWRITE 0x10u
+/* The key lies behind all keys of the table, which is asked once for a row of appends; otherwise
+ * it fails with SENKO_UNSORTED. */
+#define SENKO_APPEND      0x20u
 
 /* Where a cursor goes. */
 #define SENKO_FIRST     0 /* the lowest key */
@@ -115,8 +120,8 @@ const char *senko_message(void);
 /* Opens the database of a path. Without options: as with SENKO_CREATE. One process writes (another
  * gets EBUSY); any number of processes open with SENKO_RDONLY beside it and see it as of then. */
 int senko_open(const char *path, const senko_options *options, senko_db **db);
-/* Closes it: all commits are durable then. EBUSY while transactions or cursors are open. After any
- * other error it is closed all the same. */
+/* Closes it: all commits are durable then. EBUSY while transactions, cursors or pending
+ * commits are open. After any other error it is closed all the same. */
 int senko_close(senko_db *db);
 /* Of a database that was opened to be read: transactions that begin from now on see what is
  * written now. */
@@ -126,6 +131,10 @@ int senko_sync(senko_db *db);
 /* Writes a checkpoint, so that the next opening has no log to read. */
 int senko_checkpoint(senko_db *db);
 int senko_stat(senko_db *db, senko_stats *stats);
+/* Calls each with the age, in milliseconds, and the bytes kept for each snapshot and transaction
+ * that is open, oldest first, until it gives something else than 0, which is returned. */
+int senko_snapshots(senko_db *db, int (*each)(void *arg, uint64_t age_ms, uint64_t bytes),
+                    void *arg);
 /* Reads all and checks it; calls problem, if it is given, with a sentence for each problem.
  * SENKO_DAMAGED if there was any. */
 int senko_verify(senko_db *db, void (*problem)(void *arg, const char *sentence), void *arg);
@@ -144,6 +153,15 @@ int senko_count(senko_db *db, senko_table table, uint64_t *count);
 int senko_begin(senko_db *db, unsigned flags, senko_txn **txn);
 /* Ends it, in every case. On an error nothing of it was done, but for an error of the device. */
 int senko_commit(senko_txn *txn, int durability);
+/* Ends it as senko_commit, but does not wait for the device: others see the commit, and the
+ * library's thread makes it durable together with what else comes. On an error there is nothing to
+ * wait for, and *pending is NULL. */
+int senko_commit_async(senko_txn *txn, int durability, senko_pending **pending);
+/* Sets *done to 1 if senko_pending_wait would return at once, else to 0. */
+int senko_pending_done(senko_pending *pending, int *done);
+/* Waits until the commit is what was asked for, and frees the handle, which is needed also where
+ * nobody wants to wait. */
+int senko_pending_wait(senko_pending *pending);
 /* Ends it; nothing of it was done. NULL is ignored. */
 void senko_abort(senko_txn *txn);
 

@@ -303,6 +303,35 @@ pub unsafe extern "C" fn senko_stat(db: *mut SenkoDb, stats: *mut SenkoStats) ->
     })
 }
 
+/// Calls a function with each open snapshot.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn senko_snapshots(
+    db: *mut SenkoDb,
+    each: Option<unsafe extern "C" fn(*mut c_void, u64, u64) -> c_int>,
+    arg: *mut c_void,
+) -> c_int {
+    let mut ended = 0;
+    let done = guard(|| {
+        // SAFETY: the caller's promise.
+        let shared = unsafe { SenkoDb::of(db) }?;
+        let each = each.ok_or(Failure::invalid("the function is NULL"))?;
+        let open = shared.db().stats().snapshots;
+        for open in open {
+            let age = u64::try_from(open.age.as_millis()).unwrap_or(u64::MAX);
+            // SAFETY: the caller's function.
+            ended = unsafe { each(arg, age, open.held_bytes) };
+            if ended != 0 {
+                break;
+            }
+        }
+        Ok(())
+    });
+    if done == 0 { ended } else { done }
+}
+
 /// Reads and checks all.
 ///
 /// # Safety

@@ -40,6 +40,7 @@ codes! {
     ENDED = -30688, c"the transaction has ended";
     FORKED = -30687, c"the handle belongs to the parent process";
     PANIC = -30686, c"a fault of the library itself";
+    UNSORTED = -30685, c"the key does not lie behind all keys of the table";
 }
 
 /// Why a call failed.
@@ -79,6 +80,7 @@ impl From<DbmError> for Failure {
             DbmError::NewerVersion { .. } => NEWER,
             DbmError::NoTable(_) => NOTABLE,
             DbmError::Exists => EXISTS,
+            DbmError::Unsorted(_) => UNSORTED,
             DbmError::KeyTooLong(_) | DbmError::ValueTooLong(_) => TOOLONG,
             DbmError::TransactionTooLarge { .. } => TXNFULL,
             DbmError::NoSpace(_) => libc::ENOSPC,

@@ -4,19 +4,20 @@
 use std::ffi::{c_int, c_uint};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use senko_dbm::{Durability, Snapshot, Table, Transaction};
+use senko_dbm::{Durability, PendingCommit, Snapshot, Table, Transaction};
 
 use crate::database::{RDONLY, SenkoDb, Shared};
 use crate::failure::{ENDED, Failure, NOTFOUND, READONLY, guard};
 use crate::{Val, give};
 
 const NOOVERWRITE: c_uint = 0x10;
+const APPEND: c_uint = 0x20;
 
 /// The state of a transaction; its cursors share it.
 #[derive(Debug)]
 pub(crate) enum State {
     Reads(Snapshot),
-    Writes(Transaction),
+    Writes(Box<Transaction>),
     Ended,
 }
 
@@ -119,7 +120,7 @@ pub unsafe extern "C" fn senko_begin(
         // SAFETY: as above.
         let shared = Arc::clone(unsafe { SenkoDb::of(db) }?);
         let state = match flags {
-            0 => State::Writes(shared.db().begin()),
+            0 => State::Writes(Box::new(shared.db().begin())),
             RDONLY => State::Reads(shared.db().snapshot()),
             _ => {
                 return Err(Failure::invalid(format!(
@@ -147,19 +148,97 @@ pub unsafe extern "C" fn senko_commit(txn: *mut SenkoTxn, durability: c_int) -> 
         let state = std::mem::replace(&mut *running.state()?, State::Ended);
         // SAFETY: it was made by `senko_begin`, and is not used again.
         drop(unsafe { Box::from_raw(txn) });
-        let durability = match durability {
-            0 => Durability::None,
-            1 => Durability::Buffered,
-            2 => Durability::Synced,
-            other => {
-                let text = format!("there is no durability {other}; nothing was committed");
-                return Err(Failure::invalid(text));
-            }
-        };
+        let durability = durability_of(durability)?;
         match state {
             State::Writes(tx) => Ok(tx.commit(durability)?),
             State::Reads(_) => Ok(()),
             State::Ended => Err(Failure::code(ENDED)),
+        }
+    })
+}
+
+fn durability_of(number: c_int) -> Result<Durability, Failure> {
+    match number {
+        0 => Ok(Durability::None),
+        1 => Ok(Durability::Buffered),
+        2 => Ok(Durability::Synced),
+        other => {
+            let text = format!("there is no durability {other}; nothing was committed");
+            Err(Failure::invalid(text))
+        }
+    }
+}
+
+/// `senko_pending` of the header.
+#[derive(Debug)]
+pub struct SenkoPending {
+    shared: Arc<Shared>,
+    /// None: the transaction only read.
+    commit: Option<PendingCommit>,
+}
+
+/// Ends a transaction; its durability is awaited later.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn senko_commit_async(
+    txn: *mut SenkoTxn,
+    durability: c_int,
+    pending: *mut *mut SenkoPending,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { give(pending, std::ptr::null_mut()) }?;
+        // SAFETY: as above.
+        let running = unsafe { SenkoTxn::running(txn) }?;
+        let shared = Arc::clone(&running.shared);
+        let state = std::mem::replace(&mut *running.state()?, State::Ended);
+        // SAFETY: it was made by `senko_begin`, and is not used again.
+        drop(unsafe { Box::from_raw(txn) });
+        let durability = durability_of(durability)?;
+        let commit = match state {
+            State::Writes(tx) => Some(tx.commit_async(durability)?),
+            State::Reads(_) => None,
+            State::Ended => return Err(Failure::code(ENDED)),
+        };
+        let waiting = Box::new(SenkoPending { shared, commit });
+        // SAFETY: as above.
+        unsafe { give(pending, Box::into_raw(waiting)) }
+    })
+}
+
+/// Whether a commit is what was asked for.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn senko_pending_done(pending: *mut SenkoPending, done: *mut c_int) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let waiting = unsafe { pending.as_ref() }.ok_or(Failure::invalid("the commit is NULL"))?;
+        waiting.shared.check()?;
+        let is_done = waiting.commit.as_ref().is_none_or(PendingCommit::is_done);
+        // SAFETY: the caller's promise.
+        unsafe { give(done, c_int::from(is_done)) }
+    })
+}
+
+/// Waits for a commit.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn senko_pending_wait(pending: *mut SenkoPending) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let waiting = unsafe { pending.as_ref() }.ok_or(Failure::invalid("the commit is NULL"))?;
+        waiting.shared.check()?;
+        // SAFETY: it was made by `senko_commit_async`, and is not used again.
+        let waiting = unsafe { Box::from_raw(pending) };
+        match waiting.commit {
+            Some(commit) => Ok(commit.wait()?),
+            None => Ok(()),
         }
     })
 }
@@ -234,6 +313,7 @@ pub unsafe extern "C" fn senko_put(
         match flags {
             0 => txn.write(table, |tx, table| tx.put(table, key, value)),
             NOOVERWRITE => txn.write(table, |tx, table| tx.insert(table, key, value)),
+            APPEND => txn.write(table, |tx, table| tx.append(table, key, value)),
             _ => Err(Failure::invalid(format!(
                 "the flags {flags:#x} are not known"
             ))),

@@ -6,21 +6,32 @@
 //! something lost), 2 it could not be done, with one sentence on stderr.
 //! What only reads opens the database beside a process that may write to it.
 
-use std::io::{BufRead, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use senko_dbm::{CopyReport, Database, Durability, Options, Table};
-use senko_io::{Unfinished, tell};
+use senko_dbm::{
+    CopyReport, Database, Durability, MAX_KEY_BYTES, MAX_TABLE_NAME_BYTES, Options, Table,
+};
+use senko_io::tell;
 use senko_workload::units::count;
 use serde_json::{Value, json};
 
+use self::formats::Format;
 use crate::process::{Interrupted, stop_on_signals};
 use crate::progress::Bar;
 use crate::units::within;
+
+mod formats; // what load reads and dump writes
+mod berkeley; // db_dump's
+mod gdbm; // gdbm_dump's
+mod transfer; // load and dump
+
+/// The table of who names none.
+const MAIN: &str = "main";
 
 /// Arguments of `senko dbm`.
 #[derive(Args, Debug)]
@@ -35,6 +46,7 @@ use crate::units::within;
     senko dbm range data.db --from a --to c --limit 10\n  \
     senko dbm load data.db rows.jsonl\n  \
     senko dbm dump data.db > rows.jsonl\n  \
+    senko dbm dump data.db --format db_dump > rows.dump\n  \
     senko dbm backup data.db copy.db\n  \
     senko dbm verify data.db\n  \
     senko dbm bench /mnt/nvme/bench.db --transactions 10000 --records 100"
@@ -48,9 +60,9 @@ pub struct DbmArgs {
 struct Place {
     /// The database's file
     file: PathBuf,
-    /// Table; put, load and bench make it if there is none
-    #[arg(long, short, default_value = "main")]
-    table: String,
+    /// Table [default: main, for dump all]; put, load and bench make it if there is none
+    #[arg(long, short)]
+    table: Option<String>,
     /// Keys and values are given and printed as hexadecimal digits
     #[arg(long)]
     hex: bool,
@@ -120,20 +132,34 @@ enum Command {
     },
     /// Lists the tables with their records
     Tables(Place),
-    /// Puts the records of JSON lines, as dump writes them, into their tables
+    /// Puts the records of a dump into their tables
+    #[command(
+        after_help = "JSON lines have the fields key and value, or key_hex, value_hex, key_base64, value_base64, and may have table. CSV has a first \
+        line with the columns' names, the same ones. A dump of db_dump or mdb_dump may have several tables; one of gdbm_dump has one.\n\
+        A record without a table goes into --table. Without --whole what was loaded before an error stays, and is told."
+    )]
     Load {
         #[command(flatten)]
         place: Place,
-        /// The lines; without, standard input
+        /// The records; - or nothing for stdin
         input: Option<PathBuf>,
+        /// [default: what the file's name or its first line says]
+        #[arg(long, value_enum)]
+        format: Option<Format>,
+        /// All records are one transaction, which is held in memory: all are loaded or none
+        #[arg(long, conflicts_with = "batch")]
+        whole: bool,
         /// Records a transaction
         #[arg(value_name = "N", long, default_value_t = 1000, value_parser = |text: &str| within(text, 1, u32::MAX))]
         batch: u32,
     },
-    /// Writes the records of all tables as JSON lines, as of one moment
+    /// Writes the records of all tables, or of one, as of one moment
     Dump {
         #[command(flatten)]
         place: Place,
+        /// [default: what the name of --to says, else json]
+        #[arg(long, value_enum)]
+        format: Option<Format>,
         /// Writes to this file, which must not exist, instead of stdout; it is FILE.part until it
         /// is whole
         #[arg(long, value_name = "FILE")]
@@ -199,14 +225,31 @@ impl Place {
         }
     }
 
-    fn write(&self, create: bool) -> Result<Database> {
-        let options = Options {
+    fn options(&self, create: bool) -> Options {
+        Options {
             create,
             // A database of the ndbm library, whose programs know of no further files.
             one_file: self.file.extension().is_some_and(|ending| ending == "pag"),
             ..Options::default()
-        };
-        Database::open(&self.file, options).map_err(|error| self.told(&error))
+        }
+    }
+
+    fn write(&self, create: bool) -> Result<Database> {
+        Database::open(&self.file, self.options(create)).map_err(|error| self.told(&error))
+    }
+
+    /// The table's name.
+    fn name(&self) -> &str {
+        self.table.as_deref().unwrap_or(MAIN)
+    }
+
+    /// Asked before a database is made.
+    fn check_name(&self) -> Result<()> {
+        let bytes = self.name().len();
+        if bytes == 0 || bytes > MAX_TABLE_NAME_BYTES {
+            bail!("a table's name has 1 to {MAX_TABLE_NAME_BYTES} bytes, not {bytes}");
+        }
+        Ok(())
     }
 
     fn read(&self) -> Result<Database> {
@@ -214,7 +257,7 @@ impl Place {
     }
 
     fn found(&self, db: &Database) -> Result<Table> {
-        db.table(&self.table).map_err(|error| self.told(&error))
+        db.table(self.name()).map_err(|error| self.told(&error))
     }
 
     /// Bytes of an argument.
@@ -248,39 +291,18 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// A record as a JSON object: text where the bytes are text, else hexadecimal digits under another
-/// name.
-fn row(table: &str, key: &[u8], value: &[u8]) -> Value {
-    let mut row = json!({ "table": table });
-    for (name, bytes) in [("key", key), ("value", value)] {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => row[name] = text.into(),
-            Err(_) => row[format!("{name}_hex")] = to_hex(bytes).into(),
-        }
-    }
-    row
-}
-
-fn field(row: &Value, name: &str) -> Result<Vec<u8>> {
-    let hex = format!("{name}_hex");
-    if row.get(name).is_some() && row.get(&hex).is_some() {
-        bail!("{name:?} and {hex:?} say the same thing, and only one of them may be there");
-    }
-    if let Some(text) = row[name].as_str() {
-        return Ok(text.as_bytes().to_vec());
-    }
-    row[&hex].as_str().and_then(from_hex).with_context(|| {
-        format!("there is neither {name:?} as text nor {hex:?} as hexadecimal digits")
-    })
-}
-
 fn run(command: &Command) -> Result<bool> {
     let mut out = std::io::BufWriter::new(crate::out::stdout());
     let answer = match command {
         Command::Put { place, key, value } => {
             let (key, value) = (place.bytes(key)?, place.bytes(value)?);
+            // A refused key or table makes no database.
+            place.check_name()?;
+            if key.len() > MAX_KEY_BYTES {
+                bail!("{}", senko_dbm::DbmError::KeyTooLong(key.len()));
+            }
             let db = place.write(true)?;
-            let put = db.create_table(&place.table).and_then(|table| {
+            let put = db.create_table(place.name()).and_then(|table| {
                 db.run(Durability::Synced, |tx| tx.put(&table, &key, &value))?;
                 db.close()
             });
@@ -311,13 +333,16 @@ fn run(command: &Command) -> Result<bool> {
         Command::Load {
             place,
             input,
+            format,
+            whole,
             batch,
-        } => load(place, input.as_deref(), *batch as usize)?,
-        Command::Dump { place, to: None } => dump(place, &mut out)?,
-        Command::Dump {
-            place,
-            to: Some(to),
-        } => dump_to(place, to)?,
+        } => {
+            let batch = (!whole).then_some(*batch as usize);
+            transfer::load(place, input.as_deref(), *format, batch, &mut out)?
+        }
+        Command::Dump { place, format, to } => {
+            transfer::dump(place, *format, to.as_deref(), &mut out)?
+        }
         Command::Backup { place, to } => copied(place, Some(to), &mut out, |progress| {
             place
                 .read()?
@@ -328,10 +353,15 @@ fn run(command: &Command) -> Result<bool> {
             Database::compact(&place.file, Options::default(), progress).map_err(|e| place.told(&e))
         })?,
         Command::Repair { place, to } => copied(place, Some(to), &mut out, |progress| {
-            place
-                .read()?
-                .repair(to, progress)
-                .map_err(|e| place.told(&e))
+            match Database::open_to_read(&place.file, Options::default()) {
+                Ok(db) => db.repair(to, progress),
+                // It does not open: without its checkpoint, say.
+                Err(senko_dbm::DbmError::Damaged { .. }) => {
+                    Database::salvage(&place.file, to, progress)
+                }
+                Err(error) => Err(error),
+            }
+            .map_err(|error| place.told(&error))
         })?,
         Command::Verify(place) => verify(place, &mut out)?,
         Command::Stats(place) => stats(place, &mut out)?,
@@ -360,7 +390,11 @@ fn get(place: &Place, key: &[u8], out: &mut impl Write) -> Result<bool> {
         return Ok(false);
     };
     if place.json {
-        writeln!(out, "{}", row(&place.table, key, &value))?;
+        writeln!(
+            out,
+            "{}",
+            formats::json(place.name(), key, &value, place.hex)
+        )?;
     } else {
         out.write_all(&place.text(&value))?;
         writeln!(out)?;
@@ -414,7 +448,11 @@ fn range(
             break;
         };
         if place.json {
-            writeln!(out, "{}", row(&place.table, &key, &value))?;
+            writeln!(
+                out,
+                "{}",
+                formats::json(place.name(), &key, &value, place.hex)
+            )?;
         } else {
             out.write_all(&place.text(&key))?;
             out.write_all(b"\t")?;
@@ -436,96 +474,6 @@ fn tables(place: &Place, out: &mut impl Write) -> Result<bool> {
             false => writeln!(out, "{records:>12}  {name}")?,
         }
     }
-    Ok(true)
-}
-
-fn load(place: &Place, input: Option<&Path>, batch: usize) -> Result<bool> {
-    let reader: Box<dyn BufRead> = match input {
-        None => Box::new(std::io::stdin().lock()),
-        Some(path) => {
-            let file = std::fs::File::open(path)
-                .with_context(|| format!("cannot open {}", path.display()))?;
-            Box::new(std::io::BufReader::new(file))
-        }
-    };
-    let db = place.write(true)?;
-    let told = |error| place.told(&error);
-    let mut rows: Vec<(Table, Vec<u8>, Vec<u8>)> = Vec::new();
-    let mut loaded = 0u64;
-    let mut put = |rows: &mut Vec<(Table, Vec<u8>, Vec<u8>)>| -> Result<()> {
-        let work = |tx: &mut senko_dbm::Transaction| {
-            rows.iter()
-                .try_for_each(|(table, key, value)| tx.put(table, key, value))
-        };
-        db.run(Durability::Buffered, work).map_err(told)?;
-        loaded += rows.len() as u64;
-        rows.clear();
-        Ok(())
-    };
-    stop_on_signals();
-    for (nth, line) in reader.lines().enumerate() {
-        if Interrupted::now().is_some() {
-            break;
-        }
-        let mut line = line.with_context(|| format!("line {}", nth + 1))?;
-        if nth == 0 && line.starts_with('\u{feff}') {
-            // A byte order mark, which some programs put in front of UTF-8.
-            line.drain(..'\u{feff}'.len_utf8());
-        }
-        let parsed = serde_json::from_str::<Value>(&line).map_err(anyhow::Error::from);
-        let fields = parsed.and_then(|row| {
-            let table = row["table"].as_str().unwrap_or(&place.table).to_owned();
-            Ok((table, field(&row, "key")?, field(&row, "value")?))
-        });
-        let fields = fields.with_context(|| format!("line {}: no record", nth + 1));
-        let (table, key, value) = match fields {
-            Ok(fields) => fields,
-            Err(error) => {
-                // What came before the bad line is kept, and told.
-                put(&mut rows)?;
-                db.sync().map_err(told)?;
-                bail!("{error:#}; the {nth} lines before it are loaded");
-            }
-        };
-        let table = match rows.last() {
-            Some((last, ..)) if last.name() == table => last.clone(),
-            _ => db.create_table(&table).map_err(told)?,
-        };
-        rows.push((table, key, value));
-        if rows.len() >= batch {
-            put(&mut rows)?;
-        }
-    }
-    put(&mut rows)?;
-    db.close().map_err(told)?;
-    tell!("{loaded} records loaded");
-    match Interrupted::now() {
-        Some(interrupted) => Err(interrupted.into()),
-        None => Ok(true),
-    }
-}
-
-fn dump(place: &Place, out: &mut impl Write) -> Result<bool> {
-    let db = place.read()?;
-    let snapshot = db.snapshot();
-    for table in db.tables() {
-        let cursor = snapshot.cursor(&table, ..);
-        for record in cursor.map_err(|error| place.told(&error))? {
-            let (key, value) = record.map_err(|error| place.told(&error))?;
-            writeln!(out, "{}", row(table.name(), &key, &value))?;
-        }
-    }
-    Ok(true)
-}
-
-/// A dump that is broken off never has the name that it was to have.
-fn dump_to(place: &Place, to: &Path) -> Result<bool> {
-    let (unfinished, file) = Unfinished::create(to)?;
-    let mut out = std::io::BufWriter::new(file);
-    dump(place, &mut out)?;
-    out.flush()
-        .with_context(|| format!("cannot write {}", to.display()))?;
-    unfinished.finish()?;
     Ok(true)
 }
 
@@ -614,13 +562,17 @@ fn verify(place: &Place, out: &mut impl Write) -> Result<bool> {
 
 fn stats(place: &Place, out: &mut impl Write) -> Result<bool> {
     let stats = place.read()?.stats();
-    let rows = [
+    let mut rows = vec![
         ("file_bytes", stats.file_bytes),
         ("live_bytes", stats.live_bytes),
         ("free_bytes", stats.free_bytes),
         ("commit", stats.commit),
         ("checkpoint", stats.checkpoint),
     ];
+    if let Some(pinned) = stats.pinned_checkpoint {
+        // Another process reads, and holds the space of that checkpoint.
+        rows.push(("pinned_checkpoint", pinned));
+    }
     if place.json {
         let all: serde_json::Map<String, Value> = rows
             .iter()
@@ -629,7 +581,7 @@ fn stats(place: &Place, out: &mut impl Write) -> Result<bool> {
         writeln!(out, "{}", Value::from(all))?;
     } else {
         for (name, value) in rows {
-            writeln!(out, "{name:<12} {value}")?;
+            writeln!(out, "{name:<17} {value}")?;
         }
     }
     Ok(true)
@@ -646,8 +598,9 @@ fn bench(
     if transactions == 0 || records == 0 {
         bail!("bench runs at least one transaction of one record");
     }
+    place.check_name()?;
     let db = place.write(true)?;
-    let table = db.create_table(&place.table).map_err(told)?;
+    let table = db.create_table(place.name()).map_err(told)?;
     let mut nanoseconds = Vec::with_capacity((transactions as usize).min(1 << 20));
     let mut bar = Bar::new("committing", "transactions", u64::from(transactions));
     stop_on_signals();

@@ -7,11 +7,11 @@
 mod bench; // loads, runs mixes, measures
 mod bulk; // load, dump, scan
 mod care; // stats, compact, verify, repair, backup
-mod csv; // comma-separated values over bytes
+pub mod csv; // comma-separated values over bytes
 mod one; // put, get, delete, history
 mod progress; // one line on a terminal
 mod rows; // what load reads and dump writes
-mod text; // bytes as text
+pub mod text; // bytes as text
 mod times; // moments and spans
 
 use std::fmt::Display;

@@ -30,10 +30,10 @@ pub(crate) const CHUNK: u32 = 500;
 const MOST_BYTES: usize = 4 << 20;
 
 /// Something that goes when no snapshot before `commit` is open.
-struct Limbo {
-    commit: u64,
+pub(crate) struct Limbo {
+    pub commit: u64,
     node: Option<u32>,
-    blobs: (u32, u32),
+    pub blobs: (u32, u32),
 }
 
 /// What the one who applies holds.
@@ -43,9 +43,9 @@ pub(crate) struct Writer {
     pub next_table: u32,
     pub ids: Ids,
     pub blob_ids: BlobIds,
-    limbo: VecDeque<Limbo>,
+    pub limbo: VecDeque<Limbo>,
     /// Pages with more than one version.
-    chained: FxHashSet<u32>,
+    pub chained: FxHashSet<u32>,
     /// Changed since the last checkpoint began.
     pub dirty: FxHashSet<u32>,
     /// Chunks of the translation table of which a word changed since then.

@@ -63,6 +63,8 @@ impl<'a> Change<'a> {
     fn decode(from: &mut Reader<'a>) -> Option<Change<'a>> {
         let code = from.u8()?;
         let table = u32::try_from(from.number()?).ok()?;
+        // The next table has the next number.
+        table.checked_add(1)?;
         let key = |from: &mut Reader<'a>| {
             let key = from.bytes()?;
             (key.len() <= crate::node::MAX_KEY_BYTES).then_some(key)
@@ -79,7 +81,10 @@ impl<'a> Change<'a> {
             5 => {
                 let (key, bytes) = (key(from)?, from.number()?);
                 let first = u32::try_from(from.number()?).ok()?;
-                Change::PutLong(table, key, bytes, first)
+                let fits = bytes <= crate::MAX_VALUE_BYTES as u64;
+                let parts = crate::core::Blob::parts(if fits { bytes } else { 0 });
+                let fits = fits && first.checked_add(parts).is_some();
+                fits.then_some(Change::PutLong(table, key, bytes, first))?
             }
             6 => Change::CreateTable(table, from.bytes()?),
             7 => Change::DropTable(table),
@@ -112,9 +117,12 @@ pub(crate) fn next_commit<'a>(from: &mut Reader<'a>) -> Option<(u64, Vec<Change<
     Some((number, changes))
 }
 
+/// The longest name of a table.
+pub const MAX_TABLE_NAME_BYTES: usize = 255;
+
 /// The name of a table, if it is one: 1 to 255 bytes of UTF-8.
 pub(crate) fn is_name(name: &str) -> bool {
-    (1..=255).contains(&name.len())
+    (1..=MAX_TABLE_NAME_BYTES).contains(&name.len())
 }
 
 impl TableChange {

@@ -120,6 +120,8 @@ pub(crate) struct MapPlaces {
 #[derive(Default)]
 pub(crate) struct Wake {
     pub due: bool,
+    /// A commit that nobody waits for is to be durable.
+    pub sync: bool,
     pub end: bool,
 }
 

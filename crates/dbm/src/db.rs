@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::flush::Size;
 use crate::maintain::Keeper;
 use crate::open::{FIRST_PAGES, open};
-use crate::{DbmError, Durability, Options, Snapshot, Transaction};
+use crate::{DbmError, Durability, OpenSnapshot, Options, Snapshot, Transaction};
 
 /// A table of a database: a name for keys and values in order. Cheap to clone.
 ///
@@ -77,6 +77,8 @@ pub struct Stats {
     pub oldest_snapshot: Option<Duration>,
     /// Pages that came since the oldest snapshot began: an upper bound of what snapshots hold.
     pub pages_since_oldest: u64,
+    /// The snapshots and transactions of this process that are open, oldest first.
+    pub snapshots: Vec<OpenSnapshot>,
     /// A process that reads beside this one holds the space of that checkpoint and of later ones.
     pub pinned_checkpoint: Option<u64>,
 }
@@ -519,6 +521,7 @@ impl Database {
         let page = PAGE_SIZE as u64;
         let live = core.space.live.load(Ordering::Relaxed);
         let checkpoint = core.space.started.load(Ordering::Relaxed);
+        let snapshots = core.open_snapshots();
         let registry = core.registry.lock();
         let oldest = registry.open.front();
         Stats {
@@ -535,6 +538,7 @@ impl Database {
             open_snapshots: registry.open.len(),
             oldest_snapshot: oldest.map(|open| open.since.elapsed()),
             pages_since_oldest: oldest.map_or(0, |open| live.saturating_sub(open.live)),
+            snapshots,
             pinned_checkpoint: core.device.oldest_pin(checkpoint + 1),
         }
     }

@@ -55,6 +55,9 @@ pub enum DbmError {
     /// A key is there already.
     #[error("the key is there already")]
     Exists,
+    /// A record of an append or of a bulk load does not lie behind all before it.
+    #[error("the key of record {0} does not lie behind all keys before it")]
+    Unsorted(u64),
     /// Keys have up to 1,024 bytes.
     #[error("the key has {0} bytes; keys have at most 1024")]
     KeyTooLong(usize),

@@ -21,8 +21,13 @@ mod db;
 mod options;
 mod snapshot;
 mod transaction;
+mod pending;
+mod bulk;
+pub mod keys;
+mod held;
 mod verify;
 mod copy;
+mod salvage;
 
 // A transaction's way: what it did, its place in the order, into the trees, to the device.
 mod writes;
@@ -50,15 +55,23 @@ mod space;
 mod superblock;
 mod error;
 
+// What the fuzz targets run.
+#[doc(hidden)]
+pub mod fuzzing;
+
 // What the examples of the documentation begin with.
 #[doc(hidden)]
 pub mod example;
 
+pub use bulk::Batch;
+pub use changes::MAX_TABLE_NAME_BYTES;
 pub use copy::{CopyReport, Lost};
 pub use db::{Database, Stats, Table};
 pub use error::DbmError;
+pub use held::OpenSnapshot;
 pub use node::MAX_KEY_BYTES;
 pub use options::{Durability, Options, Pause};
+pub use pending::PendingCommit;
 pub use snapshot::{Cursor, Record, Snapshot};
 pub use transaction::{MAX_VALUE_BYTES, Transaction};
 pub use verify::VerifyReport;

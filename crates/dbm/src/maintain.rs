@@ -179,6 +179,14 @@ impl Core {
         Ok(())
     }
 
+    /// Asks the thread to make durable what was committed; without one, who waits does it.
+    pub fn ask_for_sync(&self) {
+        if self.options.threads > 0 {
+            self.wake.lock().sync = true;
+            self.woken.notify_one();
+        }
+    }
+
     /// Tells the thread that there is work, or does it.
     pub fn nudge(self: &Arc<Core>) {
         if self.options.threads == 0 {
@@ -226,11 +234,18 @@ fn keep(weak: &Weak<Core>) {
     while let Some(core) = weak.upgrade() {
         {
             let mut wake = core.wake.lock();
-            while !wake.due && !wake.end {
+            while !wake.due && !wake.sync && !wake.end {
                 core.woken.wait(&mut wake);
             }
             if wake.end {
                 return;
+            }
+            if std::mem::take(&mut wake.sync) {
+                drop(wake);
+                let commit = core.registry.lock().visible.commit;
+                // A failure latches, and who waits for the commit is told.
+                let _ = core.write_until(commit);
+                continue;
             }
             wake.due = false;
         }

@@ -72,7 +72,11 @@ pub(crate) fn open(
         Some(group) if group.kind == Kind::Checkpoint => Record::decode(&group.bytes),
         _ => None,
     };
+    // A page and a part of a value each had a page of the device when they lived, and their numbers
+    // are used again.
+    let most = u32::try_from(16 * device.pages() + 65_536).unwrap_or(u32::MAX);
     let record = record
+        .filter(|record| record.next_node <= most && record.next_blob <= most)
         .ok_or_else(|| DbmError::damaged(superblock.at.page, "the checkpoint is not whole"))?;
     let space = Arc::new(Space::new());
     space.grown(device.pages());
@@ -113,7 +117,7 @@ fn make(device: &Arc<dyn Device>) -> Result<Superblock, DbmError> {
 }
 
 /// Reads the words of one part of the translation table.
-fn map_words(device: &dyn Device, place: u64) -> Result<Vec<u64>, DbmError> {
+pub(crate) fn map_words(device: &dyn Device, place: u64) -> Result<Vec<u64>, DbmError> {
     let damaged = || DbmError::damaged(place, "a part of the translation table is not whole");
     if place >= device.pages() {
         return Err(damaged());

@@ -8,7 +8,7 @@ use crate::flush::Size;
 use crate::node::{MAX_INLINE, MAX_KEY_BYTES};
 use crate::snapshot::{Record, after_prefix};
 use crate::writes::{Own, Range};
-use crate::{DbmError, Durability, Snapshot, Table};
+use crate::{DbmError, Durability, PendingCommit, Snapshot, Table};
 
 /// The longest value.
 pub const MAX_VALUE_BYTES: usize = 1 << 30;
@@ -33,6 +33,8 @@ pub struct Transaction {
     snapshot: Snapshot,
     start: Arc<Node>,
     work: Work,
+    /// The table and the key of the last append, if nothing was written since.
+    appended: Option<(u32, Vec<u8>)>,
 }
 
 /// The first key behind `key`.
@@ -48,6 +50,7 @@ impl Transaction {
             snapshot,
             start,
             work: Work::default(),
+            appended: None,
         }
     }
 
@@ -119,15 +122,42 @@ impl Transaction {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<(), DbmError> {
+        self.appended = None;
         self.snapshot.info(table)?;
-        if key.len() > MAX_KEY_BYTES {
-            return Err(DbmError::KeyTooLong(key.len()));
-        }
-        if value.len() > MAX_VALUE_BYTES {
-            return Err(DbmError::ValueTooLong(value.len()));
-        }
+        check_record(key, value)?;
         self.limit(key.len() + value.len())?;
         self.work.writes.write(table.id, key, Some(value));
+        Ok(())
+    }
+
+    /// Writes a record whose key must lie behind all keys of the table. The last key is read once
+    /// for a row of appends. Of two transactions that append to a table at once, one conflicts.
+    ///
+    /// # Errors
+    /// [`DbmError::Unsorted`], and as [`Transaction::put`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// use senko_dbm::DbmError;
+    /// let mut tx = db.begin();
+    /// tx.append(&table, b"a", b"1")?;
+    /// tx.append(&table, b"b", b"2")?;
+    /// assert!(matches!(tx.append(&table, b"b", b"3"), Err(DbmError::Unsorted(_))));
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn append(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<(), DbmError> {
+        let behind = match self.appended.take() {
+            Some((of, last)) if of == table.id => *key > *last,
+            _ => self
+                .before(table, None)?
+                .is_none_or(|(last, _)| *key > *last),
+        };
+        if !behind {
+            return Err(DbmError::Unsorted(1));
+        }
+        self.put(table, key, value)?;
+        self.appended = Some((table.id, key.to_vec()));
         Ok(())
     }
 
@@ -163,6 +193,7 @@ impl Transaction {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<(), DbmError> {
+        self.appended = None;
         self.snapshot.info(table)?;
         self.limit(key.len())?;
         if key.len() <= MAX_KEY_BYTES {
@@ -189,6 +220,7 @@ impl Transaction {
         from: &[u8],
         to: Option<&[u8]>,
     ) -> Result<(), DbmError> {
+        self.appended = None;
         self.snapshot.info(table)?;
         self.limit(from.len() + to.map_or(0, <[u8]>::len))?;
         self.work.writes.delete_range(Range {
@@ -268,6 +300,71 @@ impl Transaction {
         key: Option<&[u8]>,
     ) -> Result<Option<Record>, DbmError> {
         self.step(table, key, false, true)
+    }
+
+    /// The record with the lowest key; see [`Transaction::next`].
+    ///
+    /// # Errors
+    /// As [`Transaction::next`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// assert_eq!(db.begin().first(&table)?, None);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn first(&mut self, table: &Table) -> Result<Option<Record>, DbmError> {
+        self.next(table, b"")
+    }
+
+    /// The record with the highest key; see [`Transaction::before`].
+    ///
+    /// # Errors
+    /// As [`Transaction::next`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// let mut tx = db.begin();
+    /// tx.put(&table, b"a", b"1")?;
+    /// assert_eq!(tx.last(&table)?.unwrap().0, b"a");
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn last(&mut self, table: &Table) -> Result<Option<Record>, DbmError> {
+        self.before(table, None)
+    }
+
+    /// Records of a table, own writes included. They are counted one by one where the transaction
+    /// wrote to the table, and the commit conflicts if another writes to it.
+    ///
+    /// # Errors
+    /// As [`Transaction::next`].
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// let mut tx = db.begin();
+    /// tx.put(&table, b"a", b"1")?;
+    /// assert_eq!(tx.count(&table)?, 1);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn count(&mut self, table: &Table) -> Result<u64, DbmError> {
+        let mut count = 0;
+        if self.work.writes.writes_to(table.id) {
+            let mut step = self.look(table, Some(b""), true, false)?;
+            while let Some((key, _)) = step {
+                count += 1;
+                step = self.look(table, Some(&key), false, false)?;
+            }
+        } else {
+            count = self.snapshot.count(table)?;
+        }
+        self.work.reads.range(Range {
+            table: table.id,
+            from: Vec::new(),
+            to: None,
+        });
+        Ok(count)
     }
 
     /// All records from `from` on below `to`; the commit conflicts if another changes the range.
@@ -434,35 +531,87 @@ impl Transaction {
     /// # Ok::<(), senko_dbm::DbmError>(())
     /// ```
     pub fn commit_numbered(self, durability: Durability) -> Result<u64, DbmError> {
-        let Transaction {
-            snapshot,
-            start,
-            mut work,
-        } = self;
-        if work.writes.is_empty() {
-            return Ok(snapshot.commit());
-        }
-        work.writes.settle();
-        let core = Arc::clone(snapshot.core());
-        let long: usize = work
-            .writes
-            .ops()
-            .iter()
-            .filter_map(|op| op.value)
-            .filter(|value| value.len() > MAX_INLINE)
-            .map(|value| value.len() / 500)
-            .sum();
-        let ops = work.writes.ops();
-        let size = Size {
-            bytes: work.writes.bytes() + long,
-            changes: ops.len() + work.writes.ranges.len(),
-            only_deletes: ops.iter().all(|op| op.value.is_none()),
-        };
-        warm(&snapshot, &work)?;
-        // Its own snapshot would hold back what its commit lets go of.
-        drop(snapshot);
-        core.commit(work, start, durability, &size)
+        commit_work(self.snapshot, self.start, self.work, durability)
     }
+
+    /// Gives the transaction its place in the order and returns: others see it, and
+    /// [`PendingCommit::wait`] returns when it is what `durability` asks for. The database's
+    /// thread sees to that meanwhile, together with what else came; with `Options::threads(0)` it
+    /// is done by who waits, or by the next commit that waits. Only [`Durability::Synced`] has
+    /// anything to wait for.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`], but for those of the flush.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// use senko_dbm::Durability;
+    /// let mut tx = db.begin();
+    /// tx.put(&table, b"key", b"value")?;
+    /// let commit = tx.commit_async(Durability::Synced)?;
+    /// assert!(db.snapshot().get(&table, b"key")?.is_some());
+    /// commit.wait()?;
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn commit_async(self, durability: Durability) -> Result<PendingCommit, DbmError> {
+        let core = Arc::clone(self.snapshot.core());
+        let handed = match durability {
+            Durability::Synced => Durability::None,
+            other => other,
+        };
+        let wrote = !self.work.writes.is_empty();
+        let number = commit_work(self.snapshot, self.start, self.work, handed)?;
+        if durability == Durability::Synced && wrote {
+            core.ask_for_sync();
+        }
+        // A transaction that only read needs no flush.
+        let durability = if wrote { durability } else { handed };
+        Ok(PendingCommit::new(core, number, durability))
+    }
+}
+
+/// Keys and values have a limit.
+pub(crate) fn check_record(key: &[u8], value: &[u8]) -> Result<(), DbmError> {
+    if key.len() > MAX_KEY_BYTES {
+        return Err(DbmError::KeyTooLong(key.len()));
+    }
+    if value.len() > MAX_VALUE_BYTES {
+        return Err(DbmError::ValueTooLong(value.len()));
+    }
+    Ok(())
+}
+
+/// Commits what a transaction did; gives its number.
+pub(crate) fn commit_work(
+    snapshot: Snapshot,
+    start: Arc<Node>,
+    mut work: Work,
+    durability: Durability,
+) -> Result<u64, DbmError> {
+    if work.writes.is_empty() {
+        return Ok(snapshot.commit());
+    }
+    work.writes.settle();
+    let core = Arc::clone(snapshot.core());
+    let long: usize = work
+        .writes
+        .ops()
+        .iter()
+        .filter_map(|op| op.value)
+        .filter(|value| value.len() > MAX_INLINE)
+        .map(|value| value.len() / 500)
+        .sum();
+    let ops = work.writes.ops();
+    let size = Size {
+        bytes: work.writes.bytes() + long,
+        changes: ops.len() + work.writes.ranges.len(),
+        only_deletes: ops.iter().all(|op| op.value.is_none()),
+    };
+    warm(&snapshot, &work)?;
+    // Its own snapshot would hold back what its commit lets go of.
+    drop(snapshot);
+    core.commit(work, start, durability, &size)
 }
 
 /// Reads the leaves that a commit changes, so that what is damaged or can't be read fails it before

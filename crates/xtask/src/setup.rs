@@ -25,7 +25,7 @@ struct Package {
     needed_for: &'static str,
 }
 
-const PACKAGES: [Package; 12] = [
+const PACKAGES: [Package; 15] = [
     Package {
         name: "memcached",
         present: || run::installed("memcached"),
@@ -85,6 +85,21 @@ const PACKAGES: [Package; 12] = [
         name: "libgdbm-compat-dev",
         present: || header("ndbm.h"),
         needed_for: "the ndbm library's tests",
+    },
+    Package {
+        name: "db-util",
+        present: || run::installed("db_dump"),
+        needed_for: "the tests of the DBM's dumps",
+    },
+    Package {
+        name: "gdbmtool",
+        present: || run::installed("gdbm_dump"),
+        needed_for: "the tests of the DBM's dumps",
+    },
+    Package {
+        name: "lmdb-utils",
+        present: || run::installed("mdb_dump"),
+        needed_for: "the tests of the DBM's dumps",
     },
 ];
 

@@ -21,6 +21,15 @@ static int name(void *arg, const char *name)
     return --names->left == 0 ? 77 : 0;
 }
 
+static int one_snapshot(void *arg, uint64_t age_ms, uint64_t bytes)
+{
+    uint64_t *seen = arg;
+    CHECK(age_ms < 3600000);
+    seen[0]++;
+    seen[1] = bytes;
+    return 0;
+}
+
 static void no_problem(void *arg, const char *sentence)
 {
     (void)arg;
@@ -165,6 +174,39 @@ int main(int argc, char **argv)
     senko_abort(txn);
     OK(senko_count(db, table, &count));
     CHECK(count == 2);
+
+    /* Appends, and commits that are awaited later. */
+    senko_pending *pending[3];
+    int done = 0;
+    for (int nth = 0; nth < 3; nth++) {
+        char key[2] = {(char)('m' + nth), 0};
+        OK(senko_begin(db, 0, &txn));
+        k = val(key), v = val("appended");
+        OK(senko_put(txn, other, &k, &v, SENKO_APPEND));
+        IS(senko_put(txn, other, &k, &v, SENKO_APPEND), SENKO_UNSORTED);
+        OK(senko_commit_async(txn, SENKO_SYNCED, &pending[nth]));
+    }
+    OK(senko_count(db, other, &count));
+    CHECK(count == 4);
+    IS(senko_close(db), EBUSY);
+    OK(senko_pending_wait(pending[2]));
+    for (int nth = 0; nth < 2; nth++) {
+        OK(senko_pending_done(pending[nth], &done));
+        CHECK(done == 1);
+        OK(senko_pending_wait(pending[nth]));
+    }
+    IS(senko_pending_wait(NULL), EINVAL);
+
+    /* What is open, and what it holds. */
+    uint64_t seen[2] = {0, 0};
+    OK(senko_begin(db, SENKO_RDONLY, &first));
+    put(db, other, "m", "anew");
+    OK(senko_snapshots(db, one_snapshot, seen));
+    CHECK(seen[0] == 1 && seen[1] >= 4096);
+    senko_abort(first);
+    seen[0] = 0;
+    OK(senko_snapshots(db, one_snapshot, seen));
+    CHECK(seen[0] == 0);
 
     /* A long value. */
     size_t bytes = 5 << 20;

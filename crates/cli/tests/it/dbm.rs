@@ -79,6 +79,31 @@ fn a_database_is_backed_up_compacted_and_repaired() {
     );
 }
 
+/// Without both superblocks a database does not open; what it had is found page by page.
+#[test]
+fn a_database_without_superblocks_is_repaired() {
+    let scratch = Scratch::new();
+    let go = |args: &[&str]| dbm(scratch.path(), args);
+    for (key, value) in [("b", "2"), ("a", "1")] {
+        assert!(go(&["put", "x.db", key, value]).status.success());
+    }
+    let mut bytes = std::fs::read(scratch.join("x.db")).unwrap();
+    for slot in [0, 8 * 4096] {
+        bytes[slot + 20] ^= 1;
+    }
+    std::fs::write(scratch.join("x.db"), bytes).unwrap();
+    refused(&go(&["get", "x.db", "a"]), "no superblock is whole");
+    let repair = go(&["repair", "x.db", "--to", "saved.db"]);
+    assert!(repair.status.success(), "{}", out(&repair));
+    assert_eq!(out(&go(&["range", "saved.db"])), "a\t1\nb\t2\n");
+    std::fs::write(scratch.join("foreign"), vec![b'x'; 300_000]).unwrap();
+    refused(
+        &go(&["repair", "foreign", "--to", "y.db"]),
+        "not a Senko database",
+    );
+    assert!(!scratch.join("y.db").exists());
+}
+
 #[test]
 fn records_go_in_come_out_in_order_and_go() {
     let scratch = Scratch::new();
@@ -156,7 +181,7 @@ fn what_is_wrong_is_said_in_one_sentence() {
     .unwrap();
     refused(
         &go(&["load", "x.db", "rows"]),
-        "the 1 lines before it are loaded",
+        "the 1 records before it are loaded",
     );
     assert_eq!(out(&go(&["get", "x.db", "a"])), "1\n");
     refused(&go(&["get", "x.db", "a", "--table", "t"]), "no table \"t\"");

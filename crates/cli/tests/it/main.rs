@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod dbm; // `senko dbm`
+mod dbm_formats; // its dumps, and other programs' dumps
 mod dropin; // the name memcached
 mod examples; // every example of the documents and the help texts
 mod lab; // `senko lab`, and its machinery against a real server

@@ -171,3 +171,107 @@ fn a_repair_saves_all_that_is_whole() {
         (model.len() - expected.len()) as u64
     );
 }
+
+/// Databases that do not open: without the superblock, the newest checkpoint, or a part of the
+/// translation table, and with a hole in the log. Their records are found page by page.
+#[test]
+fn a_database_that_does_not_open_is_salvaged() {
+    let seed = seed("salvage");
+    for (what, kinds) in [
+        ("the superblock", &[0u8][..]),
+        ("the checkpoint", &[5]),
+        ("the translation table", &[4]),
+        ("leaves and the superblock", &[3, 0]),
+    ] {
+        let folder = senko_dbm::example::Folder::new();
+        let path = folder.path().join("data");
+        let mut rng = Rng(seed);
+        let db = Database::open(&path, quiet()).unwrap();
+        let table = db.create_table("t").unwrap();
+        let mut model = fill(&db, &table, &mut rng, 10_000);
+        db.checkpoint().unwrap();
+        model.extend(fill(&db, &table, &mut rng, 3000));
+        db.run(Durability::Synced, |tx| {
+            tx.delete_range(&table, b"", Some(&[40]))
+        })
+        .unwrap();
+        model.retain(|key, _| **key >= [40u8][..]);
+        if !kinds.contains(&0) {
+            db.checkpoint().unwrap();
+        }
+        // These are in the log alone.
+        model.extend(fill(&db, &table, &mut rng, 500));
+        let late = db.create_table("late").unwrap();
+        db.run(Durability::Synced, |tx| tx.put(&late, b"k", b"v"))
+            .unwrap();
+        let copies: Vec<_> = [path.clone()]
+            .into_iter()
+            .chain(senko_io::SpannedFile::further_files(&path))
+            .map(|file| (file.clone(), std::fs::read(file).unwrap()))
+            .collect();
+        drop(db);
+        let mut damaged = 0;
+        for (file, mut bytes) in copies {
+            for page in bytes.chunks_mut(4096) {
+                let is_superblock = page.starts_with(b"SENKODB");
+                let hit = match kinds {
+                    [0] => is_superblock,
+                    [3, ..] => {
+                        let leaf = page[38] == 3 && page[44] == 0;
+                        is_superblock || leaf && rng.below(8) == 0
+                    }
+                    kinds => kinds.contains(&page[38]) && !is_superblock,
+                };
+                // Of the checkpoints, all but the first one.
+                let first = page[38] == 5 && page[8..16] == 1u64.to_le_bytes();
+                if hit && !first {
+                    page[200] ^= 1;
+                    damaged += 1;
+                }
+            }
+            std::fs::write(file, bytes).unwrap();
+        }
+        assert!(damaged > 0, "{what}");
+        let refused = Database::open_to_read(&path, quiet());
+        assert!(refused.is_err(), "{what}");
+        let saved = folder.path().join("saved");
+        let report = Database::salvage(&path, &saved, |_| true).unwrap();
+        let copy = Database::open(&saved, quiet()).unwrap();
+        let found = content(&copy.snapshot(), &copy.table("t").unwrap());
+        let is_lost = |key: &[u8]| {
+            report.lost.iter().any(|lost| {
+                lost.table == "t"
+                    && lost.from.as_deref().is_none_or(|from| from <= key)
+                    && lost.to.as_deref().is_none_or(|to| key < to)
+            })
+        };
+        let lost = model.keys().filter(|key| is_lost(key)).count();
+        println!(
+            "{what}: {} of {} saved, {lost} lost",
+            found.len(),
+            model.len()
+        );
+        // Without the checkpoint that names them, trees have other names.
+        let others: Vec<Model> = copy
+            .tables()
+            .iter()
+            .filter(|_| kinds == [5])
+            .map(|table| content(&copy.snapshot(), table))
+            .collect();
+        for (key, value) in &model {
+            let mut all = others.iter().chain([&found]);
+            let saved = all.any(|found| found.get(key) == Some(value));
+            assert!(is_lost(key) || saved, "{what}");
+        }
+        if kinds != [5] {
+            assert!(found.keys().all(|key| model.contains_key(key)), "{what}");
+            let late = copy.table("late").unwrap();
+            assert_eq!(copy.snapshot().get(&late, b"k").unwrap().unwrap(), b"v");
+        }
+        match kinds {
+            [0] => assert!(report.lost.is_empty(), "{:?}", report.lost),
+            [3, ..] => assert!(lost > 0 && lost < model.len(), "{what}"),
+            _ => assert_eq!(lost, 0, "{what}"),
+        }
+    }
+}

@@ -372,7 +372,7 @@ fn all_short_sequences() {
 /// Long random runs. `SENKO_TEST_FACTOR` makes as many more.
 #[test]
 fn random_sequences() {
-    let factor = std::env::var("SENKO_TEST_FACTOR").map_or(1, |text| text.parse().unwrap());
+    let factor = crate::support::number("SENKO_TEST_FACTOR", 1);
     let first = seed("crash::random_sequences");
     let mut images = 0;
     for seed in first..first + 12 * factor {

@@ -9,8 +9,11 @@ mod support; // random numbers, models
 mod anomalies;
 mod copies;
 mod crash;
+mod cycles;
 mod faults;
+mod kills;
 mod model;
 mod processes;
 mod serial;
 mod space;
+mod writing;

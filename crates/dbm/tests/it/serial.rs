@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use senko_dbm::{Database, DbmError, Durability, Options, Record};
 use senko_io::faulty::FaultyDevice;
 
-use crate::support::{Rng, content, quiet, seed};
+use crate::support::{Rng, content, number, quiet, seed};
 
 type Key = Vec<u8>;
 
@@ -87,6 +87,10 @@ fn one(
     }
 }
 
+/// Transactions of one round, so that their records fit into memory.
+const ROUND: u64 = 100_000;
+
+/// 10^5 transactions commit; `SENKO_DBM_TRANSACTIONS` sets another number.
 #[test]
 fn transactions_of_threads_are_serial_in_the_order_of_their_numbers() {
     let seed = seed("serial");
@@ -99,28 +103,41 @@ fn transactions_of_threads_are_serial_in_the_order_of_their_numbers() {
     let db = Database::open_device(Arc::clone(&device) as _, options).unwrap();
     let table = db.create_table("t").unwrap();
     let clock = AtomicU64::new(0);
-    let mut all: Vec<Done> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..8)
-            .map(|nth| {
-                let (db, table, clock) = (db.clone(), table.clone(), &clock);
-                scope.spawn(move || {
-                    let mut rng = Rng(seed + nth);
-                    let keys = [20, 200, 5000][nth as usize % 3];
-                    (0..4000)
-                        .filter_map(|_| one(&db, &table, &mut rng, keys, clock))
-                        .collect::<Vec<Done>>()
-                })
-            })
-            .collect();
-        threads
-            .into_iter()
-            .flat_map(|t| t.join().unwrap())
-            .collect()
-    });
-    all.sort_by_key(|done| done.number);
-    assert!(all.len() > 1000, "only {} committed", all.len());
+    let wanted = number("SENKO_DBM_TRANSACTIONS", ROUND);
     let mut model: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
-    for done in &all {
+    let mut committed = 0;
+    while committed < wanted {
+        let each = (wanted - committed).min(ROUND).div_ceil(8);
+        let work = &|nth: u64| {
+            let mut rng = Rng(seed + nth + committed);
+            let keys = [20, 200, 5000][nth as usize % 3];
+            let mut done = Vec::new();
+            while (done.len() as u64) < each {
+                done.extend(one(&db, &table, &mut rng, keys, &clock));
+            }
+            done
+        };
+        let mut all: Vec<Done> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|nth| scope.spawn(move || work(nth))).collect();
+            let done = threads.into_iter().flat_map(|t| t.join().unwrap());
+            done.collect()
+        });
+        all.sort_by_key(|done| done.number);
+        replay(&mut model, &all);
+        committed += all.len() as u64;
+    }
+    let conflicts = db.stats().conflicts;
+    println!("{committed} transactions committed, {conflicts} conflicted");
+    assert!(conflicts > 0);
+    assert_eq!(content(&db.snapshot(), &table), model);
+    db.close().unwrap();
+    let db = Database::open_device(device as _, quiet()).unwrap();
+    assert_eq!(content(&db.snapshot(), &table), model);
+}
+
+/// Runs transactions again one by one, on what was there before them.
+fn replay(model: &mut BTreeMap<Key, Vec<u8>>, all: &[Done]) {
+    for done in all {
         for saw in &done.saw {
             match saw {
                 Saw::Get(key, value) => {
@@ -153,10 +170,6 @@ fn transactions_of_threads_are_serial_in_the_order_of_their_numbers() {
         assert!(done.began < earliest_end, "{} is out of order", done.number);
         earliest_end = earliest_end.min(done.ended);
     }
-    assert_eq!(content(&db.snapshot(), &table), model);
-    db.close().unwrap();
-    let db = Database::open_device(device as _, quiet()).unwrap();
-    assert_eq!(content(&db.snapshot(), &table), model);
 }
 
 /// A thread that stops at any step of its validation stops nobody.

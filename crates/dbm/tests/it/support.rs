@@ -36,6 +36,11 @@ pub fn seed(test: &str) -> u64 {
     seed
 }
 
+/// A size of a test: that of the environment, or the usual one.
+pub fn number(name: &str, usual: u64) -> u64 {
+    std::env::var(name).map_or(usual, |text| text.parse().unwrap())
+}
+
 /// No thread of its own, so that the same calls give the same run.
 pub fn quiet() -> Options {
     Options {

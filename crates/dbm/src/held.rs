@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What open snapshots hold: their age, and the bytes of pages that are kept for them.
+
+use std::time::{Duration, Instant};
+
+use senko_io::PAGE_SIZE;
+
+use crate::core::Core;
+
+/// A snapshot or a transaction that is open.
+///
+/// ```
+/// # let db = senko_dbm::example::database();
+/// let now = db.snapshot();
+/// let open = db.stats().snapshots;
+/// assert_eq!((open.len(), open[0].commit, open[0].held_bytes), (1, now.commit(), 0));
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OpenSnapshot {
+    /// The number of the commit that it shows.
+    pub commit: u64,
+    /// Since it was opened.
+    pub age: Duration,
+    /// Bytes of pages and long values that it can see and that newer snapshots cannot. What
+    /// several snapshots see is counted for each of them.
+    pub held_bytes: u64,
+}
+
+impl Core {
+    /// The open snapshots, oldest first. Pages with one version cost nothing here.
+    pub fn open_snapshots(&self) -> Vec<OpenSnapshot> {
+        let now = Instant::now();
+        let writer = self.writer.lock();
+        let mut open: Vec<OpenSnapshot> = {
+            let registry = self.registry.lock();
+            let open = registry.open.iter();
+            open.map(|open| OpenSnapshot {
+                commit: open.commit,
+                age: now.saturating_duration_since(open.since),
+                held_bytes: 0,
+            })
+            .collect()
+        };
+        if open.is_empty() {
+            return open;
+        }
+        let mut held = |from: u64, below: u64, pages: u64| {
+            let first = open.partition_point(|open| open.commit < from);
+            for open in open[first..].iter_mut().take_while(|o| o.commit < below) {
+                open.held_bytes += pages * PAGE_SIZE as u64;
+            }
+        };
+        for id in &writer.chained {
+            let mut newer = self.nodes.get(*id).and_then(|word| word.load_full());
+            while let Some(version) = newer {
+                newer = version.older.load_full();
+                if let Some(older) = newer.as_ref().filter(|older| !older.freed) {
+                    held(older.commit, version.commit, 1);
+                }
+            }
+        }
+        for limbo in &writer.limbo {
+            held(0, limbo.commit, u64::from(limbo.blobs.1));
+        }
+        open
+    }
+}

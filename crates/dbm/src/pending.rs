@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A commit that has its place in the order and is not awaited yet.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::core::Core;
+use crate::{DbmError, Durability};
+
+/// A commit of [`crate::Transaction::commit_async`]. Others see it already. Dropped, it goes on:
+/// what it was asked for comes about, and nobody is told.
+///
+/// ```
+/// # let db = senko_dbm::example::database();
+/// # let table = db.create_table("t")?;
+/// use senko_dbm::Durability;
+/// let mut pending = Vec::new();
+/// for number in 0..100u8 {
+///     let mut tx = db.begin();
+///     tx.put(&table, &[number], b"value")?;
+///     pending.push(tx.commit_async(Durability::Synced)?);
+/// }
+/// for commit in pending {
+///     commit.wait()?; // the first one writes and flushes for all of them
+/// }
+/// assert_eq!(db.stats().durable, db.stats().commit);
+/// # Ok::<(), senko_dbm::DbmError>(())
+/// ```
+#[must_use = "whether the commit is durable tells only `wait`"]
+pub struct PendingCommit {
+    core: Arc<Core>,
+    number: u64,
+    durability: Durability,
+}
+
+impl PendingCommit {
+    pub(crate) fn new(core: Arc<Core>, number: u64, durability: Durability) -> PendingCommit {
+        PendingCommit {
+            core,
+            number,
+            durability,
+        }
+    }
+
+    /// The commit's number, which is its place in the order.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// let mut tx = db.begin();
+    /// tx.put(&table, b"key", b"value")?;
+    /// let commit = tx.commit_async(senko_dbm::Durability::None)?;
+    /// assert_eq!(commit.number(), db.snapshot().commit());
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether [`PendingCommit::wait`] would return at once, and well.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// let mut tx = db.begin();
+    /// tx.put(&table, b"key", b"value")?;
+    /// let commit = tx.commit_async(senko_dbm::Durability::Synced)?;
+    /// db.sync()?;
+    /// assert!(commit.is_done());
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn is_done(&self) -> bool {
+        self.durability != Durability::Synced
+            || self.core.durable.load(Ordering::Acquire) >= self.number
+    }
+
+    /// Returns when the commit is what was asked for. Who waits first writes for all that came
+    /// until then.
+    ///
+    /// # Errors
+    /// The device's: the database takes no more commits, and whether this one is there shows the
+    /// next opening.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// let mut tx = db.begin();
+    /// tx.put(&table, b"key", b"value")?;
+    /// tx.commit_async(senko_dbm::Durability::Synced)?.wait()?;
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn wait(self) -> Result<(), DbmError> {
+        match self.is_done() {
+            true => Ok(()),
+            false => self.core.write_until(self.number),
+        }
+    }
+}
+
+impl std::fmt::Debug for PendingCommit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PendingCommit({})", self.number)
+    }
+}

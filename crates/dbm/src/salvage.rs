@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Repair of a database that does not open: without its superblock or checkpoint, or with a part of
+//! the translation table or of the log lost.
+//!
+//! Every page of the files is looked at. The newest checkpoint that is whole names the tables and
+//! their roots; the newest page of each number, as of that checkpoint, stands in for the
+//! translation table. Then the commits of the log come on top, also those behind a hole, where an
+//! entry behind it tells that the hole was durable. All goes into a new database.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+
+use senko_io::{AlignedBuf, Device, FileOptions, PAGE_SIZE, Purpose, SpannedFile, Tag, Unfinished};
+
+use crate::apply::CHUNK;
+use crate::changes::{Change, next_commit};
+use crate::checkpoint::Record;
+use crate::codec::Reader;
+use crate::copy::{CopyReport, Lost};
+use crate::core::{Blob, MapPlaces, TableInfo};
+use crate::entry::{HEAD, Head, Kind};
+use crate::flush::GROUP_HEAD;
+use crate::log::{Position, Scan};
+use crate::node::Page;
+use crate::space::SEGMENT;
+use crate::superblock::Superblock;
+use crate::{Database, DbmError, Durability, Options, Table};
+
+/// Records of a transaction, about.
+const BATCH: usize = 1000;
+
+/// What lies in the pages of a device.
+#[derive(Default)]
+struct Found {
+    /// Places of each page of a tree, with the commit and the sequence of each.
+    nodes: HashMap<u32, Vec<(u64, u64, u64)>>,
+    /// The newest place of each part of a long value, with its sequence.
+    blobs: HashMap<u32, (u64, u64)>,
+    checkpoints: Vec<Position>,
+    /// First entries of groups of changes, and of groups that begin with long values.
+    groups: BTreeMap<u64, Position>,
+}
+
+struct Salvage<'a> {
+    device: &'a dyn Device,
+    found: Found,
+    /// Where the parts of the translation table that are whole say that pages lie.
+    places: HashMap<u32, u64>,
+    /// Versions of pages up to this commit count.
+    bound: u64,
+    to: Database,
+    /// By their numbers in the old database.
+    tables: HashMap<u32, Table>,
+    tx: crate::Transaction,
+    /// Writes of the transaction.
+    writes: usize,
+    visited: HashSet<u32>,
+    report: CopyReport,
+}
+
+impl Database {
+    /// Saves what is intact of a database that does not open into a new one at `to`, which must not
+    /// exist, and lists what is lost. Trees whose table's name is lost with the checkpoint become
+    /// tables named `recovered` and `recovered-N`. Nobody may have the database open to write. One that opens is
+    /// repaired better by [`Database::repair`].
+    ///
+    /// # Errors
+    /// [`DbmError::Foreign`] where nothing of a database is found, and whatever reading the device
+    /// or making the copy fails with. An ended repair is [`DbmError::Invalid`].
+    ///
+    /// ```
+    /// # let folder = senko_dbm::example::Folder::new();
+    /// use senko_dbm::{Database, Durability, Options};
+    /// let path = folder.path().join("data.db");
+    /// let db = Database::open(&path, Options::default())?;
+    /// let table = db.create_table("t")?;
+    /// db.run(Durability::Synced, |tx| tx.put(&table, b"key", b"value"))?;
+    /// db.close()?;
+    /// let report = Database::salvage(&path, &folder.path().join("saved.db"), |_| true)?;
+    /// assert_eq!((report.records, report.lost.len()), (1, 0));
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn salvage(
+        path: &Path,
+        to: &Path,
+        mut progress: impl FnMut(u64) -> bool,
+    ) -> Result<CopyReport, DbmError> {
+        let open = |error: std::io::Error| DbmError::Open(error.into());
+        let file = FileOptions {
+            beside_writer: true,
+            ..FileOptions::default()
+        };
+        let device = SpannedFile::open(path, 0, &file).map_err(open)?;
+        let found = look(&device, &mut progress)?;
+        // The one that the superblock names, or else the newest.
+        let superblock = Superblock::read(&device).ok().flatten();
+        let whole = |at: &Position| {
+            let group = Scan::new(&device, *at).group().ok().flatten()?;
+            Record::decode(&group.bytes).filter(|_| group.kind == Kind::Checkpoint)
+        };
+        let records = found.checkpoints.iter();
+        let newest = records
+            .filter_map(|at| Some((*at, whole(at)?)))
+            .max_by_key(|(at, record)| (record.commit, at.sequence));
+        if superblock.is_none() && newest.is_none() && found.groups.is_empty() {
+            let text = "no page of the files is one of a database".to_owned();
+            return Err(DbmError::Foreign(text));
+        }
+        let is_newest = match (&superblock, &newest) {
+            (Some(superblock), Some((at, _))) => superblock.at.sequence <= at.sequence,
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        let record = newest.map_or_else(nothing, |(_, record)| record);
+        let (unfinished, file) = Unfinished::create(to).map_err(open)?;
+        drop(file);
+        let options = Options {
+            one_file: true,
+            threads: 0,
+            transaction_bytes: usize::MAX,
+            ..Options::default()
+        };
+        let copy = Database::open(unfinished.draft(), options)?;
+        let mut salvage = Salvage {
+            device: &device,
+            found,
+            bound: if is_newest { record.commit } else { u64::MAX },
+            places: HashMap::new(),
+            tx: copy.begin(),
+            to: copy,
+            tables: HashMap::new(),
+            writes: 0,
+            visited: HashSet::new(),
+            report: CopyReport::default(),
+        };
+        if !is_newest {
+            let page = superblock.map_or(0, |superblock| superblock.at.page);
+            let why = DbmError::damaged(
+                page,
+                "the newest checkpoint is not whole: records may be old ones",
+            );
+            salvage.lose("", None, None, why);
+        }
+        if is_newest {
+            salvage.map(&record.maps.nodes);
+        }
+        for table in &record.catalogue {
+            salvage.table(table)?;
+            if !progress(salvage.report.records) {
+                return Err(DbmError::Invalid("the repair was ended".to_owned()));
+            }
+        }
+        if !is_newest {
+            salvage.orphans()?;
+        }
+        salvage.log(&record)?;
+        salvage.commit()?;
+        let mut report = salvage.report;
+        let now = salvage.to.snapshot();
+        (report.tables, report.records) = (0, 0);
+        for table in salvage.to.tables() {
+            report.tables += 1;
+            report.records += now.count(&table)?;
+        }
+        drop((now, salvage.tx));
+        salvage.to.close()?;
+        unfinished.finish().map_err(open)?;
+        Ok(report)
+    }
+}
+
+/// What a checkpoint of an empty database says.
+fn nothing() -> Record {
+    Record {
+        commit: 0,
+        replay: Position::START,
+        next_node: 0,
+        next_blob: 0,
+        next_table: 1,
+        maps: MapPlaces::default(),
+        catalogue: Vec::new(),
+    }
+}
+
+/// Reads all segments.
+fn look(device: &dyn Device, progress: &mut impl FnMut(u64) -> bool) -> Result<Found, DbmError> {
+    let mut found = Found::default();
+    let mut segment = AlignedBuf::new(SEGMENT as usize);
+    for first in (SEGMENT..device.pages()).step_by(SEGMENT as usize) {
+        let pages = SEGMENT.min(device.pages() - first) as usize;
+        let bytes = &mut segment[..pages * PAGE_SIZE];
+        let tag = Tag::dbm(Purpose::Recover);
+        if device.read(first, bytes, tag).is_err() {
+            // A segment that can't be read is as good as damaged.
+            continue;
+        }
+        for (nth, page) in bytes.chunks(PAGE_SIZE).enumerate() {
+            if let Some(head) = Head::read(page) {
+                found.take(&head, page, first + nth as u64);
+            }
+        }
+        if !progress(0) {
+            return Err(DbmError::Invalid("the repair was ended".to_owned()));
+        }
+    }
+    Ok(found)
+}
+
+impl Found {
+    fn take(&mut self, head: &Head, page: &[u8], place: u64) {
+        let number = u32::from_le_bytes(page[HEAD..HEAD + 4].try_into().expect("4 bytes"));
+        let at = Position {
+            page: place,
+            sequence: head.sequence,
+            previous: head.previous,
+        };
+        match head.kind {
+            Kind::Node => {
+                let places = self.nodes.entry(number).or_default();
+                places.push((head.commit, head.sequence, place));
+            }
+            Kind::Blob => {
+                let newest = self.blobs.entry(number).or_default();
+                *newest = (*newest).max((head.sequence, place));
+                if head.first && head.left > 0 {
+                    self.groups.insert(head.sequence, at);
+                }
+            }
+            Kind::Checkpoint if head.first => self.checkpoints.push(at),
+            Kind::Changes if head.first => {
+                self.groups.insert(head.sequence, at);
+            }
+            Kind::Changes | Kind::Checkpoint | Kind::Map => {}
+        }
+    }
+}
+
+type Border = Option<Vec<u8>>;
+
+impl Salvage<'_> {
+    fn lose(&mut self, table: &str, from: Border, to: Border, why: DbmError) {
+        self.report.lost.push(Lost {
+            table: table.to_owned(),
+            from,
+            to,
+            missing: 0,
+            why,
+        });
+    }
+
+    fn commit(&mut self) -> Result<(), DbmError> {
+        let next = self.to.begin();
+        std::mem::replace(&mut self.tx, next).commit(Durability::None)?;
+        self.tx = self.to.begin();
+        self.writes = 0;
+        Ok(())
+    }
+
+    fn wrote(&mut self, bytes: usize) -> Result<(), DbmError> {
+        self.writes += 1 + bytes / 1000;
+        self.report.bytes += bytes as u64;
+        if self.writes >= BATCH {
+            self.commit()
+        } else {
+            Ok(())
+        }
+    }
+
+    fn make(&mut self, id: u32, name: &str) -> Result<Table, DbmError> {
+        self.commit()?;
+        let table = self.to.create_table(name)?;
+        self.tables.insert(id, table.clone());
+        self.tx = self.to.begin();
+        Ok(table)
+    }
+
+    fn table(&mut self, info: &TableInfo) -> Result<(), DbmError> {
+        let (records, lost) = (self.report.records, self.report.lost.len());
+        let table = self.make(info.id, &info.name)?;
+        self.tree(&table, info.root, None, None)?;
+        let missing = info.count.saturating_sub(self.report.records - records);
+        for lost in &mut self.report.lost[lost..] {
+            lost.missing = missing;
+        }
+        Ok(())
+    }
+
+    /// Takes what is whole of the translation table. Of other pages the newest that is whole counts,
+    /// which may be an older version of a damaged one.
+    fn map(&mut self, parts: &[u64]) {
+        for (nth, part) in parts.iter().enumerate().filter(|(_, part)| **part != 0) {
+            match crate::open::map_words(self.device, *part) {
+                Ok(words) => {
+                    let first = nth as u32 * CHUNK;
+                    self.places.extend((first..).zip(words));
+                }
+                Err(_) => {
+                    let what = "a part of the translation table is lost: records may be old ones";
+                    self.lose("", None, None, DbmError::damaged(*part, what));
+                }
+            }
+        }
+    }
+
+    fn read(&self, place: u64) -> Option<AlignedBuf> {
+        let mut page = AlignedBuf::new(1);
+        let read = self
+            .device
+            .read(place, &mut page, Tag::dbm(Purpose::Recover));
+        read.ok().map(|()| page)
+    }
+
+    fn tree(&mut self, table: &Table, id: u32, from: Border, to: Border) -> Result<(), DbmError> {
+        // A page that was reached before is none of this place.
+        let places = self
+            .found
+            .nodes
+            .get(&id)
+            .filter(|_| self.visited.insert(id));
+        let bound = self.bound;
+        let newest = places.and_then(|places| places.iter().filter(|p| p.0 <= bound).max());
+        let place = match self.places.get(&id) {
+            Some(place) => Some(*place),
+            None => newest.map(|(.., place)| *place),
+        };
+        let page = place.and_then(|place| {
+            let bytes = self.read(place)?;
+            Head::read(&bytes).filter(|head| head.kind == Kind::Node)?;
+            Page::read(&bytes).filter(|page| page.id() == id)
+        });
+        let Some(page) = page else {
+            let why = DbmError::damaged(0, format!("page {id} of the tree is nowhere whole"));
+            self.lose(table.name(), from, to, why);
+            return Ok(());
+        };
+        let count = page.count();
+        if page.level() > 0 {
+            for nth in 0..=count {
+                let low = if nth == 0 {
+                    from.clone()
+                } else {
+                    Some(page.key(nth - 1).to_vec())
+                };
+                let high = if nth == count {
+                    to.clone()
+                } else {
+                    Some(page.key(nth).to_vec())
+                };
+                self.tree(table, page.child(nth), low, high)?;
+            }
+            return Ok(());
+        }
+        for nth in 0..count {
+            let key = page.key(nth).to_vec();
+            let value = match page.value(nth) {
+                (value, false) => Some(value.to_vec()),
+                (reference, true) => {
+                    let (bytes, first) = Blob::parse(reference);
+                    self.long_value(bytes, first)
+                }
+            };
+            match value {
+                Some(value) => {
+                    self.tx.put(table, &key, &value)?;
+                    self.report.records += 1;
+                    self.wrote(key.len() + value.len())?;
+                }
+                None => self.lose_value(table.name(), key),
+            }
+        }
+        Ok(())
+    }
+
+    /// Trees whose table's name is lost: pages that no other page names. Each goes into a table of
+    /// its own, and leaves alone together into one, in the order of their commits.
+    fn orphans(&mut self) -> Result<(), DbmError> {
+        let mut pages: Vec<(u64, u32, u8)> = Vec::new();
+        let mut named: HashSet<u32> = HashSet::new();
+        for (id, places) in &self.found.nodes {
+            let newest = places.iter().max();
+            let page = newest.and_then(|(.., place)| Page::read(&self.read(*place)?));
+            if let (Some(page), Some((commit, ..))) = (page, newest) {
+                if page.level() > 0 {
+                    named.extend((0..=page.count()).map(|nth| page.child(nth)));
+                }
+                pages.push((*commit, *id, page.level()));
+            }
+        }
+        pages.sort_unstable();
+        for (_, id, level) in pages {
+            if named.contains(&id) || self.visited.contains(&id) {
+                continue;
+            }
+            let name = match level {
+                0 => "recovered".to_owned(),
+                _ => format!("recovered-{id}"),
+            };
+            self.commit()?;
+            let table = self.to.create_table(&name)?;
+            self.tx = self.to.begin();
+            self.tree(&table, id, None, None)?;
+            let what = format!("the name of the table of page {id} is lost");
+            self.lose(&name, None, None, DbmError::damaged(0, what));
+        }
+        Ok(())
+    }
+
+    fn lose_value(&mut self, table: &str, key: Vec<u8>) {
+        let behind = [&key[..], &[0]].concat();
+        let why = DbmError::damaged(0, "a part of a long value is nowhere whole");
+        self.lose(table, Some(key), Some(behind), why);
+    }
+
+    fn long_value(&self, bytes: u64, first: u32) -> Option<Vec<u8>> {
+        let mut value = Vec::new();
+        for nth in 0..Blob::parts(bytes) {
+            let (_, place) = self.found.blobs.get(&first.checked_add(nth)?)?;
+            let page = self.read(*place)?;
+            let used = usize::from(Head::read(&page)?.used);
+            value.extend_from_slice(page.get(HEAD + 4..HEAD + used)?);
+        }
+        (value.len() as u64 == bytes).then_some(value)
+    }
+
+    /// Brings the commits of the log, and of the tail that goes on behind it.
+    fn log(&mut self, record: &Record) -> Result<(), DbmError> {
+        let (device, mut done) = (self.device, record.commit);
+        let halves = crate::tail::read(device).unwrap_or_default();
+        let mut follows = vec![false; halves.len()];
+        let mut scan = Scan::new(device, record.replay);
+        loop {
+            for (nth, (position, _)) in halves.iter().enumerate() {
+                follows[nth] |= *position == scan.next;
+            }
+            if let Some(group) = scan.group()? {
+                if group.kind == Kind::Changes {
+                    self.commits(group.bytes.get(GROUP_HEAD..).unwrap_or_default(), &mut done)?;
+                }
+                continue;
+            }
+            // A group behind the end tells whether it is one.
+            let end = scan.next;
+            let was_durable = |at: &&Position| {
+                let group = Scan::new(device, **at).group().ok().flatten();
+                group.is_some_and(|group| {
+                    let durable = Reader(&group.bytes).u64();
+                    group.kind == Kind::Changes && durable >= Some(end.sequence)
+                })
+            };
+            let mut behind = self.found.groups.range(end.sequence + 1..);
+            let goes_on = behind.by_ref().map(|(_, at)| at).find(was_durable);
+            let Some(at) = goes_on else { break };
+            scan = Scan::new(device, *at);
+            let why = DbmError::damaged(
+                end.page,
+                "an entry of the log is lost, with its commits if it had any",
+            );
+            self.lose("", None, None, why);
+        }
+        for ((_, commits), _) in halves.iter().zip(follows).filter(|(_, follows)| *follows) {
+            self.commits(commits, &mut done)?;
+        }
+        Ok(())
+    }
+
+    fn commits(&mut self, bytes: &[u8], done: &mut u64) -> Result<(), DbmError> {
+        let mut reader = Reader(bytes);
+        while let Some((number, changes)) = next_commit(&mut reader) {
+            if number > *done {
+                *done = number;
+                for change in changes {
+                    self.change(&change)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn change(&mut self, change: &Change<'_>) -> Result<(), DbmError> {
+        let of = |salvage: &Self, id: u32| salvage.tables.get(&id).cloned();
+        match *change {
+            Change::CreateTable(id, name) => {
+                let name = String::from_utf8_lossy(name);
+                self.make(id, &name)?;
+            }
+            Change::DropTable(id) => {
+                self.commit()?;
+                if let Some(table) = self.tables.remove(&id) {
+                    self.to.drop_table(&table)?;
+                    self.tx = self.to.begin();
+                }
+            }
+            Change::Put(id, key, value) => {
+                if let Some(table) = of(self, id) {
+                    self.tx.put(&table, key, value)?;
+                    self.wrote(key.len() + value.len())?;
+                }
+            }
+            Change::Delete(id, key) => {
+                if let Some(table) = of(self, id) {
+                    self.tx.delete(&table, key)?;
+                }
+            }
+            Change::DeleteRange(id, from, to) => {
+                if let Some(table) = of(self, id) {
+                    self.tx.delete_range(&table, from, to)?;
+                }
+            }
+            Change::PutLong(id, key, bytes, first) => {
+                let Some(table) = of(self, id) else {
+                    return Ok(());
+                };
+                match self.long_value(bytes, first) {
+                    Some(value) => {
+                        self.tx.put(&table, key, &value)?;
+                        self.wrote(key.len() + value.len())?;
+                    }
+                    None => {
+                        // What it had before is not its value either.
+                        self.tx.delete(&table, key)?;
+                        self.lose_value(table.name(), key.to_vec());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

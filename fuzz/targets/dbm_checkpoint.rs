@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The record of a checkpoint made of arbitrary bytes.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    senko_dbm::fuzzing::checkpoint(data);
+});
