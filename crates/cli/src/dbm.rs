@@ -21,6 +21,9 @@ use serde_json::{Value, json};
 use crate::process::{Interrupted, stop_on_signals};
 use crate::progress::Bar;
 use crate::units::within;
+use made::Made;
+
+mod made; // a database that a command makes, and that goes again if nothing comes into it
 
 /// Arguments of `senko dbm`.
 #[derive(Args, Debug)]
@@ -279,9 +282,11 @@ fn run(command: &Command) -> Result<bool> {
     let answer = match command {
         Command::Put { place, key, value } => {
             let (key, value) = (place.bytes(key)?, place.bytes(value)?);
+            let mut made = Made::at(&place.file);
             let db = place.write(true)?;
             let put = db.create_table(&place.table).and_then(|table| {
                 db.run(Durability::Synced, |tx| tx.put(&table, &key, &value))?;
+                made.keep();
                 db.close()
             });
             put.map_err(|error| place.told(&error))?;
@@ -448,6 +453,7 @@ fn load(place: &Place, input: Option<&Path>, batch: usize) -> Result<bool> {
             Box::new(std::io::BufReader::new(file))
         }
     };
+    let mut made = Made::at(&place.file);
     let db = place.write(true)?;
     let told = |error| place.told(&error);
     let mut rows: Vec<(Table, Vec<u8>, Vec<u8>)> = Vec::new();
@@ -459,6 +465,9 @@ fn load(place: &Place, input: Option<&Path>, batch: usize) -> Result<bool> {
         };
         db.run(Durability::Buffered, work).map_err(told)?;
         loaded += rows.len() as u64;
+        if !rows.is_empty() {
+            made.keep();
+        }
         rows.clear();
         Ok(())
     };
@@ -497,6 +506,8 @@ fn load(place: &Place, input: Option<&Path>, batch: usize) -> Result<bool> {
         }
     }
     put(&mut rows)?;
+    // Also an empty input makes a database.
+    made.keep();
     db.close().map_err(told)?;
     tell!("{loaded} records loaded");
     match Interrupted::now() {
