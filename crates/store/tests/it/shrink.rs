@@ -301,3 +301,24 @@ fn what_is_free_for_a_while_goes_back_on_its_own() {
     check(&store, (0..30_000).filter(|key| key % 10 == 0));
     store.close().unwrap();
 }
+
+/// Ctrl-C in `senko store bench --compact` was heard when the compaction had ended. It ends before
+/// the next piece, and the store has everything.
+#[test]
+fn a_compaction_ends_between_two_pieces() {
+    let device = Hooked::new(6);
+    let store = open(&device, options(false));
+    for key in (0..20_000).chain((0..20_000).filter(|key| key % 3 != 0)) {
+        put(&store, key).unwrap();
+    }
+    let before = store.stats().compactions;
+    let asked = std::cell::Cell::new(0);
+    let done = store.compact_while(|| asked.replace(asked.get() + 1) < 4);
+    assert!(!done.unwrap());
+    assert_eq!(asked.get(), 5);
+    assert!(store.stats().compactions <= before + 3);
+    check(&store, 0..20_000);
+    assert!(store.compact_while(|| true).unwrap());
+    assert_eq!(store.stats().block_elements, 20_000);
+    check(&store, 0..20_000);
+}
