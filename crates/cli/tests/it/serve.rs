@@ -138,6 +138,46 @@ fn a_recording_has_its_name_when_it_is_whole() {
     }
 }
 
+/// `cache_memlimit 64` failed in a server that was started with `-m 64m`: once lowered, its memory never
+/// came back. Down and up again, the server holds as many items as before.
+#[test]
+fn memory_goes_down_and_up_again() {
+    let folder = Scratch::new();
+    for threads in ["1", "3"] {
+        let args = ["-p", "0", "--no-flash", "-m", "64m", "-t", threads];
+        let server = Running::serve(&folder, &args);
+        let mut client = server.connect();
+        let stat = |client: &mut std::net::TcpStream, name: &str| -> u64 {
+            let stats = ask(client, "stats\r\n", "END\r\n");
+            let start = format!("STAT {name} ");
+            let mut lines = stats.lines();
+            let value = lines.find_map(|line| line.strip_prefix(&start)).unwrap();
+            value.parse().unwrap()
+        };
+        let mut key = 0;
+        let mut fill = |client: &mut std::net::TcpStream| {
+            for _ in 0..1500 {
+                key += 1;
+                let set = format!("set k{key} 0 0 50000\r\n{}\r\n", "v".repeat(50_000));
+                assert_eq!(ask(client, &set, "\n"), "STORED\r\n");
+            }
+            stat(client, "curr_items")
+        };
+        let limit = stat(&mut client, "limit_maxbytes");
+        let before = fill(&mut client);
+        assert_eq!(ask(&mut client, "cache_memlimit 16\r\n", "\n"), "OK\r\n");
+        assert_eq!(stat(&mut client, "limit_maxbytes"), 16 << 20);
+        // The other threads hear of it a little later.
+        while fill(&mut client) > before * 2 / 3 {}
+        let more = ask(&mut client, "cache_memlimit 65\r\n", "\n");
+        assert!(more.starts_with("MEMLIMIT_ADJUST_FAILED"), "{more}");
+        assert_eq!(ask(&mut client, "cache_memlimit 64\r\n", "\n"), "OK\r\n");
+        assert_eq!(stat(&mut client, "limit_maxbytes"), limit);
+        while fill(&mut client) < before * 9 / 10 {}
+        assert!(server.stop().0.success());
+    }
+}
+
 #[test]
 fn a_unix_socket_alone() {
     let folder = Scratch::new();
