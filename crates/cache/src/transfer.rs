@@ -47,6 +47,8 @@ pub struct Transfer {
     device: DeviceId,
     page: u64,
     verdict: Verdict,
+    /// Bytes of the record that was found.
+    record_len: usize,
 }
 
 impl Transfer {
@@ -73,6 +75,7 @@ impl Transfer {
                     if record::expired(header.expiry, self.now) {
                         (Verdict::Expired, None)
                     } else {
+                        self.record_len = bytes.len();
                         (Verdict::Found, Some(at + RECORD_HEADER..at + bytes.len()))
                     }
                 }
@@ -135,10 +138,11 @@ impl Shard {
             device: log.device(),
             page: log.device_page(position),
             verdict: Verdict::Unseen,
+            record_len: 0,
         })
     }
 
-    /// Ends a transfer: lets the region go and counts. What was lost or is past its time leaves the index.
+    /// Ends a transfer: lets the region go and counts, also in the item's class. What was lost or is past its time leaves the index.
     pub fn end_transfer(&mut self, transfer: Transfer, end: TransferEnd) {
         self.logs[transfer.log].pin(transfer.position, false);
         let read = match end {
@@ -162,6 +166,8 @@ impl Shard {
             (TransferEnd::Read, Verdict::Found) => {
                 self.stats.flash_hits += 1;
                 self.stats.flash_sendfile_transfers += 1;
+                // Nobody else sees how long the record is.
+                self.counts_of(transfer.record_len).get_hits += 1;
                 false
             }
             (TransferEnd::Read, Verdict::OtherKeysOnly) => {

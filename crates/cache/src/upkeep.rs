@@ -140,8 +140,20 @@ impl Shard {
     /// What commands did with the items of the class that holds one with this metadata.
     pub fn class_counts(&mut self, meta: &Meta) -> &mut ClassCounts {
         let len = record_len(usize::from(meta.key_len), meta.flags, meta.value_len);
-        let class = self.arena.class_for((len + ITEM_HEADER).min(MAX_CHUNK));
+        self.counts_of(len)
+    }
+
+    /// The same for a record of so many bytes.
+    pub(crate) fn counts_of(&mut self, record_len: usize) -> &mut ClassCounts {
+        let class = self
+            .arena
+            .class_for((record_len + ITEM_HEADER).min(MAX_CHUNK));
         &mut self.counts_by_class[class]
+    }
+
+    /// Bytes for items and index that were reserved at the start: [`Shard::set_dram_limit`] takes no more.
+    pub fn reserved_bytes(&self) -> usize {
+        self.reserved
     }
 
     /// Changes the memory for items and index within what was reserved at start (`cache_memlimit`); false if it is above that or too small.

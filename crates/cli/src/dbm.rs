@@ -24,6 +24,9 @@ use self::formats::Format;
 use crate::process::{Interrupted, stop_on_signals};
 use crate::progress::Bar;
 use crate::units::within;
+use made::Made;
+
+mod made; // a database that a command makes, and that goes again if nothing comes into it
 
 mod formats; // what load reads and dump writes
 mod berkeley; // db_dump's
@@ -301,9 +304,11 @@ fn run(command: &Command) -> Result<bool> {
             if key.len() > MAX_KEY_BYTES {
                 bail!("{}", senko_dbm::DbmError::KeyTooLong(key.len()));
             }
+            let mut made = Made::at(&place.file);
             let db = place.write(true)?;
             let put = db.create_table(place.name()).and_then(|table| {
                 db.run(Durability::Synced, |tx| tx.put(&table, &key, &value))?;
+                made.keep();
                 db.close()
             });
             put.map_err(|error| place.told(&error))?;

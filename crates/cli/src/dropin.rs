@@ -34,8 +34,8 @@ struct Refusal(u8, String);
 
 type Answer<T> = Result<T, Refusal>;
 
-fn usage<T>(text: impl Into<String>) -> Answer<T> {
-    Err(Refusal(EX_USAGE, text.into()))
+fn usage<T>(text: impl ToString) -> Answer<T> {
+    Err(Refusal(EX_USAGE, text.to_string()))
 }
 
 /// Runs as memcached.

@@ -20,6 +20,7 @@ mod progress; // the time that is left
 mod serve; // starts a server and waits for its end
 mod ssd; // the simulator of drives
 mod store; // the unordered store
+mod together; // options of `senko serve` that have no effect beside others
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod texts; // tests of the command line as a whole

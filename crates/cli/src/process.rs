@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code)]
 
+use std::borrow::Cow;
 use std::ffi::CString;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -136,6 +137,11 @@ impl User {
             uid: entry.pw_uid,
             gid: entry.pw_gid,
         }))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> Cow<'_, str> {
+        self.name.to_string_lossy()
     }
 
     /// Gives up root for this user, for good.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use senko_io::{note, say};
 use senko_server::server::{Server, ServerError, StartReport, StopReport};
@@ -98,6 +98,12 @@ pub fn main(args: ServeArgs) -> Result<()> {
         tell_one(options.log_format.unwrap_or_default(), &text);
     }
     settings.flash = flash;
+    for text in crate::together::without_effect(&options) {
+        tell_one(
+            options.log_format.unwrap_or_default(),
+            &format!("warning: {text}"),
+        );
+    }
     let around = Surroundings {
         user,
         pidfile: options.pidfile.clone(),
@@ -128,6 +134,9 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
             "warning: {asked} of memory are asked for, and this machine or container has {has}: the kernel may end the server once it uses them"
         );
         tell_one(around.log_format, &text);
+    }
+    if let Some(text) = crate::together::unused_flash(&settings) {
+        tell_one(around.log_format, &format!("warning: {text}"));
     }
     process::raise_open_files(settings.max_connections, settings.threads)?;
     if settings.item_memory.unwrap_or(settings.memory) < 1 << 30 {
@@ -168,7 +177,16 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
         let text = format!("warning: -k has no effect: locking memory failed: {error}");
         tell_one(around.log_format, &text);
     }
-    let server = bound.start()?;
+    let server = bound.start().map_err(|error| {
+        let text = error.to_string();
+        match &around.user {
+            Some(user) if text.contains("ermission denied") => anyhow!(
+                "{text}; the server runs as {} (-u), who has no right to that",
+                user.name()
+            ),
+            _ => anyhow!(text),
+        }
+    })?;
     let report = server.report().clone();
     let took = began.elapsed();
     match around.log_format {

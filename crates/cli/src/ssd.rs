@@ -21,7 +21,7 @@ use senko_ssd::trace::{Fold, Summary, TraceSpec};
 use senko_workload::units::{count, number};
 
 use crate::process::Interrupted;
-use crate::units::{parse_size, percent, size_text};
+use crate::units::{percent, size_text};
 
 /// Arguments of `senko ssd`.
 #[derive(Args, Debug)]
@@ -235,7 +235,7 @@ impl DriveArgs {
 }
 
 fn size_of(option: &str, text: &str) -> Result<u64> {
-    parse_size(text, 1).map_err(|error| anyhow::anyhow!("{option}: {error}"))
+    senko_workload::units::size(text, 1).map_err(|error| anyhow::anyhow!("{option}: {error}"))
 }
 
 /// Writes a file that a user asked for.

@@ -10,12 +10,7 @@ use std::time::Duration;
 use senko_server::settings::{
     AdmissionRule, BackendChoice, Budget, Dialect, FlashSpec, PolicyKind, Transfer,
 };
-use senko_workload::units;
-
-/// [`units::size`] with its error as text.
-pub fn parse_size(text: &str, plain: u64) -> Result<u64, String> {
-    units::size(text, plain).map_err(|error| error.to_string())
-}
+use senko_workload::{SpecError, units};
 
 /// Writes bytes as people do: `256m`, `4g`, `1.5g`.
 pub fn show_size(bytes: u64) -> String {
@@ -84,8 +79,8 @@ pub fn percent(text: &str) -> Result<f64, String> {
 }
 
 /// A size that is parsed again where it is used: refused with the other options, before anything is read.
-pub fn size_text(text: &str) -> Result<String, String> {
-    parse_size(text, 1).map(|_| text.to_owned())
+pub fn size_text(text: &str) -> Result<String, SpecError> {
+    units::size(text, 1).map(|_| text.to_owned())
 }
 
 /// Bytes; a plain number is bytes.
@@ -93,9 +88,9 @@ pub fn size_text(text: &str) -> Result<String, String> {
 pub struct Bytes(pub u64);
 
 impl FromStr for Bytes {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Bytes, String> {
-        parse_size(text, 1).map(Bytes)
+    type Err = SpecError;
+    fn from_str(text: &str) -> Result<Bytes, SpecError> {
+        units::size(text, 1).map(Bytes)
     }
 }
 
@@ -104,9 +99,9 @@ impl FromStr for Bytes {
 pub struct Megabytes(pub u64);
 
 impl FromStr for Megabytes {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Megabytes, String> {
-        parse_size(text, 1 << 20).map(Megabytes)
+    type Err = SpecError;
+    fn from_str(text: &str) -> Result<Megabytes, SpecError> {
+        units::size(text, 1 << 20).map(Megabytes)
     }
 }
 
@@ -119,7 +114,7 @@ impl FromStr for Flash {
     fn from_str(text: &str) -> Result<Flash, String> {
         let (path, bytes) = match text.rsplit_once(':') {
             Some((path, size)) if !size.contains('/') => {
-                let bytes = parse_size(size, 1).map_err(|e| format!("in \"{text}\": {e}"))?;
+                let bytes = units::size(size, 1).map_err(|e| format!("in \"{text}\": {e}"))?;
                 if bytes == 0 {
                     return Err(format!("in \"{text}\": the size is 0"));
                 }
@@ -263,12 +258,12 @@ mod tests {
 
     #[test]
     fn sizes() {
-        assert_eq!(parse_size("256m", 1), Ok(256 << 20));
-        assert_eq!(parse_size("1.5G", 1), Ok(3 << 29));
-        assert_eq!(parse_size("4GiB", 1), Ok(4 << 30));
-        assert_eq!(parse_size("64", 1 << 20), Ok(64 << 20));
-        assert_eq!(parse_size("64b", 1 << 20), Ok(64));
-        assert_eq!(parse_size("2T", 1), Ok(2 << 40));
+        assert_eq!(units::size("256m", 1), Ok(256 << 20));
+        assert_eq!(units::size("1.5G", 1), Ok(3 << 29));
+        assert_eq!(units::size("4GiB", 1), Ok(4 << 30));
+        assert_eq!(units::size("64", 1 << 20), Ok(64 << 20));
+        assert_eq!(units::size("64b", 1 << 20), Ok(64));
+        assert_eq!(units::size("2T", 1), Ok(2 << 40));
         for bad in [
             "",
             "m",
@@ -280,7 +275,7 @@ mod tests {
             "0x10",
             "1..2m",
         ] {
-            assert!(parse_size(bad, 1).is_err(), "{bad}");
+            assert!(units::size(bad, 1).is_err(), "{bad}");
         }
     }
 

@@ -43,7 +43,7 @@ pub trait ReadStream {
 pub trait Device: Send + Sync {
     /// Pages that the device has.
     fn pages(&self) -> u64;
-    /// Makes the device at least `pages` long; it never becomes shorter. What is new reads as zeros. A device that cannot grow
+    /// Makes the device at least `pages` long. New pages read as zeros. A device that cannot grow
     /// fails with ENOSPC.
     fn grow(&self, pages: u64) -> Result<(), IoError> {
         if pages <= self.pages() {
@@ -85,6 +85,33 @@ pub trait Device: Send + Sync {
     }
     /// Tells the device that pages hold nothing any more.
     fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError>;
+    /// Makes the device at most `pages` long. A device that can't become shorter keeps its length.
+    /// The caller sees to it that nobody uses the end, and that no [`Device::grow`] runs meanwhile.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn shrink(&self, pages: u64) -> Result<(), IoError> {
+        let _ = pages;
+        Ok(())
+    }
+    /// Gives the storage of pages back: a file gets a hole there, a block device discards them. Reads
+    /// give anything then. Before the next write, [`Device::fill`] must get storage for
+    /// them. False where the device can't do it.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn punch(&self, page: u64, pages: u64, tag: Tag) -> Result<bool, IoError> {
+        let _ = (page, pages, tag);
+        Ok(false)
+    }
+    /// Gets storage for pages that were punched; pages that have storage keep it, and what they hold.
+    ///
+    /// # Errors
+    /// ENOSPC if the file system is full; some of the pages may have storage then.
+    fn fill(&self, page: u64, pages: u64) -> Result<(), IoError> {
+        let _ = (page, pages);
+        Ok(())
+    }
 
     /// Carries out many reads, at once where the device can; every request's `result` is set. Gives the first error in
     /// the order of `requests`.

@@ -3,8 +3,9 @@
 //!
 //! Both faces stand on a [`FlashFile`]: it is itself the blocking [`Device`], and an event loop submits operations on its
 //! descriptor. Always holds: the lock was taken before anything was read or changed, exclusive but for a file that is opened to be
-//! read, which changes nothing; every page below `pages()` of a file that may be written has its blocks allocated (regular files); and
-//! an O_DIRECT file takes page-aligned transfers.
+//! read, which changes nothing; and an O_DIRECT file takes page-aligned
+//! transfers. Every page below `pages()` of a regular file that may be written has its blocks
+//! allocated, but those that were punched.
 
 mod allocate; // blocks for all of a file, before they are needed
 mod batch; // many blocking reads at once
@@ -14,6 +15,7 @@ pub(crate) mod fork; // what becomes of open files in the child of a fork
 mod direct; // does O_DIRECT work here, and with which alignment
 pub(crate) mod told; // errors in words that keep the system's number
 mod lock; // one writer or some readers at a time, who are named to the next
+mod length; // longer, shorter, and with holes
 mod map; // pages as memory that outlives the process
 
 use std::collections::VecDeque;
@@ -71,7 +73,7 @@ pub struct FlashFile {
     path: PathBuf,
     /// Bytes that were there when it was opened.
     found: u64,
-    /// Only ever rises.
+    /// Changed by [`Device::grow`] and [`Device::shrink`].
     pages: AtomicU64,
     direct: bool,
     block_device: bool,
@@ -366,31 +368,19 @@ impl Device for FlashFile {
     }
 
     fn grow(&self, pages: u64) -> Result<(), IoError> {
-        let old = FlashFile::pages(self);
-        if pages <= old {
-            return Ok(());
-        }
-        self.check_own()?;
-        self.check_writable()?;
-        let bytes = pages.checked_mul(PAGE_SIZE as u64);
-        let (Some(bytes), false) = (bytes.filter(|&b| b <= i64::MAX as u64), self.block_device)
-        else {
-            return Err(IoError::Os(libc::ENOSPC));
-        };
-        let length = self.file.metadata().map(|meta| meta.len());
-        length
-            .and_then(|length| {
-                allocate::preallocate(&self.file, &self.path, length, bytes.max(length), false)
-            })
-            .map_err(|error| {
-                IoError::Os(match error.kind() {
-                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => libc::ENOSPC,
-                    io::ErrorKind::FileTooLarge => libc::EFBIG,
-                    _ => libc::EIO,
-                })
-            })?;
-        self.pages.fetch_max(pages, Ordering::AcqRel);
-        Ok(())
+        self.lengthen(pages)
+    }
+
+    fn shrink(&self, pages: u64) -> Result<(), IoError> {
+        self.shorten(pages)
+    }
+
+    fn punch(&self, page: u64, pages: u64, tag: Tag) -> Result<bool, IoError> {
+        self.punch_hole(page, pages, tag)
+    }
+
+    fn fill(&self, page: u64, pages: u64) -> Result<(), IoError> {
+        self.fill_hole(page, pages)
     }
 
     fn room(&self) -> Option<u64> {

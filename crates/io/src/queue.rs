@@ -45,6 +45,11 @@ pub enum IoError {
 }
 
 impl IoError {
+    /// The error number of what a call gave; EIO where it has none.
+    pub(crate) fn of(error: std::io::Error) -> IoError {
+        IoError::Os(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+
     /// Whether the device, the file system or the user's share of it is full, or the file is as
     /// long as it may be (`ulimit -f`).
     pub fn no_space(self) -> bool {

@@ -50,6 +50,16 @@ impl Unfinished {
         Unfinished::make(path, Before::Replaced)
     }
 
+    /// As [`Unfinished::replacing`], and a `NAME.part` that a process which was killed has left is
+    /// overwritten. For the one who alone writes at `path`.
+    ///
+    /// # Errors
+    /// As [`Unfinished::create`], but for files at either name.
+    pub fn restarting(path: &Path) -> io::Result<(Unfinished, File)> {
+        let _ = std::fs::remove_file(draft_of(path));
+        Unfinished::replacing(path)
+    }
+
     fn make(path: &Path, before: Before) -> io::Result<(Unfinished, File)> {
         let draft = draft_of(path);
         let mut how = OpenOptions::new();

@@ -23,6 +23,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use senko_cache::{DeviceLabel, DeviceSlice, Recovered, ShardConfig};
+use senko_io::Unfinished;
 use senko_io::trace::Recorder;
 use senko_io::transfer::CachedFile;
 use senko_io::{Backend, FileOptions, FlashFile, Listener, PAGE_SIZE};
@@ -123,9 +124,14 @@ impl Bound {
         if let Some(dir) = &settings.data_dir {
             home::make_folder(dir)?; // flash files may be to lie in it
         }
-        let recorder = match &settings.trace {
-            Some(path) => Some(Arc::new(Recorder::create(path)?)),
-            None => None,
+        let (unfinished, recorder) = match &settings.trace {
+            Some(path) => {
+                // A recording that is broken off would look whole.
+                let (unfinished, _) = Unfinished::restarting(path)?;
+                let recorder = Recorder::create(unfinished.draft())?;
+                (Some(unfinished), Some(Arc::new(recorder)))
+            }
+            None => (None, None),
         };
         let (files, untouched) = open_flash(&settings, recorder.as_ref())?;
         let transfer_files = transfer_files(&settings, &files)?;
@@ -258,6 +264,7 @@ impl Bound {
             threads,
             report,
             recorder,
+            unfinished,
             listeners,
         })
     }
@@ -307,6 +314,8 @@ pub struct RunningServer {
     threads: Vec<JoinHandle<Result<Option<Stopped>, String>>>,
     report: StartReport,
     recorder: Option<Arc<Recorder>>,
+    /// Gives the recording its name once it is whole.
+    unfinished: Option<Unfinished>,
     listeners: Vec<Listening>,
 }
 
@@ -359,13 +368,15 @@ impl RunningServer {
                 failed = Some(error.0);
             }
         }
-        if let Some(recorder) = &self.recorder
-            && let Err(error) = recorder.flush()
-        {
-            failed = failed.or(Some(format!(
-                "the trace {} is incomplete: {error}",
-                recorder.path().display()
-            )));
+        if let (Some(recorder), Some(unfinished)) = (&self.recorder, self.unfinished) {
+            let whole = recorder.flush().and_then(|()| unfinished.finish());
+            if let Err(error) = whole {
+                let path = self.control.shared.settings.trace.as_deref();
+                failed = failed.or(Some(format!(
+                    "the trace {} is incomplete: {error}",
+                    path.unwrap_or(recorder.path()).display()
+                )));
+            }
         }
         let kept = StopReport {
             keeps,

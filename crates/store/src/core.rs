@@ -284,7 +284,7 @@ impl Core {
     }
 
     /// Space in which a log is sealed or blocks are compacted, and manifests.
-    fn work_bytes(&self) -> u64 {
+    pub fn work_bytes(&self) -> u64 {
         let most = self.options.block_bytes.max(self.options.log_bytes);
         most + most / 4 + 4 * crate::options::UNIT_BYTES
     }
@@ -298,7 +298,7 @@ impl Core {
     /// Whether space is kept for deletes and compaction, before `bytes` are taken. A store that has
     /// nothing but its first log, on a file system with plenty of room, keeps none: its file stays
     /// small.
-    fn keeps_reserve(&self, bytes: u64) -> bool {
+    pub fn keeps_reserve(&self, bytes: u64) -> bool {
         let version = self.current();
         let more = version.logs.len() > 1 || version.blocks().next().is_some();
         let reserve = self.work_bytes() + self.options.log_bytes;
@@ -312,6 +312,18 @@ impl Core {
             if log.is_none() {
                 *log = self.space.allocate_log(self.options.log_bytes).ok();
             }
+            drop(log);
+            self.record_storage();
+        }
+    }
+
+    /// Makes the manifest on flash say that what the reserve relies on has storage (S4 of
+    /// `space.rs`).
+    fn record_storage(&self) {
+        if self.space.unrecorded() && self.latch.get().is_none() {
+            let mut state = self.state.lock();
+            // After a failure the store is latched; without space there is another try.
+            let _ = self.commit(&mut state);
         }
     }
 
@@ -326,6 +338,7 @@ impl Core {
             self.refill_reserve();
             let enough = self.space.left(wanted) >= wanted;
             if enough && self.reserve.lock().is_some() {
+                self.record_storage();
                 break;
             }
             if last_look {

@@ -79,7 +79,14 @@ enum Work {
 
 impl Core {
     fn block_thread(&self) {
-        self.work_until_stopped(|core, _| core.block_piece(), true);
+        let piece = |core: &Core, _| {
+            let done = core.block_piece();
+            if matches!(done, Ok(Work::Nothing)) {
+                core.shrink_if_idle();
+            }
+            done
+        };
+        self.work_until_stopped(piece, true);
     }
 
     /// Writes the active log's full chunks, so that an append does not have to.

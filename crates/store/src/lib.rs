@@ -72,6 +72,8 @@ mod record_cache;
 // What lies on the device beside logs and blocks.
 mod open;
 mod saved_index;
+mod runs;
+mod shrink;
 mod space;
 mod superblock;
 
@@ -104,6 +106,7 @@ pub use index::IndexKind;
 pub use options::{Clock, Durability, MAX_KEY_BYTES, MAX_VALUE_BYTES, Options, WriteOptions};
 pub use repair::{Loss, RepairReport, repair, repair_device};
 pub use scan::Scan;
+pub use shrink::Shrunk;
 pub use snapshot::Snapshot;
 pub use space::Extent;
 pub use stats::Stats;

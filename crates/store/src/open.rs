@@ -115,12 +115,13 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
         let _ = core.latch.set(READ_ONLY.to_owned());
     } else {
         core.check_bound()?;
-        core.state.lock().superblock.prepare(&core.space);
-        // Before the background begins: a block that it seals would take a part of the place that was
-        // kept for the deletes of a full store. It is taken only where it is there.
+        // Before anything else is taken, and before the background begins. A manifest or a block would
+        // take a part of the place that was kept for the deletes of a full store. The reserve is taken
+        // only where that place is there.
         if core.space.first_fit(core.options.log_bytes).is_some() {
             core.refill_reserve();
         }
+        core.state.lock().superblock.prepare(&core.space);
     }
     core.open_us = started.elapsed().as_micros() as u64;
     Ok(core)
@@ -313,6 +314,8 @@ fn load_logs(
             large: Mutex::new(large),
         }));
     }
+    // All is claimed that the manifest names, and nothing was taken yet.
+    core.space.set_holes(&manifest.holes);
     core.visible.store(last_time, Ordering::Release);
     let mut writer = core.writer.lock();
     writer.last_time = last_time;

@@ -127,6 +127,10 @@ pub struct Options {
     pub read_only: bool,
     /// Seal, compact and merge in threads of the store; without, only in [`crate::Store::maintain`] and when a write must wait otherwise.
     pub background: bool,
+    /// Space of the file that was free for so long goes back to the file system: see
+    /// [`crate::Store::shrink`]. It takes the threads of [`Options::background`]. `None`: only when
+    /// asked for.
+    pub shrink_after: Option<Duration>,
     /// Write down what reaches the device.
     pub recorder: Option<Arc<Recorder>>,
     /// Where times come from.
@@ -150,6 +154,7 @@ impl Default for Options {
             create: true,
             read_only: false,
             background: true,
+            shrink_after: Some(Duration::from_secs(60)),
             recorder: None,
             clock: Clock::System,
         }

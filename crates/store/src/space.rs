@@ -4,16 +4,31 @@
 //! The file is cut into units of 64 KiB. An [`Extent`] is a run of them; whoever uses one holds a [`Held`], and when the last holder lets
 //! go, the extent is free. So a reader, a snapshot or a version that is still in use keeps what it can reach, without a list of readers.
 //!
-//! What always holds: an extent that the manifest on flash names is held (S1): its holder is let go only after a manifest
-//! without it is durable. Nothing is written to an extent that is not held by the writer.
+//! What always holds:
+//! - S1: an extent that the manifest on flash names is held: its holder is let go only after a
+//!   manifest without it is durable.
+//! - S2: nothing is written to an extent that the writer does not hold.
+//! - S3: an extent that is held has storage. A free part may be a *hole*, without storage: it counts
+//!   as the space behind the file's end does, and gets storage before it is given out.
+//! - S4: whatever has no storage is among the holes that the manifest on flash names. A part enters
+//!   the list before it is punched. It leaves the list after it got storage; until then it
+//!   counts as a hole after a crash. The reserve for deletes is not kept in such a part.
+//! - S5: what deletes and compaction need is never punched.
+//!
+//! `docs/architecture/store.md` says how a store becomes smaller.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use senko_io::Device;
 
+mod release; // gives free space back to the file system
+
+pub(crate) use release::Released;
+
 use crate::StoreError;
+use crate::runs::Runs;
 
 /// Pages of the device ([`senko_io::PAGE_SIZE`]) in a unit of space: extents begin and end on units, of 64 KiB.
 pub const UNIT_PAGES: u64 = 16;
@@ -72,8 +87,12 @@ impl Extent {
 /// Units that are free, and the file's length.
 #[derive(Debug, Default)]
 struct Free {
-    /// Runs by their first unit; neighbours are joined.
-    runs: BTreeMap<u64, u64>,
+    /// Free, with storage.
+    runs: Runs,
+    /// Free, and perhaps without storage: a write there could meet a full file system (S3).
+    holes: Runs,
+    /// Units that are being punched: nobody takes them meanwhile.
+    punching: Runs,
     /// Units of the file, free or not.
     units: u64,
     /// Units in use.
@@ -82,33 +101,30 @@ struct Free {
     /// leave it a place.
     logs: Vec<u64>,
     log_units: u64,
+    /// The manifest on flash may name units as holes that have storage by now (S4).
+    unrecorded: bool,
+    /// The fewest free units with storage since the window began.
+    least: u64,
+    window: Option<Instant>,
 }
 
 impl Free {
-    fn add(&mut self, first: u64, units: u64) {
-        let (mut first, mut units) = (first, units);
-        if let Some((&before, &length)) = self.runs.range(..first).next_back()
-            && before + length == first
-        {
-            self.runs.remove(&before);
-            first = before;
-            units += length;
-        }
-        if let Some(length) = self.runs.remove(&(first + units)) {
-            units += length;
-        }
-        self.runs.insert(first, units);
+    /// Free units that have storage.
+    fn stored(&self) -> u64 {
+        self.units - self.used - self.holes.total() - self.punching.total()
+    }
+
+    /// Counts units as used.
+    fn take_units(&mut self, first: u64, units: u64) {
+        self.runs.remove(first, units);
+        self.used += units;
+        self.least = self.least.min(self.stored());
     }
 
     /// The shortest run that is long enough, and of these the first: long runs stay whole for blocks, and the end of the file stays free.
     fn take(&mut self, units: u64) -> Option<u64> {
-        let fits = self.runs.iter().filter(|&(_, &length)| length >= units);
-        let (&first, &length) = fits.min_by_key(|&(_, &length)| length)?;
-        self.runs.remove(&first);
-        if length > units {
-            self.runs.insert(first + units, length - units);
-        }
-        self.used += units;
+        let (first, _) = self.runs.shortest(units)?;
+        self.take_units(first, units);
         Some(first)
     }
 
@@ -116,14 +132,15 @@ impl Free {
     fn give_up_logs(&mut self) -> bool {
         let logs = std::mem::take(&mut self.logs);
         for &first in &logs {
-            self.add(first, self.log_units);
+            self.runs.add(first, self.log_units);
         }
         !logs.is_empty()
     }
 
     /// Instead of growth, where enough of the file is free: the longest run, if it is no less than `least` and not much shorter than `most`.
     fn take_piece(&mut self, most: u64, least: u64) -> Option<(u64, u64)> {
-        if (self.units - self.used) * PIECES < self.units {
+        let stored = self.stored();
+        if stored * PIECES < self.used + stored {
             return None;
         }
         let shortest = most.div_ceil(SHORTEST_PIECE).max(LEAST_PIECE);
@@ -132,33 +149,30 @@ impl Free {
 
     /// The longest run, whole, if it has at least so many units.
     fn take_longest(&mut self, least: u64) -> Option<(u64, u64)> {
-        let (&first, &length) = self.runs.iter().max_by_key(|&(_, &length)| length)?;
+        let (first, length) = self.runs.longest()?;
         if length < least {
             return None;
         }
-        self.runs.remove(&first);
-        self.used += length;
+        self.take_units(first, length);
         Some((first, length))
     }
 
     /// Takes a given run, at the opening.
     fn claim(&mut self, first: u64, units: u64) -> bool {
-        let Some((&run, &length)) = self.runs.range(..=first).next_back() else {
-            return false;
-        };
-        if first + units > run + length {
-            return false;
+        let there = self.runs.remove(first, units);
+        if there {
+            self.used += units;
         }
-        self.runs.remove(&run);
-        if first > run {
-            self.runs.insert(run, first - run);
+        there
+    }
+
+    /// A place of so many units, in parts without storage.
+    fn place_with_holes(&self, units: u64) -> Option<u64> {
+        if self.holes.total() == 0 {
+            return None;
         }
-        if run + length > first + units {
-            self.runs
-                .insert(first + units, run + length - first - units);
-        }
-        self.used += units;
-        true
+        let all = self.runs.joined(&self.holes);
+        all.shortest(units).map(|(first, _)| first)
     }
 }
 
@@ -203,7 +217,7 @@ impl Drop for Held {
         if self.log && units == free.log_units && free.logs.len() < MOST_LOGS {
             free.logs.push(first);
         } else {
-            free.add(first, units);
+            free.runs.add(first, units);
         }
     }
 }
@@ -219,7 +233,8 @@ impl Space {
             ..Free::default()
         };
         if units > 1 {
-            free.add(1, units - 1);
+            free.runs.add(1, units - 1);
+            free.least = free.stored();
         }
         Arc::new(Space {
             free: Mutex::new(free),
@@ -269,6 +284,7 @@ impl Space {
             && let Some(first) = free.logs.pop()
         {
             free.used += units;
+            free.least = free.least.min(free.stored());
             return Ok(Held {
                 extent: Extent {
                     first: first * UNIT_PAGES,
@@ -280,9 +296,13 @@ impl Space {
         }
         free.give_up_logs();
         free.log_units = units;
+        let holes = free.holes.total();
         drop(free);
         let mut held = self.allocate(bytes)?;
         held.log = true;
+        let mut free = self.free.lock();
+        free.unrecorded |= free.holes.total() < holes;
+        drop(free);
         Ok(held)
     }
 
@@ -316,7 +336,7 @@ impl Space {
             if let Some(taken) = free.take_piece(most, least) {
                 break taken;
             }
-            match self.grow(&mut free, most) {
+            match self.fill_or_grow(&mut free, most) {
                 Ok(()) => {}
                 Err(StoreError::NoSpace(why)) => {
                     // What was kept for logs may be long enough, or the file's new end.
@@ -346,13 +366,53 @@ impl Space {
         })
     }
 
-    /// Makes the file long enough that `units` in a row are free at its end.
-    fn grow(&self, free: &mut Free, units: u64) -> Result<(), StoreError> {
-        let tail = match free.runs.last_key_value() {
-            Some((&first, &length)) if first + length == free.units => length,
-            _ => 0,
-        };
+    /// Makes `units` in a row free, with storage: in holes, or at the file's end.
+    fn fill_or_grow(&self, free: &mut Free, units: u64) -> Result<(), StoreError> {
+        if let Some(first) = free.place_with_holes(units) {
+            for (hole, length) in free.holes.within(first, units) {
+                self.fill(free, hole, length)?;
+            }
+            return Ok(());
+        }
+        let tail = free.runs.ending_at(free.units);
+        let tail = tail.map_or(0, |(_, length)| length);
         self.lengthen(free, units - tail)
+    }
+
+    /// Gets storage for a hole.
+    fn fill(&self, free: &mut Free, first: u64, units: u64) -> Result<(), StoreError> {
+        self.device
+            .fill(first * UNIT_PAGES, units * UNIT_PAGES)
+            .map_err(|error| match error {
+                error if error.no_space() => StoreError::NoSpace(format!(
+                    "the file system has no room for {} more bytes of the file",
+                    units * crate::options::UNIT_BYTES
+                )),
+                source => StoreError::Io {
+                    what: "allocating space in the file",
+                    source,
+                },
+            })?;
+        free.holes.remove(first, units);
+        free.runs.add(first, units);
+        Ok(())
+    }
+
+    /// Gets storage for `units` more units, or for some of them: in holes, then at the file's end.
+    fn store_more(&self, free: &mut Free, units: u64) {
+        let mut left = units;
+        let holes: Vec<_> = free.holes.iter().collect();
+        for (first, length) in holes {
+            let part = length.min(left);
+            if part == 0 || self.fill(free, first, part).is_err() {
+                break;
+            }
+            free.unrecorded = true;
+            left -= part;
+        }
+        if left > 0 && self.lengthen(free, left).is_err() {
+            let _ = self.lengthen(free, left / 2);
+        }
     }
 
     /// Makes the file longer by `units` or more.
@@ -389,7 +449,7 @@ impl Space {
         };
         let old = free.units;
         free.units = grown;
-        free.add(old, grown - old);
+        free.runs.add(old, grown - old);
         Ok(())
     }
 
@@ -410,7 +470,8 @@ impl Space {
         }
         let mut free = self.free.lock();
         free.used -= units - keep;
-        free.add(held.extent.first / UNIT_PAGES + keep, units - keep);
+        free.runs
+            .add(held.extent.first / UNIT_PAGES + keep, units - keep);
         held.extent.pages = (keep * UNIT_PAGES) as u32;
     }
 
@@ -434,12 +495,10 @@ impl Space {
         let mut free = self.free.lock();
         let mut left = units.min(self.limit.saturating_sub(free.used));
         if !plenty {
-            let lacks = (free.used + left).saturating_sub(free.units);
+            let lacks = left.saturating_sub(free.stored());
             // What it cannot have is seen below.
-            if lacks > 0 && self.lengthen(&mut free, lacks).is_err() {
-                let _ = self.lengthen(&mut free, lacks / 2);
-            }
-            left = left.min(free.units - free.used);
+            self.store_more(&mut free, lacks);
+            left = left.min(free.stored());
         }
         wanted.min(left * crate::options::UNIT_BYTES)
     }
@@ -448,8 +507,8 @@ impl Space {
     pub fn first_fit(&self, bytes: u64) -> Option<u64> {
         let units = bytes.div_ceil(crate::options::UNIT_BYTES);
         let free = self.free.lock();
-        let mut fits = free.runs.iter().filter(|&(_, &length)| length >= units);
-        fits.next().map(|(&first, _)| first * UNIT_PAGES)
+        let mut fits = free.runs.iter().filter(|&(_, length)| length >= units);
+        fits.next().map(|(first, _)| first * UNIT_PAGES)
     }
 
     /// Bytes in use, and bytes of the file.

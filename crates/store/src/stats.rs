@@ -54,6 +54,8 @@ pub struct Stats {
     pub generations: u64,
     /// Bytes of the file.
     pub file_bytes: u64,
+    /// Bytes of it without storage: [`crate::Store::shrink`] gave them back.
+    pub hole_bytes: u64,
     /// Bytes of it in use.
     pub used_bytes: u64,
     /// Bytes of sealed blocks with their large values.
@@ -123,6 +125,7 @@ impl Stats {
             logs: version.logs.len() as u64,
             generations: generations.max().unwrap_or(0) as u64,
             file_bytes,
+            hole_bytes: core.space.hole_bytes(),
             used_bytes,
             block_bytes: usage.blocks,
             live_bytes: usage.live as u64,
@@ -169,6 +172,7 @@ impl Stats {
             ("logs", self.logs),
             ("generations", self.generations),
             ("file_bytes", self.file_bytes),
+            ("hole_bytes", self.hole_bytes),
             ("used_bytes", self.used_bytes),
             ("block_bytes", self.block_bytes),
             ("live_bytes", self.live_bytes),

@@ -13,7 +13,7 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::block::BlockRecord;
 use crate::index::IndexKind;
-use crate::space::{Extent, Held, Space};
+use crate::space::{Extent, Held, Space, UNIT_PAGES};
 use crate::{Options, StoreError};
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub(crate) const MAGIC: &[u8; 8] = b"SENKOKV\0";
 
 /// Version of everything on flash.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 2;
 
 /// Pages of each slot: two copies, far from each other.
 const COPIES: [[u64; 2]; 2] = [[0, 8], [4, 12]];
@@ -60,17 +60,18 @@ pub(crate) struct Manifest {
     pub logs: Vec<LogRecord>,
     /// Only right after a clean close.
     pub index: Option<SavedIndex>,
+    /// Free parts of the file that may have no storage: first unit and units.
+    pub holes: Vec<(u64, u64)>,
 }
 
 const HEADER_BYTES: usize = 64;
 const BLOCK_BYTES: usize = BlockRecord::BYTES + 8;
 const LOG_BYTES: usize = 24;
+const HOLE_BYTES: usize = 16;
 
 impl Manifest {
     fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(
-            HEADER_BYTES + self.blocks.len() * BLOCK_BYTES + self.logs.len() * LOG_BYTES,
-        );
+        let mut out = Vec::with_capacity(self.encoded_len());
         out.extend_from_slice(&self.next_id.to_le_bytes());
         out.extend_from_slice(&self.last_time.to_le_bytes());
         out.extend_from_slice(&(self.blocks.len() as u32).to_le_bytes());
@@ -84,6 +85,7 @@ impl Manifest {
         out.extend_from_slice(&index.bytes.to_le_bytes());
         out.extend_from_slice(&index.extent.pages.to_le_bytes());
         out.extend_from_slice(&index.crc.to_le_bytes());
+        out.extend_from_slice(&(self.holes.len() as u32).to_le_bytes());
         out.resize(HEADER_BYTES, 0);
         for (record, live) in &self.blocks {
             out.extend_from_slice(&record.encode());
@@ -95,7 +97,18 @@ impl Manifest {
             out.extend_from_slice(&log.extent.pages.to_le_bytes());
             out.extend_from_slice(&log.pages.to_le_bytes());
         }
+        for (first, units) in &self.holes {
+            out.extend_from_slice(&(first * UNIT_PAGES).to_le_bytes());
+            out.extend_from_slice(&(units * UNIT_PAGES).to_le_bytes());
+        }
         out
+    }
+
+    fn encoded_len(&self) -> usize {
+        HEADER_BYTES
+            + self.blocks.len() * BLOCK_BYTES
+            + self.logs.len() * LOG_BYTES
+            + self.holes.len() * HOLE_BYTES
     }
 
     fn decode(bytes: &[u8]) -> Option<Manifest> {
@@ -110,7 +123,10 @@ impl Manifest {
             crc: u32_at(header, 44),
         };
         let logs_at = HEADER_BYTES.checked_add(blocks.checked_mul(BLOCK_BYTES)?)?;
-        if bytes.len() != logs_at.checked_add(logs.checked_mul(LOG_BYTES)?)? {
+        // 0 in what version 1 wrote.
+        let holes = u32_at(header, 48) as usize;
+        let holes_at = logs_at.checked_add(logs.checked_mul(LOG_BYTES)?)?;
+        if bytes.len() != holes_at.checked_add(holes.checked_mul(HOLE_BYTES)?)? {
             return None;
         }
         let blocks = bytes[HEADER_BYTES..logs_at]
@@ -120,7 +136,11 @@ impl Manifest {
                 let record = BlockRecord::decode(record).ok()?;
                 Some((record, u64_at(entry, BlockRecord::BYTES)))
             });
-        let logs = bytes[logs_at..]
+        let holes = bytes[holes_at..].chunks_exact(HOLE_BYTES).map(|entry| {
+            let (first, pages) = (u64_at(entry, 0), u64_at(entry, 8));
+            (first / UNIT_PAGES, pages / UNIT_PAGES)
+        });
+        let logs = bytes[logs_at..holes_at]
             .chunks_exact(LOG_BYTES)
             .map(|entry| LogRecord {
                 id: u64_at(entry, 0),
@@ -136,6 +156,7 @@ impl Manifest {
             blocks: blocks.collect::<Option<_>>()?,
             logs: logs.collect(),
             index: (index.extent.pages > 0).then_some(index),
+            holes: holes.collect(),
         })
     }
 }
@@ -457,14 +478,21 @@ impl Superblock {
         space: &Arc<Space>,
         manifest: &Manifest,
     ) -> Result<(), StoreError> {
+        let mut manifest = manifest.clone();
+        // Taking its place may fill a hole, or split one.
+        for record in [false, true] {
+            manifest.holes = space.holes(record);
+            let bytes = manifest.encoded_len() + if record { 0 } else { 4 * HOLE_BYTES };
+            let pages = bytes.div_ceil(PAGE_SIZE);
+            let fits = |next: &Held| next.extent().pages as usize >= pages;
+            if !self.next.as_ref().is_some_and(fits) {
+                // With room to grow, so that the one after it need not.
+                let bytes = (pages * PAGE_SIZE) as u64;
+                self.next = Some(space.allocate_between(bytes + bytes / 4, bytes)?);
+            }
+        }
         let encoded = manifest.encode();
         let pages = encoded.len().div_ceil(PAGE_SIZE);
-        let fits = |next: &Held| next.extent().pages as usize >= pages;
-        if !self.next.as_ref().is_some_and(fits) {
-            // With room to grow, so that the one after it need not.
-            let bytes = (pages * PAGE_SIZE) as u64;
-            self.next = Some(space.allocate_between(bytes + bytes / 4, bytes)?);
-        }
         let Some(held) = self.next.take() else {
             return Err(StoreError::NoSpace(
                 "there is no place for a manifest".to_owned(),
@@ -482,6 +510,7 @@ impl Superblock {
         if let Err(error) = write_commit(device, &slot, &buf) {
             // It may have reached the device all the same, so the manifest keeps its place.
             self.doubtful = Some(held);
+            space.not_recorded();
             return Err(error);
         }
         self.sequence = slot.sequence;

@@ -55,6 +55,26 @@ impl Store {
     /// # Errors
     /// As [`Store::put`].
     pub fn compact(&self) -> Result<(), StoreError> {
+        self.compact_while(|| true).map(|_| ())
+    }
+
+    /// As [`Store::compact`], as long as `go_on` says so: it is asked before each piece of work, which
+    /// is about a block. False if it ended early; the store is whole all the same.
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// store.put(b"colour", b"green")?;
+    /// let done = store.compact_while(|| false)?;
+    /// assert!(!done && store.contains(b"colour")?);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Store::put`].
+    pub fn compact_while(&self, go_on: impl Fn() -> bool) -> Result<bool, StoreError> {
+        if !go_on() {
+            return Ok(false);
+        }
         // Without space for another log, compaction comes first.
         let sealed = match self.seal() {
             Err(StoreError::NoSpace(_)) => false,
@@ -62,11 +82,17 @@ impl Store {
         };
         // Merging tells which elements are dead and drops what deletes left behind; compaction then has something to drop.
         for _ in 0..2 {
+            if !go_on() {
+                return Ok(false);
+            }
             self.merge_all()?;
             // Under steady overwriting there is always something dead, so this ends after as many pieces as there are blocks now. Between two,
             // logs are sealed: writers wait for that.
             let blocks = self.core.current().blocks().count();
             for _ in 0..blocks {
+                if !go_on() {
+                    return Ok(false);
+                }
                 match self.seal_all() {
                     // Compaction may find the space that is wanting.
                     Ok(()) | Err(StoreError::NoSpace(_)) => {}
@@ -78,8 +104,14 @@ impl Store {
                 }
             }
         }
+        if !go_on() {
+            return Ok(false);
+        }
         self.merge_all()?;
-        if sealed { Ok(()) } else { self.seal() }
+        if !sealed {
+            self.seal()?;
+        }
+        Ok(true)
     }
 
     /// One map for all blocks.

@@ -477,6 +477,24 @@ impl Core {
         Ok(())
     }
 
+    /// Where the next log would take of what compaction needs, the frozen logs are sealed first: the
+    /// next log has the place of one of them.
+    fn seal_if_tight(&self) -> Result<(), StoreError> {
+        for _ in 0..=MAX_FROZEN {
+            let prepared = self.spare.lock().is_some();
+            if prepared || self.current().logs.len() < 2 || self.room_for_spare() {
+                break;
+            }
+            match self.wait_for_seal() {
+                Ok(true) => {}
+                // Then the reserve is there.
+                Ok(false) | Err(StoreError::NoSpace(_)) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// Freezes the active log, and takes the next one into use. What is left for deletes is taken only where `reserve` says so.
     pub fn rotate(
         &self,
@@ -489,6 +507,7 @@ impl Core {
                 break;
             }
         }
+        self.seal_if_tight()?;
         let Some(old) = writer.active.clone() else {
             return Ok(());
         };
@@ -498,6 +517,7 @@ impl Core {
             .map_err(|error| self.failed(error))?;
         old.log.freeze();
         let spare = self.spare.lock().take();
+        let mut last_try = false;
         let fresh = match spare {
             Some(spare) => spare,
             None => loop {
@@ -507,13 +527,22 @@ impl Core {
                 if let Some(spare) = self.spare.lock().take() {
                     break spare;
                 }
+                if reserve && !self.room_for_spare() {
+                    // The log takes this place, and not of what compaction needs.
+                    self.reserve.lock().take();
+                }
                 let made = self.make_log(&mut state);
                 drop(state);
                 match made {
                     Err(StoreError::NoSpace(why)) => {
                         let given = reserve && self.reserve.lock().take().is_some();
                         if !given && !self.wait_for_space()? {
-                            return Err(StoreError::NoSpace(why));
+                            if last_try {
+                                return Err(StoreError::NoSpace(why));
+                            }
+                            // A merge of maps may hold blocks that were compacted meanwhile.
+                            last_try = true;
+                            drop(self.map_work.lock());
                         }
                     }
                     other => break other?,

@@ -346,7 +346,7 @@ fn steps(
         step("load", &run::load)?;
     }
     if args.compact && Interrupted::now().is_none() {
-        plan.store.compact()?;
+        plan.store.compact_while(|| Interrupted::now().is_none())?;
     }
     if Interrupted::now().is_none() && !matches!(plan.amount, Amount::Operations(0)) {
         step("run", &run::run)?;

@@ -138,13 +138,18 @@ pub fn stats(args: &StatsArgs) -> Result<Answer> {
 #[derive(Args, Debug)]
 #[command(
     after_help = "Logs are sealed, deleted and overwritten elements dropped, and the maps of all blocks merged into one. The store does \
-    this by itself, in the background, as far as --space-ratio asks; this does all of it now.\n\n\
+    this by itself, in the background, as far as --space-ratio asks; this does all of it now. What is free stays in the file for later \
+    writes, unless --shrink gives it to the file system. An open store does that by itself for what was free for a minute.\n\n\
     Examples:\n  \
-    senko store compact data.kv"
+    senko store compact data.kv\n  \
+    senko store compact data.kv --shrink                   the file takes less of the disk"
 )]
 pub struct CompactArgs {
     #[command(flatten)]
     file: FileArgs,
+    /// Gives free space back: cuts off the file's end, and makes holes elsewhere
+    #[arg(long)]
+    shrink: bool,
     /// One JSON object on stdout
     #[arg(long)]
     json: bool,
@@ -159,7 +164,13 @@ pub fn compact(args: &CompactArgs) -> Result<Answer> {
     let before = store.stats();
     let done = std::thread::scope(|scope| {
         let working = store.clone();
-        let work = scope.spawn(move || working.compact());
+        let work = scope.spawn(move || {
+            working.compact()?;
+            match args.shrink {
+                true => working.shrink().map(Some),
+                false => Ok(None),
+            }
+        });
         let mut bar = Bar::new("compacting");
         while !work.is_finished() {
             let stats = store.stats();
@@ -173,15 +184,19 @@ pub fn compact(args: &CompactArgs) -> Result<Answer> {
     });
     let after = store.stats();
     let closed = store.close();
-    done.map_err(told(path))?;
+    let shrunk = done.map_err(told(path))?;
     closed.map_err(told(path))?;
     let mut out = crate::out::stdout();
     if args.json {
-        let line = json!({
+        let mut line = json!({
             "used_bytes_before": before.used_bytes, "used_bytes": after.used_bytes, "file_bytes": after.file_bytes,
             "sealed_elements": after.sealed_elements, "compacted_elements": after.compacted_elements,
             "dropped_elements": after.dropped_elements, "blocks": after.blocks, "generations": after.generations,
         });
+        if let Some(shrunk) = shrunk {
+            line["cut_bytes"] = json!(shrunk.cut);
+            line["punched_bytes"] = json!(shrunk.punched);
+        }
         writeln!(out, "{line}")?;
     } else {
         writeln!(
@@ -192,6 +207,15 @@ pub fn compact(args: &CompactArgs) -> Result<Answer> {
             after.dropped_elements,
             after.blocks
         )?;
+        if let Some(shrunk) = shrunk {
+            writeln!(
+                out,
+                "{} given back: {} off the file's end, {} in holes",
+                show_size(shrunk.cut + shrunk.punched),
+                show_size(shrunk.cut),
+                show_size(shrunk.punched)
+            )?;
+        }
     }
     out.flush()?;
     Ok(Answer::Yes)

@@ -25,6 +25,28 @@ fn refused(output: &Output, what: &str) {
     assert!(text.contains(what) && text.lines().count() == 1, "{text}");
 }
 
+/// `put` with a key that was refused left a new database of 1.2 MB, and so did `load` with a bad first
+/// line. Now nothing is left; a database that was there before stays, and so does one that got rows.
+#[test]
+fn a_refused_first_record_leaves_no_database() {
+    let scratch = Scratch::new();
+    let go = |args: &[&str]| dbm(scratch.path(), args);
+    let names = || std::fs::read_dir(scratch.path()).unwrap().count();
+    let (key, table) = ("k".repeat(1025), "t".repeat(256));
+    refused(&go(&["put", "x.db", &key, "v"]), "1025 bytes");
+    refused(&go(&["put", "x.db", "k", "v", "--table", &table]), "255");
+    assert_eq!(names(), 0);
+    let row = "{\"key\":\"a\",\"value\":\"1\"}\n";
+    std::fs::write(scratch.join("bad"), format!("nonsense\n{row}")).unwrap();
+    std::fs::write(scratch.join("half"), format!("{row}nonsense\n")).unwrap();
+    refused(&go(&["load", "x.db", "bad"]), "line 1");
+    assert_eq!(names(), 2);
+    refused(&go(&["load", "x.db", "half"]), "line 2");
+    assert_eq!(out(&go(&["get", "x.db", "a"])), "1\n");
+    refused(&go(&["put", "x.db", &key, "v"]), "1025 bytes");
+    assert_eq!(out(&go(&["get", "x.db", "a"])), "1\n");
+}
+
 /// Copies of a database: beside who uses it, in its own place, and of what is left of it.
 #[test]
 fn a_database_is_backed_up_compacted_and_repaired() {

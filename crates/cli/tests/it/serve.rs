@@ -61,6 +61,123 @@ fn a_second_server_may_not_take_the_same_flash_file() {
     assert!(error.contains(&port), "{error}");
 }
 
+/// Options that voided each other's promise were taken without a word. The table of the documents
+/// says which are refused and which are warned about; this walks it.
+#[test]
+fn options_together_are_refused_or_warned_about_as_documented() {
+    let path = "../../docs/cache/options-together.md";
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut kinds = [0; 3];
+    for line in text.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let (options, start, message) = (cells[1].trim_matches('`'), cells[2], cells[3]);
+        let folder = Scratch::new();
+        let mut args: Vec<&str> = options.split(' ').collect();
+        args.extend_from_slice(&["-p", "0"]);
+        if start == "refused" {
+            let mut all = vec!["serve"];
+            all.extend_from_slice(&args);
+            let said = refused(SENKO, &folder, &all);
+            assert!(said.contains(message), "{line}\n{said}");
+            kinds[0] += 1;
+            continue;
+        }
+        let server = Running::serve(&folder, &args);
+        let said = server.stderr(&folder);
+        let warnings = said.lines().filter(|line| line.starts_with("warning: "));
+        let warnings: Vec<&str> = warnings.collect();
+        match start {
+            "warned" => {
+                assert_eq!(warnings.len(), 1, "{line}\n{said}");
+                assert!(warnings[0].contains(message), "{line}\n{said}");
+                kinds[1] += 1;
+            }
+            "works" => {
+                assert!(warnings.is_empty(), "{line}\n{said}");
+                kinds[2] += 1;
+            }
+            other => panic!("{line}: what is {other}?"),
+        }
+        assert!(server.stop().0.success(), "{line}");
+    }
+    assert!(kinds.iter().all(|&count| count > 5), "{kinds:?}");
+}
+
+/// `-u nobody` with a file that only root can open said "Permission denied", and not to whom.
+#[test]
+fn a_file_that_the_user_may_not_open_is_told_with_the_user() {
+    if crate::process::user_args().is_empty() {
+        println!("skipped: only root can run a server as somebody else");
+        return;
+    }
+    let folder = Scratch::new();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let flash = format!("{}:64m", folder.join("f").display());
+    let args = ["serve", "-p", "0", "-u", "nobody", "--flash", &flash];
+    let said = refused(SENKO, &folder, &args);
+    assert!(said.contains("nobody") && said.contains("/f"), "{said}");
+}
+
+/// A recording of a server that was killed lay at its final name, as if it were whole.
+#[test]
+fn a_recording_has_its_name_when_it_is_whole() {
+    let folder = Scratch::new();
+    for ends_well in [false, true] {
+        let args = ["-p", "0", "--flash", "f:64m", "--trace", "t"];
+        let mut server = Running::serve(&folder, &args);
+        assert!(!folder.join("t").exists() && folder.join("t.part").exists());
+        if ends_well {
+            assert!(server.stop().0.success());
+        } else {
+            server.child.kill().unwrap();
+            server.child.wait().unwrap();
+        }
+        assert_eq!(folder.join("t").exists(), ends_well);
+        // The next start overwrites the part that a killed server left.
+        assert_eq!(folder.join("t.part").exists(), !ends_well);
+    }
+}
+
+/// `cache_memlimit 64` failed in a server that was started with `-m 64m`: once lowered, its memory never
+/// came back. Down and up again, the server holds as many items as before.
+#[test]
+fn memory_goes_down_and_up_again() {
+    let folder = Scratch::new();
+    for threads in ["1", "3"] {
+        let args = ["-p", "0", "--no-flash", "-m", "64m", "-t", threads];
+        let server = Running::serve(&folder, &args);
+        let mut client = server.connect();
+        let stat = |client: &mut std::net::TcpStream, name: &str| -> u64 {
+            let stats = ask(client, "stats\r\n", "END\r\n");
+            let start = format!("STAT {name} ");
+            let mut lines = stats.lines();
+            let value = lines.find_map(|line| line.strip_prefix(&start)).unwrap();
+            value.parse().unwrap()
+        };
+        let mut key = 0;
+        let mut fill = |client: &mut std::net::TcpStream| {
+            for _ in 0..1500 {
+                key += 1;
+                let set = format!("set k{key} 0 0 50000\r\n{}\r\n", "v".repeat(50_000));
+                assert_eq!(ask(client, &set, "\n"), "STORED\r\n");
+            }
+            stat(client, "curr_items")
+        };
+        let limit = stat(&mut client, "limit_maxbytes");
+        let before = fill(&mut client);
+        assert_eq!(ask(&mut client, "cache_memlimit 16\r\n", "\n"), "OK\r\n");
+        assert_eq!(stat(&mut client, "limit_maxbytes"), 16 << 20);
+        // The other threads hear of it a little later.
+        while fill(&mut client) > before * 2 / 3 {}
+        let more = ask(&mut client, "cache_memlimit 65\r\n", "\n");
+        assert!(more.starts_with("MEMLIMIT_ADJUST_FAILED"), "{more}");
+        assert_eq!(ask(&mut client, "cache_memlimit 64\r\n", "\n"), "OK\r\n");
+        assert_eq!(stat(&mut client, "limit_maxbytes"), limit);
+        while fill(&mut client) < before * 9 / 10 {}
+        assert!(server.stop().0.success());
+    }
+}
+
 #[test]
 fn a_unix_socket_alone() {
     let folder = Scratch::new();

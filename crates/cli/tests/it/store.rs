@@ -150,21 +150,43 @@ impl Drop for Tmpfs {
     }
 }
 
+fn file_blocks(file: &std::fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::blocks(file)
+}
+
 /// On a full tmpfs of 64 MiB, deletes stopped after 17,000 of 60,480 keys, and `compact` failed.
-/// The same where other files take the rest of the file system.
+/// The same where other files take the rest of the file system, also what the store gave back.
 #[test]
 fn a_store_on_a_full_file_system_is_emptied() {
     let rest = Scratch::new();
     std::fs::write(rest.join("some"), rows(0, 16_000, 1000)).unwrap();
     std::fs::write(rest.join("many"), rows(16_000, 70_000, 1000)).unwrap();
     let (some, many) = (rest.join("some"), rest.join("many"));
-    for others in [false, true] {
+    let few = rest.join("few");
+    std::fs::write(&few, rows(0, 3000, 1000)).unwrap();
+    for (others, shrinks) in [(false, false), (true, false), (true, true)] {
         let Some(full) = Tmpfs::new(48) else {
             return;
         };
         let folder = &full.0;
         let some = some.to_str().unwrap();
         done(folder, &["load", "data.kv", some, "--block-size", "1m"]);
+        if shrinks {
+            // A second load and its deletes leave free space, inside and at the end.
+            let second: String = (0..12_000)
+                .map(|row| format!("{{\"key\":\"key{row}\",\"value\":null}}\n"))
+                .collect();
+            std::fs::write(rest.join("second"), second).unwrap();
+            done(
+                folder,
+                &["load", "data.kv", rest.join("second").to_str().unwrap()],
+            );
+            let file = std::fs::metadata(folder.join("data.kv")).unwrap();
+            let said = done(folder, &["compact", "data.kv", "--shrink"]);
+            assert!(said.contains(" given back: "), "{said}");
+            let shrunk = std::fs::metadata(folder.join("data.kv")).unwrap();
+            assert!(file_blocks(&shrunk) < file_blocks(&file) * 3 / 4, "{said}");
+        }
         if others {
             let mut other = std::fs::File::create(folder.join("other")).unwrap();
             while std::io::Write::write(&mut other, &[1; 65_536]).is_ok_and(|n| n > 0) {}
@@ -177,8 +199,10 @@ fn a_store_on_a_full_file_system_is_emptied() {
             .trim()
             .parse()
             .unwrap();
-        assert!((16_000..60_000).contains(&held), "{held}");
-        let deletes: String = (0..held)
+        let first = if shrinks { 12_000 } else { 0 };
+        let least = 16_000 - first;
+        assert!((least..60_000).contains(&held), "{held}");
+        let deletes: String = (first..first + held)
             .map(|row| format!("{{\"key\":\"key{row}\",\"value\":null}}\n"))
             .collect();
         std::fs::write(rest.join("deletes"), deletes).unwrap();
@@ -186,8 +210,14 @@ fn a_store_on_a_full_file_system_is_emptied() {
         done(folder, &["load", "data.kv", deletes.to_str().unwrap()]);
         done(folder, &["compact", "data.kv"]);
         assert_eq!(done(folder, &["scan", "data.kv", "--count"]), "0\n");
-        done(folder, &["load", "data.kv", some]);
-        assert_eq!(done(folder, &["scan", "data.kv", "--count"]), "16000\n");
+        // Other files have the space that the store gave back.
+        let (again, count) = if shrinks {
+            (&few, "3000\n")
+        } else {
+            (&rest.join("some"), "16000\n")
+        };
+        done(folder, &["load", "data.kv", again.to_str().unwrap()]);
+        assert_eq!(done(folder, &["scan", "data.kv", "--count"]), count);
         done(folder, &["verify", "data.kv"]);
     }
 }

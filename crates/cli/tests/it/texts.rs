@@ -143,3 +143,46 @@ fn unknown_words_are_refused() {
         "nothing is made before the arguments are understood"
     );
 }
+
+/// A report that says `4 MiB` in one line and `12 MB/s` in the next makes its reader convert. Each
+/// command's output has the units of one system.
+#[test]
+fn sizes_of_one_output_are_of_one_system() {
+    let folder = Scratch::new();
+    let rows: String = (0..3000)
+        .map(|row| format!("{{\"key\":\"{row}\",\"value\":\"{}\"}}\n", "v".repeat(1000)))
+        .collect();
+    std::fs::write(folder.join("rows"), rows).unwrap();
+    let mut with_units = 0;
+    for args in [
+        &["store", "load", "a.kv", "rows"][..],
+        &["store", "stats", "a.kv"],
+        &["store", "compact", "a.kv", "--shrink"],
+        &["store", "verify", "a.kv"],
+        &["store", "backup", "a.kv", "b.kv"],
+        &["store", "repair", "a.kv", "c.kv"],
+        &["store", "bench", "d.kv", "--keys", "2k", "-n", "2k"],
+        &["dbm", "load", "a.db", "rows"],
+        &["dbm", "stats", "a.db"],
+        &["dbm", "backup", "a.db", "b.db"],
+        &["dbm", "bench", "c.db", "--transactions", "10"],
+        &["ssd", "run", "zipf:rate=2000,count=2k,pages=10k"],
+        &["ssd", "lifetime", "zipf:rate=2000,count=2k,pages=10k"],
+        &["ssd", "compare", "zipf:rate=2000,count=2k,pages=10k"],
+        &["ssd", "parts"],
+    ] {
+        let output = run(SENKO, &folder, args);
+        let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        let said = said.concat();
+        assert!(output.status.success(), "{args:?}: {said}");
+        let words = said.split(|letter: char| !letter.is_ascii_alphabetic());
+        let [mut binary, mut decimal] = [0, 0];
+        for word in words {
+            binary += u32::from(["KiB", "MiB", "GiB", "TiB"].contains(&word));
+            decimal += u32::from(["kB", "KB", "MB", "GB", "TB"].contains(&word));
+        }
+        assert!(binary == 0 || decimal == 0, "{args:?}: {said}");
+        with_units += u32::from(binary + decimal > 0);
+    }
+    assert!(with_units > 6, "{with_units}: are units found?");
+}

@@ -8,6 +8,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use crate::IoError;
+
 /// Allocates the file's blocks, so that no later write meets a full disk. On failure the file is as it was before.
 pub(super) fn preallocate(
     file: &File,
@@ -44,16 +46,54 @@ pub(super) fn preallocate(
 
 /// Allocates the first `asked` bytes of a file of `size` bytes.
 fn allocate(file: &File, size: u64, asked: u64) -> io::Result<()> {
+    match fill(file, 0, asked) {
+        Err(IoError::Os(libc::EOPNOTSUPP)) => write_zeros(file, size, asked),
+        done => done.map_err(io::Error::from),
+    }
+}
+
+/// Makes a file longer, to `asked` bytes, with blocks for the new part and for the last part of the
+/// old length, `owned`. Holes before that stay holes. On failure the file has its old length.
+pub(super) fn extend(
+    file: &File,
+    path: &Path,
+    owned: std::ops::Range<u64>,
+    asked: u64,
+) -> Result<(), IoError> {
+    let size = owned.end;
+    let left = super::durable::space_left(path).unwrap_or(u64::MAX);
+    if asked.saturating_sub(size) > left {
+        return Err(IoError::Os(libc::ENOSPC));
+    }
+    let done = match fill(file, owned.start, asked - owned.start) {
+        Err(IoError::Os(libc::EOPNOTSUPP)) => write_zeros(file, size, asked).map_err(IoError::of),
+        done => done,
+    };
+    if done.is_err() {
+        let _ = file.set_len(size);
+    }
+    done
+}
+
+/// Gets blocks for a part of a file; what is written there stays.
+pub(super) fn fill(file: &File, offset: u64, bytes: u64) -> Result<(), IoError> {
     loop {
-        // SAFETY: takes no memory; the descriptor is open. Mode 0 allocates and extends, and leaves what is written alone.
-        if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, asked as libc::off_t) } == 0 {
+        // SAFETY: takes no memory; the descriptor is open. Mode 0 allocates, and leaves what is written alone.
+        let done = unsafe {
+            libc::fallocate(
+                file.as_raw_fd(),
+                0,
+                offset as libc::off_t,
+                bytes as libc::off_t,
+            )
+        };
+        if done == 0 {
             return Ok(());
         }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EINTR) => {}
-            Some(libc::EOPNOTSUPP) => return write_zeros(file, size, asked),
-            _ => return Err(error),
+        match IoError::of(io::Error::last_os_error()) {
+            IoError::Os(libc::EINTR) => {}
+            IoError::Os(libc::EDQUOT) => return Err(IoError::Os(libc::ENOSPC)),
+            error => return Err(error),
         }
     }
 }

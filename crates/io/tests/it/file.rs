@@ -425,7 +425,7 @@ fn block_devices() {
     work.unwrap();
 }
 
-/// Growing keeps what is there, is seen at once, never shrinks, and what is new reads as zeros.
+/// Growing keeps what is there, is seen at once, and what is new reads as zeros.
 #[test]
 fn grows_in_place() {
     let folder = Folder::new();
@@ -446,6 +446,44 @@ fn grows_in_place() {
     assert!(page.iter().all(|&byte| byte == 7));
     assert_eq!(file.grow(u64::MAX / 2), Err(IoError::Os(libc::ENOSPC)));
     assert_eq!(file.pages(), 512);
+}
+
+/// Growing allocated all of the file, so it filled the holes again. A part that is punched gives its
+/// storage back, and stays a hole while the file grows. Filled, the part has storage. Its neighbours
+/// keep their bytes. Reads behind a cut fail.
+#[test]
+fn holes_stay_until_they_are_filled() {
+    let folder = Folder::new();
+    let path = folder.file("flash");
+    let file = FlashFile::open(&path, &sized(8 << 20)).unwrap();
+    let mut page = AlignedBuf::new(1);
+    page.fill(7);
+    for at in [255, 256, 1279, 1280] {
+        file.write(at, &page, TAG).unwrap();
+    }
+    let stored = || std::fs::metadata(&path).unwrap().blocks() * 512;
+    let whole = stored();
+    if !file.punch(256, 1024, TAG).unwrap() {
+        println!("skipped: this file system makes no holes");
+        return;
+    }
+    let punched = stored();
+    assert!(punched + (4 << 20) <= whole, "{punched} of {whole}");
+    file.grow(2048 + 256).unwrap();
+    assert_eq!(stored(), punched + (1 << 20));
+    file.shrink(2048).unwrap();
+    file.shrink(4096).unwrap();
+    assert_eq!((file.pages(), stored()), (2048, punched));
+    assert!(file.read(2048, &mut page, TAG).is_err());
+    for (at, expected) in [(255, 7), (256, 0), (1279, 0), (1280, 7)] {
+        file.read(at, &mut page, TAG).unwrap();
+        assert!(page.iter().all(|&byte| byte == expected), "page {at}");
+    }
+    file.fill(256, 1024).unwrap();
+    assert_eq!(stored(), whole);
+    assert_eq!(file.punch(2000, 100, TAG), Err(IoError::Os(libc::EINVAL)));
+    file.read(1280, &mut page, TAG).unwrap();
+    assert!(page.iter().all(|&byte| byte == 7));
 }
 
 /// A stream of reads: each slot reads a chain of pages, of which each says the next. All arrive, in each slot's order, also reads of several pages and

@@ -95,7 +95,17 @@ fn memory_limit<Q: Queue>(ctx: &mut Ctx<'_, Q>, mib: Option<u32>) -> &'static st
         Some(0..8) => "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m",
         Some(1_000_000_001..) => "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes",
         Some(mib) => {
-            let bytes = u64::from(mib) << 20;
+            let settings = &ctx.shared.settings;
+            let given = settings.item_memory.unwrap_or(settings.memory);
+            let most = (ctx.shard.reserved_bytes() * ctx.shared.shards) as u64;
+            let asked = u64::from(mib) << 20;
+            // `--memory` includes more than items. Asked for again, items have what they had at the
+            // start.
+            let bytes = if asked <= given {
+                asked.min(most)
+            } else {
+                asked
+            };
             if ctx
                 .shard
                 .set_dram_limit((bytes / ctx.shared.shards as u64) as usize)

@@ -170,6 +170,14 @@ fn a_hit_that_is_due_brings_the_item_to_dram() {
         }
         assert_eq!(stat(&mut client, "flash_sendfile_transfers"), 2);
         assert_eq!(stat(&mut client, "flash_promotions"), 1);
+        // The two that sendfile answered were counted in no class.
+        client.send(b"stats slabs\r\n");
+        let slabs = String::from_utf8(client.until(b"END\r\n")).unwrap();
+        let hits = slabs.lines().filter_map(|line| {
+            let (_, count) = line.split_once(":get_hits ")?;
+            count.parse::<u64>().ok()
+        });
+        assert_eq!(hits.sum::<u64>(), 4, "{slabs}");
     });
 }
 

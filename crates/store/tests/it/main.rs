@@ -7,6 +7,7 @@ mod crash; // a loss of power after every write and flush
 mod faults; // calls of the device that fail, bits that are wrong
 mod conditional; // compare and swap, update, and the count of keys
 mod space; // the bound on the file
+mod shrink; // space that goes back to the file system
 mod review; // odd inputs and tight spots
 mod stress; // real threads
 mod cache; // records in DRAM: never an old one

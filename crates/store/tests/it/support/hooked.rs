@@ -3,13 +3,20 @@
 //!
 //! Below it stands a [`FaultyDevice`], which knows what a loss of power may do to writes that were not flushed. Its length counts as flushed or not
 //! as well: a crash may leave the file as long as it was at the last flush.
+//!
+//! The device knows which units of 64 KiB have storage, as a file system does. A write to a hole
+//! fails the test, since on a full file system it would fail.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, IoError, Tag};
+
+/// Pages that get storage together.
+const UNIT: u64 = 16;
 
 /// The longest that a device becomes: 256 MiB.
 const MOST_PAGES: u64 = 65_536;
@@ -21,8 +28,11 @@ pub struct Hooked {
     pub inner: Arc<FaultyDevice>,
     pages: AtomicU64,
     durable_pages: AtomicU64,
-    /// Longer than this it does not become.
-    limit: u64,
+    /// Pages that may have storage.
+    limit: AtomicU64,
+    /// Units that have storage, now and at the last flush.
+    stored: Mutex<BTreeSet<u64>>,
+    durable_stored: Mutex<BTreeSet<u64>>,
     /// Whether calls of this process still reach the device.
     alive: AtomicBool,
     hook: Mutex<Option<Hook>>,
@@ -37,7 +47,9 @@ impl Hooked {
             inner,
             pages: AtomicU64::new(pages),
             durable_pages: AtomicU64::new(pages),
-            limit,
+            limit: AtomicU64::new(limit),
+            stored: Mutex::new((0..pages.div_ceil(UNIT)).collect()),
+            durable_stored: Mutex::new((0..pages.div_ceil(UNIT)).collect()),
             alive: AtomicBool::new(true),
             hook: Mutex::new(None),
             calls: AtomicU64::new(0),
@@ -50,7 +62,7 @@ impl Hooked {
         Hooked::limited(seed, MOST_PAGES)
     }
 
-    /// An empty file that cannot grow beyond `limit` pages.
+    /// An empty file on a file system that has `limit` pages for it.
     pub fn limited(seed: u64, limit: u64) -> Arc<Hooked> {
         Hooked::assemble(FaultyDevice::new(MOST_PAGES, seed), 0, limit)
     }
@@ -63,19 +75,55 @@ impl Hooked {
         } else {
             self.pages.load(Ordering::Relaxed)
         };
-        Hooked::assemble(inner, pages, self.limit)
+        let device = Hooked::assemble(inner, pages, self.limit());
+        if seed.is_multiple_of(2) {
+            let stored = self.durable_stored.lock().clone();
+            // A later cut of the end is lost as well.
+            device.set_stored(&stored, &stored);
+        } else {
+            let stored = self.stored.lock().clone();
+            device.set_stored(&stored, &stored);
+        }
+        device
+    }
+
+    fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Other files take all the rest of the file system.
+    pub fn fill_up(&self) {
+        self.limit.store(self.stored_pages(), Ordering::Relaxed);
+    }
+
+    /// Pages that have storage.
+    pub fn stored_pages(&self) -> u64 {
+        self.stored.lock().len() as u64 * UNIT
+    }
+
+    fn set_stored(&self, now: &BTreeSet<u64>, durable: &BTreeSet<u64>) {
+        *self.stored.lock() = now.clone();
+        *self.durable_stored.lock() = durable.clone();
+    }
+
+    fn units(&self, page: u64, pages: u64) -> std::ops::Range<u64> {
+        page / UNIT..(page + pages).div_ceil(UNIT)
     }
 
     /// What the death of the process at this moment leaves, with all of it durable.
     pub fn killed(&self, seed: u64) -> Arc<Hooked> {
         let pages = self.pages.load(Ordering::Relaxed);
-        Hooked::assemble(self.inner.copy(seed), pages, self.limit)
+        let killed = Hooked::assemble(self.inner.copy(seed), pages, self.limit());
+        let stored = self.stored.lock().clone();
+        killed.set_stored(&stored, &stored);
+        killed
     }
 
     /// What the death of the process at this moment leaves; what was not flushed may still be lost.
     pub fn forked(&self, seed: u64) -> Arc<Hooked> {
         let pages = self.pages.load(Ordering::Relaxed);
-        let fork = Hooked::assemble(self.inner.fork(seed), pages, self.limit);
+        let fork = Hooked::assemble(self.inner.fork(seed), pages, self.limit());
+        fork.set_stored(&self.stored.lock(), &self.durable_stored.lock());
         let durable = self.durable_pages.load(Ordering::Relaxed);
         fork.durable_pages.store(durable, Ordering::Relaxed);
         fork
@@ -87,8 +135,9 @@ impl Hooked {
         let next = Hooked::assemble(
             Arc::clone(&self.inner),
             self.pages.load(Ordering::Relaxed),
-            self.limit,
+            self.limit(),
         );
+        next.set_stored(&self.stored.lock(), &self.durable_stored.lock());
         let durable = self.durable_pages.load(Ordering::Relaxed);
         next.durable_pages.store(durable, Ordering::Relaxed);
         next
@@ -153,10 +202,47 @@ impl Device for Hooked {
 
     fn grow(&self, pages: u64) -> Result<(), IoError> {
         self.check_alive()?;
-        if pages > self.limit {
+        let mut stored = self.stored.lock();
+        let old = self.pages();
+        let new = self.units(old, pages.saturating_sub(old));
+        if new.end > MOST_PAGES / UNIT
+            || stored.len() as u64 + new.end.saturating_sub(new.start) > self.limit() / UNIT
+        {
             return Err(IoError::Os(28));
         }
+        stored.extend(new);
         self.pages.fetch_max(pages, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn shrink(&self, pages: u64) -> Result<(), IoError> {
+        self.check_alive()?;
+        self.stored.lock().retain(|&unit| unit < pages / UNIT);
+        self.pages.fetch_min(pages, Ordering::Relaxed);
+        self.called();
+        Ok(())
+    }
+
+    fn punch(&self, page: u64, pages: u64, tag: Tag) -> Result<bool, IoError> {
+        self.check_alive()?;
+        self.inside(page, pages as usize * senko_io::PAGE_SIZE)?;
+        self.inner.discard(page, pages, tag)?;
+        let units = self.units(page, pages);
+        self.stored.lock().retain(|unit| !units.contains(unit));
+        self.called();
+        Ok(true)
+    }
+
+    fn fill(&self, page: u64, pages: u64) -> Result<(), IoError> {
+        self.check_alive()?;
+        self.inside(page, pages as usize * senko_io::PAGE_SIZE)?;
+        let mut stored = self.stored.lock();
+        let units = self.units(page, pages);
+        let lacks = units.clone().filter(|unit| !stored.contains(unit)).count() as u64;
+        if stored.len() as u64 + lacks > self.limit() / UNIT {
+            return Err(IoError::Os(28));
+        }
+        stored.extend(units);
         Ok(())
     }
 
@@ -168,6 +254,13 @@ impl Device for Hooked {
     fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
         self.check_alive()?;
         self.inside(page, buf.len())?;
+        let units = self.units(page, (buf.len() / senko_io::PAGE_SIZE) as u64);
+        let stored = self.stored.lock();
+        assert!(
+            units.clone().all(|unit| stored.contains(&unit)),
+            "a write to a hole in {units:?}"
+        );
+        drop(stored);
         self.inner.write(page, buf, tag)?;
         self.in_commit.store(page < 16, Ordering::Relaxed);
         self.called();
@@ -177,9 +270,11 @@ impl Device for Hooked {
     fn flush(&self, tag: Tag) -> Result<(), IoError> {
         self.check_alive()?;
         let pages = self.pages();
+        let stored = self.stored.lock().clone();
         self.inner.flush(tag)?;
+        *self.durable_stored.lock() = stored;
         self.in_commit.store(false, Ordering::Relaxed);
-        self.durable_pages.fetch_max(pages, Ordering::Relaxed);
+        self.durable_pages.store(pages, Ordering::Relaxed);
         self.called();
         Ok(())
     }

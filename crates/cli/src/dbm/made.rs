@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A database that a command makes, and that goes again if the command puts nothing into it.
+
+use std::path::{Path, PathBuf};
+
+/// The files of a database that was not there before, removed unless [`Made::keep`] was called. It
+/// must outlive the open database.
+pub struct Made(Option<PathBuf>);
+
+impl Made {
+    /// Before the database is opened.
+    pub fn at(path: &Path) -> Made {
+        let there = path.symlink_metadata().is_ok() || further(path, 1).symlink_metadata().is_ok();
+        Made((!there).then(|| path.to_owned()))
+    }
+
+    /// Something was put into the database.
+    pub fn keep(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        let Some(path) = &self.0 else { return };
+        // What can't be removed is left; the reason of the failure is told already.
+        let mut left = std::fs::remove_file(path);
+        for number in 1.. {
+            if left.is_err() {
+                return;
+            }
+            left = std::fs::remove_file(further(path, number));
+        }
+    }
+}
+
+/// A further file of a database.
+fn further(path: &Path, number: u64) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{number}"));
+    name.into()
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The length of a file and its holes: what [`crate::Device::grow`], `shrink`, `punch` and `fill` do
+//! to a [`FlashFile`].
+
+use std::sync::atomic::Ordering;
+
+use super::{FlashFile, RawOp, allocate};
+use crate::{IoError, Op, PAGE_SIZE, Tag};
+
+impl FlashFile {
+    /// Makes the file longer, with blocks for what is new. Holes before that stay holes.
+    pub(super) fn lengthen(&self, pages: u64) -> Result<(), IoError> {
+        let old = self.pages();
+        if pages <= old {
+            return Ok(());
+        }
+        self.check_own()?;
+        self.check_writable()?;
+        let bytes = pages.checked_mul(PAGE_SIZE as u64);
+        let (Some(bytes), false) = (bytes.filter(|&b| b <= i64::MAX as u64), self.block_device)
+        else {
+            return Err(IoError::Os(libc::ENOSPC));
+        };
+        let length = self.file.metadata().map_err(IoError::of)?.len();
+        // A file may be longer than what is in use of it, and that part may lack blocks.
+        let from = length.min(old * PAGE_SIZE as u64);
+        allocate::extend(&self.file, &self.path, from..length, bytes)?;
+        self.pages.fetch_max(pages, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Cuts the end off. A block device keeps it.
+    pub(super) fn shorten(&self, pages: u64) -> Result<(), IoError> {
+        self.check_own()?;
+        self.check_writable()?;
+        if self.block_device || pages >= self.pages() {
+            return Ok(());
+        }
+        self.file
+            .set_len(pages * PAGE_SIZE as u64)
+            .map_err(IoError::of)?;
+        self.pages.store(pages, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes a hole, or discards pages of a block device; false where neither works.
+    pub(super) fn punch_hole(&self, page: u64, pages: u64, tag: Tag) -> Result<bool, IoError> {
+        let (offset, bytes) = self.range(page, pages)?;
+        if pages == 0 {
+            return Ok(true);
+        }
+        self.record(tag, Op::Discard, page, pages);
+        let raw = RawOp {
+            op: Op::Discard,
+            bytes,
+            offset,
+            ..self.raw()
+        };
+        match raw.run_whole() {
+            Err(IoError::Os(libc::EOPNOTSUPP | libc::ENOTTY | libc::EINVAL)) => Ok(false),
+            done => done.map(|()| true),
+        }
+    }
+
+    /// Gets blocks for a hole. A block device has no holes.
+    pub(super) fn fill_hole(&self, page: u64, pages: u64) -> Result<(), IoError> {
+        let (offset, bytes) = self.range(page, pages)?;
+        if self.block_device || pages == 0 {
+            return Ok(());
+        }
+        match allocate::fill(&self.file, offset, bytes) {
+            // A file system that can't do this makes no holes either.
+            Err(IoError::Os(libc::EOPNOTSUPP)) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Offset and bytes of pages of a file that may be written.
+    fn range(&self, page: u64, pages: u64) -> Result<(u64, u64), IoError> {
+        self.check_writable()?;
+        let bytes = pages.saturating_mul(PAGE_SIZE as u64);
+        let offset = self.check(page, usize::try_from(bytes).unwrap_or(usize::MAX))?;
+        Ok((offset, bytes))
+    }
+}

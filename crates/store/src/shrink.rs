@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A store that becomes smaller: free space goes back to the file system, when a user asks for it or
+//! after it was free for a while.
+//!
+//! ```text
+//! take the reserve -> cut off the end -> manifest with the coming holes -> punch
+//! ```
+//!
+//! After a crash anywhere in between, the holes on flash are at most more than there are (S4 of
+//! `space.rs`). What deletes and compaction need keeps its storage (S5), so that a store on a file
+//! system that others fill can be emptied.
+
+use crate::core::Core;
+use crate::space::Released;
+use crate::{Store, StoreError};
+
+/// Bytes that stay free in an empty store: room for the manifests and maps of a close.
+const LEAST_KEPT: u64 = 1 << 20;
+
+/// What [`Store::shrink`] gave back, in bytes.
+///
+/// ```
+/// # let store = senko_store::example::store();
+/// let shrunk: senko_store::Shrunk = store.shrink()?;
+/// assert_eq!(shrunk.punched, 0, "a device in memory has no holes");
+/// # Ok::<(), senko_store::StoreError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shrunk {
+    /// Cut off the file's end.
+    pub cut: u64,
+    /// Punched: the file has holes there.
+    pub punched: u64,
+}
+
+impl Store {
+    /// Gives free space back to the file system: the file's end is cut off, and other free parts
+    /// become holes. What deletes and compaction need stays. [`Store::compact`] first makes the most
+    /// of it. A block device keeps its size, and is told what is free (discard).
+    ///
+    /// ```
+    /// # let store = senko_store::example::store();
+    /// store.put(b"colour", b"green")?;
+    /// store.compact()?;
+    /// let shrunk = store.shrink()?;
+    /// println!("{} bytes shorter, {} bytes in holes", shrunk.cut, shrunk.punched);
+    /// assert!(store.contains(b"colour")?);
+    /// # Ok::<(), senko_store::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A failing device, a closed store. A store that can't write its manifest for want of space
+    /// keeps what it has.
+    pub fn shrink(&self) -> Result<Shrunk, StoreError> {
+        let Released { cut, punched } = self.core.shrink(None)?;
+        Ok(Shrunk { cut, punched })
+    }
+}
+
+impl Core {
+    /// Gives back what is free, or only `most` bytes of it.
+    fn shrink(&self, most: Option<u64>) -> Result<Released, StoreError> {
+        self.check_takes_writes()?;
+        // Nobody seals or compacts meanwhile, who would have to grow the file again.
+        let _working = self.block_work.lock();
+        let mut keep = LEAST_KEPT;
+        if self.keeps_reserve(0) {
+            self.refill_reserve();
+            keep = keep.max(self.work_bytes());
+        } else {
+            self.reserve.lock().take();
+        }
+        if let Some(most) = most {
+            keep = keep.max(self.space.stored_bytes().saturating_sub(most));
+        }
+        let cut = self
+            .space
+            .release(keep)
+            .map_err(|error| self.failed(error))?;
+        let committed = {
+            let mut state = self.state.lock();
+            self.commit(&mut state)
+        };
+        if let Err(error) = committed {
+            self.space.keep_storage();
+            return Err(error);
+        }
+        // A failure here leaves a hole that may have storage, and nothing unknown.
+        let punched = self.space.punch()?;
+        Ok(Released { cut, punched })
+    }
+
+    /// Gives back what nobody needed for as long as [`crate::Options::shrink_after`] says. A failure
+    /// is none of the store's: the space is wanting, nothing else.
+    pub fn shrink_if_idle(&self) {
+        let Some(window) = self.options.shrink_after else {
+            return;
+        };
+        if let Some(bytes) = self.space.idle_bytes(window) {
+            let _ = self.shrink(Some(bytes));
+        }
+    }
+}

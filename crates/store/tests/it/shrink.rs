@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Space comes back: a store that was emptied gives its file's space to the file system, loses nothing, and can still be emptied when
+//! others took that space.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use senko_io::Device;
+use senko_store::{Batch, Clock, Options, Store, StoreError, WriteOptions};
+
+use crate::support::hooked::Hooked;
+
+const MIB: u64 = 1 << 20;
+
+fn options(background: bool) -> Options {
+    let clock = Arc::new(AtomicU64::new(1_700_000_000_000_000));
+    Options {
+        block_bytes: MIB,
+        inline_max: 8192,
+        background,
+        clock: Clock::Own(Arc::new(move || clock.fetch_add(3, Ordering::Relaxed))),
+        ..Options::default()
+    }
+}
+
+fn open(device: &Arc<Hooked>, options: Options) -> Store {
+    Store::open_device(Arc::clone(device) as Arc<dyn Device>, options).unwrap()
+}
+
+fn value(key: u64) -> Vec<u8> {
+    // Now and then a value that lies in an extent of its own.
+    let len = if key % 500 == 499 { 100_000 } else { 1000 };
+    let mut value = key.to_le_bytes().to_vec();
+    value.resize(len, key as u8);
+    value
+}
+
+fn put(store: &Store, key: u64) -> Result<(), StoreError> {
+    store.put(&key.to_be_bytes(), &value(key)).map(drop)
+}
+
+fn check(store: &Store, keys: impl Iterator<Item = u64>) {
+    let mut count = 0;
+    for key in keys {
+        let got = store.get(&key.to_be_bytes()).unwrap();
+        assert_eq!(got.as_deref(), Some(&value(key)[..]), "key {key}");
+        count += 1;
+    }
+    assert_eq!(store.scan().unwrap().count(), count);
+}
+
+/// All was deleted and compacted, and the file was longer than before: 555 MiB instead of 492. Now
+/// its end is cut off and the rest is in holes, which are used again.
+#[test]
+fn an_emptied_store_is_small_again() {
+    let device = Hooked::new(1);
+    let mut store = open(&device, options(false));
+    for round in 0..3 {
+        for key in 0..30_000u64 {
+            put(&store, key).unwrap();
+        }
+        let full = device.stored_pages() * 4096;
+        assert!(full > 30 * MIB, "{full}");
+        for key in 0..30_000u64 {
+            store.delete(&key.to_be_bytes()).unwrap();
+        }
+        store.compact().unwrap();
+        let before = store.stats();
+        let shrunk = store.shrink().unwrap();
+        let after = store.stats();
+        assert_eq!(before.file_bytes - after.file_bytes, shrunk.cut);
+        assert!(shrunk.cut + shrunk.punched > full / 2, "{shrunk:?}");
+        let left = device.stored_pages() * 4096;
+        assert_eq!(left, after.file_bytes - after.hole_bytes);
+        assert!(left < 12 * MIB, "round {round}: {left} of {full}");
+        assert_eq!(store.scan().unwrap().count(), 0);
+        if round > 0 {
+            store.close().unwrap();
+            store = open(&device, options(false));
+            let left = device.stored_pages() * 4096;
+            assert!(left < 12 * MIB, "reopened: {left} of {full}");
+        }
+    }
+}
+
+/// Between blocks that live, the free ones become holes. Everything is there, and again after an
+/// opening, and what is written then goes into the holes.
+#[test]
+fn holes_between_blocks_are_used_again() {
+    let device = Hooked::new(2);
+    let store = open(&device, options(false));
+    for key in 0..30_000u64 {
+        put(&store, key).unwrap();
+    }
+    let full = device.stored_pages();
+    for key in (0..30_000u64).filter(|key| key % 10 != 0) {
+        store.delete(&key.to_be_bytes()).unwrap();
+    }
+    store.compact().unwrap();
+    let shrunk = store.shrink().unwrap();
+    assert!(shrunk.punched > 0, "{shrunk:?}");
+    assert!(device.stored_pages() < full / 2, "{shrunk:?}");
+    check(&store, (0..30_000).filter(|key| key % 10 == 0));
+    store.close().unwrap();
+    let store = open(&device, options(false));
+    let holes = store.stats().hole_bytes;
+    assert!(holes > 0);
+    check(&store, (0..30_000).filter(|key| key % 10 == 0));
+    for key in 0..30_000u64 {
+        put(&store, key).unwrap();
+    }
+    assert!(store.stats().hole_bytes < holes / 2, "{:?}", store.stats());
+    check(&store, 0..30_000);
+    store.close().unwrap();
+    let device: Arc<dyn Device> = device;
+    let report = senko_store::verify_device(device, |_, _| {}).unwrap();
+    assert!(report.problems.is_empty(), "{report:?}");
+}
+
+/// A store gave space back, and other files took it. It can be emptied all the same, also after it
+/// was closed or its process was killed: what deletes need kept its storage, in one piece, and the
+/// store knows where.
+#[test]
+fn a_shrunk_store_on_a_full_file_system_is_emptied() {
+    for background in [false, true] {
+        for kept in [1, 3, 10] {
+            for ending in ["none", "closed", "killed", "crashed"] {
+                empty_when_full(background, kept, ending);
+            }
+        }
+    }
+}
+
+fn empty_when_full(background: bool, kept: u64, ending: &str) {
+    let what = format!("background {background}, one of {kept} kept, {ending}");
+    let mut device = Hooked::limited(3, 16 * MIB / 4096);
+    let mut store = open(&device, options(background));
+    let mut keys: Vec<u64> = Vec::new();
+    for key in 0..9000 {
+        match put(&store, key) {
+            Ok(()) => keys.push(key),
+            Err(StoreError::NoSpace(_)) => break,
+            Err(error) => panic!("{what}: {error}"),
+        }
+    }
+    for &key in keys.iter().filter(|&key| key % kept != 0) {
+        store.delete(&key.to_be_bytes()).unwrap();
+    }
+    keys.retain(|key| key % kept == 0);
+    store.compact().unwrap();
+    store.shrink().unwrap();
+    device.fill_up();
+    match ending {
+        "closed" => {
+            store.close().unwrap();
+            store = open(&device, options(background));
+        }
+        "killed" => device = device.killed(5),
+        "crashed" => {
+            store.sync().unwrap();
+            device = device.crashed(6);
+        }
+        _ => {}
+    }
+    if ending == "killed" || ending == "crashed" {
+        store = open(&device, options(background));
+    }
+    let refused = (10_000..20_000).find(|&key| match put(&store, key) {
+        Ok(()) => {
+            keys.push(key);
+            false
+        }
+        Err(StoreError::NoSpace(_)) => true,
+        Err(error) => panic!("{what}: {error}"),
+    });
+    assert!(refused.is_some(), "{what}: the file system is not full");
+    let reopen = |store: Store| {
+        store.close().unwrap();
+        open(&device, options(background))
+    };
+    if ending == "closed" {
+        store = reopen(store);
+    }
+    check(&store, keys.iter().copied());
+    for (nth, &key) in keys.iter().enumerate() {
+        if let Err(error) = store.delete(&key.to_be_bytes()) {
+            panic!(
+                "{what}: delete {nth} of {}: {error}; {:?}",
+                keys.len(),
+                store.stats()
+            );
+        }
+    }
+    if ending == "closed" {
+        store = reopen(store);
+    }
+    store
+        .compact()
+        .unwrap_or_else(|error| panic!("{what}: {error}; {:?}", store.stats()));
+    assert_eq!(store.scan().unwrap().count(), 0, "{what}");
+}
+
+/// A crash at every write, flush, cut and punch of a store that shrinks and goes on: everything
+/// that was there is there, nothing is written where there is no storage, and it can be emptied
+/// though the file system is full.
+#[test]
+fn a_crash_while_it_shrinks_loses_nothing() {
+    let device = Hooked::new(4);
+    let store = open(&device, options(false));
+    for key in 0..6000 {
+        put(&store, key).unwrap();
+    }
+    for key in (0..6000u64).filter(|key| key % 4 != 0) {
+        store.delete(&key.to_be_bytes()).unwrap();
+    }
+    store.compact().unwrap();
+    store.sync().unwrap();
+    let images = Arc::new(Mutex::new(Vec::new()));
+    let taken = Arc::clone(&images);
+    let mut calls = 0;
+    device.set_hook(move |device| {
+        let mut taken = taken.lock();
+        let seed = taken.len() as u64;
+        calls += 1;
+        // Then most calls are puts of a log's page.
+        if calls > 100 && !device.in_commit() && calls % 40 != 0 {
+            return;
+        }
+        taken.push(match seed % 3 {
+            0 => device.killed(seed),
+            1 => device.forked(seed),
+            _ => device.crashed(seed / 3),
+        });
+    });
+    let shrunk = store.shrink().unwrap();
+    assert!(shrunk.punched > 0, "{shrunk:?}");
+    let ended = images.lock().len();
+    // Holes are filled, and it shrinks again.
+    for key in 6000..8000 {
+        put(&store, key).unwrap();
+    }
+    store.seal().unwrap();
+    store.shrink().unwrap();
+    device.clear_hook();
+    drop(store);
+    let images = std::mem::take(&mut *images.lock());
+    assert!(ended > 8 && images.len() > ended + 20, "{}", images.len());
+    for (nth, device) in images.iter().enumerate() {
+        device.fill_up();
+        let store = open(device, options(false));
+        for key in (0..6000u64).filter(|key| key % 4 == 0) {
+            let got = store.get(&key.to_be_bytes()).unwrap();
+            assert_eq!(got.as_deref(), Some(&value(key)[..]), "image {nth}, {key}");
+        }
+        let keys = store.scan().unwrap().map(|entry| entry.unwrap().key);
+        for keys in keys.collect::<Vec<_>>().chunks(50) {
+            let mut batch = Batch::new();
+            for key in keys {
+                batch.delete(key);
+            }
+            if let Err(error) = store.write(&batch, WriteOptions::default()) {
+                panic!("image {nth}: {error}; {:?}", store.stats());
+            }
+        }
+        store
+            .compact()
+            .unwrap_or_else(|error| panic!("image {nth}: {error}; {:?}", store.stats()));
+        assert_eq!(store.scan().unwrap().count(), 0, "image {nth}");
+    }
+}
+
+/// Nobody asks: what was free for a while goes back on its own. What is in use stays.
+#[test]
+fn what_is_free_for_a_while_goes_back_on_its_own() {
+    let device = Hooked::new(5);
+    let patient = || Options {
+        shrink_after: None,
+        ..options(true)
+    };
+    let store = open(&device, patient());
+    for key in 0..30_000u64 {
+        put(&store, key).unwrap();
+    }
+    for key in (0..30_000u64).filter(|key| key % 10 != 0) {
+        store.delete(&key.to_be_bytes()).unwrap();
+    }
+    store.compact().unwrap();
+    assert_eq!(store.stats().hole_bytes, 0);
+    let before = device.stored_pages();
+    store.close().unwrap();
+    let soon = Options {
+        shrink_after: Some(Duration::from_millis(1)),
+        ..options(true)
+    };
+    let store = open(&device, soon);
+    while device.stored_pages() > before / 2 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    check(&store, (0..30_000).filter(|key| key % 10 == 0));
+    store.close().unwrap();
+}
+
+/// Ctrl-C in `senko store bench --compact` was heard when the compaction had ended. It ends before
+/// the next piece, and the store has everything.
+#[test]
+fn a_compaction_ends_between_two_pieces() {
+    let device = Hooked::new(6);
+    let store = open(&device, options(false));
+    for key in (0..20_000).chain((0..20_000).filter(|key| key % 3 != 0)) {
+        put(&store, key).unwrap();
+    }
+    let before = store.stats().compactions;
+    let asked = std::cell::Cell::new(0);
+    let done = store.compact_while(|| asked.replace(asked.get() + 1) < 4);
+    assert!(!done.unwrap());
+    assert_eq!(asked.get(), 5);
+    assert!(store.stats().compactions <= before + 3);
+    check(&store, 0..20_000);
+    assert!(store.compact_while(|| true).unwrap());
+    assert_eq!(store.stats().block_elements, 20_000);
+    check(&store, 0..20_000);
+}
