@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use crate::limits::{OrdinaryUser, without_io_uring};
 use crate::run::{self, Counts};
 use crate::setup::{self, Setup};
-use crate::{Workspace, install, limits};
+use crate::{Workspace, install, limits, python};
 
 /// One step.
 struct Step {
@@ -34,7 +34,7 @@ enum Done {
     Skipped(String),
 }
 
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 14] = [
     Step {
         name: "fmt",
         what: "the formatting",
@@ -94,6 +94,12 @@ const STEPS: [Step; 13] = [
         what: "Perl, Ruby, Python and C programs on the ndbm library",
         by_default: When::Always,
         run: ndbm,
+    },
+    Step {
+        name: "python",
+        what: "the Python package, its wheel in a fresh environment",
+        by_default: When::Always,
+        run: python,
     },
     Step {
         name: "main-job",
@@ -391,6 +397,18 @@ fn ndbm(workspace: &Workspace, setup: &Setup) -> Result<Done> {
         }
         Err(error) => println!("Perl's own tests cannot run: {error:#}"),
     }
+    ran(&mut command)
+}
+
+fn python(workspace: &Workspace, setup: &Setup) -> Result<Done> {
+    if setup.python.is_none() {
+        return Ok(no_python());
+    }
+    let mut command = std::process::Command::new(python::installed(workspace)?);
+    command
+        .args(["-m", "pytest", "-q", "-ra", "."])
+        .current_dir(workspace.root.join("bindings/python/tests"))
+        .env("PYTHONDONTWRITEBYTECODE", "1");
     ran(&mut command)
 }
 

@@ -34,10 +34,8 @@ fn each_dependency_has_its_sentence() {
         used.contains("libc"),
         "the manifests were not read: {used:?}"
     );
-    for line in read("tests/requirements.txt")
-        .lines()
-        .filter(|l| !l.starts_with('#'))
-    {
+    let python = read("tests/requirements.txt") + &read("bindings/python/requirements.txt");
+    for line in python.lines().filter(|l| !l.starts_with('#')) {
         if let Some((name, _)) = line.split_once("==") {
             used.insert(name.to_owned());
         }

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The native half of the Python package `senko_flash`: the module `_native` over [`senko_dbm`].
+//! Imported by `python/senko_flash/dbm.py`; docs/python/dbm.md is for its users.
+//!
+//! Always holds: the GIL is released while the engine works; what a process opened does nothing in
+//! the child of a fork.
+
+#![deny(unsafe_code)]
+
+mod guard; // what a process opened, refused in its children
+mod failure; // the engine's errors as Python's exceptions
+mod bytes; // keys and values from Python
+mod database; // a table of an open database, as a mapping
+mod iteration; // records in batches
+mod snapshot; // a state that stays
+mod transaction; // commits or rolls back
+
+use pyo3::prelude::*;
+
+/// The module.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("error", module.py().get_type::<failure::error>())?;
+    module.add("Conflict", module.py().get_type::<failure::Conflict>())?;
+    module.add_class::<database::Database>()?;
+    module.add_class::<snapshot::Snapshot>()?;
+    module.add_class::<transaction::Transaction>()?;
+    module.add_class::<iteration::Records>()?;
+    Ok(())
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A transaction: `with` commits it, or rolls it back when the block raises.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use senko_dbm::{DbmError, Durability, Record, Table};
+
+use crate::bytes;
+use crate::database::Shared;
+use crate::failure::{error, exception};
+use crate::guard::Owned;
+
+/// What the views of all tables share. None when it has ended.
+pub type Running = Arc<Owned<Mutex<Option<senko_dbm::Transaction>>>>;
+
+/// A table as a transaction sees it.
+#[pyclass(module = "senko_flash._native", frozen)]
+pub struct Transaction {
+    pub running: Running,
+    pub table: Table,
+    pub shared: Arc<Shared>,
+    pub durability: Durability,
+}
+
+impl Transaction {
+    fn on<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut senko_dbm::Transaction, &Table) -> Result<T, DbmError> + Send,
+    ) -> PyResult<T> {
+        let mutex = self.running.get()?;
+        let done = py.detach(|| {
+            let mut running = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+            running.as_mut().map(|tx| work(tx, &self.table))
+        });
+        done.ok_or_else(ended)?.map_err(exception)
+    }
+}
+
+fn ended() -> PyErr {
+    error::new_err("the transaction has ended")
+}
+
+fn pairs(py: Python<'_>, records: Vec<Record>) -> Vec<(Bound<'_, PyBytes>, Bound<'_, PyBytes>)> {
+    let pair = |(key, value): Record| (PyBytes::new(py, &key), PyBytes::new(py, &value));
+    records.into_iter().map(pair).collect()
+}
+
+#[pymethods]
+impl Transaction {
+    /// Another table within the same transaction.
+    fn table(&self, name: &str) -> PyResult<Transaction> {
+        Ok(Transaction {
+            running: self.running.clone(),
+            table: self.shared.find(name)?,
+            shared: self.shared.clone(),
+            durability: self.durability,
+        })
+    }
+
+    fn _get<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let key = bytes::of(key)?;
+        let found = self.on(py, |tx, table| tx.get(table, &key))?;
+        Ok(found.map(|value| PyBytes::new(py, &value)))
+    }
+
+    fn __getitem__<'py>(
+        &self,
+        py: Python<'py>,
+        key: Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        self._get(py, &key)?
+            .ok_or_else(|| PyKeyError::new_err(key.unbind()))
+    }
+
+    #[pyo3(signature = (key, default=None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(self._get(py, key)?.map(Bound::into_any).or(default))
+    }
+
+    fn __contains__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(self._get(py, key)?.is_some())
+    }
+
+    fn __setitem__(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let (key, value) = (bytes::of(key)?, bytes::of(value)?);
+        self.on(py, |tx, table| tx.put(table, &key, &value))
+    }
+
+    fn __delitem__(&self, py: Python<'_>, key: Bound<'_, PyAny>) -> PyResult<()> {
+        let name = bytes::of(&key)?;
+        let there = self.on(py, |tx, table| {
+            let there = tx.get(table, &name)?.is_some();
+            if there {
+                tx.delete(table, &name)?;
+            }
+            Ok(there)
+        })?;
+        match there {
+            true => Ok(()),
+            false => Err(PyKeyError::new_err(key.clone().unbind())),
+        }
+    }
+
+    /// The records from `start` on and before `stop`, as a list. The commit fails if another
+    /// transaction changed one of them, or added one between them.
+    #[pyo3(signature = (start=None, stop=None))]
+    fn range<'py>(
+        &self,
+        py: Python<'py>,
+        start: Option<&Bound<'py, PyAny>>,
+        stop: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
+        let (from, to) = (
+            bytes::maybe(start)?.unwrap_or_default(),
+            bytes::maybe(stop)?,
+        );
+        let found = self.on(py, |tx, table| tx.range(table, &from, to.as_deref()))?;
+        Ok(pairs(py, found))
+    }
+
+    /// The records whose keys begin with `prefix`, as `range` gives them.
+    fn prefix<'py>(
+        &self,
+        py: Python<'py>,
+        prefix: &Bound<'py, PyAny>,
+    ) -> PyResult<Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
+        let prefix = bytes::of(prefix)?;
+        let found = self.on(py, |tx, table| tx.prefix(table, &prefix))?;
+        Ok(pairs(py, found))
+    }
+
+    /// Commits. Raises Conflict if what was read has changed.
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        let (mutex, durability) = (self.running.get()?, self.durability);
+        let done = py.detach(|| {
+            let mut running = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+            running.take().map(|tx| tx.commit(durability))
+        });
+        done.ok_or_else(ended)?.map_err(exception)
+    }
+
+    /// Ends without a change. Nothing if it has ended.
+    fn rollback(&self, py: Python<'_>) -> PyResult<()> {
+        let mutex = self.running.get()?;
+        py.detach(|| drop(mutex.lock().unwrap_or_else(PoisonError::into_inner).take()));
+        Ok(())
+    }
+
+    fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        let mutex = self.running.get()?;
+        let ended = py.detach(|| {
+            let running = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+            running.is_none()
+        });
+        // Committed or rolled back within the block.
+        match (kind.is_none(), ended) {
+            (true, false) => self.commit(py)?,
+            _ => self.rollback(py)?,
+        }
+        Ok(false)
+    }
+}

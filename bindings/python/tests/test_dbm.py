@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The DBM from Python: what dbm.gnu has, transactions, threads, forks and kills."""
+
+import collections.abc
+import doctest
+import os
+import pickle
+import shelve
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import senko_flash.dbm as dbm
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "data")
+
+
+@pytest.fixture
+def db(path):
+    with dbm.open(path, "c") as db:
+        yield db
+
+
+def test_the_examples_of_the_documentation_run():
+    assert doctest.testmod(dbm).attempted > 0
+    assert doctest.testmod(dbm).failed == 0
+
+
+def test_a_database_is_a_mapping_of_bytes_in_order(db):
+    assert isinstance(db, collections.abc.MutableMapping)
+    db.update({"b": "2", b"a": b"1", "ü": bytearray(b"3")})
+    assert db.keys() == [b"a", b"b", "ü".encode()]
+    assert list(db.values()) == [b"1", b"2", b"3"]
+    assert db.pop("b") == b"2" and db.pop("b", None) is None
+    with pytest.raises(KeyError):
+        db.pop("b")
+    assert db.popitem() == (b"a", b"1")
+    assert db.setdefault("x") == b"" and db.setdefault("y", "1") == b"1"
+    with pytest.raises(KeyError):
+        del db["absent"]
+    with pytest.raises(TypeError):
+        db[1] = b"x"
+    with pytest.raises(ValueError, match="keys have at most 1024"):
+        db["k" * 1025] = b"x"
+    db.clear()
+    assert len(db) == 0
+    with pytest.raises(KeyError):
+        db.popitem()
+
+
+def test_firstkey_and_nextkey_walk_over_all_keys(db):
+    assert db.firstkey() is None
+    for n in range(1000):
+        db["%03d" % n] = b"x"
+    walked, key = [], db.firstkey()
+    while key is not None:
+        walked.append(key)
+        key = db.nextkey(key)
+    assert walked == db.keys() and len(walked) == 1000
+    db.reorganize()
+    assert len(db) == 1000
+
+
+def test_ranges_and_prefixes(db):
+    # More than a batch.
+    for n in range(2000):
+        db["%04d" % n] = str(n)
+    assert [k for k, _ in db.range("0500", "1500")] == [b"%04d" % n for n in range(500, 1500)]
+    assert [k for k, _ in db.range("1998", reverse=True)] == [b"1999", b"1998"]
+    assert [k for k, _ in db.prefix("001")] == [b"%04d" % n for n in range(10, 20)]
+    assert [k for k, _ in db.prefix("001", reverse=True)][0] == b"0019"
+
+
+def test_flags(path):
+    with pytest.raises(dbm.error) as raised:
+        dbm.open(path)
+    assert raised.value.errno == 2 and isinstance(raised.value, OSError)
+    with pytest.raises(ValueError, match="flag is"):
+        dbm.open(path, "x")
+    with pytest.raises(ValueError, match="durability is"):
+        dbm.open(path, "c", durability="x")
+    with dbm.open(path, "c") as db:
+        db["a"] = "1"
+        with pytest.raises(dbm.error):
+            dbm.open(path, "w")
+    with dbm.open(path, "r") as db:
+        assert db["a"] == b"1"
+        with pytest.raises(dbm.error, match="opened to be read"):
+            db["a"] = "2"
+    with pytest.raises(dbm.error, match="closed"):
+        db["a"]
+    with dbm.open(path, "n") as db:
+        assert db.keys() == []
+
+
+def test_a_transaction_commits_or_rolls_back(db):
+    with db.transaction() as tx:
+        tx["a"] = "1"
+        assert "a" in tx and "a" not in db
+    assert db["a"] == b"1"
+    with pytest.raises(ZeroDivisionError):
+        with db.transaction() as tx:
+            tx["a"] = "2"
+            1 / 0
+    assert db["a"] == b"1"
+    with pytest.raises(dbm.error, match="has ended"):
+        tx["a"]
+
+
+def test_of_two_transactions_one_conflicts(db):
+    db["n"] = "0"
+    one, two = db.transaction(), db.transaction()
+    one["n"] = one["n"] + b"1"
+    two["n"] = two["n"] + b"2"
+    one.commit()
+    with pytest.raises(dbm.Conflict):
+        two.commit()
+    assert db["n"] == b"01"
+
+
+def test_eight_threads_lose_no_addition(db):
+    db["n"] = "0"
+
+    def add():
+        for _ in range(100):
+            db.run(lambda tx: tx.__setitem__("n", str(int(tx["n"]) + 1)))
+
+    threads = [threading.Thread(target=add) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert db["n"] == b"800"
+
+
+def test_a_snapshot_stays_and_tables_are_apart(db):
+    other = db.table("other", create=True)
+    db["k"] = "main"
+    other["k"] = "other"
+    now = db.snapshot()
+    db["k"] = other["k"] = "new"
+    assert now["k"] == b"main" and now.table("other")["k"] == b"other"
+    assert db.tables() == ["main", "other"]
+    assert list(other.items()) == [(b"k", b"new")]
+    with db.transaction() as tx:
+        tx["k"], tx.table("other")["k"] = "1", "2"
+    assert (db["k"], other["k"]) == (b"1", b"2")
+    assert db.stats()["open_snapshots"] == 1
+    with pytest.raises(dbm.error, match="no table"):
+        db.table("absent")
+
+
+def test_a_shelf_of_many_objects(path):
+    value = lambda n: {"n": n, "text": "x" * (n % 50), "list": [n, None, 1.5]}
+    with shelve.Shelf(dbm.open(path, "c")) as shelf:
+        for n in range(100_000):
+            shelf[str(n)] = value(n)
+    with shelve.Shelf(dbm.open(path, "r")) as shelf:
+        assert len(shelf) == 100_000
+        assert all(shelf[key] == value(int(key)) for key in shelf)
+
+
+def test_the_child_of_a_fork_is_refused(db):
+    db["a"] = "1"
+    iterator = iter(db)
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for work in (lambda: db["a"], db.keys, lambda: next(iterator), db.close):
+            try:
+                work()
+            except dbm.error as error:
+                refused += "before a fork" in str(error)
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+    assert db["a"] == b"1"
+
+
+def test_a_killed_interpreter_loses_nothing_synced(path):
+    program = """
+import itertools, sys, senko_flash.dbm
+db = senko_flash.dbm.open(sys.argv[1], "c")
+for n in itertools.count():
+    db[str(n)] = str(n) * 20
+    if n % 100 == 99:
+        db.sync()
+        print(n, flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", program, path], stdout=subprocess.PIPE) as victim:
+        synced = [int(victim.stdout.readline()) for _ in range(20)][-1]
+        victim.kill()
+        # Lines that it wrote before it was killed count too.
+        synced = max([synced, *(int(line) for line in victim.stdout if line.endswith(b"\n"))])
+    with dbm.open(path, "w") as db:
+        assert all(db[str(n)] == str(n).encode() * 20 for n in range(synced + 1))
+
+
+def test_ctrl_c_ends_an_iteration(db):
+    with db.transaction() as tx:
+        for n in range(5000):
+            tx[str(n)] = b"x"
+    with pytest.raises(KeyboardInterrupt):
+        for n, _ in enumerate(db):
+            if n == 0:
+                os.kill(os.getpid(), signal.SIGINT)
+    assert pickle.loads(pickle.dumps(db.keys())) == db.keys()
+
+
+def test_the_page_of_the_documentation_runs():
+    page = os.path.join(os.path.dirname(__file__), "../../../docs/python/dbm.md")
+    done = doctest.testfile(page, module_relative=False)
+    assert done.attempted > 10 and done.failed == 0
