@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 mod dbm; // the transactional DBM
+mod device; // a device, measured
 mod dropin; // what memcached's options mean here
 mod getopt; // memcached's way of reading a command line
 mod lab; // the papers' tables and figures
@@ -72,6 +73,8 @@ enum Command {
     Dbm(Box<dbm::DbmArgs>),
     /// Simulates solid-state drives: what a workload does to the flash
     Ssd(Box<ssd::SsdArgs>),
+    /// Measures a device, a file or a simulated drive: times, queue depths, how it maps pages
+    Device(device::DeviceArgs),
     /// Runs the experiments behind the papers' tables and figures
     Lab(lab::LabArgs),
     /// Prints the version
@@ -110,6 +113,7 @@ fn run() -> ExitCode {
         Command::Store(args) => return store::main(*args),
         Command::Dbm(args) => return dbm::main(&args),
         Command::Ssd(args) => ssd::main(*args),
+        Command::Device(args) => device::main(&args),
         Command::Lab(args) => lab::main(args),
         Command::Version => {
             writeln!(out::stdout(), "senko {BUILD}").context("cannot write to stdout")

@@ -22,7 +22,7 @@ const WIDTH: f64 = 760.0;
 const RIGHT: f64 = 22.0;
 const PLOT: f64 = 260.0;
 /// Of a letter, on average, in the font that is asked for.
-const LETTER: f64 = 6.6;
+const LETTER: f64 = 7.2;
 const TITLE_LETTER: f64 = 8.4;
 
 /// Colours and widths of all parts, as CSS. A page that holds inline charts has it once.
@@ -62,7 +62,7 @@ pub enum Mark {
 /// Values that belong together.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// What stands in the legend; empty where there is none.
+    /// The name in the legend, or nothing.
     pub name: String,
     /// How it is drawn.
     pub mark: Mark,
@@ -75,7 +75,7 @@ pub struct Series {
 /// One pair of axes with what is drawn between them.
 #[derive(Clone, Debug)]
 pub struct Panel {
-    /// What it shows, above its upper right corner.
+    /// The words above its upper right corner.
     pub title: String,
     x: Axis,
     y: Axis,

@@ -25,7 +25,7 @@ struct Package {
     needed_for: &'static str,
 }
 
-const PACKAGES: [Package; 12] = [
+const PACKAGES: [Package; 13] = [
     Package {
         name: "memcached",
         present: || run::installed("memcached"),
@@ -55,6 +55,11 @@ const PACKAGES: [Package; 12] = [
         name: "zlib1g-dev",
         present: || header("zlib.h"),
         needed_for: "building pylibmc",
+    },
+    Package {
+        name: "chromium",
+        present: || run::installed("chromium"),
+        needed_for: "the test of the lab's report",
     },
     Package {
         name: "g++",

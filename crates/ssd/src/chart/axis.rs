@@ -4,7 +4,7 @@
 //! A linear axis has one unit for all of its ticks, chosen by its longest value and named once. A
 //! logarithmic axis spans too much for that, so each tick has its own unit.
 
-/// What the values of an axis are.
+/// The unit of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Numbers of this unit, empty where they count: 1000 becomes 1 k on long axes.
@@ -36,7 +36,7 @@ pub enum Scale {
 /// One axis.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// What is shown, without the unit.
+    /// The name, without the unit.
     pub name: String,
     /// The unit of the values.
     pub unit: Unit,
@@ -155,7 +155,7 @@ impl Axis {
         (self.flat(value) - from) / (to - from).max(f64::MIN_POSITIVE)
     }
 
-    /// What one unit of the labels is in values, and its name: 1e9 and "GB".
+    /// The factor of the labels and their unit: 1e9 and "GB".
     fn shown(&self) -> (f64, &'static str) {
         let (from, to) = self.ends();
         self.unit.of(from.abs().max(to.abs()))
@@ -269,7 +269,7 @@ impl Axis {
 }
 
 impl Unit {
-    /// What one unit of a label is for values of this size, and its name.
+    /// The factor of a label for values of this size, and the unit.
     fn of(self, size: f64) -> (f64, &'static str) {
         let largest = |units: &[(f64, &'static str)]| {
             let fits = units.iter().rev().find(|unit| size >= unit.0 * 0.999);
@@ -318,10 +318,18 @@ fn digits(value: f64) -> String {
         1e4.. => (value / 1e3, " k"),
         _ => (value, ""),
     };
-    if size > 0.0 && size < 1e-3 {
+    if size > 0.0 && size < 1e-4 {
         return format!("{value:.0e}");
     }
-    let places = if value.abs() >= 100.0 { 1 } else { 3 };
+    // Three digits that count, or four before the point.
+    let places = match value.abs() {
+        100.0.. => 0,
+        10.0.. => 1,
+        1.0.. => 2,
+        0.1.. => 3,
+        0.01.. => 4,
+        _ => 5,
+    };
     let text = format!("{value:.places$}");
     let text = if text.contains('.') {
         text.trim_end_matches('0').trim_end_matches('.')
