@@ -16,6 +16,7 @@ mod load; // the load generator
 mod machine; // memory, free space and cores, for the defaults
 mod options; // the options of `senko serve`, from the command line and TOML
 mod out; // results on stdout
+mod plan; // DRAM and flash to buy
 mod process; // limits, user, signals, the background, the pid file
 mod progress; // the time that is left
 mod serve; // starts a server and waits for its end
@@ -75,6 +76,8 @@ enum Command {
     Ssd(Box<ssd::SsdArgs>),
     /// Measures a device, a file or a simulated drive: times, queue depths, how it maps pages
     Device(device::DeviceArgs),
+    /// Plans a cache: DRAM and flash to buy, hit ratios, writes, years, price
+    Plan(plan::PlanArgs),
     /// Runs the experiments behind the papers' tables and figures
     Lab(lab::LabArgs),
     /// Prints the version
@@ -114,6 +117,7 @@ fn run() -> ExitCode {
         Command::Dbm(args) => return dbm::main(&args),
         Command::Ssd(args) => ssd::main(*args),
         Command::Device(args) => device::main(&args),
+        Command::Plan(args) => plan::main(&args),
         Command::Lab(args) => lab::main(args),
         Command::Version => {
             writeln!(out::stdout(), "senko {BUILD}").context("cannot write to stdout")

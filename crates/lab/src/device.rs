@@ -2,12 +2,12 @@
 //! A device measured as in paper A, section 4.1: times by size, queue depths, a series of single writes, and from
 //! random writes over wider and wider ranges whether it maps pages or has log blocks. For `senko device`.
 //!
-//! A drive that maps pages writes a random page about as fast as the next one, as long as its collector finds
-//! blocks without valid pages: this is so where all writes go to a small range. A drive with log blocks has to
-//! merge as soon as the range has more blocks than it has logs, and each merge copies a whole block. So the cost of
+//! A drive that maps pages writes a random page about as fast as the next one. This holds while its
+//! collector finds blocks without valid pages, as it does where all writes go to a small range. A
+//! drive with log blocks has to merge as soon as the range has more blocks than it has logs, and each merge copies a whole block. So the cost of
 //! a random write is taken over ranges from [`LEAST`] on, and compared with a write in order.
 //!
-//! What always holds: all times are the target's own, so a simulated drive gives the same result on any machine.
+//! All times are the target's own. A simulated drive gives the same result on any machine.
 
 // Files, raw devices and simulated drives.
 pub mod target;
@@ -32,7 +32,7 @@ const SERIES: usize = 2048;
 /// Bytes of random writes over each range: more than write buffers hold.
 const WRITTEN: u64 = 64 << 20;
 /// A series of one kind ends when it has taken so long, in nanoseconds of the target.
-const LONGEST_NS: u64 = 30_000_000_000;
+const LONGEST_NS: u64 = 10_000_000_000;
 /// From so many times a write in order on, a random one is paid by merges.
 const MERGES: f64 = 4.0;
 /// A write that takes so many times the median is a stall.
@@ -74,7 +74,7 @@ pub struct Span {
     pub writes: u64,
 }
 
-/// What the device does with pages.
+/// How a device maps pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mapping {

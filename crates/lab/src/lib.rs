@@ -27,6 +27,9 @@ pub mod results;
 // All results as one HTML page.
 pub mod publish;
 
+// DRAM and flash for a cache: hit ratios of all sizes.
+pub mod plan;
+
 // A device measured: times, queue depths, how it maps pages.
 pub mod device;
 

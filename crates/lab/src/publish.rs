@@ -4,7 +4,7 @@
 //! What always holds:
 //! - The page needs nothing else: no script, no font, no picture from elsewhere.
 //! - It follows the reader's light or dark setting, fits a phone, and prints.
-//! - What was not measured stands there as a gap, with the reason.
+//! - A figure that was not measured is a gap, with the reason.
 
 // Papers, bars, published values, and where each part of a paper lies in the code.
 pub mod catalogue;
@@ -62,7 +62,7 @@ fn of_paper(paper: Paper) -> impl Iterator<Item = &'static &'static dyn Experime
     })
 }
 
-/// What a run came to, in one word or two.
+/// The verdict of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// No run is among the results.

@@ -2,8 +2,8 @@
 //! `senko lab run --all`: every experiment, each in a process of its own.
 //!
 //! A process of its own gives back its memory, and one that panics ends no other. All of them
-//! together have a time; an experiment that takes much more than its part of what is left is asked
-//! to end, as by Ctrl-C, and its figures up to then are kept.
+//! together have a time. An experiment that takes much more than its part of the time left is asked
+//! to end, as by Ctrl-C. Its figures up to then are kept.
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -124,7 +124,7 @@ fn show(
     writeln!(out, "{text}").context("cannot write to stdout")
 }
 
-/// What an experiment that could not run left in the results.
+/// The newest record of an experiment.
 fn kept(name: &str, path: &std::path::Path) -> Option<Value> {
     let (records, _) = results::read(path).ok()?;
     records

@@ -47,6 +47,7 @@ const SMALLER: &[(&str, &str)] = &[
     ("-n 100000", "-n 500"),
     ("--last-bytes 1g", "--last-bytes 100k"),
     ("--bytes 2g", "--bytes 200k"),
+    ("--items 100m", "--items 50k"),
     ("test.bin --size 1g", "test.bin --size 16m"),
     ("--duration 30", "--duration 300ms"),
     ("--duration 60", "--duration 300ms"),
@@ -82,6 +83,10 @@ const NOT_RUN: &[(&str, &str)] = &[
     (
         "lab report",
         "it needs results of runs; tests of the page make some",
+    ),
+    (
+        "plan keys.trace.gz",
+        "it needs a trace that is not part of the tree",
     ),
     ("device /dev/sdX", "it overwrites a raw device"),
     (

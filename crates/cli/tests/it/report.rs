@@ -10,7 +10,7 @@ use crate::process::{SENKO, Scratch, refused, run, signal};
 /// Debian's name of the browser.
 const BROWSER: &str = "chromium";
 
-/// What a browser makes of a page: the text that a script at its end wrote, and what the console said.
+/// A page as the browser leaves it, and the lines of its console.
 fn browse(page: &Path, width: u32, folder: &Scratch) -> Option<(String, String)> {
     let profile = folder.join("browser");
     let output = Command::new(BROWSER)

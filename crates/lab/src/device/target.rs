@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can be measured: a file or a raw device, by the machine's clock, and a simulated drive, by its own.
+//! Targets: a file or a raw device by the machine's clock, a simulated drive by its own.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the report knows of each experiment beside its results: paper, bars with must and goal, published
-//! values. And the table from the papers to the code.
+//! What the report adds to results: the paper, the bars with must and goal, published values. The
+//! table from the papers to the code stands here, too.
 
 /// A paper, or the project's own questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ pub struct Entry {
     pub paper: Paper,
     /// Its bars.
     pub bars: &'static [Bar],
-    /// What the paper published, by key.
+    /// Published values, by key.
     pub published: &'static [(&'static str, f64)],
 }
 
@@ -474,7 +474,7 @@ pub static PARTS: &[Part] = &[
         "chapter 8, figure 49, tables 10 and 11",
         "prices",
         &[],
-        "none: no command calculates them",
+        "none: senko plan takes prices, but these tables are not drawn",
     ),
     part(
         Paper::A,

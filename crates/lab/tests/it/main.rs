@@ -10,6 +10,8 @@ mod layouts;
 mod commits;
 // Devices, and what they are found to be.
 mod device;
+// Curves of hit ratios against the simulated policy.
+mod plan;
 // Engines under test, as an experiment drives them.
 mod kv;
 // Result lines, tables, provenance.
