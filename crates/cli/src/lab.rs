@@ -174,8 +174,9 @@ fn one(args: &RunArgs) -> Result<()> {
         }
     };
     bar.end();
-    keep(&report, &results)?;
+    // A result that cannot be kept is printed all the same.
     print(&report, args.json)?;
+    keep(&report, &results)?;
     if report.outcome.bars().is_empty() {
         let why = report.outcome.missing().values().next();
         let why = why.map_or(String::new(), |why| format!(": {why}"));

@@ -206,7 +206,7 @@ fn command(folder: &Scratch, text: &str, port: u16, pid: u32) -> Command {
     let mut command = Command::new("sh");
     command
         .args(["-c", text])
-        .env("XDG_STATE_HOME", folder.path())
+        .env("XDG_STATE_HOME", folder.join("state"))
         .current_dir(folder.path())
         .env("PATH", format!("{}:{path}", folder.path().display()))
         .env("PORT", port.to_string())
