@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko lab`: lists and runs the experiments of `senko_lab`; all that is here is arguments and printing.
+//! `senko lab`: lists and runs the experiments of `senko_lab`, and reports; all that is here is arguments and printing.
+
+mod all; // every experiment, each in a process of its own
+mod report; // the page
 
 use std::cell::{Cell, RefCell};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use senko_io::{bar, tell};
-use senko_lab::{DEFAULT_TRACES, Options, Progress, Report, Scale};
+use senko_lab::publish::{catalogue, short};
+use senko_lab::{DEFAULT_TRACES, Options, Progress, Report, Scale, Table, results};
 use senko_workload::units::count;
 use serde_json::json;
 
@@ -25,9 +29,12 @@ const OPEN_CONNECTIONS: usize = 2048;
     senko lab run dram-policy --quick\n      \
       the report for people, then one line RESULT {...}\n  \
     senko lab run serve-flash-get --scratch /mnt/nvme\n      \
-      on the disk of that folder; as root, so that memory can be capped\n\n\
+      on the disk of that folder; as root, so that memory can be capped\n  \
+    senko lab run --all --quick && senko lab report --open\n      \
+      every experiment, in at most 20 minutes, then all results as one page\n\n\
+    Results are appended to a file (--results), one JSON line a run.\n\
     Exit codes: 0 figures were measured, though some may be missing, with the reason; 1 none was, or the run was impossible;\n\
-    2 a wrong option; 130 Ctrl-C.")]
+    2 a wrong option; 130 Ctrl-C. With --all, an experiment that lacks something is a gap in the report, and no failure.")]
 pub struct LabArgs {
     #[command(subcommand)]
     command: LabCommand,
@@ -41,99 +48,187 @@ enum LabCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Runs one experiment
-    Run {
-        /// Its name, as `senko lab list` has it
-        name: String,
-        /// The same measurement, smaller: at most a minute or two
-        #[arg(long)]
-        quick: bool,
-        /// Folder of the real traces
-        #[arg(long, value_name = "DIR", default_value = DEFAULT_TRACES)]
-        traces: PathBuf,
-        /// Seed of everything random
-        #[arg(value_name = "N", value_parser = count::<u64>, long, default_value_t = 1)]
-        seed: u64,
-        /// Folder on the disk to measure, for flash files and the like; what is made there is removed at the end
-        /// [default: the system's temporary folder, or /var/tmp where that lies in memory]
-        #[arg(long, value_name = "DIR")]
-        scratch: Option<PathBuf>,
-        /// Only one JSON object on stdout
-        #[arg(long)]
-        json: bool,
-    },
+    /// Runs one experiment, or all
+    Run(Box<RunArgs>),
+    /// Writes all results as one HTML page
+    Report(report::ReportArgs),
     /// Holds a store for an experiment that drives it over stdin and stdout
     #[command(hide = true)]
     Worker,
 }
 
+/// Arguments of `senko lab run`.
+#[derive(Args, Clone, Debug)]
+pub struct RunArgs {
+    /// Its name, as `senko lab list` has it
+    #[arg(required_unless_present = "all")]
+    name: Option<String>,
+    /// Every experiment, one after the other
+    #[arg(long, conflicts_with = "name")]
+    all: bool,
+    /// The same measurement, smaller: at most a minute or two
+    #[arg(long)]
+    quick: bool,
+    /// With --all: ends after so many minutes. An experiment that takes more than its part is stopped, and its figures
+    /// up to then count [default: 19 with --quick, else no limit]
+    #[arg(long, value_name = "N", value_parser = count::<u64>, requires = "all")]
+    minutes: Option<u64>,
+    /// Folder of the real traces
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_TRACES)]
+    traces: PathBuf,
+    /// Seed of everything random
+    #[arg(value_name = "N", value_parser = count::<u64>, long, default_value_t = 1)]
+    seed: u64,
+    /// Folder on the disk to measure, for flash files and the like; what is made there is removed at the end
+    /// [default: the system's temporary folder, or /var/tmp where that lies in memory]
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+    /// File to which results are appended [default: senko/lab.jsonl in $XDG_STATE_HOME or ~/.local/state]
+    #[arg(long, value_name = "FILE")]
+    results: Option<PathBuf>,
+    /// Only one JSON object on stdout, with --all one a line
+    #[arg(long)]
+    json: bool,
+}
+
+impl RunArgs {
+    fn results(&self) -> PathBuf {
+        self.results.clone().unwrap_or_else(results::default_path)
+    }
+
+    fn options(&self) -> Options {
+        let mut options = Options {
+            scale: if self.quick {
+                Scale::Quick
+            } else {
+                Scale::Full
+            },
+            traces: self.traces.clone(),
+            seed: self.seed,
+            ..Options::default()
+        };
+        if let Some(scratch) = &self.scratch {
+            options.scratch = scratch.clone();
+        }
+        options
+    }
+}
+
 /// Runs `senko lab`.
 pub fn main(args: LabArgs) -> Result<()> {
-    let mut out = crate::out::stdout();
     match args.command {
-        LabCommand::List { json } => {
-            for experiment in senko_lab::experiments() {
-                let claim = experiment.claim();
-                if json {
-                    let line = json!({ "name": experiment.name(), "source": claim.source, "claim": claim.text });
-                    writeln!(out, "{line}")
-                } else {
-                    writeln!(out, "{:<24}{} ({})", experiment.name(), claim.text, claim.source)
-                }
-                .context("cannot write to stdout")?;
-            }
+        LabCommand::List { json } => list(json),
+        LabCommand::Run(args) if args.all => all::main(&args),
+        LabCommand::Run(args) => one(&args),
+        LabCommand::Report(args) => report::main(&args),
+        LabCommand::Worker => senko_lab::kv::child::main(senko_lab::kv::ours()),
+    }
+}
+
+fn list(json: bool) -> Result<()> {
+    let mut out = crate::out::stdout();
+    for experiment in senko_lab::experiments() {
+        let claim = experiment.claim();
+        if json {
+            let line =
+                json!({ "name": experiment.name(), "source": claim.source, "claim": claim.text });
+            writeln!(out, "{line}")
+        } else {
+            writeln!(
+                out,
+                "{:<24}{} ({})",
+                experiment.name(),
+                claim.text,
+                claim.source
+            )
         }
-        LabCommand::Run {
-            name,
-            quick,
-            traces,
-            seed,
-            scratch,
-            json,
-        } => {
-            let scale = if quick { Scale::Quick } else { Scale::Full };
-            let bar = Bar {
-                shown: Cell::new(false),
-                doing: RefCell::default(),
-                terminal: senko_io::say::terminal(),
-                start: Instant::now(),
-            };
-            let mut options = Options {
-                scale,
-                traces,
-                seed,
-                ..Options::default()
-            };
-            if let Some(scratch) = scratch {
-                options.scratch = scratch;
-            }
-            // Where the limit stays low, an experiment with many connections says so itself.
-            drop(crate::process::raise_open_files(OPEN_CONNECTIONS, 1));
-            let told = move |report: Report| {
-                let _ = print(&report, json);
-            };
-            let report = senko_lab::run_until_stopped(&name, &options, &bar, told)?;
-            bar.end();
-            print(&report, json)?;
-            if report.outcome.bars().is_empty() {
-                let why = report.outcome.missing().values().next();
-                let why = why.map_or(String::new(), |why| format!(": {why}"));
-                bail!("no figure of {name} could be measured{why}");
-            }
-        }
-        LabCommand::Worker => senko_lab::kv::child::main(senko_lab::kv::ours())?,
+        .context("cannot write to stdout")?;
     }
     Ok(())
+}
+
+fn one(args: &RunArgs) -> Result<()> {
+    let name = args.name.as_deref().unwrap_or_default();
+    let bar = Bar {
+        shown: Cell::new(false),
+        doing: RefCell::default(),
+        terminal: senko_io::say::terminal(),
+        start: Instant::now(),
+    };
+    let (options, results) = (args.options(), args.results());
+    senko_lab::find(name)?;
+    // Where the limit stays low, an experiment with many connections says so itself.
+    drop(crate::process::raise_open_files(OPEN_CONNECTIONS, 1));
+    let (json, kept) = (args.json, results.clone());
+    let told = move |report: Report| {
+        let _ = keep(&report, &kept);
+        let _ = print(&report, json);
+    };
+    let report = match senko_lab::run_until_stopped(name, &options, &bar, told) {
+        Ok(report) => report,
+        Err(error) => {
+            // A gap in the report, with its reason.
+            let record = results::impossible(name, &options, &format!("{error:#}"))?;
+            results::append(&results, &record)?;
+            return Err(error);
+        }
+    };
+    bar.end();
+    // A result that cannot be kept is printed all the same.
+    print(&report, args.json)?;
+    keep(&report, &results)?;
+    if report.outcome.bars().is_empty() {
+        let why = report.outcome.missing().values().next();
+        let why = why.map_or(String::new(), |why| format!(": {why}"));
+        bail!("no figure of {name} could be measured{why}");
+    }
+    if !args.json && crate::out::stdout().is_terminal() {
+        tell!(
+            "the result is in {}; senko lab report shows all",
+            results.display()
+        );
+    }
+    Ok(())
+}
+
+fn keep(report: &Report, path: &Path) -> Result<()> {
+    results::append(path, &results::record(report))
 }
 
 fn print(report: &Report, json: bool) -> Result<()> {
     let mut out = crate::out::stdout();
     if json {
-        writeln!(out, "{}", report.to_json())
-    } else {
-        writeln!(out, "{}{}", report.text(), report.result_line())
+        return writeln!(out, "{}", report.to_json()).context("cannot write to stdout");
     }
-    .context("cannot write to stdout")
+    let mut text = report.text();
+    if let Some(table) = held(report) {
+        text.push_str(&format!("\n{}", table.to_markdown()));
+    }
+    // A person reads tables; what reads a pipe wants the line.
+    if !out.is_terminal() {
+        text.push_str(&format!("{}\n", report.result_line()));
+    }
+    write!(out, "{text}").context("cannot write to stdout")
+}
+
+/// A table of the figures that have a must and a goal.
+fn held(report: &Report) -> Option<Table> {
+    let entry = catalogue::find(report.experiment).filter(|entry| !entry.bars.is_empty())?;
+    let mut table = Table::new("Held against", &["figure", "here", "must", "goal", ""]);
+    for bar in entry.bars {
+        let value = report.outcome.bars().get(bar.key);
+        let sign = if bar.less { "<=" } else { ">=" };
+        table.row(vec![
+            bar.key.to_owned(),
+            value.map_or("-".to_owned(), |value| short(*value)),
+            format!("{sign} {}", short(bar.must)),
+            short(bar.goal),
+            value
+                .map_or("not measured", |value| bar.held(*value).text())
+                .to_owned(),
+        ]);
+    }
+    Some(table)
 }
 
 /// How far the run is: one line that changes on a terminal, elsewhere a line for each thing that begins.

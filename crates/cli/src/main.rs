@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 mod dbm; // the transactional DBM
+mod device; // a device, measured
 mod dropin; // what memcached's options mean here
 mod getopt; // memcached's way of reading a command line
 mod lab; // the papers' tables and figures
@@ -15,6 +16,7 @@ mod load; // the load generator
 mod machine; // memory, free space and cores, for the defaults
 mod options; // the options of `senko serve`, from the command line and TOML
 mod out; // results on stdout
+mod plan; // DRAM and flash to buy
 mod process; // limits, user, signals, the background, the pid file
 mod progress; // the time that is left
 mod serve; // starts a server and waits for its end
@@ -73,6 +75,10 @@ enum Command {
     Dbm(Box<dbm::DbmArgs>),
     /// Simulates solid-state drives: what a workload does to the flash
     Ssd(Box<ssd::SsdArgs>),
+    /// Measures a device, a file or a simulated drive: times, queue depths, how it maps pages
+    Device(device::DeviceArgs),
+    /// Plans a cache: DRAM and flash to buy, hit ratios, writes, years, price
+    Plan(plan::PlanArgs),
     /// Runs the experiments behind the papers' tables and figures
     Lab(lab::LabArgs),
     /// Prints the version
@@ -111,6 +117,8 @@ fn run() -> ExitCode {
         Command::Store(args) => return store::main(*args),
         Command::Dbm(args) => return dbm::main(&args),
         Command::Ssd(args) => ssd::main(*args),
+        Command::Device(args) => device::main(&args),
+        Command::Plan(args) => plan::main(&args),
         Command::Lab(args) => lab::main(args),
         Command::Version => {
             writeln!(out::stdout(), "senko {BUILD}").context("cannot write to stdout")

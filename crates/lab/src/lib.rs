@@ -21,6 +21,18 @@ mod so_far;
 // The machine and the commit that a report names.
 pub mod provenance;
 
+// Results on disk.
+pub mod results;
+
+// All results as one HTML page.
+pub mod publish;
+
+// DRAM and flash for a cache: hit ratios of all sizes.
+pub mod plan;
+
+// A device measured: times, queue depths, how it maps pages.
+pub mod device;
+
 // What experiments on servers share: contenders, memory caps, traffic, the disk's counters.
 pub mod rig;
 

@@ -63,7 +63,10 @@ pub mod report;
 // How long a drive lives.
 pub mod lifetime;
 
-// Pictures.
+// Charts as SVG: axes, series, gaps.
+pub mod chart;
+
+// Pictures of traces and runs.
 pub mod plot;
 
 // Closed forms of write amplification.

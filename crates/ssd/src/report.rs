@@ -184,8 +184,19 @@ pub struct Wear {
     pub min: u32,
     /// The most worn block.
     pub max: u32,
-    /// How many blocks had how many erases: number of erases from, to (not included), blocks.
-    pub histogram: Vec<(u32, u32, u32)>,
+    /// How many blocks had how many erases.
+    pub histogram: Vec<WornBlocks>,
+}
+
+/// Blocks with about as many erases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct WornBlocks {
+    /// Erases, at least.
+    pub from: u32,
+    /// Erases, fewer than.
+    pub to: u32,
+    /// How many blocks.
+    pub blocks: u32,
 }
 
 impl Wear {
@@ -212,7 +223,11 @@ impl Wear {
             min,
             max,
             histogram: histogram
-                .map(|(from, blocks)| (from, from + width, blocks))
+                .map(|(from, blocks)| WornBlocks {
+                    from,
+                    to: from + width,
+                    blocks,
+                })
                 .collect(),
         }
     }

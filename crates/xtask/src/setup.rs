@@ -25,7 +25,7 @@ struct Package {
     needed_for: &'static str,
 }
 
-const PACKAGES: [Package; 15] = [
+const PACKAGES: [Package; 16] = [
     Package {
         name: "memcached",
         present: || run::installed("memcached"),
@@ -55,6 +55,11 @@ const PACKAGES: [Package; 15] = [
         name: "zlib1g-dev",
         present: || header("zlib.h"),
         needed_for: "building pylibmc",
+    },
+    Package {
+        name: "chromium",
+        present: || run::installed("chromium"),
+        needed_for: "the test of the lab's report",
     },
     Package {
         name: "g++",

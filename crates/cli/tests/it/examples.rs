@@ -47,6 +47,8 @@ const SMALLER: &[(&str, &str)] = &[
     ("-n 100000", "-n 500"),
     ("--last-bytes 1g", "--last-bytes 100k"),
     ("--bytes 2g", "--bytes 200k"),
+    ("--items 100m", "--items 50k"),
+    ("test.bin --size 1g", "test.bin --size 16m"),
     ("--duration 30", "--duration 300ms"),
     ("--duration 60", "--duration 300ms"),
     ("-d 60", "-d 300ms"),
@@ -74,6 +76,19 @@ const NOT_RUN: &[(&str, &str)] = &[
         "lab run dram-policy",
         "it measures for a minute, on traces that are not part of the tree",
     ),
+    (
+        "lab run --all",
+        "it measures for twenty minutes, with rivals and as root",
+    ),
+    (
+        "lab report",
+        "it needs results of runs; tests of the page make some",
+    ),
+    (
+        "plan keys.trace.gz",
+        "it needs a trace that is not part of the tree",
+    ),
+    ("device /dev/sdX", "it overwrites a raw device"),
     (
         "lab run serve-",
         "it measures for minutes, with rivals and as root",
@@ -191,6 +206,7 @@ fn command(folder: &Scratch, text: &str, port: u16, pid: u32) -> Command {
     let mut command = Command::new("sh");
     command
         .args(["-c", text])
+        .env("XDG_STATE_HOME", folder.join("state"))
         .current_dir(folder.path())
         .env("PATH", format!("{}:{path}", folder.path().display()))
         .env("PORT", port.to_string())

@@ -81,6 +81,7 @@ fn ctrl_c_prints_the_figures_and_leaves_nothing() {
         let mut child = Command::new(SENKO)
             .args(["lab", "run", name, "--json", "--scratch", "."])
             .args(scale)
+            .args(["--results", "/dev/null"])
             .current_dir(folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -60,6 +60,8 @@ pub fn run(program: impl AsRef<OsStr>, folder: &Scratch, args: &[&str]) -> Outpu
     Command::new(program)
         .args(args)
         .current_dir(folder.path())
+        // Results of experiments go to the folder, not to the user's.
+        .env("XDG_STATE_HOME", folder.path())
         .stdin(Stdio::null())
         .output()
         .unwrap()

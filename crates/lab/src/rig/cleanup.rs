@@ -22,6 +22,8 @@ use super::{process, sys};
 pub enum Undo {
     /// Kill a process and wait until it is gone.
     Kill(u32),
+    /// Ask a run of another process to end, and wait until it has undone what it made.
+    Stop(u32),
     /// Take a swap file out of use and remove it.
     SwapOff(PathBuf),
     /// Remove an empty group.
@@ -39,6 +41,9 @@ const SHARED_MEMORY: &str = "/dev/shm";
 
 /// How long a killed process, or a group that was just left, is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a run that was asked to end is waited for: it may have servers to stop and files to remove.
+const STOPPING: Duration = Duration::from_secs(60);
 
 static LIST: Mutex<(u64, Vec<(u64, Undo)>)> = Mutex::new((0, Vec::new()));
 
@@ -103,6 +108,14 @@ impl Undo {
                 for file in shared.iter().filter(|file| is_ours(file)) {
                     drop(fs::remove_file(file));
                 }
+            }
+            Undo::Stop(pid) => {
+                sys::signal(pid, libc::SIGTERM);
+                let start = Instant::now();
+                while is_alive(pid) && start.elapsed() < STOPPING {
+                    thread::sleep(Duration::from_millis(20));
+                }
+                sys::signal(pid, libc::SIGKILL);
             }
             Undo::SwapOff(path) => {
                 let off = Command::new("swapoff")

@@ -8,6 +8,10 @@ mod dram_policy;
 mod layouts;
 // The pieces of the experiments on commits.
 mod commits;
+// Devices, and what they are found to be.
+mod device;
+// Curves of hit ratios against the simulated policy.
+mod plan;
 // Engines under test, as an experiment drives them.
 mod kv;
 // Result lines, tables, provenance.

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `senko device`: measures a file, a raw device or a simulated drive; all that is here is arguments and printing.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use senko_io::{bar, tell};
+use senko_lab::device::{FileTarget, LEAST, Mapping, Measured, SimulatedTarget, Target, measure};
+use senko_lab::rig::cleanup::{self, Undo};
+use senko_lab::{Progress, Table};
+use senko_ssd::chart::Unit;
+use senko_ssd::device::Parts;
+use senko_ssd::drive::Drive;
+use senko_ssd::engine_device::SimulatedDevice;
+use senko_ssd::profile::Profile;
+use senko_workload::units::count;
+use serde_json::json;
+
+/// Arguments of `senko device`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    senko device test.bin --size 1g\n      \
+      makes the file, measures through it, removes it\n  \
+    senko device sim:x25-m --svg x25-m.svg\n      \
+      a simulated drive, in its own time\n  \
+    sudo senko device /dev/sdX --destroy-data /dev/sdX\n\n\
+    All data of a raw device, or of a file that is there already, is lost; so its name has to be typed twice.")]
+pub struct DeviceArgs {
+    /// A file, a raw device, or sim:PROFILE for a simulated drive
+    target: String,
+    /// Allows that all data of this file or device is lost; the same name in full
+    #[arg(long, value_name = "NAME")]
+    destroy_data: Option<String>,
+    /// Bytes to measure over
+    #[arg(long, value_name = "SIZE", value_parser = size_of, default_value = "256m")]
+    size: u64,
+    /// Seed of the random places
+    #[arg(long, value_name = "N", value_parser = count::<u64>, default_value_t = 1)]
+    seed: u64,
+    /// Draws times by size, rates by depth, the series and the ranges
+    #[arg(long, value_name = "FILE.svg")]
+    svg: Option<PathBuf>,
+    /// One JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+fn size_of(text: &str) -> Result<u64, String> {
+    crate::units::parse_size(text, 1)
+}
+
+/// Runs `senko device`.
+pub fn main(args: &DeviceArgs) -> Result<()> {
+    if args.size < LEAST {
+        anyhow::bail!(
+            "--size is {}, and the measurement needs at least {LEAST} bytes",
+            args.size
+        );
+    }
+    cleanup::on_signals();
+    let mut made = None;
+    let mut target: Box<dyn Target> = match args.target.strip_prefix("sim:") {
+        Some(name) => {
+            let profile = Profile::find(name)?;
+            let parts = Parts {
+                seed: args.seed,
+                ..Parts::default()
+            };
+            let drive = Drive::new(&profile, &parts)?;
+            Box::new(SimulatedTarget::new(SimulatedDevice::new(drive), args.size))
+        }
+        None => {
+            let path = Path::new(&args.target);
+            let new = !path.exists();
+            let target = FileTarget::open(path, args.destroy_data.as_deref(), args.size);
+            if new {
+                made = Some(cleanup::later(Undo::RemoveFile(path.to_owned())));
+            }
+            Box::new(target?)
+        }
+    };
+    let measured = measure(&mut *target, args.seed, &Bar)?;
+    drop((target, made));
+    if senko_io::say::terminal() {
+        bar!("\r\x1b[K");
+    }
+    if let Some(path) = &args.svg {
+        let svg = measured.chart(&args.target).to_svg();
+        std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let mut out = crate::out::stdout();
+    if args.json {
+        let line = json!({ "target": args.target, "seed": args.seed, "measured": measured });
+        writeln!(out, "{line}")
+    } else {
+        write!(out, "{}", text(&args.target, &measured))
+    }
+    .context("cannot write to stdout")
+}
+
+/// How far it is.
+struct Bar;
+
+impl Progress for Bar {
+    fn step(&self, done: u64, total: u64, doing: &str) {
+        if senko_io::say::terminal() {
+            bar!("\r\x1b[K[{done}/{total}] {doing}");
+        } else {
+            tell!("[{done}/{total}] {doing}");
+        }
+    }
+}
+
+fn text(name: &str, measured: &Measured) -> String {
+    let time = |ns: f64| Unit::Nanoseconds.show(ns);
+    let size = |bytes: u64| Unit::BinaryBytes.show(bytes as f64);
+    let title = format!("{name}: mean times over {}", size(measured.bytes));
+    let columns = [
+        "size",
+        "read in order",
+        "read random",
+        "write in order",
+        "write random",
+    ];
+    let mut sizes = Table::new(title, &columns);
+    for row in &measured.sizes {
+        let times = [
+            row.read_in_order_ns,
+            row.read_random_ns,
+            row.write_in_order_ns,
+            row.write_random_ns,
+        ];
+        let times = times.into_iter().map(time);
+        sizes.row([size(row.bytes)].into_iter().chain(times).collect());
+    }
+    let mut depths = Table::new("Random reads of 4 KiB", &["under way", "a second"]);
+    for row in &measured.depths {
+        depths.row(vec![
+            row.depth.to_string(),
+            format!("{:.0}", row.reads_per_second),
+        ]);
+    }
+    let verdict = &measured.verdict;
+    let mut spans = Table::new("Random writes of 4 KiB", &["range", "mean"]);
+    for row in &verdict.spans {
+        spans.row(vec![size(row.bytes), time(row.mean_ns)]);
+    }
+    let told = if measured.series_after_discard {
+        "after all was discarded"
+    } else {
+        "nothing was discarded before"
+    };
+    let kind = match verdict.mapping {
+        Mapping::Pages => "it maps pages",
+        Mapping::LogBlocks => "it has log blocks, or merges blocks as such drives do",
+    };
+    format!(
+        "{}\n{}\n{}\nflush after a write: {}\n{} single writes in order ({told}): median {}, {} of them took ten times that or more\n\n\
+         verdict: {kind}\n  - {}\n",
+        sizes.to_markdown(),
+        depths.to_markdown(),
+        spans.to_markdown(),
+        time(measured.flush_ns),
+        measured.series_ns.len(),
+        time(measured.series_median_ns as f64),
+        measured.stalls,
+        verdict.evidence.join("\n  - ")
+    )
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `senko plan`: DRAM and flash to buy for a cache, from a trace of keys or a number of items.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use senko_lab::Table;
+use senko_lab::experiments::dram_policy::Basis;
+use senko_lab::experiments::dram_policy::requests::{Requests, from_trace, zipf};
+use senko_lab::plan::{Curve, FOLLOWED};
+use senko_ssd::chart::Unit;
+use senko_workload::units::{count, number, rate, share};
+use serde_json::json;
+
+/// Items that are drawn, at most; more are a multiple of these.
+const DRAWN: u64 = 500_000;
+/// Bytes of DRAM that an item on flash takes.
+const INDEX_BYTES: f64 = 9.0;
+const DAY: f64 = 86_400.0;
+
+/// Arguments of `senko plan`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    senko plan --items 100m --bytes 1000 --rate 50000\n      \
+      keys as Zipf has them\n  \
+    senko plan keys.trace.gz --hit 90% --dram-price 4 --flash-price 0.1\n\n\
+    Hit ratios are those of LRU, by SHARDS from one pass over the keys. Writes assume that each miss is stored.")]
+pub struct PlanArgs {
+    /// A trace of keys, compressed or not
+    #[arg(required_unless_present = "items")]
+    trace: Option<PathBuf>,
+    /// Without a trace: how many items there are
+    #[arg(long, value_name = "N", value_parser = count::<u64>, conflicts_with = "trace")]
+    items: Option<u64>,
+    /// Bytes of an item, where the trace has no sizes
+    #[arg(long, value_name = "BYTES", value_parser = count::<u64>, default_value_t = 1000)]
+    bytes: u64,
+    /// Without a trace: the exponent of Zipf's law
+    #[arg(long, value_name = "S", value_parser = number, default_value_t = 0.99)]
+    zipf: f64,
+    /// Requests a second
+    #[arg(long, value_name = "RATE", value_parser = rate, default_value = "10000")]
+    rate: f64,
+    /// The share of requests to be found at all
+    #[arg(long, value_name = "SHARE", value_parser = share, default_value = "80%")]
+    hit: f64,
+    /// The share of requests to be found in DRAM
+    #[arg(long, value_name = "SHARE", value_parser = share, default_value = "50%")]
+    dram_hit: f64,
+    /// Price of DRAM, a GB
+    #[arg(long, value_name = "PRICE", value_parser = number, default_value_t = 4.0)]
+    dram_price: f64,
+    /// Price of flash, a GB
+    #[arg(long, value_name = "PRICE", value_parser = number, default_value_t = 0.1)]
+    flash_price: f64,
+    /// Writes that a block of the drive survives
+    #[arg(long, value_name = "N", value_parser = number, default_value_t = 3000.0)]
+    cycles: f64,
+    /// Bytes that the drive writes to its flash for each byte
+    #[arg(long, value_name = "TIMES", value_parser = number, default_value_t = 1.2)]
+    write_amplification: f64,
+    /// One JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// A cache of one size of flash.
+struct Row {
+    flash: f64,
+    hit: f64,
+    written_a_day: f64,
+    years: f64,
+    price: f64,
+}
+
+/// Runs `senko plan`.
+pub fn main(args: &PlanArgs) -> Result<()> {
+    for (name, value) in [
+        ("--dram-price", args.dram_price),
+        ("--flash-price", args.flash_price),
+        ("--cycles", args.cycles),
+        ("--write-amplification", args.write_amplification),
+    ] {
+        if !(value.is_finite() && value > 0.0) {
+            bail!("{name} is {value}, and must be above 0");
+        }
+    }
+    if args.bytes == 0 {
+        bail!("--bytes 0: items without bytes need no cache");
+    }
+    let (requests, times) = requests(args)?;
+    // What one unit of the curve is in bytes.
+    let (basis, unit) = if requests.sizes.is_some() {
+        (Basis::Bytes, 1.0)
+    } else {
+        (Basis::Objects, args.bytes as f64 * times)
+    };
+    let curve = Curve::of(&requests, basis, FOLLOWED, 1);
+    let objects = requests.footprint_objects() as f64 * times;
+    let footprint = curve.footprint as f64 * unit;
+    let mean = footprint / objects.max(1.0);
+    let best = curve.hit_ratio(u64::MAX);
+    let wanted = |share: f64| curve.size_for(share).map(|size| size as f64 * unit);
+    let Some(flash) = wanted(args.hit) else {
+        bail!(
+            "no cache finds {:.1} % of these requests: with room for all it is {:.1} %, since the first request of each item misses; ask for less with --hit",
+            args.hit * 100.0,
+            best * 100.0
+        );
+    };
+    let hot = wanted(args.dram_hit.min(args.hit)).unwrap_or(flash);
+    let index = |flash: f64| flash / mean * INDEX_BYTES;
+    let row = |flash: f64| {
+        let hit = curve.hit_ratio((flash / unit) as u64);
+        let written_a_day = (1.0 - hit) * args.rate * mean * DAY * args.write_amplification;
+        Row {
+            flash,
+            hit,
+            written_a_day,
+            years: flash * args.cycles / written_a_day.max(1.0) / 365.0,
+            price: ((hot + index(flash)) * args.dram_price + flash * args.flash_price) / 1e9,
+        }
+    };
+    let chosen = row(flash);
+    let dram = hot + index(flash);
+    let all_in_dram = flash * args.dram_price / 1e9;
+    let sizes: Vec<Row> = (0..7)
+        .rev()
+        .map(|halved| row(footprint / f64::from(1 << halved)))
+        .collect();
+    let mut out = crate::out::stdout();
+    if args.json {
+        let show = |row: &Row| {
+            json!({ "flash_bytes": row.flash, "hit_ratio": row.hit, "written_bytes_a_day": row.written_a_day,
+                "years": row.years, "price": row.price })
+        };
+        let line = json!({
+            "items": objects, "footprint_bytes": footprint, "followed_share": curve.share,
+            "dram_bytes": dram, "index_bytes": index(flash), "plan": show(&chosen),
+            "all_in_dram_price": all_in_dram, "sizes": sizes.iter().map(show).collect::<Vec<_>>(),
+        });
+        return writeln!(out, "{line}").context("cannot write to stdout");
+    }
+    let bytes = |value: f64| Unit::Bytes.show(value);
+    let columns = ["flash", "hits", "written a day", "years", "price"];
+    let mut table = Table::new("Sizes of flash", &columns);
+    for row in &sizes {
+        table.row(vec![
+            bytes(row.flash),
+            format!("{:.1} %", row.hit * 100.0),
+            bytes(row.written_a_day),
+            format!("{:.1}", row.years),
+            format!("{:.2}", row.price),
+        ]);
+    }
+    write!(
+        out,
+        "{objects:.0} items of {} on average, {} in all; {:.1} % of the items were followed\n\n\
+         to find {:.1} % of the requests, {:.1} % of them in DRAM:\n  \
+         flash  {}, with {} written a day at {:.0} requests a second: {:.1} years at {:.0} cycles\n  \
+         DRAM   {}, of which {} index the flash\n  \
+         price  {:.2}; all in DRAM it would be {all_in_dram:.2}\n\n{}",
+        bytes(mean),
+        bytes(footprint),
+        curve.share * 100.0,
+        chosen.hit * 100.0,
+        args.dram_hit.min(args.hit) * 100.0,
+        bytes(flash),
+        bytes(chosen.written_a_day),
+        args.rate,
+        chosen.years,
+        args.cycles,
+        bytes(dram),
+        bytes(index(flash)),
+        chosen.price,
+        table.to_markdown()
+    )
+    .context("cannot write to stdout")
+}
+
+/// The requests, and how many items each of theirs stands for.
+fn requests(args: &PlanArgs) -> Result<(Requests, f64)> {
+    if let Some(trace) = &args.trace {
+        return Ok((from_trace(trace)?, 1.0));
+    }
+    let items = args.items.unwrap_or(0);
+    if items == 0 {
+        bail!("--items 0: there is nothing to cache");
+    }
+    let drawn = items.min(DRAWN);
+    let requests = zipf(args.zipf, drawn, drawn as usize * 8, None, 1)?;
+    Ok((requests, items as f64 / drawn as f64))
+}

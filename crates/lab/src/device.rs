@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A device measured as in paper A, section 4.1: times by size, queue depths, a series of single writes, and from
+//! random writes over wider and wider ranges whether it maps pages or has log blocks. For `senko device`.
+//!
+//! A drive that maps pages writes a random page about as fast as the next one. This holds while its
+//! collector finds blocks without valid pages, as it does where all writes go to a small range. A
+//! drive with log blocks has to merge as soon as the range has more blocks than it has logs, and each merge copies a whole block. So the cost of
+//! a random write is taken over ranges from [`LEAST`] on, and compared with a write in order.
+//!
+//! All times are the target's own. A simulated drive gives the same result on any machine.
+
+// Files, raw devices and simulated drives.
+pub mod target;
+
+use anyhow::{Context, Result};
+use senko_ssd::chart::{Axis, Chart, Mark, Panel, Unit};
+use senko_workload::Rng;
+use serde::Serialize;
+
+use crate::Progress;
+pub use target::{FileTarget, SimulatedTarget, Target};
+
+/// The largest access, in bytes.
+pub const LARGEST: u64 = 4 << 20;
+/// The smallest target, in bytes.
+pub const LEAST: u64 = 16 << 20;
+/// The widest range of random writes, in bytes.
+const WIDEST: u64 = 64 << 20;
+const PAGE: u64 = 4096;
+/// Single writes of the series: as many as in the thesis.
+const SERIES: usize = 2048;
+/// Bytes of random writes over each range: more than write buffers hold.
+const WRITTEN: u64 = 64 << 20;
+/// A series of one kind ends when it has taken so long, in nanoseconds of the target.
+const LONGEST_NS: u64 = 10_000_000_000;
+/// From so many times a write in order on, a random one is paid by merges.
+const MERGES: f64 = 4.0;
+/// A write that takes so many times the median is a stall.
+const STALL: u64 = 10;
+const DEPTHS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+
+/// Mean times of accesses of one size, in nanoseconds; `None` where the target is too small.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Size {
+    /// Bytes of an access.
+    pub bytes: u64,
+    /// Reads, one after the other in order.
+    pub read_in_order_ns: f64,
+    /// Reads at random places.
+    pub read_random_ns: f64,
+    /// Writes in order.
+    pub write_in_order_ns: f64,
+    /// Writes at random places.
+    pub write_random_ns: f64,
+}
+
+/// Random reads of 4 KiB at a depth.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Depth {
+    /// Reads under way at once.
+    pub depth: usize,
+    /// Reads a second.
+    pub reads_per_second: f64,
+}
+
+/// Random writes of 4 KiB over a range.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Span {
+    /// The range, in bytes.
+    pub bytes: u64,
+    /// Mean time of a write.
+    pub mean_ns: f64,
+    /// Writes that were made.
+    pub writes: u64,
+}
+
+/// How a device maps pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mapping {
+    /// A table of pages: a random write costs about as much as one in order.
+    Pages,
+    /// Log blocks that are merged.
+    LogBlocks,
+}
+
+/// The verdict and what it rests on.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// What the device does.
+    pub mapping: Mapping,
+    /// Mean time of a write of 4 KiB in order, over the range that was written before.
+    pub in_order_ns: f64,
+    /// A random write over the widest range, against one in order.
+    pub random_over_in_order: f64,
+    /// Random writes over all ranges.
+    pub spans: Vec<Span>,
+    /// Reasons, a sentence each.
+    pub evidence: Vec<String>,
+}
+
+/// All that was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    /// Bytes that were used.
+    pub bytes: u64,
+    /// By size.
+    pub sizes: Vec<Size>,
+    /// Mean time of a flush after a write of 4 KiB.
+    pub flush_ns: f64,
+    /// By queue depth.
+    pub depths: Vec<Depth>,
+    /// Whether the device was told before the series that nothing is stored.
+    pub series_after_discard: bool,
+    /// Times of single writes of 4 KiB in order, in nanoseconds.
+    pub series_ns: Vec<u64>,
+    /// Of the series: the median.
+    pub series_median_ns: u64,
+    /// Of the series: writes that took ten times the median or more.
+    pub stalls: usize,
+    /// What the device does.
+    pub verdict: Verdict,
+}
+
+/// Measures a target; its data is lost.
+///
+/// # Errors
+/// If an access fails.
+pub fn measure(target: &mut dyn Target, seed: u64, progress: &dyn Progress) -> Result<Measured> {
+    let mut rng = Rng::new(seed);
+    progress.step(0, 6, "filling");
+    let fill = target.bytes().min(4 * WIDEST);
+    for offset in (0..fill / PAGE * PAGE).step_by(LARGEST as usize) {
+        target.write(offset, LARGEST.min(fill - offset))?;
+    }
+    progress.step(1, 6, "random writes over wider and wider ranges");
+    let verdict = verdict(target, &mut rng)?;
+    progress.step(2, 6, "times by size");
+    let sizes = sizes(target, fill, &mut rng)?;
+    progress.step(3, 6, "flushes");
+    let mut flush = 0;
+    for nth in 0..FLUSHES {
+        target.write(nth * PAGE, PAGE)?;
+        flush += target.flush()?;
+    }
+    progress.step(4, 6, "queue depths");
+    let mut depths = Vec::new();
+    for depth in DEPTHS {
+        let reads = 512.max(depth * 32);
+        let offsets: Vec<u64> = (0..reads).map(|_| rng.below(fill / PAGE) * PAGE).collect();
+        let ns = target.read_at_once(&offsets, depth)?;
+        let reads_per_second = reads as f64 * 1e9 / ns.max(1) as f64;
+        depths.push(Depth {
+            depth,
+            reads_per_second,
+        });
+    }
+    progress.step(5, 6, "a series of single writes");
+    let series_after_discard = target.forget_all();
+    let pages = fill / PAGE;
+    let series_ns: Vec<u64> = (0..SERIES as u64)
+        .map(|nth| target.write(nth % pages * PAGE, PAGE))
+        .collect::<Result<_>>()?;
+    let mut sorted = series_ns.clone();
+    sorted.sort_unstable();
+    let median = sorted[SERIES / 2];
+    progress.step(6, 6, "done");
+    Ok(Measured {
+        bytes: target.bytes(),
+        sizes,
+        flush_ns: flush as f64 / FLUSHES as f64,
+        depths,
+        series_after_discard,
+        stalls: sorted
+            .iter()
+            .filter(|ns| **ns >= median.saturating_mul(STALL))
+            .count(),
+        series_median_ns: median,
+        series_ns,
+        verdict,
+    })
+}
+
+const FLUSHES: u64 = 64;
+
+fn sizes(target: &mut dyn Target, fill: u64, rng: &mut Rng) -> Result<Vec<Size>> {
+    let mut sizes = Vec::new();
+    let mut bytes = target.smallest();
+    while bytes <= LARGEST {
+        let places = fill / bytes;
+        let count = (LARGEST / bytes).clamp(16, 256).min(places);
+        let random: Vec<u64> = (0..count).map(|_| rng.below(places) * bytes).collect();
+        let begin = rng.below(places - count + 1);
+        let in_order: Vec<u64> = (begin..begin + count).map(|place| place * bytes).collect();
+        let mut mean = |offsets: &[u64], write: bool| -> Result<f64> {
+            let (mut total, mut done) = (0, 0);
+            for offset in offsets {
+                total += if write {
+                    target.write(*offset, bytes)?
+                } else {
+                    target.read(*offset, bytes)?
+                };
+                done += 1;
+                if total > LONGEST_NS {
+                    break;
+                }
+            }
+            Ok(total as f64 / f64::from(done.max(1)))
+        };
+        sizes.push(Size {
+            bytes,
+            read_in_order_ns: mean(&in_order, false)?,
+            read_random_ns: mean(&random, false)?,
+            write_in_order_ns: mean(&in_order, true)?,
+            write_random_ns: mean(&random, true)?,
+        });
+        bytes *= 2;
+    }
+    Ok(sizes)
+}
+
+/// Mean time of writes of a page at these places, until there are enough or they take too long.
+fn mean_write(target: &mut dyn Target, offsets: impl Iterator<Item = u64>) -> Result<(f64, u64)> {
+    let (mut total, mut writes) = (0u64, 0);
+    for offset in offsets {
+        total += target.write(offset, PAGE)?;
+        writes += 1;
+        if total > LONGEST_NS {
+            break;
+        }
+    }
+    Ok((total as f64 / writes.max(1) as f64, writes))
+}
+
+fn verdict(target: &mut dyn Target, rng: &mut Rng) -> Result<Verdict> {
+    let widest = WIDEST.min(target.bytes());
+    let count = WRITTEN / PAGE;
+    let pages = widest / PAGE;
+    let (in_order, _) = mean_write(target, (0..count).map(|nth| nth % pages * PAGE))?;
+    let mut spans = Vec::new();
+    let mut bytes = 1 << 20;
+    while bytes <= widest {
+        let places: Vec<u64> = (0..count).map(|_| rng.below(bytes / PAGE) * PAGE).collect();
+        let (mean_ns, writes) = mean_write(target, places.into_iter())?;
+        spans.push(Span {
+            bytes,
+            mean_ns,
+            writes,
+        });
+        bytes *= 4;
+    }
+    let last = spans.last().context("the target is too small")?;
+    let ratio = last.mean_ns / in_order.max(1.0);
+    let mapping = if ratio >= MERGES {
+        Mapping::LogBlocks
+    } else {
+        Mapping::Pages
+    };
+    let show = |ns: f64| Unit::Nanoseconds.show(ns);
+    let mut evidence = vec![format!(
+        "a random write of 4 KiB over {} takes {}, {ratio:.1} times a write in order ({}); {} from {MERGES} times on",
+        Unit::BinaryBytes.show(last.bytes as f64),
+        show(last.mean_ns),
+        show(in_order),
+        "a drive merges blocks"
+    )];
+    let narrow = &spans[0];
+    evidence.push(format!(
+        "over {} it takes {}: {}",
+        Unit::BinaryBytes.show(narrow.bytes as f64),
+        show(narrow.mean_ns),
+        if last.mean_ns > 2.0 * narrow.mean_ns {
+            "the range matters, as with a limited number of log blocks"
+        } else {
+            "the range hardly matters, as with a table of pages"
+        }
+    ));
+    Ok(Verdict {
+        mapping,
+        in_order_ns: in_order,
+        random_over_in_order: ratio,
+        spans,
+        evidence,
+    })
+}
+
+impl Measured {
+    /// The measurement as pictures: times by size, rates by depth, the series, the ranges.
+    pub fn chart(&self, title: &str) -> Chart {
+        let size = |value: fn(&Size) -> f64| {
+            self.sizes
+                .iter()
+                .map(|size| (size.bytes as f64, value(size)))
+                .collect::<Vec<_>>()
+        };
+        let x = Axis::log("size", Unit::BinaryBytes);
+        let sizes = Panel::new("times by size", x, Axis::log("time", Unit::Nanoseconds))
+            .with(
+                "reads in order",
+                Mark::Line,
+                size(|size| size.read_in_order_ns),
+            )
+            .with("random reads", Mark::Line, size(|size| size.read_random_ns))
+            .with(
+                "writes in order",
+                Mark::Line,
+                size(|size| size.write_in_order_ns),
+            )
+            .with(
+                "random writes",
+                Mark::Line,
+                size(|size| size.write_random_ns),
+            );
+        let depths = self
+            .depths
+            .iter()
+            .map(|depth| (depth.depth as f64, depth.reads_per_second));
+        let x = Axis::log("reads under way", Unit::Number(""));
+        let y = Axis::linear("reads a second", Unit::Number(""));
+        let depths = Panel::new("random reads of 4 KiB by queue depth", x, y).with(
+            "",
+            Mark::Line,
+            depths.collect(),
+        );
+        let series = self.series_ns.iter().enumerate();
+        let series = series.map(|(nth, ns)| (nth as f64, *ns as f64)).collect();
+        let x = Axis::linear("write", Unit::Whole(""));
+        let y = Axis::log("time", Unit::Nanoseconds);
+        let series = Panel::new("single writes of 4 KiB", x, y).with("", Mark::Dots, series);
+        let spans = self
+            .verdict
+            .spans
+            .iter()
+            .map(|span| (span.bytes as f64, span.mean_ns));
+        let x = Axis::log("range", Unit::BinaryBytes);
+        let y = Axis::log("time of a write", Unit::Nanoseconds);
+        let spans = Panel::new("random writes of 4 KiB by their range", x, y).with(
+            "",
+            Mark::Line,
+            spans.collect(),
+        );
+        Chart::new(title, vec![sizes, depths, series, spans])
+    }
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Targets: a file or a raw device by the machine's clock, a simulated drive by its own.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use senko_io::{AlignedBuf, Device, Engine, PAGE_SIZE, Purpose, ReadRequest, Tag};
+use senko_ssd::engine_device::SimulatedDevice;
+
+const TAG: Tag = Tag {
+    engine: Engine::Lab,
+    purpose: Purpose::Admit,
+};
+
+/// Something with storage and a clock. Times are nanoseconds.
+pub trait Target {
+    /// Bytes that may be used.
+    fn bytes(&self) -> u64;
+    /// The smallest access, in bytes.
+    fn smallest(&self) -> u64;
+    /// Reads, and says how long it took.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn read(&mut self, offset: u64, bytes: u64) -> Result<u64>;
+    /// Writes, durably where the device can, and says how long it took.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn write(&mut self, offset: u64, bytes: u64) -> Result<u64>;
+    /// Makes all writes durable, and says how long it took.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn flush(&mut self) -> Result<u64>;
+    /// Tells the device that nothing is stored any more; whether it can be told.
+    fn forget_all(&mut self) -> bool;
+    /// Reads pages with so many under way at once, and says how long all took.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn read_at_once(&mut self, offsets: &[u64], depth: usize) -> Result<u64>;
+}
+
+/// A file or a raw device, past the page cache.
+pub struct FileTarget {
+    file: File,
+    path: PathBuf,
+    bytes: u64,
+    raw: bool,
+    buf: AlignedBuf,
+}
+
+impl FileTarget {
+    /// Opens what is to be measured. `destroy` is the name that the user typed to allow that its data is lost. A file
+    /// that is not there is made, of `bytes`.
+    ///
+    /// # Errors
+    /// If it holds data and its name was not typed, is in use, or cannot be opened past the page cache.
+    pub fn open(path: &Path, destroy: Option<&str>, bytes: u64) -> Result<Self> {
+        let name = path.display();
+        let found = std::fs::metadata(path).ok();
+        let raw = found
+            .as_ref()
+            .is_some_and(|found| found.file_type().is_block_device());
+        if let Some(found) = &found {
+            ensure!(
+                !found.is_dir(),
+                "{name} is a folder; name a file in it, which is made for the measurement"
+            );
+            ensure!(
+                raw || found.is_file(),
+                "{name} is neither a file nor a block device"
+            );
+            if raw || found.len() > 0 {
+                let allowed = destroy == path.to_str();
+                ensure!(
+                    allowed,
+                    "the measurement overwrites {name}; if its data may be lost, add --destroy-data {name}"
+                );
+            }
+        }
+        let exclusive = if raw { libc::O_EXCL } else { 0 };
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(!raw)
+            .truncate(false)
+            .custom_flags(libc::O_DIRECT | libc::O_DSYNC | exclusive)
+            .open(path)
+            .with_context(|| {
+                format!("cannot open {name} for reading and writing past the page cache")
+            })?;
+        let bytes = if raw {
+            file.seek(SeekFrom::End(0))?.min(bytes)
+        } else {
+            file.set_len(bytes)?;
+            bytes
+        };
+        let bytes = bytes / PAGE_SIZE as u64 * PAGE_SIZE as u64;
+        if bytes < super::LEAST {
+            bail!(
+                "{name} has {bytes} bytes, and the measurement needs at least {}",
+                super::LEAST
+            );
+        }
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            bytes,
+            raw,
+            buf: AlignedBuf::new((super::LARGEST / PAGE_SIZE as u64) as usize),
+        })
+    }
+
+    /// Whether it is a raw device.
+    pub fn is_raw(&self) -> bool {
+        self.raw
+    }
+}
+
+fn timed(work: impl FnOnce() -> std::io::Result<()>) -> Result<u64> {
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed().as_nanos() as u64)
+}
+
+impl Target for FileTarget {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn smallest(&self) -> u64 {
+        512
+    }
+
+    fn read(&mut self, offset: u64, bytes: u64) -> Result<u64> {
+        let buf = &mut self.buf[..bytes as usize];
+        timed(|| self.file.read_exact_at(buf, offset)).with_context(|| {
+            format!(
+                "cannot read {bytes} bytes of {} at {offset}",
+                self.path.display()
+            )
+        })
+    }
+
+    fn write(&mut self, offset: u64, bytes: u64) -> Result<u64> {
+        // Devices that leave zeros or repetitions out see other data each time.
+        self.buf[0] = self.buf[0].wrapping_add(1);
+        let buf = &self.buf[..bytes as usize];
+        timed(|| self.file.write_all_at(buf, offset)).with_context(|| {
+            format!(
+                "cannot write {bytes} bytes of {} at {offset}",
+                self.path.display()
+            )
+        })
+    }
+
+    fn flush(&mut self) -> Result<u64> {
+        timed(|| self.file.sync_data())
+            .with_context(|| format!("cannot flush {}", self.path.display()))
+    }
+
+    fn forget_all(&mut self) -> bool {
+        // A file without extents: the file system discards them where it is mounted so.
+        !self.raw && self.file.set_len(0).is_ok() && self.file.set_len(self.bytes).is_ok()
+    }
+
+    fn read_at_once(&mut self, offsets: &[u64], depth: usize) -> Result<u64> {
+        let part = offsets.len().div_ceil(depth.max(1));
+        let file = &self.file;
+        let start = Instant::now();
+        std::thread::scope(|scope| -> std::io::Result<()> {
+            let threads: Vec<_> = offsets
+                .chunks(part)
+                .map(|offsets| {
+                    scope.spawn(move || {
+                        let mut buf = AlignedBuf::new(1);
+                        offsets
+                            .iter()
+                            .try_for_each(|offset| file.read_exact_at(&mut buf, *offset))
+                    })
+                })
+                .collect();
+            threads.into_iter().try_for_each(|thread| {
+                thread
+                    .join()
+                    .unwrap_or_else(|_| Err(std::io::Error::other("a reading thread ended")))
+            })
+        })
+        .with_context(|| format!("cannot read {}", self.path.display()))?;
+        Ok(start.elapsed().as_nanos() as u64)
+    }
+}
+
+/// A simulated drive. Nothing waits; times are its own.
+pub struct SimulatedTarget {
+    device: SimulatedDevice,
+    bytes: u64,
+    buf: AlignedBuf,
+}
+
+impl SimulatedTarget {
+    /// This drive, of which at most `bytes` are used.
+    pub fn new(device: SimulatedDevice, bytes: u64) -> Self {
+        let bytes =
+            bytes.min(device.pages() * PAGE_SIZE as u64) / PAGE_SIZE as u64 * PAGE_SIZE as u64;
+        Self {
+            device,
+            bytes,
+            buf: AlignedBuf::new((super::LARGEST / PAGE_SIZE as u64) as usize),
+        }
+    }
+
+    fn since(&self, start: u64) -> u64 {
+        self.device.now() - start
+    }
+}
+
+impl Target for SimulatedTarget {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn smallest(&self) -> u64 {
+        PAGE_SIZE as u64
+    }
+
+    fn read(&mut self, offset: u64, bytes: u64) -> Result<u64> {
+        let start = self.device.now();
+        self.device.read(
+            offset / PAGE_SIZE as u64,
+            &mut self.buf[..bytes as usize],
+            TAG,
+        )?;
+        Ok(self.since(start))
+    }
+
+    fn write(&mut self, offset: u64, bytes: u64) -> Result<u64> {
+        let start = self.device.now();
+        self.device
+            .write(offset / PAGE_SIZE as u64, &self.buf[..bytes as usize], TAG)?;
+        Ok(self.since(start))
+    }
+
+    fn flush(&mut self) -> Result<u64> {
+        let start = self.device.now();
+        self.device.flush(TAG)?;
+        Ok(self.since(start))
+    }
+
+    fn forget_all(&mut self) -> bool {
+        self.device
+            .discard(0, self.bytes / PAGE_SIZE as u64, TAG)
+            .is_ok()
+    }
+
+    fn read_at_once(&mut self, offsets: &[u64], depth: usize) -> Result<u64> {
+        let start = self.device.now();
+        for part in offsets.chunks(depth.max(1)) {
+            let mut buf = AlignedBuf::new(part.len());
+            let pages = buf.chunks_mut(PAGE_SIZE).zip(part);
+            let mut requests: Vec<ReadRequest<'_>> = pages
+                .map(|(buf, offset)| ReadRequest::new(offset / PAGE_SIZE as u64, buf))
+                .collect();
+            self.device.read_batch(&mut requests, TAG)?;
+        }
+        Ok(self.since(start))
+    }
+}

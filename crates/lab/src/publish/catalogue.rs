@@ -1,0 +1,577 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the report adds to results: the paper, the bars with must and goal, published values. The
+//! table from the papers to the code stands here, too.
+
+/// A paper, or the project's own questions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paper {
+    /// The thesis on data structures of stores.
+    A,
+    /// The cache server with a direct transfer engine.
+    B,
+    /// The architecture of caches for endurance.
+    C,
+    /// The DBMS for flash.
+    D,
+    /// The memory extension cache server.
+    E,
+    /// Questions of this project's design.
+    Design,
+}
+
+impl Paper {
+    /// All, in the report's order.
+    pub const ALL: [Self; 6] = [Self::A, Self::B, Self::C, Self::D, Self::E, Self::Design];
+
+    /// Its heading.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::A => "Paper A: data structures of key-value stores on SSDs (thesis, 2012)",
+            Self::B => "Paper B: an SSD cache server with a direct transfer engine (2015)",
+            Self::C => "Paper C: a cache architecture that raises the endurance of SSDs",
+            Self::D => "Paper D: a DBMS for flash",
+            Self::E => "Paper E: a memory extension cache server",
+            Self::Design => "Questions of this project's design",
+        }
+    }
+
+    /// Its name in the summary.
+    pub fn short(self) -> &'static str {
+        match self {
+            Self::A => "A",
+            Self::B => "B",
+            Self::C => "C",
+            Self::D => "D",
+            Self::E => "E",
+            Self::Design => "design",
+        }
+    }
+}
+
+/// A figure that is held against two numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Bar {
+    /// Its key in the results.
+    pub key: &'static str,
+    /// Whether less is better.
+    pub less: bool,
+    /// What has to hold.
+    pub must: f64,
+    /// What is aimed at.
+    pub goal: f64,
+}
+
+/// How a figure stands to its bar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// The goal is reached.
+    Goal,
+    /// What has to hold holds.
+    Must,
+    /// It does not.
+    Not,
+}
+
+impl Held {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Goal => "goal reached",
+            Self::Must => "held",
+            Self::Not => "not held",
+        }
+    }
+}
+
+impl Bar {
+    /// How a measured value stands.
+    pub fn held(&self, value: f64) -> Held {
+        let reaches = |bar: f64| {
+            if self.less {
+                value <= bar
+            } else {
+                value >= bar
+            }
+        };
+        match (reaches(self.goal), reaches(self.must)) {
+            (true, _) => Held::Goal,
+            (_, true) => Held::Must,
+            _ => Held::Not,
+        }
+    }
+}
+
+/// An experiment in the report.
+pub struct Entry {
+    /// Its name.
+    pub experiment: &'static str,
+    /// The section it stands in.
+    pub paper: Paper,
+    /// Its bars.
+    pub bars: &'static [Bar],
+    /// Published values, by key.
+    pub published: &'static [(&'static str, f64)],
+}
+
+const fn more(key: &'static str, must: f64, goal: f64) -> Bar {
+    let less = false;
+    Bar {
+        key,
+        less,
+        must,
+        goal,
+    }
+}
+
+const fn less(key: &'static str, must: f64, goal: f64) -> Bar {
+    let less = true;
+    Bar {
+        key,
+        less,
+        must,
+        goal,
+    }
+}
+
+const fn entry(
+    experiment: &'static str,
+    paper: Paper,
+    bars: &'static [Bar],
+    published: &'static [(&'static str, f64)],
+) -> Entry {
+    Entry {
+        experiment,
+        paper,
+        bars,
+        published,
+    }
+}
+
+/// What is known of an experiment.
+pub fn find(experiment: &str) -> Option<&'static Entry> {
+    ALL.iter().find(|entry| entry.experiment == experiment)
+}
+
+/// Every experiment.
+pub static ALL: &[Entry] = &[
+    entry(
+        "ftl-table2",
+        Paper::A,
+        &[],
+        &[("page_mib", 126.6), ("block_mib", 1.5)],
+    ),
+    entry(
+        "thesis-index",
+        Paper::A,
+        &[
+            more("uniform_over_sequential", 110.0, 200.0),
+            more("latest_over_sequential", 11.8, 20.0),
+            more("rows_over_memory_bandwidth", 0.5, 0.8),
+            more("better_map_speedup", 1.5, 3.0),
+            less("better_map_false_over_bfm", 0.10, 0.04),
+        ],
+        &[
+            ("uniform_over_sequential", 110.6),
+            ("zipf_over_sequential", 112.1),
+            ("latest_over_sequential", 11.8),
+        ],
+    ),
+    entry("thesis-misses", Paper::A, &[], &[]),
+    entry("thesis-blocks", Paper::A, &[], &[]),
+    entry("thesis-improved", Paper::A, &[], &[]),
+    entry(
+        "store-memory",
+        Paper::A,
+        &[
+            less("dram_bytes_per_key_1000", 2.5, 2.0),
+            less("dram_bytes_per_key_100", 2.2, 1.9),
+        ],
+        &[],
+    ),
+    entry(
+        "store-gets",
+        Paper::A,
+        &[
+            less("reads_per_hit", 1.05, 1.01),
+            less("reads_per_miss", 0.05, 0.005),
+            more("gets_over_device", 0.85, 0.95),
+            more("gets_over_rocksdb", 1.15, 1.3),
+        ],
+        &[],
+    ),
+    entry("store-writes", Paper::A, &[], &[]),
+    entry(
+        "transfer-fig7-9",
+        Paper::B,
+        &[],
+        &[
+            ("qps_1", 45_000.0),
+            ("qps_2", 60_000.0),
+            ("qps_4", 65_000.0),
+            ("latency_us_1", 467.0),
+            ("latency_us_2", 477.0),
+            ("latency_us_4", 502.0),
+        ],
+    ),
+    entry(
+        "serve-flash-get",
+        Paper::B,
+        &[
+            more("get_over_fio", 0.85, 0.97),
+            more("get_over_extstore", 2.0, 2.3),
+            more("get4096_over_extstore", 1.4, 1.6),
+            less("latency1_over_floor", 1.25, 1.10),
+            less("dram_cpu_over_memcached", 1.0, 0.75),
+        ],
+        &[("get_over_fio", 0.92)],
+    ),
+    entry(
+        "endurance-table1",
+        Paper::C,
+        &[],
+        &[
+            ("hit_percent", 65.3),
+            ("erase_reduction_percent", 66.5),
+            ("write_speedup", 3.0),
+        ],
+    ),
+    entry("endurance-fig2-3", Paper::C, &[], &[]),
+    entry("endurance-policies", Paper::C, &[], &[]),
+    entry(
+        "endurance-adaptive",
+        Paper::C,
+        &[less("erases_over_best_fixed", 1.03, 1.00)],
+        &[],
+    ),
+    entry(
+        "dbm-paper",
+        Paper::D,
+        &[
+            more("synced1_over_floor", 0.85, 0.97),
+            more("synced1_over_leveldb", 1.3, 1.5),
+            more("synced100_over_leveldb", 1.5, 1.9),
+            more("tmpfs1_over_leveldb", 1.0, 1.56),
+            more("tmpfs100_over_lmdb", 0.5, 1.0),
+            less("log_bytes_per_commit_100", 8192.0, 4096.0),
+        ],
+        &[
+            ("synced1_over_leveldb", 1.56),
+            ("synced100_over_leveldb", 1.36),
+        ],
+    ),
+    entry(
+        "dbm-appendpages",
+        Paper::D,
+        &[less("page_writes_per_update", 1.05, 1.0)],
+        &[],
+    ),
+    entry("dbm-occ", Paper::D, &[], &[]),
+    entry(
+        "dbm-random",
+        Paper::D,
+        &[
+            more("random100_over_leveldb", 1.0, 1.5),
+            less("space_over_live", 1.6, 1.3),
+            less("p9999_commit_over_floor", 5.0, 2.0),
+        ],
+        &[],
+    ),
+    entry(
+        "serve-dram-flash-ratio",
+        Paper::E,
+        &[
+            more("etc_1to10_over_dram", 0.86, 1.00),
+            more("etc_1to10_over_extstore", 1.4, 1.7),
+            more("etc_1to10_over_swap", 8.0, 12.0),
+        ],
+        &[("etc_1to10_over_dram", 0.86), ("etc_1to10_over_swap", 1.8)],
+    ),
+    entry(
+        "serve-memory",
+        Paper::E,
+        &[
+            less("index_bytes_per_item", 11.0, 9.0),
+            less("reads_per_flash_hit", 1.02, 1.005),
+            less("reads_per_miss_or_overwrite", 0.001, 0.0005),
+            less("reads_per_delete_or_touch", 1.02, 1.005),
+            less("rss_over_cap", 1.05, 1.03),
+        ],
+        &[],
+    ),
+    entry("dram-policy", Paper::Design, &[], &[]),
+    entry(
+        "serve-endurance",
+        Paper::Design,
+        &[
+            less("host_wa_fifo", 1.05, 1.02),
+            less("host_wa_reinsert", 1.3, 1.2),
+            more("page_fill", 0.95, 0.98),
+        ],
+        &[],
+    ),
+    entry(
+        "serve-tails",
+        Paper::Design,
+        &[less("p999_mixed_over_readonly", 3.0, 2.0)],
+        &[],
+    ),
+    entry(
+        "serve-cores",
+        Paper::Design,
+        &[
+            less("cpu_per_get_t2_over_t1", 1.25, 1.1),
+            less("flash_cpu_per_get_t2_over_t1", 1.25, 1.1),
+        ],
+        &[],
+    ),
+    entry("serve-restart", Paper::Design, &[], &[]),
+    entry(
+        "ssd-closed-form",
+        Paper::Design,
+        &[less("wa_error_percent", 1.5, 0.5)],
+        &[],
+    ),
+    entry(
+        "ssd-speed",
+        Paper::Design,
+        &[
+            more("wa_writes_per_s_1gb", 20e6, 50e6),
+            more("latency_requests_per_s", 1e6, 2e6),
+        ],
+        &[],
+    ),
+    entry(
+        "store-open",
+        Paper::Design,
+        &[
+            less("open_after_kill_s", 5.0, 2.0),
+            less("open_clean_s", 1.0, 0.3),
+        ],
+        &[],
+    ),
+    entry("store-rivals", Paper::Design, &[], &[]),
+    entry("dbm-floor", Paper::Design, &[], &[]),
+    entry(
+        "dbm-threads",
+        Paper::Design,
+        &[more("threads8_over_rocksdb", 1.2, 2.0)],
+        &[],
+    ),
+    entry(
+        "dbm-large",
+        Paper::Design,
+        &[
+            less("reads_per_get", 1.1, 1.02),
+            more("gets_over_lmdb", 0.95, 1.0),
+            more("gets16_over_lmdb", 1.0, 1.5),
+        ],
+        &[],
+    ),
+    entry(
+        "dbm-small",
+        Paper::Design,
+        &[
+            less("empty_bytes", 262_144.0, 65_536.0),
+            less("open_fetch_close_ms", 10.0, 3.0),
+        ],
+        &[],
+    ),
+];
+
+/// A part of a paper, the files that hold it, and the experiment that measures it; or why there is none.
+pub struct Part {
+    /// The paper.
+    pub paper: Paper,
+    /// Section, figure, table or equation.
+    pub part: &'static str,
+    /// What it is.
+    pub what: &'static str,
+    /// Files from the project's root.
+    pub files: &'static [&'static str],
+    /// The experiment's name, or why nothing measures it, which begins with a word and a colon.
+    pub measured: &'static str,
+}
+
+const fn part(
+    paper: Paper,
+    part: &'static str,
+    what: &'static str,
+    files: &'static [&'static str],
+    measured: &'static str,
+) -> Part {
+    Part {
+        paper,
+        part,
+        what,
+        files,
+        measured,
+    }
+}
+
+/// From the papers to the code.
+pub static PARTS: &[Part] = &[
+    part(
+        Paper::A,
+        "chapter 2",
+        "translation layers, collection",
+        &["crates/ssd/src/ftl/mod.rs"],
+        "ssd-closed-form",
+    ),
+    part(
+        Paper::A,
+        "table 2",
+        "sizes of mapping tables",
+        &["crates/lab/src/experiments/ftl_table2.rs"],
+        "ftl-table2",
+    ),
+    part(
+        Paper::A,
+        "section 4.1, figures 18 to 25, table 3",
+        "a device, measured",
+        &["crates/lab/src/device.rs"],
+        "none: senko device measures it, outside of the report",
+    ),
+    part(
+        Paper::A,
+        "section 4.2, figures 26 to 31, tables 5 to 7",
+        "ISAM, B+tree, hash table",
+        &[],
+        "none: these three structures are not built here",
+    ),
+    part(
+        Paper::A,
+        "chapter 5, figures 35 and 41 to 44",
+        "the Bloom Filter Map",
+        &["crates/store/src/index/mod.rs"],
+        "thesis-index",
+    ),
+    part(
+        Paper::A,
+        "figure 37, equations 4 and 5",
+        "blocks read in vain",
+        &["crates/lab/src/experiments/thesis_misses.rs"],
+        "thesis-misses",
+    ),
+    part(
+        Paper::A,
+        "equation 3",
+        "the number of blocks that pays",
+        &[],
+        "none: calculated nowhere here",
+    ),
+    part(
+        Paper::A,
+        "chapter 7, figures 45 to 48",
+        "unsorted and sorted blocks",
+        &[
+            "crates/lab/src/layouts/unsorted.rs",
+            "crates/lab/src/layouts/sorted.rs",
+        ],
+        "thesis-blocks",
+    ),
+    part(
+        Paper::A,
+        "chapter 8, figure 49, tables 10 and 11",
+        "prices",
+        &[],
+        "none: senko plan takes prices, but these tables are not drawn",
+    ),
+    part(
+        Paper::A,
+        "chapter 10, figures 51 to 53",
+        "improved blocks",
+        &["crates/lab/src/layouts/hashed.rs"],
+        "thesis-improved",
+    ),
+    part(
+        Paper::A,
+        "section 11.2",
+        "writes of the store",
+        &["crates/store/src/write.rs"],
+        "store-writes",
+    ),
+    part(
+        Paper::B,
+        "section 4",
+        "messages on flash as they are sent",
+        &["crates/cache/src/record.rs"],
+        "serve-flash-get",
+    ),
+    part(
+        Paper::B,
+        "figures 7 to 9",
+        "answers and response times",
+        &["crates/ssd/src/transfer.rs"],
+        "transfer-fig7-9",
+    ),
+    part(
+        Paper::C,
+        "section 3.1, table 1",
+        "an LRU buffer before BAST",
+        &["crates/ssd/src/ftl/bast.rs"],
+        "endurance-table1",
+    ),
+    part(
+        Paper::C,
+        "figures 2 and 3",
+        "requests over time",
+        &["crates/ssd/src/plot.rs"],
+        "endurance-fig2-3",
+    ),
+    part(
+        Paper::C,
+        "section 3",
+        "write buffers compared",
+        &["crates/ssd/src/buffer/mod.rs"],
+        "endurance-policies",
+    ),
+    part(
+        Paper::C,
+        "section 3.3, conclusion",
+        "a policy that follows the load",
+        &["crates/ssd/src/buffer/adaptive/mod.rs"],
+        "endurance-adaptive",
+    ),
+    part(
+        Paper::D,
+        "section 2.1",
+        "append pages under a translation table",
+        &["crates/dbm/src/mapping.rs"],
+        "dbm-appendpages",
+    ),
+    part(
+        Paper::D,
+        "section 2.1",
+        "cleaning",
+        &["crates/dbm/src/maintain.rs"],
+        "dbm-random",
+    ),
+    part(
+        Paper::D,
+        "section 2.3",
+        "optimistic transactions",
+        &["crates/dbm/src/transaction.rs"],
+        "dbm-occ",
+    ),
+    part(
+        Paper::D,
+        "figure 2",
+        "small transactions against others",
+        &["crates/dbm/src/log.rs"],
+        "dbm-paper",
+    ),
+    part(
+        Paper::E,
+        "section 3.2",
+        "the index in DRAM, keys on flash",
+        &["crates/cache/src/index.rs"],
+        "serve-memory",
+    ),
+    part(
+        Paper::E,
+        "figure 4",
+        "hits by the share of DRAM",
+        &["crates/cache/src/demote.rs"],
+        "serve-dram-flash-ratio",
+    ),
+];

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Results on disk: one JSON line a run, appended. `senko lab run` writes them, `senko lab report` reads them.
+//!
+//! A line is a result line's object with what people read: claim, tables, time. Lines are only ever
+//! appended, each by one write, so runs side by side do not mix. A line that is cut short, as by a
+//! full disk, is skipped and counted.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::{Options, Report};
+
+/// Where results go unless told otherwise: `senko/lab.jsonl` in the user's folder of states, which is
+/// `$XDG_STATE_HOME` or `~/.local/state`, and in the working directory where there is neither.
+pub fn default_path() -> PathBuf {
+    let absolute = |name: &str| {
+        let path = PathBuf::from(std::env::var_os(name)?);
+        path.is_absolute().then_some(path)
+    };
+    let states = absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+    states.unwrap_or_default().join("senko/lab.jsonl")
+}
+
+/// Appends a run.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn append(path: &Path, record: &Value) -> Result<()> {
+    let told = || format!("cannot append the results to {}", path.display());
+    if let Some(folder) = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
+        std::fs::create_dir_all(folder).with_context(told)?;
+    }
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .with_context(told)?;
+    // A line before that was cut short does not spoil this one: an empty line is skipped.
+    let line = format!("\n{record}\n");
+    file.write_all(line.as_bytes()).with_context(told)
+}
+
+/// The record of a run.
+pub fn record(report: &Report) -> Value {
+    let mut record = report.to_json();
+    if let Some(fields) = record.as_object_mut() {
+        let tables = report.outcome.tables.iter();
+        let tables: Vec<Value> = tables
+            .map(|table| json!({ "title": table.title, "columns": table.columns, "rows": table.rows }))
+            .collect();
+        fields.insert("source".to_owned(), json!(report.claim.source));
+        fields.insert("claim".to_owned(), json!(report.claim.text));
+        fields.insert("tables".to_owned(), json!(tables));
+        fields.insert("took_seconds".to_owned(), json!(report.took.as_secs_f64()));
+        fields.insert("time".to_owned(), json!(now()));
+    }
+    record
+}
+
+/// The record of a run that was impossible, with the reason.
+///
+/// # Errors
+/// If there is no such experiment.
+pub fn impossible(name: &str, options: &Options, why: &str) -> Result<Value> {
+    let experiment = crate::find(name)?;
+    Ok(json!({
+        "experiment": experiment.name(),
+        "scale": options.scale.name(),
+        "bars": {},
+        "settings": { "seed": options.seed },
+        "commit": crate::Commit::current().to_json(),
+        "machine": crate::Machine::this().to_json(),
+        "device": {},
+        "missing": { "everything": why },
+        "source": experiment.claim().source,
+        "claim": experiment.claim().text,
+        "tables": [],
+        "time": now(),
+    }))
+}
+
+/// All records of a file, oldest first, and how many lines were none.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn read(path: &Path) -> Result<(Vec<Value>, usize)> {
+    let file = File::open(path).with_context(|| {
+        format!(
+            "there are no results in {}: run an experiment first, as with senko lab run --all --quick",
+            path.display()
+        )
+    })?;
+    let (mut records, mut broken) = (Vec::new(), 0);
+    for line in BufReader::new(file).split(b'\n') {
+        let line = line.with_context(|| format!("cannot read {}", path.display()))?;
+        if line.is_empty() {
+            continue;
+        }
+        match serde_json::from_slice::<Value>(&line) {
+            Ok(record) if record["experiment"].is_string() => records.push(record),
+            _ => broken += 1,
+        }
+    }
+    Ok((records, broken))
+}
+
+/// The newest record of an experiment that measured something, or else the newest.
+pub fn latest<'a>(records: &'a [Value], experiment: &str) -> Option<&'a Value> {
+    let of_it = || {
+        records
+            .iter()
+            .rev()
+            .filter(|one| one["experiment"] == experiment)
+    };
+    let measured = |record: &&Value| {
+        record["bars"]
+            .as_object()
+            .is_some_and(|bars| !bars.is_empty())
+    };
+    of_it().find(measured).or_else(|| of_it().next())
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// Seconds since 1970 as `2026-03-01 12:30 UTC`.
+pub fn date(seconds: u64) -> String {
+    let (mut day, second) = (seconds / 86_400, seconds % 86_400);
+    let leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    let mut year = 1970;
+    while day >= 365 + u64::from(leap(year)) {
+        day -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let mut month = 1;
+    for days in [
+        31,
+        28 + u64::from(leap(year)),
+        31,
+        30,
+        31,
+        30,
+        31,
+        31,
+        30,
+        31,
+        30,
+    ] {
+        if day < days {
+            break;
+        }
+        day -= days;
+        month += 1;
+    }
+    format!(
+        "{year}-{month:02}-{:02} {:02}:{:02} UTC",
+        day + 1,
+        second / 3600,
+        second / 60 % 60
+    )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(date(0), "1970-01-01 00:00 UTC");
+        assert_eq!(date(951_782_400), "2000-02-29 00:00 UTC");
+        assert_eq!(date(1_767_225_599), "2025-12-31 23:59 UTC");
+        assert_eq!(date(4_107_542_400), "2100-03-01 00:00 UTC");
+    }
+
+    #[test]
+    fn a_line_that_was_cut_short_spoils_no_other() {
+        let path = std::env::temp_dir().join(format!("senko-results-{}", std::process::id()));
+        std::fs::write(&path, "{\"experiment\":\"cut").unwrap();
+        let old = json!({ "experiment": "a", "bars": { "x": 1.0 } });
+        let empty = json!({ "experiment": "a", "bars": {} });
+        append(&path, &old).unwrap();
+        append(&path, &empty).unwrap();
+        let (records, broken) = read(&path).unwrap();
+        assert_eq!((records.len(), broken), (2, 1));
+        assert_eq!(latest(&records, "a").unwrap(), &old);
+        assert!(latest(&records, "b").is_none());
+        std::fs::remove_file(&path).unwrap();
+        assert!(
+            read(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("senko lab run")
+        );
+    }
+}
