@@ -193,7 +193,7 @@ def test_a_unix_socket(memcached, user, tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [["-S"], ["-Y", "/dev/null"], ["-Z"], ["-U", "11211"], ["-m", "0"], ["-o", "nonsense=1"], ["-o", "ssl_chain_cert=x"], ["-I", "64m"], ["-p", "x"]],
+    [["-S"], ["-Y", "/dev/null/none"], ["-Z"], ["-U", "11211"], ["-m", "0"], ["-o", "nonsense=1"], ["-o", "ssl_chain_cert=x"], ["-I", "64m"], ["-p", "x"]],
     ids=lambda o: "".join(o),
 )
 def test_refused_options(memcached, user, options):

@@ -18,13 +18,15 @@ use senko_server::settings::Settings;
 
 use crate::getopt;
 use crate::machine;
-use crate::options::{DEFAULT_PORT, ServeOptions, resolve_all};
+use crate::options::{DEFAULT_PORT, ServeOptions, resolve_doors};
 use crate::process::{self, User};
 use crate::serve::{self, Surroundings};
 use crate::units::{Bytes, Flash, Megabytes, Protocol};
 
 /// The memcached release whose behaviour is followed; what scripts read as the version.
 const MEMCACHED_VERSION: &str = "1.6.18";
+/// Names the password file of `-S`, as it does where memcached is built with one.
+const SASL_FILE: &str = "MEMCACHED_SASL_PWDB";
 const EX_USAGE: u8 = 64;
 const EX_NOUSER: u8 = 67;
 
@@ -121,6 +123,8 @@ struct Meaning {
     config: Option<PathBuf>,
     refuse_fast: bool,
     no_watch: bool,
+    /// `-S`.
+    sasl: bool,
     prefix_delimiter: Option<u8>,
     lock_memory: bool,
     core_dumps: bool,
@@ -136,6 +140,7 @@ impl Default for Meaning {
             config: None,
             refuse_fast: true,
             no_watch: false,
+            sasl: false,
             prefix_delimiter: None,
             lock_memory: false,
             core_dumps: false,
@@ -199,8 +204,8 @@ impl Meaning {
             'F' => to.disable_flush_all = Some(true),
             'X' => to.disable_dumping = Some(true),
             'W' => self.no_watch = true,
-            'S' => return usage("SASL authentication (-S) is not supported"),
-            'Y' => return usage("authentication (-Y) is not supported"),
+            'S' => self.sasl = true,
+            'Y' => to.auth_file = Some(PathBuf::from(value)),
             'Z' => return usage("TLS (-Z) is not supported"),
             'e' => {
                 return usage(
@@ -285,8 +290,16 @@ impl Meaning {
         let listen = std::mem::take(&mut options.listen);
         let mut settings = options.settings().or_else(|e| usage(format!("{e:#}")))?;
         settings.drop_in = true;
-        settings.listen = if options.unix_socket.is_some() {
-            Vec::new()
+        if self.sasl && settings.sasl_file.is_none() {
+            let Some(path) = std::env::var_os(SASL_FILE) else {
+                return usage(format!(
+                    "-S needs a password file with lines user:password: name it in {SASL_FILE}"
+                ));
+            };
+            settings.sasl_file = Some(PathBuf::from(path));
+        }
+        (settings.listen, settings.noauth) = if options.unix_socket.is_some() {
+            (Vec::new(), Vec::new())
         } else if self.port == Some(None) {
             return usage("-p 0 turns TCP off, and without -s nothing is left to listen on");
         } else {
@@ -295,7 +308,7 @@ impl Meaning {
             } else {
                 listen
             };
-            resolve_all(&all, port).or_else(|e| usage(format!("{e:#}")))?
+            resolve_doors(&all, port).or_else(|e| usage(format!("{e:#}")))?
         };
         if options.threads.is_none() {
             settings.threads = machine::cores().min(4);
@@ -412,7 +425,8 @@ const USAGE: &str = "\
 -s, --unix-socket=<file>  UNIX socket to listen on (disables network support)
 -a, --unix-mask=<mask>    access mask for UNIX socket, in octal (default: 700)
 -A, --enable-shutdown     enable ascii \"shutdown\" command
--l, --listen=<addr>       interface to listen on (default: INADDR_ANY)
+-l, --listen=<addr>       interface to listen on (default: INADDR_ANY); noauth: in front asks
+                          for no password there
 -d, --daemon              run as a daemon
 -r, --enable-coredumps    maximize core file limit
 -u, --user=<user>         assume identity of <username> (only when run as root)
@@ -439,6 +453,9 @@ const USAGE: &str = "\
                           (default: 1m, min: 1k, max: 1024m)
 -F, --disable-flush-all   disable flush_all command
 -X, --disable-dumping     disable stats cachedump and lru_crawler metadump
+-S, --enable-sasl         ask for a user and password in the binary protocol (SASL PLAIN)
+-Y, --auth-file=<file>    ask for a user and password in the ascii protocol; the file has a
+                          line user:password for each of 8 users at most
 -W  --disable-watch       disable watch commands (live logging)
 -f, -n, -L, -N            accepted, without effect
 -o, --extended            comma separated list of extended options
@@ -452,6 +469,7 @@ const USAGE: &str = "\
    - memcached's other extended options are accepted, without effect
 
 Environment variables:
+MEMCACHED_SASL_PWDB       password file of -S, as that of -Y, with 64 users at most
 MEMCACHED_PORT_FILENAME   file to write port information to";
 
 #[cfg(test)]
@@ -518,11 +536,9 @@ mod tests {
     fn refused() {
         for line in [
             "-S",
-            "-Y f",
             "-Z",
             "--enable-ssl",
             "--enable-sasl",
-            "--auth-file=f",
             "-U 1",
             "-e f",
             "-o ssl_key=x",
@@ -544,6 +560,17 @@ mod tests {
             assert_eq!(code, EX_USAGE, "{line}");
             assert!(!text.is_empty() && !text.contains('\n'), "{line}: {text}");
         }
+    }
+
+    #[test]
+    fn passwords() {
+        let (settings, ..) = read("-Y f -l 10.0.0.1,noauth:127.0.0.1 -p 7").unwrap();
+        assert_eq!(settings.auth_file, Some(PathBuf::from("f")));
+        assert_eq!(settings.listen.len(), 2);
+        assert_eq!(settings.noauth, ["127.0.0.1:7".parse().unwrap()]);
+        let (settings, ..) = read("-l noauth:127.0.0.1").unwrap();
+        assert_eq!(settings.listen, settings.noauth);
+        assert!(read("-l 127.0.0.1,noauth:127.0.0.1").is_err());
     }
 
     #[test]

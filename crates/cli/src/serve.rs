@@ -209,7 +209,10 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
         let mut asked = false;
         loop {
             match signals.wait() {
-                Signal::Hangup => tracing::info!("SIGHUP: nothing to reload"),
+                Signal::Hangup => match control.reload() {
+                    0 => tracing::info!("SIGHUP: nothing to reload"),
+                    files => tracing::info!("SIGHUP: {files} password files were read again"),
+                },
                 Signal::Stop(name) if !asked => {
                     tracing::info!("{name}: finishing the requests received, then stopping; again stops at once");
                     asked = true;
@@ -281,6 +284,8 @@ fn absolute_paths(settings: &mut Settings, around: &mut Surroundings) -> Result<
     let optional = [
         &mut settings.unix_socket,
         &mut settings.data_dir,
+        &mut settings.auth_file,
+        &mut settings.sasl_file,
         &mut settings.trace,
         &mut around.pidfile,
         &mut around.port_file,

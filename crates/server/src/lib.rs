@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod auth; // password files, and the check of a name and a password
 pub mod clock; // the time that a server goes by
 mod commands; // what each command does to the shard
 mod intake; // the memory that values take while they are coming in

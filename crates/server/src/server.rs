@@ -13,6 +13,7 @@
 pub mod home; // the data directory
 pub mod plan; // how one memory cap is dealt out
 mod report; // what a start and a stop tell
+mod security; // password files, and warnings about who may reach the server
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -28,6 +29,7 @@ use senko_io::trace::Recorder;
 use senko_io::transfer::CachedFile;
 use senko_io::{Backend, FileOptions, FlashFile, Listener, PAGE_SIZE};
 
+use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::route::Mesh;
 use crate::settings::{Settings, Transfer};
@@ -66,6 +68,7 @@ impl Server {
     /// One sentence on what was wrong.
     pub fn bind(settings: Settings) -> Result<Bound, ServerError> {
         check(&settings)?;
+        let auth = security::open(&settings)?;
         // Sizes that are known now are checked before a file of gigabytes is made.
         let sizes: Vec<u64> = settings
             .flash
@@ -74,8 +77,10 @@ impl Server {
             .collect();
         memory_plan(&settings, &sizes).map_err(ServerError)?;
         let listeners = listen(&settings)?;
+        security::warn(&settings);
         Ok(Bound {
             settings,
+            auth,
             listeners,
         })
     }
@@ -85,6 +90,7 @@ impl Server {
 #[derive(Debug)]
 pub struct Bound {
     settings: Settings,
+    auth: Auth,
     listeners: Vec<Listening>,
 }
 
@@ -94,6 +100,7 @@ struct Listening {
     address: Option<SocketAddr>,
     /// As `stats conns` writes it.
     name: Arc<str>,
+    guarded: bool,
 }
 
 impl Listening {
@@ -101,6 +108,7 @@ impl Listening {
         Door {
             listener: self.listener.clone(),
             name: Arc::clone(&self.name),
+            guarded: self.guarded,
         }
     }
 }
@@ -119,6 +127,7 @@ impl Bound {
         let addresses = self.addresses();
         let Bound {
             mut settings,
+            auth,
             listeners,
         } = self;
         if let Some(dir) = &settings.data_dir {
@@ -160,7 +169,7 @@ impl Bound {
         if settings.seed == 0 {
             settings.seed = home::random();
         }
-        let shared = Arc::new(share(&settings, home.as_deref()));
+        let shared = Arc::new(share(&settings, home.as_deref()).guarded(auth));
         let mesh = Arc::new(Mesh::new(settings.threads, plan.pending / 4, plan.pending));
         let control = Control {
             shared: Arc::clone(&shared),
@@ -573,6 +582,7 @@ fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
     let mut all: Vec<Listening> = Vec::new();
     for address in &settings.listen {
         let mut address = *address;
+        let guarded = !settings.noauth.contains(&address);
         // Port 0 is one free port, not one an address.
         if address.port() == 0
             && let Some(port) = all.iter().find_map(|l| l.listener.local_port())
@@ -591,6 +601,7 @@ fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
                     listener,
                     address: Some(address),
                     name: name.into(),
+                    guarded,
                 });
             }
             // "All interfaces" means those that there are: a machine without IPv6 still has the others.
@@ -610,6 +621,7 @@ fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
             listener,
             address: None,
             name: format!("unix:{}", path.display()).into(),
+            guarded: true,
         });
     }
     Ok(all)

@@ -32,6 +32,12 @@ pub enum Transfer {
 pub struct Settings {
     /// TCP addresses; empty: none.
     pub listen: Vec<SocketAddr>,
+    /// Those of `listen` whose connections need no password.
+    pub noauth: Vec<SocketAddr>,
+    /// Password file of the ascii protocol (`-Y`).
+    pub auth_file: Option<PathBuf>,
+    /// Password file of the binary protocol (`-S`).
+    pub sasl_file: Option<PathBuf>,
     /// Unix socket.
     pub unix_socket: Option<PathBuf>,
     /// Its access mask (octal in memcached's `-a`).
@@ -133,6 +139,9 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 11211))],
+            noauth: Vec::new(),
+            auth_file: None,
+            sasl_file: None,
             unix_socket: None,
             unix_mask: 0o700,
             memory: 1 << 30,

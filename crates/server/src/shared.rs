@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use senko_cache::{CacheStats, DeviceState, ServerWords, Shard, SlabClassStats};
 use senko_io::DiskStats;
 
+use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::commands::push_key;
 use crate::intake::Intake;
@@ -53,7 +54,7 @@ thread_stats! {
     store_too_large store_no_memory
     bytes_read bytes_written conn_yields idle_kicks
     forwarded sent_for_others read_across retries slow_readers_closed transfers_given_up
-    rounds heavy_turns values_given_up
+    rounds heavy_turns values_given_up auth_cmds auth_errors
 }
 
 /// What a worker shows the others, about ten times a second.
@@ -151,6 +152,8 @@ pub struct Shared {
     pub(crate) intakes: Vec<Intake>,
     /// Unix seconds of the start.
     pub started: u32,
+    /// The password files.
+    pub auth: Auth,
     /// What all workers go by.
     pub clock: Clock,
     /// Where flushes are noted before they are acknowledged, if they are to outlive the process.
@@ -200,6 +203,7 @@ impl Shared {
             intakes: (0..shards).map(|_| Intake::default()).collect(),
             devices: Mutex::new(vec![vec![DeviceState::Up; shards]; settings.flash.len()]),
             started,
+            auth: Auth::default(),
             clock: Clock::start(settings.clock.clone(), 0),
             words: None,
             flush_order: Mutex::new(()),
@@ -229,6 +233,13 @@ impl Shared {
         self.flush_due = AtomicU32::new(words.flush_due());
         self.clock = Clock::start(self.settings.clock.clone(), second);
         self.words = Some(words);
+        self
+    }
+
+    /// Asks for passwords.
+    #[must_use]
+    pub fn guarded(mut self, auth: Auth) -> Shared {
+        self.auth = auth;
         self
     }
 

@@ -105,7 +105,7 @@ pub struct Worker {
     core: Core,
     conns: Conns,
     doors: Vec<Door>,
-    door_names: Vec<(ListenerId, Arc<str>)>,
+    door_names: Vec<(ListenerId, Arc<str>, bool)>,
     /// Sockets above the connection limit, where they wait instead of being refused.
     waiting: VecDeque<Newcomer>,
     stopped_accepting_ms: u64,

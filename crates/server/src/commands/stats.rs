@@ -291,8 +291,8 @@ fn general<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("touch_misses", stats.touch_misses);
     sink.stat("store_too_large", stats.store_too_large);
     sink.stat("store_no_memory", stats.store_no_memory);
-    sink.stat("auth_cmds", 0);
-    sink.stat("auth_errors", 0);
+    sink.stat("auth_cmds", stats.auth_cmds);
+    sink.stat("auth_errors", stats.auth_errors);
     sink.stat("idle_kicks", stats.idle_kicks);
     sink.stat("bytes_read", stats.bytes_read);
     sink.stat("bytes_written", stats.bytes_written);
@@ -457,14 +457,17 @@ fn settings<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("reqs_per_event", set.requests_per_turn);
     sink.stat("cas_enabled", yes(!set.no_cas));
     sink.stat("tcp_backlog", set.backlog);
-    let binding = match set.only_protocol {
+    let binding = match set.only_protocol.or(shared.auth.dialect()) {
         None => "auto-negotiate",
         Some(Dialect::Ascii) => "ascii",
         Some(Dialect::Binary) => "binary",
     };
     sink.stat("binding_protocol", binding);
-    sink.stat("auth_enabled_sasl", "no");
-    sink.stat("auth_enabled_ascii", "no");
+    sink.stat("auth_enabled_sasl", yes(set.sasl_file.is_some()));
+    match &set.auth_file {
+        Some(path) => sink.stat("auth_enabled_ascii", path.display()),
+        None => sink.stat("auth_enabled_ascii", "no"),
+    }
     sink.stat("item_size_max", set.max_item);
     sink.stat("maxconns_fast", yes(set.refuse_fast));
     sink.stat("flush_enabled", yes(!set.no_flush_all));

@@ -181,7 +181,7 @@ impl Session {
                     return self.close(used);
                 }
             }
-            // SASL is not built: its opcodes are as unknown as any other.
+            // SASL on a connection that needs no password: as unknown as any other opcode.
             _ => {
                 head.error(out, Status::UnknownCommand, Status::UnknownCommand.text());
                 if header.value_len > 0 {

@@ -29,6 +29,7 @@
 
 mod binary; // the binary dialect
 mod intake; // memory for values that are coming in
+mod login; // passwords, before anything else
 mod route; // commands for other shards, walks over all shards
 mod text; // the classic and meta dialects
 mod transfer; // answers that the kernel sends from the flash file
@@ -314,6 +315,7 @@ enum ForeignKind {
 #[derive(Debug)]
 pub struct Session {
     dialect: Option<Dialect>,
+    gate: login::Gate,
     remote: bool,
     /// Answers of `get` may be sent from the flash file.
     transfers: bool,
@@ -341,6 +343,7 @@ impl Session {
     pub fn new(only: Option<Dialect>) -> Session {
         Session {
             dialect: only,
+            gate: login::Gate::default(),
             remote: false,
             transfers: false,
             state: State::Command,
@@ -486,9 +489,12 @@ impl Session {
                 Dialect::Ascii
             }
         });
-        let step = match dialect {
-            Dialect::Ascii => self.step_line(ctx, input),
-            Dialect::Binary => self.step_packet(ctx, input),
+        let step = match self.step_login(ctx, input, dialect) {
+            Some(step) => step,
+            None => match dialect {
+                Dialect::Ascii => self.step_line(ctx, input),
+                Dialect::Binary => self.step_packet(ctx, input),
+            },
         };
         if matches!(step, Step::Took(_)) {
             *budget -= 1;

@@ -27,6 +27,8 @@ pub struct Door {
     pub listener: senko_io::Listener,
     /// `tcp:127.0.0.1:11211`, `unix:/path`.
     pub name: Arc<str>,
+    /// Its connections need a password, if the server has any.
+    pub guarded: bool,
 }
 
 /// A socket on its way to its worker.
@@ -34,6 +36,7 @@ pub struct Door {
 pub struct Newcomer {
     stream: OwnedFd,
     door: Arc<str>,
+    guarded: bool,
 }
 
 impl Worker {
@@ -45,19 +48,24 @@ impl Worker {
                 .ev
                 .listen(&door.listener)
                 .map_err(|e| format!("cannot accept on {}: {e}", door.name))?;
-            self.door_names.push((id, Arc::clone(&door.name)));
+            self.door_names
+                .push((id, Arc::clone(&door.name), door.guarded));
         }
         Ok(())
     }
 
     /// A connection was accepted.
     pub(super) fn accepted(&mut self, listener: ListenerId, stream: OwnedFd) {
-        let door = self
-            .door_names
-            .iter()
-            .find(|(id, _)| *id == listener)
-            .map_or_else(|| "".into(), |(_, name)| Arc::clone(name));
-        let newcomer = Newcomer { stream, door };
+        let door = self.door_names.iter().find(|(id, ..)| *id == listener);
+        let (door, guarded) = door.map_or_else(
+            || ("".into(), true),
+            |(_, name, guarded)| (Arc::clone(name), *guarded),
+        );
+        let newcomer = Newcomer {
+            stream,
+            door,
+            guarded,
+        };
         if self.draining() {
             return;
         }
@@ -98,7 +106,11 @@ impl Worker {
 
     /// Takes a connection as this worker's own.
     pub(super) fn adopt(&mut self, newcomer: Newcomer) {
-        let Newcomer { stream, door } = newcomer;
+        let Newcomer {
+            stream,
+            door,
+            guarded,
+        } = newcomer;
         let fd = stream.as_raw_fd();
         let (stream, addr) = peer_name(stream, &door);
         let id = match self.core.ev.adopt(stream) {
@@ -120,7 +132,14 @@ impl Worker {
             last_command: AtomicU32::new(seconds(self.now_ms)),
         });
         self.core.shared.register(fd as u64, Arc::clone(&entry));
-        let mut session = Session::new(self.core.shared.settings.only_protocol);
+        let auth = &self.core.shared.auth;
+        let guarded = guarded && auth.is_on();
+        let own = self.core.shared.settings.only_protocol;
+        let only = if guarded { own.or(auth.dialect()) } else { own };
+        let mut session = Session::new(only);
+        if guarded {
+            session.ask_password();
+        }
         if self.transfers.is_some() {
             session.allow_transfers();
         }

@@ -40,3 +40,9 @@ fn meta_seeds() {
 fn binary_seeds() {
     replay("binary", entry::binary);
 }
+
+#[test]
+fn login_seeds() {
+    replay("login_ascii", entry::login_ascii);
+    replay("login_sasl", entry::login_sasl);
+}

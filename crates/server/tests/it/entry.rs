@@ -5,6 +5,10 @@
 //! The first byte of the data decides in which pieces the rest arrives, and over how many shards. The same bytes in one
 //! piece must get the same answer: that is the oracle; the rest is what panics.
 
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use senko_server::auth::Users;
 use senko_server::protocol::binary::{HEADER, Header};
 use senko_server::protocol::meta::{Clock, KeyBuf};
 use senko_server::protocol::{MAX_KEY, Tokens, classic, meta, split_line};
@@ -36,6 +40,62 @@ fn answer(input: &[u8], piece: usize, shards: usize, dialect: Dialect) -> (Vec<u
     let closed = rig.closed(id);
     rig.vanish(id);
     (answer, closed)
+}
+
+/// A password file, for as long as the process lives.
+fn users() -> &'static Path {
+    static USERS: OnceLock<PathBuf> = OnceLock::new();
+    USERS.get_or_init(|| {
+        let name = format!("senko-login-users-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, "alice:secret\n").expect("a writable folder");
+        path
+    })
+}
+
+/// Bytes before and after a password, and as a password file.
+fn login(data: &[u8], dialect: Dialect) {
+    if let Ok(users) = Users::read(data, 8) {
+        assert!(users.len() <= 8 && !users.check(b"", b""));
+    }
+    let Some((&choice, input)) = data.split_first() else {
+        return;
+    };
+    let answer = |piece: usize| {
+        let mut plan = plan(1, Some(dialect));
+        match dialect {
+            Dialect::Ascii => plan.settings.auth_file = Some(users().to_path_buf()),
+            Dialect::Binary => plan.settings.sasl_file = Some(users().to_path_buf()),
+        }
+        let mut rig = Rig::new(&plan);
+        let id = rig.connect();
+        for part in input.chunks(piece) {
+            rig.send(id, part);
+        }
+        rig.settle();
+        let answer = rig.answers(id);
+        rig.vanish(id);
+        answer
+    };
+    let whole = answer(usize::MAX);
+    // Without the password nothing is stored, read or told.
+    if !contains(input, &[b"secret"]) {
+        assert!(!contains(
+            &whole,
+            &[b"STORED", b"VALUE", b"STAT", b"Authenticated"]
+        ));
+    }
+    answer(1 + usize::from(choice));
+}
+
+/// Passwords of the ascii protocol (`-Y`).
+pub fn login_ascii(data: &[u8]) {
+    login(data, Dialect::Ascii);
+}
+
+/// Passwords of the binary protocol (`-S`).
+pub fn login_sasl(data: &[u8]) {
+    login(data, Dialect::Binary);
 }
 
 fn session(data: &[u8], dialect: Dialect) {

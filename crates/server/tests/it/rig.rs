@@ -9,6 +9,7 @@ use senko_cache::{
 };
 use senko_io::SendBatch;
 use senko_io::faulty::{FaultyDevice, FaultyQueue};
+use senko_server::auth::Auth;
 use senko_server::reply::shard_of;
 use senko_server::session::{Ctx, FeedState, Router, Session, Wait, Window, Work};
 use senko_server::settings::Settings;
@@ -90,7 +91,8 @@ pub struct Rig {
 impl Rig {
     pub fn new(plan: &Plan) -> Rig {
         let nodes = (0..plan.shards).map(|n| Node::new(plan, n)).collect();
-        let shared = Shared::new(plan.settings.clone(), plan.shards, START - 10);
+        let auth = Auth::open(&plan.settings).expect("the password files are good");
+        let shared = Shared::new(plan.settings.clone(), plan.shards, START - 10).guarded(auth);
         Rig {
             nodes,
             shared,
@@ -110,7 +112,11 @@ impl Rig {
         self.connect_to(0)
     }
     pub fn connect_to(&mut self, node: usize) -> u64 {
-        self.add(node, Session::new(self.shared.settings.only_protocol), None)
+        let mut session = Session::new(self.shared.settings.only_protocol);
+        if self.shared.auth.is_on() {
+            session.ask_password();
+        }
+        self.add(node, session, None)
     }
     fn add(&mut self, node: usize, session: Session, origin: Option<u64>) -> u64 {
         let id = self.next;

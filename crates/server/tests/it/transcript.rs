@@ -73,7 +73,7 @@ fn there_are_hundreds_of_exchanges() {
 fn scripts() -> Vec<Script> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/transcripts");
     let mut paths: Vec<PathBuf> = Vec::new();
-    for folder in ["binary", "classic", "meta"] {
+    for folder in ["auth", "binary", "classic", "meta"] {
         let entries = std::fs::read_dir(root.join(folder))
             .expect("tests/transcripts has a folder for each protocol");
         paths.extend(

@@ -56,6 +56,8 @@ pub enum Target {
 impl Target {
     /// Starts a server with memcached's `options`.
     pub fn start(kind: Kind, options: &[String]) -> Result<Target, NoTarget> {
+        let options: Vec<String> = options.iter().map(|word| spelled_out(word)).collect();
+        let options = &options;
         match kind {
             Kind::Memcached => start_memcached(options),
             Kind::Senko { io, flash } => start_senko(io, flash, options),
@@ -306,6 +308,18 @@ fn start_senko(io: BackendChoice, flash: bool, options: &[String]) -> Result<Tar
     })
 }
 
+/// `USERS` stands for the password file of the transcripts.
+fn spelled_out(word: &str) -> String {
+    match word {
+        "USERS" => concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../tests/transcripts/auth/users"
+        )
+        .to_owned(),
+        _ => word.to_owned(),
+    }
+}
+
 /// memcached's options that transcripts use.
 fn apply(settings: &mut Settings, options: &[String]) -> Result<(), String> {
     let mut words = options.iter();
@@ -315,6 +329,7 @@ fn apply(settings: &mut Settings, options: &[String]) -> Result<(), String> {
             "-C" => settings.no_cas = true,
             "-F" => settings.no_flush_all = true,
             "-M" => settings.no_evict = true,
+            "-Y" => settings.auth_file = words.next().map(PathBuf::from),
             "-X" => settings.no_dump = true,
             // A thread that senko does not have.
             "-o" if words.next().is_some_and(|o| o == "no_lru_maintainer") => {}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who may speak to the server: password files, and the check of a name and a password.
+//!
+//! One file guards the ascii protocol (memcached's `-Y`), one the binary protocol (`-S`). Both have
+//! a line `user:password` for each user. The server reads them at its start, and again on SIGHUP.
+//! Sessions ask [`Auth::check`] (`session/login.rs`).
+//!
+//! - (P1) A file that can't be read, or has a bad line, changes nothing while the server runs.
+//! - (P2) A check compares with every user, and all bytes of each, so that its time tells nothing.
+//! - (P3) No text that is made here holds a part of a password: not `Debug`, not an error.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+
+use subtle::{Choice, ConstantTimeEq};
+
+use crate::settings::{Dialect, Settings};
+
+/// Users of the ascii protocol's file that count, as in memcached. Further lines are left out.
+pub const ASCII_USERS: usize = 8;
+/// Most users of the binary protocol's file.
+pub const SASL_USERS: usize = 64;
+/// Longest line of a password file, in bytes, without its end.
+pub const LONGEST_LINE: usize = 254;
+
+/// A name or password, padded with zeros: all take as long to compare.
+#[derive(Clone)]
+struct Word {
+    len: u64,
+    bytes: [u8; LONGEST_LINE + 2],
+}
+
+impl Word {
+    /// Nothing that is longer than a line, or empty, is a name or a password.
+    fn new(text: &[u8]) -> Option<Word> {
+        if text.is_empty() || text.len() > LONGEST_LINE {
+            return None;
+        }
+        let mut bytes = [0; LONGEST_LINE + 2];
+        bytes[..text.len()].copy_from_slice(text);
+        let len = text.len() as u64;
+        Some(Word { len, bytes })
+    }
+
+    fn is(&self, other: &Word) -> Choice {
+        self.len.ct_eq(&other.len) & self.bytes.ct_eq(&other.bytes)
+    }
+}
+
+/// The users of a password file.
+///
+/// ```
+/// use senko_server::auth::Users;
+/// let users = Users::read(b"alice:secret\nbob:pass word\n", 8).unwrap();
+/// assert!(users.check(b"alice", b"secret") && !users.check(b"alice", b"pass word"));
+/// assert_eq!(Users::read(b"alice", 8).unwrap_err(), "line 1 has no colon after the user's name");
+/// ```
+#[derive(Clone, Default)]
+pub struct Users(Vec<(Word, Word)>);
+
+impl Users {
+    /// Reads at most `most` users from a file's bytes. A name ends at the first colon, a password
+    /// at the line's end. An empty name or password is nobody's.
+    ///
+    /// # Errors
+    /// One sentence that names the line.
+    pub fn read(text: &[u8], most: usize) -> Result<Users, String> {
+        let mut users = Vec::new();
+        let text = text.strip_suffix(b"\n").unwrap_or(text);
+        if text.is_empty() {
+            return Ok(Users::default());
+        }
+        for (index, line) in text.split(|&b| b == b'\n').take(most).enumerate() {
+            let number = index + 1;
+            let end = line.iter().position(|&b| b == b'\r' || b == 0);
+            let line = &line[..end.unwrap_or(line.len())];
+            if line.len() > LONGEST_LINE {
+                let len = line.len();
+                return Err(format!(
+                    "line {number} has {len} bytes, and {LONGEST_LINE} is the most"
+                ));
+            }
+            let Some(colon) = memchr::memchr(b':', line) else {
+                return Err(format!("line {number} has no colon after the user's name"));
+            };
+            let (user, password) = (&line[..colon], &line[colon + 1..]);
+            users.extend(Word::new(user).zip(Word::new(password)));
+        }
+        Ok(Users(users))
+    }
+
+    /// Whether a user of this name has this password (P2).
+    pub fn check(&self, user: &[u8], password: &[u8]) -> bool {
+        let (Some(user), Some(password)) = (Word::new(user), Word::new(password)) else {
+            return false;
+        };
+        let mut found = Choice::from(0);
+        for (name, secret) in &self.0 {
+            found |= name.is(&user) & secret.is(&password);
+        }
+        found.into()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Nobody can log in.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// P3: a number, not names.
+impl fmt::Debug for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Users({})", self.0.len())
+    }
+}
+
+/// A password file, and what was in it when it was read last.
+#[derive(Debug)]
+struct Source {
+    path: PathBuf,
+    most: usize,
+    users: RwLock<Users>,
+}
+
+impl Source {
+    fn open(path: &Path, most: usize) -> Result<Source, String> {
+        Ok(Source {
+            path: path.to_path_buf(),
+            most,
+            users: RwLock::new(read_file(path, most)?),
+        })
+    }
+}
+
+fn read_file(path: &Path, most: usize) -> Result<Users, String> {
+    let name = path.display();
+    let text = std::fs::read(path)
+        .map_err(|error| format!("the password file {name} cannot be read: {error}"))?;
+    Users::read(&text, most).map_err(|why| format!("the password file {name} is refused: {why}"))
+}
+
+/// The password files of a server. [`Default`]: none, everybody may speak.
+#[derive(Debug, Default)]
+pub struct Auth {
+    ascii: Option<Source>,
+    sasl: Option<Source>,
+}
+
+impl Auth {
+    /// Reads the files that the settings name.
+    ///
+    /// # Errors
+    /// One sentence that names the file.
+    pub fn open(settings: &Settings) -> Result<Auth, String> {
+        let open = |path: &Option<PathBuf>, most| {
+            path.as_deref()
+                .map(|path| Source::open(path, most))
+                .transpose()
+        };
+        Ok(Auth {
+            ascii: open(&settings.auth_file, ASCII_USERS)?,
+            sasl: open(&settings.sasl_file, SASL_USERS)?,
+        })
+    }
+
+    /// Whether a password is asked for at all.
+    pub fn is_on(&self) -> bool {
+        self.ascii.is_some() || self.sasl.is_some()
+    }
+
+    /// The only protocol of a connection that needs a password: the one that has a file.
+    pub fn dialect(&self) -> Option<Dialect> {
+        match (&self.ascii, &self.sasl) {
+            (Some(_), None) => Some(Dialect::Ascii),
+            (None, Some(_)) => Some(Dialect::Binary),
+            _ => None,
+        }
+    }
+
+    /// Whether a user may speak this protocol.
+    pub fn check(&self, dialect: Dialect, user: &[u8], password: &[u8]) -> bool {
+        let source = match dialect {
+            Dialect::Ascii => &self.ascii,
+            Dialect::Binary => &self.sasl,
+        };
+        source.as_ref().is_some_and(|source| {
+            let users = source.users.read().unwrap_or_else(PoisonError::into_inner);
+            users.check(user, password)
+        })
+    }
+
+    /// Reads the files again (P1): for each, its path, and the number of users or why the old ones
+    /// stay.
+    pub fn reload(&self) -> Vec<(PathBuf, Result<usize, String>)> {
+        let sources = self.ascii.iter().chain(&self.sasl);
+        let again = |source: &Source| {
+            let users = read_file(&source.path, source.most)?;
+            let count = users.len();
+            *source.users.write().unwrap_or_else(PoisonError::into_inner) = users;
+            Ok(count)
+        };
+        sources
+            .map(|source| (source.path.clone(), again(source)))
+            .collect()
+    }
+}
+
+/// The name and password of a SASL PLAIN message: `[who to act as] NUL name NUL password`.
+pub(crate) fn plain(message: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut parts = message.split(|&b| b == 0);
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        // Nobody acts as somebody else.
+        (Some(other), Some(user), Some(password), None) if other.is_empty() || other == user => {
+            Some((user, password))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_as_memcached_reads_them() {
+        let users = Users::read(b"a:1\r\nb:two words\nc:x:y\n:none\nd:\ne:5", 8).unwrap();
+        assert!(users.check(b"a", b"1") && users.check(b"b", b"two words"));
+        assert!(users.check(b"c", b"x:y") && users.check(b"e", b"5"));
+        assert_eq!(users.len(), 4, "an empty name or password is nobody's");
+        assert!(!users.check(b"", b"none") && !users.check(b"d", b""));
+        assert!(!users.check(b"a", b"1\0") && !users.check(b"a", b"11"));
+        assert!(Users::read(b"", 8).unwrap().is_empty());
+        assert!(Users::read(b"a:1\n\nb:2\n", 8).is_err());
+        assert!(Users::read(b"\n", 8).unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_ninth_user_is_left_out() {
+        let text: String = (1..=9).map(|n| format!("u{n}:p\n")).collect();
+        let users = Users::read(text.as_bytes(), ASCII_USERS).unwrap();
+        assert!(users.check(b"u8", b"p") && !users.check(b"u9", b"p"));
+    }
+
+    #[test]
+    fn no_text_holds_a_password() {
+        let long = format!("name:{}\n", "secret".repeat(50));
+        let error = Users::read(long.as_bytes(), 8).unwrap_err();
+        assert!(!error.contains("secret"), "{error}");
+        let error = Users::read(b"secret\n", 8).unwrap_err();
+        assert!(!error.contains("secret"), "{error}");
+        let users = Users::read(b"name:secret\n", 8).unwrap();
+        assert_eq!(format!("{users:?}"), "Users(1)");
+    }
+
+    #[test]
+    fn plain_messages() {
+        assert_eq!(plain(b"\0u\0p"), Some((&b"u"[..], &b"p"[..])));
+        assert_eq!(plain(b"u\0u\0p"), Some((&b"u"[..], &b"p"[..])));
+        assert_eq!(plain(b"root\0u\0p"), None);
+        assert_eq!(plain(b"\0u\0p\0"), None);
+        assert_eq!(plain(b"u\0p"), None);
+        assert_eq!(plain(b""), None);
+    }
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a connection may say before its user is known: a name and a password.
+//!
+//! In the ascii protocol these are the value of a `set`, as in memcached (`-Y`): the key means
+//! nothing, and any other line is refused. In the binary protocol they are a SASL PLAIN message.
+//! Nothing that comes before the right password reaches a command ([`Session::step`] looks here
+//! first).
+//!
+//! ```text
+//!          right password                        wrong password (SASL)
+//! Locked ------------------> Known      Known ------------------------> Locked
+//! ```
+
+use senko_io::Queue;
+
+use super::{Ctx, FeedState, Session, State, Step};
+use crate::auth::plain;
+use crate::protocol::binary::{Broken, HEADER, Head, Header, Kind, REQUEST, Status};
+use crate::protocol::number::read_u32;
+use crate::protocol::{MAX_LINE, Tokens, split_line};
+use crate::settings::Dialect;
+
+/// The one SASL mechanism.
+const MECHANISM: &[u8] = b"PLAIN";
+/// Longest SASL message, in bytes.
+const LONGEST_MESSAGE: usize = 1024;
+const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
+
+/// Whether a connection needs a password, and had it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Gate {
+    /// It needs none.
+    #[default]
+    Open,
+    /// It has given none that is right.
+    Locked {
+        /// Bytes of name and password that come next, their line end counted in (ascii only).
+        value: Option<usize>,
+    },
+    /// It has given a right one.
+    Known,
+}
+
+impl Session {
+    /// Nothing but a right password is taken from now on.
+    pub fn ask_password(&mut self) {
+        self.gate = Gate::Locked { value: None };
+    }
+
+    /// Takes the next bytes if they are about a password; `None` if commands take them.
+    pub(super) fn step_login<Q: Queue>(
+        &mut self,
+        ctx: &mut Ctx<'_, Q>,
+        input: &[u8],
+        dialect: Dialect,
+    ) -> Option<Step> {
+        match (self.gate, dialect) {
+            (Gate::Open, _) | (Gate::Known, Dialect::Ascii) => None,
+            (Gate::Locked { value: Some(bytes) }, _) => Some(self.login_value(ctx, input, bytes)),
+            (Gate::Locked { value: None }, Dialect::Ascii) => Some(self.login_line(input)),
+            (Gate::Locked { .. } | Gate::Known, Dialect::Binary) => self.login_packet(ctx, input),
+        }
+    }
+
+    /// `set KEY FLAGS EXPTIME BYTES`.
+    fn login_line(&mut self, input: &[u8]) -> Step {
+        if input.len() < 2 {
+            return Step::Stop(0, FeedState::NeedMore);
+        }
+        let Some((line, used)) = split_line(input) else {
+            if input.len() > MAX_LINE {
+                return self.close(input.len());
+            }
+            return Step::Stop(0, FeedState::NeedMore);
+        };
+        let mut tokens = Tokens::new(line);
+        let is_set = tokens.next() == Some(b"set");
+        match tokens.nth(3).and_then(read_u32).filter(|_| is_set) {
+            Some(bytes) if bytes as usize + 2 > MAX_LINE => return self.close(input.len()),
+            Some(bytes) => {
+                let value = Some(bytes as usize + 2);
+                self.gate = Gate::Locked { value };
+            }
+            None => self.say(UNAUTHENTICATED),
+        }
+        Step::Took(used)
+    }
+
+    /// `USER PASSWORD`, `bytes` with the line end.
+    fn login_value<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8], bytes: usize) -> Step {
+        if input.len() < bytes {
+            return Step::Stop(0, FeedState::NeedMore);
+        }
+        self.gate = Gate::Locked { value: None };
+        let text = match input[..bytes].strip_suffix(b"\r\n") {
+            None => "CLIENT_ERROR bad command line termination",
+            Some(value) => {
+                let mut tokens = Tokens::new(value);
+                match (tokens.next(), tokens.next()) {
+                    (Some(user), Some(password)) => {
+                        if self.admit(ctx, Dialect::Ascii, Some((user, password))) {
+                            "STORED"
+                        } else {
+                            "CLIENT_ERROR authentication failure"
+                        }
+                    }
+                    _ => "CLIENT_ERROR bad authentication token format",
+                }
+            }
+        };
+        self.say(text);
+        Step::Took(bytes)
+    }
+
+    /// Opens or locks the gate, and counts.
+    fn admit<Q: Queue>(
+        &mut self,
+        ctx: &mut Ctx<'_, Q>,
+        dialect: Dialect,
+        given: Option<(&[u8], &[u8])>,
+    ) -> bool {
+        let auth = &ctx.shared.auth;
+        let right = given.is_some_and(|(user, password)| auth.check(dialect, user, password));
+        ctx.stats.auth_cmds += 1;
+        ctx.stats.auth_errors += u64::from(!right);
+        self.gate = match right {
+            true => Gate::Known,
+            false => Gate::Locked { value: None },
+        };
+        right
+    }
+
+    /// A SASL packet, or one that comes before a password.
+    fn login_packet<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8]) -> Option<Step> {
+        if input.len() < HEADER {
+            if input[0] != REQUEST {
+                return Some(self.close(input.len()));
+            }
+            return Some(Step::Stop(0, FeedState::NeedMore));
+        }
+        let header = match Header::read(input) {
+            Ok(header) => header,
+            // Lengths that can't be are answered as ever; anything else is not looked at before
+            // the password.
+            Err(Broken::Answer(header, Status::Invalid))
+                if self.gate != Gate::Known && !is_open_to_all(header.kind) =>
+            {
+                header
+            }
+            Err(_) => return None,
+        };
+        if header.kind == Kind::Sasl {
+            return Some(self.sasl(ctx, input, &header));
+        }
+        if self.gate == Gate::Known || is_open_to_all(header.kind) {
+            return None;
+        }
+        let place = self.replies.begin();
+        let out = &mut self.replies.at(place).bytes;
+        loud(&header).error(out, Status::AuthError, Status::AuthError.text());
+        Some(self.close(input.len()))
+    }
+
+    /// A SASL opcode: 0x20 lists the mechanisms, 0x21 begins, 0x22 goes on.
+    fn sasl<Q: Queue>(&mut self, ctx: &mut Ctx<'_, Q>, input: &[u8], header: &Header) -> Step {
+        let used = HEADER + header.key_len;
+        let head = loud(header);
+        if header.opcode == 0x20 {
+            let place = self.replies.begin();
+            let out = &mut self.replies.at(place).bytes;
+            head.push(out, Status::Success, 0, 0, MECHANISM.len(), 0);
+            out.extend_from_slice(MECHANISM);
+            return Step::Took(used);
+        }
+        let whole = used + header.value_len;
+        let fits = header.value_len <= LONGEST_MESSAGE;
+        if input.len() < if fits { whole } else { used } {
+            return Step::Stop(0, FeedState::NeedMore);
+        }
+        // PLAIN says all in its first message: there is nothing to go on with.
+        let asked = header.opcode == 0x21 && &input[HEADER..used] == MECHANISM && fits;
+        let given = asked.then(|| plain(&input[used..whole])).flatten();
+        let right = self.admit(ctx, Dialect::Binary, given);
+        let place = self.replies.begin();
+        let out = &mut self.replies.at(place).bytes;
+        if right {
+            let text = b"Authenticated";
+            head.push(out, Status::Success, 0, 0, text.len(), 0);
+            out.extend_from_slice(text);
+        } else {
+            head.error(out, Status::AuthError, Status::AuthError.text());
+        }
+        if fits {
+            return Step::Took(whole);
+        }
+        self.state = State::Skip(header.value_len as u64);
+        Step::Took(used)
+    }
+}
+
+/// What memcached answers without a password.
+fn is_open_to_all(kind: Kind) -> bool {
+    matches!(kind, Kind::Version | Kind::Sasl)
+}
+
+fn loud(header: &Header) -> Head {
+    Head {
+        opcode: header.opcode,
+        opaque: header.opaque,
+        quiet: false,
+    }
+}
