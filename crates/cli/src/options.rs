@@ -73,6 +73,10 @@ pub struct ServeOptions {
     #[arg(value_parser = count::<u32>, short = 'U', long, value_name = "0", help_heading = "Network")]
     pub udp_port: Option<u32>,
 
+    /// Serve metrics, health and a page for operators by HTTP on this address: ADDR:PORT, or a port of 127.0.0.1 [default: off]
+    #[arg(long, value_name = "ADDR", value_parser = admin_address, help_heading = "Network")]
+    pub admin: Option<SocketAddr>,
+
     /// Cap on all memory: items, index, buffers; 256m, 4g, or a number of megabytes [default: 1g, at most a quarter of RAM]
     #[arg(
         short = 'm',
@@ -116,6 +120,9 @@ pub struct ServeOptions {
     /// Most bytes written to flash: 20m/s, 100g/day
     #[arg(long, value_name = "SIZE/TIME", help_heading = "Flash")]
     pub flash_write_budget: Option<WriteBudget>,
+    /// Bytes that the flash devices together are rated to take, as in 600t: the metrics then tell their years of life
+    #[arg(long, value_name = "SIZE", help_heading = "Flash")]
+    pub flash_rated_writes: Option<Bytes>,
     /// Hits on flash, not long after each other, that bring an item back to DRAM, 1 to 3 [default: 2]
     #[arg(long, value_name = "N", value_parser = |text: &str| within(text, 1_u8, 3), help_heading = "Flash")]
     pub promote_after: Option<u8>,
@@ -203,6 +210,7 @@ impl ServeOptions {
             idle_timeout: self.idle_timeout.or(file.idle_timeout),
             listen_backlog: self.listen_backlog.or(file.listen_backlog),
             udp_port: self.udp_port.or(file.udp_port),
+            admin: self.admin.or(file.admin),
             memory: self.memory.or(file.memory),
             max_item_size: self.max_item_size.or(file.max_item_size),
             policy: self.policy.or(file.policy),
@@ -219,6 +227,7 @@ impl ServeOptions {
             region: self.region.or(file.region),
             admission: self.admission.or(file.admission),
             flash_write_budget: self.flash_write_budget.or(file.flash_write_budget),
+            flash_rated_writes: self.flash_rated_writes.or(file.flash_rated_writes),
             promote_after: self.promote_after.or(file.promote_after),
             no_reinsert: self.no_reinsert.or(file.no_reinsert),
             transfer: self.transfer.or(file.transfer),
@@ -309,6 +318,8 @@ impl ServeOptions {
         settings.only_protocol = self.protocol.and_then(|p| p.0);
         settings.policy = self.policy.map_or(settings.policy, |p| p.0);
         settings.admission.rule = self.admission.map_or(settings.admission.rule, |r| r.0);
+        settings.admin = self.admin;
+        settings.rated_writes = self.flash_rated_writes.map(|Bytes(bytes)| bytes);
         settings.admission.budget = self.flash_write_budget.map(|b| b.0);
         if let Some(hits) = self.promote_after {
             if !(1..=3).contains(&hits) {
@@ -403,6 +414,16 @@ pub fn resolve_all(list: &[String], port: u16) -> Result<Vec<SocketAddr>> {
         bail!("the list of addresses to listen on (-l) is empty");
     }
     Ok(all)
+}
+
+/// An address with a port, or a port of the loopback address.
+fn admin_address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
+    }
+    text.parse().map_err(|_| {
+        format!("\"{text}\" is no address with a port, such as 127.0.0.1:11212 or [::1]:11212, and no port")
+    })
 }
 
 fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>> {

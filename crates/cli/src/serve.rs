@@ -152,6 +152,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     start_log(settings.verbosity, around.log_format);
     let signals = Signals::block();
     let data_dir = settings.data_dir.clone();
+    let admin = settings.admin;
     let began = Instant::now();
     let bound = Server::bind(settings)?;
     // The pid file names the process that serves, and goes away with it.
@@ -168,6 +169,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
         let text = format!("warning: -k has no effect: locking memory failed: {error}");
         tell_one(around.log_format, &text);
     }
+    warn_of_open_admin(admin, around.log_format);
     let server = bound.start()?;
     let report = server.report().clone();
     let took = began.elapsed();
@@ -217,6 +219,16 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     drop(pidfile);
     ended?;
     Ok(())
+}
+
+/// The admin listener asks for no password, so an address for others gets a warning.
+fn warn_of_open_admin(admin: Option<std::net::SocketAddr>, format: LogFormat) {
+    if let Some(address) = admin.filter(|address| !address.ip().is_loopback()) {
+        let text = format!(
+            "warning: whoever reaches the admin address {address} can read metrics: it asks for no password"
+        );
+        tell_one(format, &text);
+    }
 }
 
 /// Writes one sentence to stderr.
@@ -338,6 +350,9 @@ fn print_banner(report: &StartReport, data_dir: Option<&Path>, took: Duration) {
     } else {
         format!("{} threads", report.threads)
     };
+    if let Some(admin) = report.admin {
+        text += &format!("  admin      http://{admin}/metrics\n");
+    }
     text += &format!("  running    {shards} on {}{why}\n", report.backend);
     text += &format!(
         "  memory     {}, of which items, index and write buffers {}\n",
@@ -385,6 +400,7 @@ fn start_json(report: &StartReport, took: Duration) -> serde_json::Value {
         "version": crate::VERSION,
         "pid": std::process::id(),
         "listen": report.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "admin": report.admin,
         "unix_socket": report.unix_socket,
         "threads": report.threads,
         "io": report.backend,

@@ -28,6 +28,7 @@ mod spanned; // one device over several files, of which a new one is made to gro
 mod snapshot; // files that are written whole and read whole
 mod stats; // counts of what reached the devices
 mod tag; // who causes an I/O, and why
+mod times; // a histogram of durations
 pub mod trace; // the recorder and the reader of its format
 pub mod transfer; // from a file through the page cache to a socket, in threads
 mod unfinished; // a file that gets its name when it is whole
@@ -49,7 +50,8 @@ pub use send::{Piece, PinnedBytes, SendBatch, SendMode};
 pub use shared::{SharedFile, Words, observe_stores};
 pub use snapshot::{Snapshot, SnapshotReader};
 pub use spanned::SpannedFile;
-pub use stats::{DiskCount, DiskStats};
+pub use stats::{DeviceTimes, DiskCount, DiskStats};
 pub use tag::{Engine, Purpose, Tag};
+pub use times::Times;
 pub use unfinished::Unfinished;
 pub use wake::Waker;

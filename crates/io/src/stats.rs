@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Counts of what reached the devices, by purpose and operation.
 
-use crate::{Op, Purpose, Tag};
+use std::time::Duration;
+
+use crate::{Op, Purpose, Tag, Times};
 
 const PURPOSES: usize = 9;
 const OPS: usize = 5;
@@ -63,5 +65,29 @@ impl DiskStats {
 
     pub(crate) fn failed(&mut self, tag: Tag, op: Op) {
         self.cells[tag.purpose as usize][op as usize].errors += 1;
+    }
+}
+
+/// How long the operations of one device took, from their submission until the loop saw their end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceTimes {
+    of: [Times; OPS],
+}
+
+impl DeviceTimes {
+    /// The times of one operation.
+    pub fn get(&self, op: Op) -> &Times {
+        &self.of[op as usize]
+    }
+
+    /// Adds another loop's times.
+    pub fn merge(&mut self, other: &DeviceTimes) {
+        for (own, other) in self.of.iter_mut().zip(&other.of) {
+            own.merge(other);
+        }
+    }
+
+    pub(crate) fn ended(&mut self, op: Op, took: Duration) {
+        self.of[op as usize].add(took, 1);
     }
 }

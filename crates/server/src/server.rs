@@ -11,6 +11,7 @@
 //! ready when all have, and only then does a worker accept. An error in one ends the others before anybody was served.
 
 pub mod home; // the data directory
+mod keeper; // a thread that may wait for the data directory's disk
 pub mod plan; // how one memory cap is dealt out
 mod report; // what a start and a stop tell
 
@@ -27,12 +28,14 @@ use senko_io::trace::Recorder;
 use senko_io::transfer::CachedFile;
 use senko_io::{Backend, FileOptions, FlashFile, Listener, PAGE_SIZE};
 
+use crate::admin::Admin;
 use crate::clock::Clock;
 use crate::route::Mesh;
 use crate::settings::{Settings, Transfer};
 use crate::shared::{Shared, Shutdown};
 use crate::worker::{Door, Unmade, Worker, WorkerConfig};
 use home::{Home, LABEL_PAGES, Stopped};
+use keeper::Keeper;
 use plan::{MemoryPlan, memory_plan};
 pub use report::{FlashReport, StartReport, StopReport};
 
@@ -73,9 +76,11 @@ impl Server {
             .collect();
         memory_plan(&settings, &sizes).map_err(ServerError)?;
         let listeners = listen(&settings)?;
+        let admin = listen_for_admin(&settings)?;
         Ok(Bound {
             settings,
             listeners,
+            admin,
         })
     }
 }
@@ -85,6 +90,7 @@ impl Server {
 pub struct Bound {
     settings: Settings,
     listeners: Vec<Listening>,
+    admin: Option<(Listener, SocketAddr)>,
 }
 
 #[derive(Clone, Debug)]
@@ -119,7 +125,11 @@ impl Bound {
         let Bound {
             mut settings,
             listeners,
+            admin,
         } = self;
+        let admin_address = admin.as_ref().map(|(_, address)| *address);
+        // First, so that it can say that the server is starting.
+        let admin = admin.map(|(l, _)| Admin::start(l)).transpose()?;
         if let Some(dir) = &settings.data_dir {
             home::make_folder(dir)?; // flash files may be to lie in it
         }
@@ -226,6 +236,7 @@ impl Bound {
         }
         let report = StartReport {
             addresses,
+            admin: admin_address,
             unix_socket: settings.unix_socket.clone(),
             threads: settings.threads,
             backend: match loops[0].backend {
@@ -252,7 +263,11 @@ impl Bound {
             warm,
         };
         let keeper = home.map(Keeper::start).transpose()?;
+        if let Some(admin) = &admin {
+            admin.serving(shared, report.clone());
+        }
         Ok(RunningServer {
+            admin,
             keeper,
             control,
             threads,
@@ -308,6 +323,8 @@ pub struct RunningServer {
     report: StartReport,
     recorder: Option<Arc<Recorder>>,
     listeners: Vec<Listening>,
+    /// Says until the end that the server drains.
+    admin: Option<Admin>,
 }
 
 impl RunningServer {
@@ -367,6 +384,7 @@ impl RunningServer {
                 recorder.path().display()
             )));
         }
+        drop(self.admin);
         let kept = StopReport {
             keeps,
             flash_items: stopped.iter().map(|s| s.flash_items).sum(),
@@ -382,41 +400,6 @@ struct LoopReport {
     backend: Backend,
     fallback: Option<String>,
     recovered: Recovered,
-}
-
-/// The thread that reserves uniques ahead: it may wait for a disk, which a worker may not.
-#[derive(Debug)]
-struct Keeper {
-    home: Arc<Home>,
-    thread: JoinHandle<()>,
-    end: mpsc::Sender<()>,
-}
-
-/// How often it looks.
-const KEEP: Duration = Duration::from_secs(1);
-
-impl Keeper {
-    fn start(home: Arc<Home>) -> Result<Keeper, ServerError> {
-        let (end, ended) = mpsc::channel();
-        let kept = Arc::clone(&home);
-        let thread = std::thread::Builder::new()
-            .name("senko-keeper".into())
-            .spawn(move || {
-                while ended.recv_timeout(KEEP) == Err(mpsc::RecvTimeoutError::Timeout) {
-                    if let Err(error) = kept.keep() {
-                        tracing::error!("{error}; uniques may repeat after a power failure");
-                    }
-                }
-            })
-            .map_err(|e| ServerError(format!("cannot start a thread: {e}")))?;
-        Ok(Keeper { home, thread, end })
-    }
-
-    fn end(self) -> Arc<Home> {
-        drop(self.end);
-        let _ = self.thread.join();
-        self.home
-    }
 }
 
 /// Why a worker can't be made, with the memory that would do.
@@ -604,6 +587,17 @@ fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
     Ok(all)
 }
 
+/// The admin listener, and its address with the port that it got.
+fn listen_for_admin(settings: &Settings) -> Result<Option<(Listener, SocketAddr)>, ServerError> {
+    let Some(mut address) = settings.admin else {
+        return Ok(None);
+    };
+    let listener = listen_soon(|| Listener::tcp(address, ADMIN_BACKLOG))
+        .map_err(|error| ServerError(format!("the admin listener: {error}")))?;
+    address.set_port(listener.local_port().unwrap_or(address.port()));
+    Ok(Some((listener, address)))
+}
+
 fn open_flash(
     settings: &Settings,
     recorder: Option<&Arc<Recorder>>,
@@ -750,6 +744,8 @@ fn share_of_budget(settings: &Settings) -> senko_cache::Admission {
     admission
 }
 
+/// Connections that wait to be accepted by the admin thread.
+const ADMIN_BACKLOG: u32 = 64;
 /// How long an address may still belong to a server that was killed: the kernel closes what its ring held a little later.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(2);
 

@@ -32,6 +32,10 @@ pub enum Transfer {
 pub struct Settings {
     /// TCP addresses; empty: none.
     pub listen: Vec<SocketAddr>,
+    /// Where metrics, health and the page for operators are served by HTTP.
+    pub admin: Option<SocketAddr>,
+    /// Bytes that the flash devices together are rated to take in their lives; `None`: not told.
+    pub rated_writes: Option<u64>,
     /// Unix socket.
     pub unix_socket: Option<PathBuf>,
     /// Its access mask (octal in memcached's `-a`).
@@ -133,6 +137,8 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 11211))],
+            admin: None,
+            rated_writes: None,
             unix_socket: None,
             unix_mask: 0o700,
             memory: 1 << 30,

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use senko_cache::{CacheStats, DeviceState, ServerWords, Shard, SlabClassStats};
-use senko_io::DiskStats;
+use senko_io::{DeviceTimes, DiskStats, Times};
 
 use crate::clock::Clock;
 use crate::commands::push_key;
@@ -67,6 +67,10 @@ pub struct Published {
     pub slabs: Vec<SlabClassStats>,
     /// What its devices did.
     pub disk: DiskStats,
+    /// How long requests took, by [`crate::latency`]'s series; empty where nobody watches.
+    pub times: Vec<Times>,
+    /// How long operations of its devices took.
+    pub device_times: Vec<DeviceTimes>,
     /// The reset generation that these counters have seen.
     pub reset: u64,
 }
@@ -354,6 +358,11 @@ impl Shared {
     pub(crate) fn devices_in(&self, state: DeviceState) -> usize {
         let devices = lock(&self.devices);
         devices.iter().filter(|of| worst(of) == state).count()
+    }
+
+    /// The state of each flash device for the server as a whole, in the order of the settings.
+    pub(crate) fn device_states(&self) -> Vec<DeviceState> {
+        lock(&self.devices).iter().map(|of| worst(of)).collect()
     }
 
     // ---- statistics ----

@@ -36,6 +36,7 @@ use senko_io::{
     SendBatch,
 };
 
+use crate::latency::Meter;
 use crate::route::{Mesh, Message, Origin, Outbox};
 use crate::server::home::{Home, Stopped};
 use crate::session::{Ctx, Window, Work};
@@ -200,6 +201,8 @@ struct Core {
     /// What sessions may have under way now.
     window: Window,
     work: Work,
+    /// How long requests took.
+    meter: Meter,
 }
 
 impl Core {
@@ -252,6 +255,7 @@ impl Worker {
             .mesh
             .enter(config.index, ev.waker(), shard.item_memory());
         config.shared.intakes[config.index].set_items(shard.items_memory());
+        let meter = Meter::new(config.shared.settings.admin.is_some());
         let core = Core {
             me: config.index,
             ev,
@@ -262,6 +266,7 @@ impl Worker {
             outbox: Outbox::new(config.index, config.mesh),
             window: Window::Wide,
             work: Work::default(),
+            meter,
         };
         let room_refusals = vec![0; core.shared.shards];
         Ok(Worker {
@@ -357,6 +362,8 @@ impl Worker {
             self.core.shard.set_now(self.now_ms);
             self.note_second();
             let now = Instant::now();
+            let core = &mut self.core;
+            core.meter.begin_round(&mut core.work.waited, now);
             self.pass_time(now);
             self.look_ahead(&events);
             // Who waits for a turn of heavy work has it before those who come now.
@@ -498,6 +505,8 @@ impl Worker {
             self.upkeep(now);
         }
         self.core.outbox.flush();
+        let core = &mut self.core;
+        core.meter.end_round(&mut core.work.waited, &core.stats);
     }
 
     /// One turn for each connection that has unread input.
@@ -563,6 +572,8 @@ impl Worker {
             cache: core.shard.stats(),
             slabs: core.shard.slab_classes(),
             disk: core.ev.disk_stats().clone(),
+            times: core.meter.times().clone(),
+            device_times: core.ev.device_times().to_vec(),
             reset: core.cursor.reset_seen(),
         };
         core.shared.publish(self.index, published);

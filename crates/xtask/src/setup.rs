@@ -25,7 +25,7 @@ struct Package {
     needed_for: &'static str,
 }
 
-const PACKAGES: [Package; 12] = [
+const PACKAGES: [Package; 13] = [
     Package {
         name: "memcached",
         present: || run::installed("memcached"),
@@ -40,6 +40,11 @@ const PACKAGES: [Package; 12] = [
         name: "nutcracker",
         present: || run::installed("nutcracker"),
         needed_for: "the cluster test",
+    },
+    Package {
+        name: "prometheus",
+        present: || run::installed("promtool"),
+        needed_for: "the checks of metrics and alert rules",
     },
     Package {
         name: "python3-venv",

@@ -183,7 +183,7 @@ macro_rules! add_fields {
     ($sum:ident, $other:ident, $($name:ident)*) => { $($sum.$name += $other.$name;)* };
 }
 
-fn add_cache(sum: &mut CacheStats, other: &CacheStats) {
+pub(crate) fn add_cache(sum: &mut CacheStats, other: &CacheStats) {
     add_fields!(sum, other,
         dram_items dram_bytes dram_limit flash_items flash_bytes flash_capacity index_bytes
         get_expired get_flushed total_items evictions evicted_unfetched reclaimed expired_unfetched
@@ -228,10 +228,10 @@ fn memory_limit<Q: Queue>(ctx: &Ctx<'_, Q>, cache: &CacheStats) -> u64 {
     }
 }
 
-/// User and system time of the process, in seconds with six decimals.
-fn cpu_times() -> (String, String) {
+/// User and system time of the process, in seconds.
+pub(crate) fn cpu_seconds() -> (f64, f64) {
     /// Clock ticks a second in `/proc`: 100 on every Linux.
-    const TICKS: u64 = 100;
+    const TICKS: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The second field is the program's name in parentheses, which may hold spaces.
     let fields: Vec<&str> = stat
@@ -245,7 +245,7 @@ fn cpu_times() -> (String, String) {
             .get(field)
             .and_then(|text| text.parse().ok())
             .unwrap_or(0);
-        format!("{}.{:02}0000", ticks / TICKS, ticks % TICKS)
+        ticks as f64 / TICKS
     };
     (seconds(11), seconds(12))
 }
@@ -255,15 +255,15 @@ fn general<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     let Totals { stats, cache, disk } = totals(ctx);
     let shared = ctx.shared;
     let now = ctx.shard.now();
-    let (user, system) = cpu_times();
+    let (user, system) = cpu_seconds();
     let counts = &shared.conn_counts;
     sink.stat("pid", std::process::id());
     sink.stat("uptime", now.saturating_sub(shared.started));
     sink.stat("time", now);
     sink.stat("version", shared.version());
     sink.stat("pointer_size", usize::BITS);
-    sink.stat("rusage_user", user);
-    sink.stat("rusage_system", system);
+    sink.stat("rusage_user", format_args!("{user:.6}"));
+    sink.stat("rusage_system", format_args!("{system:.6}"));
     sink.stat("max_connections", shared.settings.max_connections);
     sink.stat("curr_connections", counts.current.load(Relaxed));
     sink.stat("total_connections", counts.total.load(Relaxed));
@@ -322,7 +322,7 @@ fn general<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
 }
 
 /// The names of purposes in `flash_device_reads_...`.
-const PURPOSES: [(Purpose, &str); 8] = [
+pub(crate) const PURPOSES: [(Purpose, &str); 8] = [
     (Purpose::Lookup, "lookup"),
     (Purpose::LookupRest, "lookup_rest"),
     (Purpose::Admit, "admit"),
