@@ -48,6 +48,15 @@ impl DiskStats {
         sum
     }
 
+    /// All operations submitted.
+    ///
+    /// ```
+    /// assert_eq!(senko_io::DiskStats::default().operations(), 0);
+    /// ```
+    pub fn operations(&self) -> u64 {
+        self.cells.iter().flatten().map(|count| count.ops).sum()
+    }
+
     /// Adds another loop's counts.
     pub fn merge(&mut self, other: &DiskStats) {
         for (row, other) in self.cells.iter_mut().zip(&other.cells) {
@@ -85,6 +94,15 @@ impl DeviceTimes {
         for (own, other) in self.of.iter_mut().zip(&other.of) {
             own.merge(other);
         }
+    }
+
+    /// How many operations ended.
+    ///
+    /// ```
+    /// assert_eq!(senko_io::DeviceTimes::default().count(), 0);
+    /// ```
+    pub fn count(&self) -> u64 {
+        self.of.iter().map(Times::count).sum()
     }
 
     pub(crate) fn ended(&mut self, op: Op, took: Duration) {

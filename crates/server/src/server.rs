@@ -160,6 +160,9 @@ impl Bound {
         if let Some(home) = &home {
             home.check_room((plan.shard * settings.threads) as u64)?;
         }
+        if !files.is_empty() {
+            settings.region = Some(plan.region);
+        }
         let slices = slices(&settings, &plan, &sizes, LABEL_PAGES);
         if settings.seed == 0 {
             settings.seed = home::random();

@@ -19,6 +19,7 @@ mod change; // delete, incr, decr, touch
 mod dump; // walks over all items: metadump, cachedump, stats sizes
 mod get; // get, gets, gat, gats, binary get and touch
 mod meta; // mg, md, ma, me
+mod extstore; // memcached's names for what flash does
 mod stats; // the sections of stats, in text and binary
 mod store; // set, add, replace, append, prepend, cas, ms
 

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use senko_cache::{AdmissionRule, CacheStats, DeviceState, PolicyKind, SlabClassStats};
-use senko_io::{DiskStats, Op, PAGE_SIZE, Purpose, Queue};
+use senko_io::{DeviceTimes, DiskStats, Op, PAGE_SIZE, Purpose, Queue};
 
 use super::dump::{DumpKind, Table};
+use super::extstore;
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::number::read_u32;
 use crate::protocol::{BAD_FORMAT, ERROR, Tokens};
@@ -201,6 +202,8 @@ struct Totals {
     stats: ThreadStats,
     cache: CacheStats,
     disk: DiskStats,
+    /// Device operations that ended.
+    ended: u64,
 }
 
 fn totals<Q: Queue>(ctx: &Ctx<'_, Q>) -> Totals {
@@ -208,14 +211,18 @@ fn totals<Q: Queue>(ctx: &Ctx<'_, Q>) -> Totals {
         stats: *ctx.stats,
         cache: ctx.shard.stats(),
         disk: DiskStats::default(),
+        ended: 0,
     };
     ctx.shared.for_others(ctx.me, |other| {
         sum.stats.add(&other.stats);
         add_cache(&mut sum.cache, &other.cache);
     });
     // The devices' counters are the event loop's: this worker's own are as old as its last publication, too.
-    ctx.shared
-        .for_others(usize::MAX, |any| sum.disk.merge(&any.disk));
+    ctx.shared.for_others(usize::MAX, |any| {
+        sum.disk.merge(&any.disk);
+        let ended = any.device_times.iter().map(DeviceTimes::count);
+        sum.ended += ended.sum::<u64>();
+    });
     sum
 }
 
@@ -252,7 +259,10 @@ pub(crate) fn cpu_seconds() -> (f64, f64) {
 
 fn general<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     ctx.cursor.flush(ctx.shared, ctx.shard);
-    let Totals { stats, cache, disk } = totals(ctx);
+    let totals = totals(ctx);
+    let Totals {
+        stats, cache, disk, ..
+    } = &totals;
     let shared = ctx.shared;
     let now = ctx.shard.now();
     let (user, system) = cpu_seconds();
@@ -296,7 +306,7 @@ fn general<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("idle_kicks", stats.idle_kicks);
     sink.stat("bytes_read", stats.bytes_read);
     sink.stat("bytes_written", stats.bytes_written);
-    sink.stat("limit_maxbytes", memory_limit(ctx, &cache));
+    sink.stat("limit_maxbytes", memory_limit(ctx, cache));
     sink.stat("accepting_conns", counts.accepting.load(Relaxed));
     sink.stat("listen_disabled_num", counts.listen_disabled.load(Relaxed));
     sink.stat(
@@ -317,8 +327,15 @@ fn general<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("evictions", cache.evictions);
     sink.stat("reclaimed", cache.reclaimed);
     sink.stat("crawler_reclaimed", cache.crawler_reclaimed);
-    flash(&stats, &cache, &disk, sink);
-    devices(shared, &cache, sink);
+    flash(stats, cache, disk, sink);
+    devices(shared, cache, sink);
+    if !shared.settings.flash.is_empty() {
+        let region = shared.settings.region.unwrap_or(0) as u64;
+        let under_way = disk.operations().saturating_sub(totals.ended);
+        for (name, number) in extstore::rows(cache, disk, region, under_way) {
+            sink.stat(name, number);
+        }
+    }
 }
 
 /// The names of purposes in `flash_device_reads_...`.
