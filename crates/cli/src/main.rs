@@ -18,6 +18,7 @@ mod out; // results on stdout
 mod process; // limits, user, signals, the background, the pid file
 mod progress; // the time that is left
 mod serve; // starts a server and waits for its end
+mod service; // what a service manager is told
 mod ssd; // the simulator of drives
 mod store; // the unordered store
 #[cfg(test)]

@@ -105,6 +105,9 @@ pub struct ServeOptions {
     /// With --data-dir: a stop keeps the items of DRAM too
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
     pub keep_dram: Option<bool>,
+    /// With --data-dir: begin empty when the server was away for longer, as behind a proxy that takes absent nodes out; a plain number is seconds [default: off]
+    #[arg(value_parser = absence, long, value_name = "TIME", help_heading = "Flash")]
+    pub max_absence: Option<u32>,
     /// Start over with an empty cache, whatever lies in --data-dir or --flash (another format, size, device, number of threads; another directory's)
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
     pub reinit: Option<bool>,
@@ -218,6 +221,7 @@ impl ServeOptions {
             flash: if says_flash { self.flash } else { file.flash },
             data_dir: self.data_dir.or(file.data_dir),
             keep_dram: self.keep_dram.or(file.keep_dram),
+            max_absence: self.max_absence.or(file.max_absence),
             reinit: self.reinit.or(file.reinit),
             no_flash: if says_flash {
                 self.no_flash
@@ -338,6 +342,7 @@ impl ServeOptions {
         settings.io = self.io.map_or(settings.io, |io| io.0);
         settings.trace.clone_from(&self.trace);
         settings.discard = self.discard.unwrap_or(false);
+        settings.max_absence = self.max_absence;
         settings.data_dir.clone_from(&self.data_dir);
         settings.keep_dram = self.keep_dram.unwrap_or(false);
         settings.reinit = self.reinit.unwrap_or(false);
@@ -414,6 +419,14 @@ pub fn resolve_all(list: &[String], port: u16) -> Result<Vec<SocketAddr>> {
         bail!("the list of addresses to listen on (-l) is empty");
     }
     Ok(all)
+}
+
+/// A time of whole seconds, but not none: every restart takes some.
+fn absence(text: &str) -> Result<u32, String> {
+    match whole_seconds(text)? {
+        0 => Err("an absence of 0 s is none; --reinit starts over with an empty cache".to_owned()),
+        seconds => Ok(seconds),
+    }
 }
 
 /// An address with a port, or a port of the loopback address.

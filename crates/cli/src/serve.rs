@@ -18,6 +18,7 @@ use serde_json::json;
 
 use crate::options::{LogFormat, ServeOptions};
 use crate::process::{self, Background, PidFile, Signal, Signals, User};
+use crate::service::Service;
 use crate::units::show_size;
 
 /// Arguments of `senko serve`.
@@ -121,6 +122,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     {
         settings.patience = patience;
     }
+    settings.passed = senko_io::passed_listeners()?;
     let asked = settings.item_memory.unwrap_or(settings.memory);
     if let Some(has) = crate::machine::usable_memory().filter(|&has| has < asked) {
         let (asked, has) = (show_size(asked), show_size(has));
@@ -151,6 +153,8 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     };
     start_log(settings.verbosity, around.log_format);
     let signals = Signals::block();
+    let service = Arc::new(Service::from_env());
+    let patience = service.patience();
     let data_dir = settings.data_dir.clone();
     let admin = settings.admin;
     let began = Instant::now();
@@ -186,18 +190,30 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
         say::as_service();
     }
 
+    drop(patience);
+    let status = status(&report);
+    service.ready(&status);
+    let manager = Arc::clone(&service);
     let control = server.control();
     let asked_at = Arc::new(OnceLock::new());
     let asks = Arc::clone(&asked_at);
     std::thread::Builder::new().name("senko-signals".into()).spawn(move || {
         let mut asked = false;
+        // More time is asked for until the process ends.
+        let mut saving = Vec::new();
         loop {
             match signals.wait() {
-                Signal::Hangup => tracing::info!("SIGHUP: nothing to reload"),
+                Signal::Hangup => {
+                    manager.reloading();
+                    tracing::info!("SIGHUP: nothing to reload");
+                    manager.ready(&status);
+                }
                 Signal::Stop(name) if !asked => {
                     tracing::info!("{name}: finishing the requests received, then stopping; again stops at once");
                     asked = true;
                     let _ = asks.set(Instant::now());
+                    manager.stopping();
+                    saving.extend(manager.patience());
                     control.shutdown();
                 }
                 Signal::Stop(_) => std::process::exit(1),
@@ -229,6 +245,18 @@ fn warn_of_open_admin(admin: Option<std::net::SocketAddr>, format: LogFormat) {
         );
         tell_one(format, &text);
     }
+}
+
+/// One line for the service manager's status.
+fn status(report: &StartReport) -> String {
+    let clients: Vec<String> = report.addresses.iter().map(ToString::to_string).collect();
+    let back = report.warm.as_ref().map_or(String::new(), |warm| {
+        format!(
+            "; came back with {} items on flash and {} in DRAM",
+            warm.flash_items, warm.dram_items
+        )
+    });
+    format!("serving on {}{back}", clients.join(", "))
 }
 
 /// Writes one sentence to stderr.

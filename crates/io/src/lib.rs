@@ -17,6 +17,7 @@ pub mod fault; // faults on demand under a running loop, for tests of a whole se
 pub mod faulty; // the in-memory device that fails from a seed, both faces
 mod file; // a flash file or block device: open, probe, preallocate, lock
 mod net; // listening and connecting
+mod passed; // sockets that a service manager passes
 mod page; // aligned memory: page runs to write, pooled frames to read into
 mod posix; // backend: epoll, and a thread pool for the disk
 mod queue; // the queued face: submit now, completion later
@@ -44,6 +45,7 @@ pub use file::told::error_number;
 pub use file::{FileOptions, FlashFile};
 pub use net::{Listener, connect_tcp, connect_unix};
 pub use page::{AlignedBuf, FramePool, MappedMemory, PAGE_SIZE, PageBuf, prefetch};
+pub use passed::passed_listeners;
 pub use queue::{Completion, DeviceId, IoError, Op, Queue};
 pub use recv::RecvBuf;
 pub use send::{Piece, PinnedBytes, SendBatch, SendMode};

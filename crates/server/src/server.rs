@@ -13,6 +13,7 @@
 pub mod home; // the data directory
 mod keeper; // a thread that may wait for the data directory's disk
 pub mod plan; // how one memory cap is dealt out
+mod passed; // sockets that a service manager opened, and the admin listener's
 mod report; // what a start and a stop tell
 
 use std::fmt;
@@ -36,6 +37,7 @@ use crate::shared::{Shared, Shutdown};
 use crate::worker::{Door, Unmade, Worker, WorkerConfig};
 use home::{Home, LABEL_PAGES, Stopped};
 use keeper::Keeper;
+use passed::{listen_for_admin, passed};
 use plan::{MemoryPlan, memory_plan};
 pub use report::{FlashReport, StartReport, StopReport};
 
@@ -232,7 +234,12 @@ impl Bound {
             return Err(error);
         }
         untouched.settle();
-        let warm = home.as_ref().map(|_| warm_report(&loops));
+        let mut warm = home.as_ref().map(|_| warm_report(&loops));
+        if let Some(why) = home.as_ref().and_then(|home| home.too_late(&settings)) {
+            tracing::warn!("the start took too long, and begins empty: {why}");
+            shared.flush();
+            warm = Some(empty_because(why));
+        }
         for go_on in &go {
             // A worker that is gone shows in `join`.
             let _ = go_on.send(());
@@ -440,6 +447,13 @@ fn warm_report(loops: &[LoopReport]) -> Recovered {
     all
 }
 
+fn empty_because(why: String) -> Recovered {
+    Recovered {
+        why_empty: Some(why),
+        ..Recovered::default()
+    }
+}
+
 /// What the workers share, going on from the data directory if there is one.
 fn share(settings: &Settings, home: Option<&Home>) -> Shared {
     let second = home.map_or(0, Home::second);
@@ -511,7 +525,7 @@ fn check(settings: &Settings) -> Result<(), ServerError> {
     if settings.threads == 0 || settings.max_connections == 0 || settings.requests_per_turn == 0 {
         return wrong("threads, connections and requests per turn must be greater than 0");
     }
-    if settings.listen.is_empty() && settings.unix_socket.is_none() {
+    if settings.listen.is_empty() && settings.unix_socket.is_none() && settings.passed.is_empty() {
         return wrong("there is nothing to listen on: neither an address nor a Unix socket");
     }
     for (n, spec) in settings.flash.iter().enumerate() {
@@ -527,6 +541,11 @@ fn check(settings: &Settings) -> Result<(), ServerError> {
     }
     if settings.data_dir.is_none() && settings.keep_dram {
         return wrong("--keep-dram keeps items in a data directory: name one with --data-dir");
+    }
+    if settings.data_dir.is_none() && settings.max_absence.is_some() {
+        return wrong(
+            "--max-absence is about what --data-dir brings back, and there is no --data-dir",
+        );
     }
     if settings.data_dir.is_none() && settings.flash.is_empty() && settings.reinit {
         return wrong(
@@ -545,6 +564,9 @@ fn check(settings: &Settings) -> Result<(), ServerError> {
 }
 
 fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
+    if !settings.passed.is_empty() {
+        return passed(settings);
+    }
     let mut all: Vec<Listening> = Vec::new();
     for address in &settings.listen {
         let mut address = *address;
@@ -588,17 +610,6 @@ fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
         });
     }
     Ok(all)
-}
-
-/// The admin listener, and its address with the port that it got.
-fn listen_for_admin(settings: &Settings) -> Result<Option<(Listener, SocketAddr)>, ServerError> {
-    let Some(mut address) = settings.admin else {
-        return Ok(None);
-    };
-    let listener = listen_soon(|| Listener::tcp(address, ADMIN_BACKLOG))
-        .map_err(|error| ServerError(format!("the admin listener: {error}")))?;
-    address.set_port(listener.local_port().unwrap_or(address.port()));
-    Ok(Some((listener, address)))
 }
 
 fn open_flash(
@@ -747,8 +758,6 @@ fn share_of_budget(settings: &Settings) -> senko_cache::Admission {
     admission
 }
 
-/// Connections that wait to be accepted by the admin thread.
-const ADMIN_BACKLOG: u32 = 64;
 /// How long an address may still belong to a server that was killed: the kernel closes what its ring held a little later.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(2);
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 pub use senko_cache::{Admission, AdmissionRule, Budget, HashSeed, PolicyKind};
 pub use senko_io::BackendChoice;
+use senko_io::Listener;
 
 /// A flash file or device and how much of it to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +33,9 @@ pub enum Transfer {
 pub struct Settings {
     /// TCP addresses; empty: none.
     pub listen: Vec<SocketAddr>,
+    /// Sockets that listen already, with their names, in place of `listen`, `unix_socket` and
+    /// `admin`: one named `admin` is the admin listener.
+    pub passed: Vec<(String, Listener)>,
     /// Where metrics, health and the page for operators are served by HTTP.
     pub admin: Option<SocketAddr>,
     /// Bytes that the flash devices together are rated to take in their lives; `None`: not told.
@@ -83,6 +87,8 @@ pub struct Settings {
     pub data_dir: Option<PathBuf>,
     /// A clean stop keeps the items of DRAM too.
     pub keep_dram: bool,
+    /// A start more than so many seconds after the server before begins empty.
+    pub max_absence: Option<u32>,
     /// Start over with an empty cache where the data directory or a flash file is of something else.
     pub reinit: bool,
     /// Folder on a file system in memory.
@@ -124,6 +130,23 @@ pub struct Settings {
     pub hash_seed: HashSeed,
 }
 
+impl Settings {
+    /// Whether there is an admin listener.
+    ///
+    /// ```
+    /// let mut settings = senko_server::settings::Settings::default();
+    /// assert!(!settings.watched());
+    /// settings.admin = Some(([127, 0, 0, 1], 11212).into());
+    /// assert!(settings.watched());
+    /// ```
+    pub fn watched(&self) -> bool {
+        self.admin.is_some() || self.passed.iter().any(|(name, _)| name == ADMIN)
+    }
+}
+
+/// The name that a service manager gives to the socket of the admin listener.
+pub(crate) const ADMIN: &str = "admin";
+
 /// The protocols of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
@@ -137,6 +160,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 11211))],
+            passed: Vec::new(),
             admin: None,
             rated_writes: None,
             unix_socket: None,
@@ -162,6 +186,7 @@ impl Default for Settings {
             flash: Vec::new(),
             data_dir: None,
             keep_dram: false,
+            max_absence: None,
             reinit: false,
             shared_memory: PathBuf::from("/dev/shm"),
             region: None,

@@ -255,7 +255,7 @@ impl Worker {
             .mesh
             .enter(config.index, ev.waker(), shard.item_memory());
         config.shared.intakes[config.index].set_items(shard.items_memory());
-        let meter = Meter::new(config.shared.settings.admin.is_some());
+        let meter = Meter::new(config.shared.settings.watched());
         let core = Core {
             me: config.index,
             ev,

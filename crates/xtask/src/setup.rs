@@ -25,7 +25,7 @@ struct Package {
     needed_for: &'static str,
 }
 
-const PACKAGES: [Package; 13] = [
+const PACKAGES: [Package; 14] = [
     Package {
         name: "memcached",
         present: || run::installed("memcached"),
@@ -45,6 +45,11 @@ const PACKAGES: [Package; 13] = [
         name: "prometheus",
         present: || run::installed("promtool"),
         needed_for: "the checks of metrics and alert rules",
+    },
+    Package {
+        name: "strace",
+        present: || run::installed("strace"),
+        needed_for: "the check of the unit's system calls",
     },
     Package {
         name: "python3-venv",
