@@ -96,6 +96,13 @@ impl DeviceTimes {
         }
     }
 
+    /// Takes away the times of before, of the same loops.
+    pub fn take_away(&mut self, before: &DeviceTimes) {
+        for (own, before) in self.of.iter_mut().zip(&before.of) {
+            own.take_away(before);
+        }
+    }
+
     /// How many operations ended.
     ///
     /// ```

@@ -83,6 +83,14 @@ impl Times {
         self.sum_ns = self.sum_ns.wrapping_add(other.sum_ns);
     }
 
+    /// Takes away what had been counted before, by the same thread or all of the same threads.
+    pub fn take_away(&mut self, before: &Times) {
+        for (cell, before) in self.cells.iter_mut().zip(&before.cells) {
+            *cell = cell.saturating_sub(*before);
+        }
+        self.sum_ns = self.sum_ns.wrapping_sub(before.sum_ns);
+    }
+
     /// How many were counted.
     pub fn count(&self) -> u64 {
         self.cells.iter().sum()

@@ -25,7 +25,7 @@ struct Package {
     needed_for: &'static str,
 }
 
-const PACKAGES: [Package; 14] = [
+const PACKAGES: [Package; 15] = [
     Package {
         name: "memcached",
         present: || run::installed("memcached"),
@@ -45,6 +45,11 @@ const PACKAGES: [Package; 14] = [
         name: "prometheus",
         present: || run::installed("promtool"),
         needed_for: "the checks of metrics and alert rules",
+    },
+    Package {
+        name: "chromium",
+        present: || run::installed("chromium"),
+        needed_for: "the tests of the admin page",
     },
     Package {
         name: "strace",

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bytes written to flash in the last day: a sample each ten minutes, noted by the admin thread.
+//! What came before: bytes written to flash in the last day, a sample each ten minutes, and all counters of the last
+//! minute, a sample each ten seconds. The admin thread notes both.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use senko_io::{Op, PAGE_SIZE};
 
+use super::metrics::Sums;
 use crate::shared::Shared;
 
 const STEP: Duration = Duration::from_secs(600);
@@ -13,10 +15,15 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Samples: a day's, and one before.
 const MOST: usize = (DAY.as_secs() / STEP.as_secs()) as usize + 1;
 
-/// Bytes that devices had been given, at times.
+/// Samples of the last minute: one each ten seconds, and one before.
+const RECENT_STEP: Duration = Duration::from_secs(10);
+const MOST_RECENT: usize = 7;
+
+/// Bytes that devices had been given, at times, and counters of the last minute.
 #[derive(Debug, Default)]
 pub(super) struct History {
     samples: VecDeque<(Instant, u64)>,
+    recent: VecDeque<(Instant, Sums)>,
 }
 
 /// Bytes written in a stretch of time.
@@ -42,6 +49,27 @@ impl History {
             .is_none_or(|(last, _)| now.saturating_duration_since(*last) >= STEP);
         if due {
             self.add(now, written(shared));
+        }
+        let due = self
+            .recent
+            .back()
+            .is_none_or(|(last, _)| now.saturating_duration_since(*last) >= RECENT_STEP);
+        if due {
+            self.recent.push_back((now, Sums::of(shared)));
+            if self.recent.len() > MOST_RECENT {
+                self.recent.pop_front();
+            }
+        }
+    }
+
+    /// What `sums` counted in the last minute, or since the start, and how many seconds that is.
+    pub(super) fn recent(&self, now: Instant, sums: &Sums) -> (Sums, f64) {
+        match self.recent.front() {
+            Some((at, before)) => {
+                let seconds = now.saturating_duration_since(*at).as_secs_f64();
+                (sums.since(before), seconds)
+            }
+            None => (sums.clone(), 0.0),
         }
     }
 

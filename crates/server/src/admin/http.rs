@@ -13,6 +13,9 @@ pub(super) const UNAVAILABLE: &str = "503 Service Unavailable";
 /// Kinds of content.
 pub(super) const PLAIN: &str = "text/plain; charset=utf-8";
 pub(super) const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(super) const HTML: &str = "text/html; charset=utf-8";
+/// What the page may do: show itself.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 /// Bytes of a head.
 pub(super) const MOST_HEAD: usize = 8 << 10;
 
@@ -73,7 +76,8 @@ pub(super) fn parse(bytes: &[u8]) -> Parsed<'_> {
 pub(super) fn answer(request: &Request<'_>, status: &str, kind: &str, body: &str) -> Vec<u8> {
     let mut out = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nCache-Control: no-store\r\n\
-         X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\nConnection: close\r\n\r\n",
+         X-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\nReferrer-Policy: no-referrer\r\n\
+         Content-Security-Policy: {POLICY}\r\nConnection: close\r\n\r\n",
         body.len()
     )
     .into_bytes();

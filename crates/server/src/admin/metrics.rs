@@ -15,6 +15,7 @@ use super::history::{History, Written};
 use crate::commands::{PURPOSES, add_cache, cpu_seconds};
 use crate::latency::SERIES;
 use crate::server::StartReport;
+use crate::settings::Budget;
 use crate::shared::{Shared, ThreadStats};
 
 /// Seconds of a year.
@@ -28,7 +29,7 @@ const OPS: [(Op, &str); 4] = [
 ];
 
 /// The sums of all workers' published counters.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Sums {
     pub stats: ThreadStats,
     pub cache: CacheStats,
@@ -60,6 +61,40 @@ impl Sums {
     }
 }
 
+impl Sums {
+    /// Bytes given to the devices since the start.
+    pub(super) fn written(&self) -> u64 {
+        self.disk.total(Op::Write).pages * PAGE_SIZE as u64
+    }
+
+    /// The counters that came since `before`; gauges as they are now. A reset of statistics in between counts as nothing.
+    pub(super) fn since(&self, before: &Sums) -> Sums {
+        let mut recent = self.clone();
+        let stats = &mut recent.stats;
+        stats.cmd_set = stats.cmd_set.saturating_sub(before.stats.cmd_set);
+        let (cache, old) = (&mut recent.cache, &before.cache);
+        for (count, old) in [
+            (&mut cache.evictions, old.evictions),
+            (&mut cache.drops_budget, old.drops_budget),
+            (&mut cache.drops_rule, old.drops_rule),
+            (&mut cache.drops_busy, old.drops_busy),
+            (&mut cache.drops_size, old.drops_size),
+            (&mut cache.drops_error, old.drops_error),
+            (&mut cache.drops_index, old.drops_index),
+            (&mut cache.reclaim_drops, old.reclaim_drops),
+        ] {
+            *count = count.saturating_sub(old);
+        }
+        for (times, old) in recent.times.iter_mut().zip(&before.times) {
+            times.take_away(old);
+        }
+        for (times, old) in recent.devices.iter_mut().zip(&before.devices) {
+            times.take_away(old);
+        }
+        recent
+    }
+}
+
 /// The pace of writes beside the write budget and the devices' ratings.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Wear {
@@ -71,14 +106,15 @@ pub(super) struct Wear {
 }
 
 impl Wear {
-    pub(super) fn of(day: Written, budget: Option<u64>, rated: Option<u64>) -> Wear {
+    pub(super) fn of(day: Written, budget: Option<Budget>, rated: Option<u64>) -> Wear {
         let pace = day.bytes as f64 / day.seconds;
         let known = day.seconds > 0.0;
         Wear {
             day,
-            budget_used: budget
-                .filter(|_| known)
-                .map(|rate| pace / rate.max(1) as f64),
+            budget_used: budget.filter(|_| known).map(|budget| {
+                let allowed = budget.bytes_per_second as f64 * day.seconds + budget.burst as f64;
+                day.bytes as f64 / allowed.max(1.0)
+            }),
             years: rated
                 .filter(|_| known && day.bytes > 0)
                 .map(|bytes| bytes as f64 / pace / YEAR),
@@ -591,11 +627,11 @@ fn devices(text: &mut Text, shared: &Shared, sums: &Sums) {
 }
 
 fn wear(text: &mut Text, shared: &Shared, history: &History, sums: &Sums) {
-    let written = sums.disk.total(Op::Write).pages * PAGE_SIZE as u64;
+    let written = sums.written();
     let help = "Bytes written to the flash devices since the start.";
     text.counter("senko_flash_written_bytes_total", help, written);
     let settings = &shared.settings;
-    let budget = settings.admission.budget.map(|b| b.bytes_per_second);
+    let budget = settings.admission.budget;
     let day = history.last_day(Instant::now(), written);
     let wear = Wear::of(day, budget, settings.rated_writes);
     text.gauge(
@@ -603,12 +639,12 @@ fn wear(text: &mut Text, shared: &Shared, history: &History, sums: &Sums) {
         "Bytes written to the flash devices in the last day, or since the start.",
         wear.day.bytes,
     );
-    if let Some(rate) = budget {
+    if let Some(rate) = budget.map(|b| b.bytes_per_second) {
         let help = "Bytes a second that may be written to flash.";
         text.gauge("senko_flash_write_budget_bytes_per_second", help, rate);
     }
     if let Some(used) = wear.budget_used {
-        let help = "Bytes written in the last day over what the budget allows.";
+        let help = "Bytes written in the last day over what the budget and its burst allow.";
         text.gauge("senko_flash_write_budget_used_ratio", help, used);
     }
     if let Some(bytes) = settings.rated_writes {
@@ -730,11 +766,21 @@ mod tests {
             bytes: 1_000_000_000,
             seconds: 1000.0,
         };
-        let wear = Wear::of(day, Some(2_000_000), Some(31_557_600_000_000));
+        let budget = |bytes_per_second, burst| {
+            Some(Budget {
+                bytes_per_second,
+                burst,
+            })
+        };
+        let wear = Wear::of(
+            day,
+            budget(1_000_000, 1_000_000_000),
+            Some(31_557_600_000_000),
+        );
         assert!((wear.budget_used.unwrap() - 0.5).abs() < 1e-9);
         assert!((wear.years.unwrap() - 1.0).abs() < 1e-9);
         // Nothing is projected from nothing.
-        let none = Wear::of(Written::default(), Some(1), Some(1));
+        let none = Wear::of(Written::default(), budget(1, 1), Some(1));
         assert_eq!((none.budget_used, none.years), (None, None));
     }
 }

@@ -4,6 +4,7 @@
 //! | path | answer |
 //! |---|---|
 //! | `/metrics` | everything that is counted, in Prometheus' text format 0.0.4 |
+//! | `/` | a page for people |
 //! | `/healthz` | 200 while the server serves, 503 while it starts or drains |
 //!
 //! Workers know nothing of it. They publish their counters about ten times a second anyway
@@ -20,6 +21,7 @@ mod history; // what was written in the last day
 mod http; // a request's head, an answer's
 mod listener; // the loop and its bounds
 mod metrics; // the text of /metrics
+mod page; // the page for people
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -90,11 +92,18 @@ impl Watched {
                 }
                 None => http::answer(request, http::UNAVAILABLE, http::PLAIN, "starting\n"),
             },
+            "/" => {
+                let html = match self.started.get() {
+                    Some(started) => page::html(started, self.phase(), history),
+                    None => "<!doctype html><meta http-equiv=refresh content=2>starting".to_owned(),
+                };
+                http::answer(request, http::OK, http::HTML, &html)
+            }
             _ => http::answer(
                 request,
                 http::NOT_FOUND,
                 http::PLAIN,
-                "there is /metrics and /healthz\n",
+                "there is /, /metrics and /healthz\n",
             ),
         }
     }

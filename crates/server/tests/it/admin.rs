@@ -227,16 +227,39 @@ fn each_metric_is_documented_and_each_documented_metric_exists() {
     assert_eq!(there, documented);
 }
 
-/// Prometheus' own tool finds nothing to complain of.
+/// The alert rules and the dashboard name no metric that is not there.
 #[test]
-fn promtool_checks_the_metrics() {
-    let place = watched(BackendChoice::Auto, 2);
-    let mut client = place.connect();
-    client.store("a", b"1");
-    let text = get(admin(&place), "/metrics");
+fn rules_and_dashboard_name_metrics_that_exist() {
+    let page = include_str!("../../../../docs/cache/metrics.md");
+    let known: BTreeSet<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .filter_map(|row| row.split_once('`'))
+        .map(|(name, _)| name)
+        .collect();
+    let rules = include_str!("../../../../contrib/prometheus/senko.rules.yml");
+    let dashboard = include_str!("../../../../contrib/grafana/senko.json");
+    let mut named = BTreeSet::new();
+    for text in [rules, dashboard] {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let metrics: Vec<&str> = words.filter(|word| word.starts_with("senko_")).collect();
+        assert!(metrics.len() > 5);
+        named.extend(
+            metrics
+                .into_iter()
+                .map(|word| word.trim_end_matches("_bucket")),
+        );
+    }
+    let unknown: Vec<_> = named.difference(&known).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+/// Runs promtool; false where it is not installed.
+fn promtool(words: &[&str], input: &str) -> bool {
     let tool = Command::new("promtool")
-        .args(["check", "metrics"])
+        .args(words)
         .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
     let mut tool = match tool {
@@ -244,17 +267,64 @@ fn promtool_checks_the_metrics() {
         Err(error) => {
             assert!(std::env::var_os("CI").is_none(), "promtool: {error}");
             println!("skipped: promtool is not installed");
-            return;
+            return false;
         }
     };
-    tool.stdin
-        .take()
-        .unwrap()
-        .write_all(text.as_bytes())
-        .unwrap();
+    // A file may be named instead; then nothing reads this.
+    let _ = tool.stdin.take().unwrap().write_all(input.as_bytes());
     let done = tool.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(done.status.success() && said.is_empty(), "{said}");
+    true
+}
+
+#[test]
+fn promtool_checks_the_rules() {
+    let rules = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../contrib/prometheus/senko.rules.yml"
+    );
+    promtool(&["check", "rules", rules], "");
+}
+
+/// Prometheus' own tool finds nothing to complain of.
+#[test]
+fn promtool_checks_the_metrics() {
+    let place = watched(BackendChoice::Auto, 2);
+    let mut client = place.connect();
+    client.store("a", b"1");
+    let text = get(admin(&place), "/metrics");
+    promtool(&["check", "metrics"], &text);
+}
+
+/// The page is whole in itself: it names nothing to load, and runs no script.
+#[test]
+fn the_page_shows_what_the_metrics_count() {
+    let place = watched(BackendChoice::Auto, 1);
+    let address = admin(&place);
+    let mut client = place.connect();
+    client.store("a", b"1");
+    for _ in 0..300 {
+        client.ask("get a\r\n", "VALUE a 0 1\r\n1\r\nEND\r\n");
+    }
+    client.ask("get b\r\n", "END\r\n");
+    wait_for(address, "senko_gets_total{tier=\"none\"}", 1.0);
+    let page = get(address, "/");
+    for wanted in [
+        "<h1>Senko <span class=\"state serving\">serving</span></h1>",
+        "DRAM</td><td>99.7 %</td>",
+        "nowhere: misses</td><td>0.3 %</td>",
+        "in use</span>",
+        "cold: ",
+        "of the budget of",
+    ] {
+        assert!(page.contains(wanted), "{wanted} is not in {page}");
+    }
+    for word in [
+        "<script", "http://", "https://", "src=", "href=", "url(", "@import",
+    ] {
+        assert!(!page.contains(word), "{word}");
+    }
 }
 
 /// Half requests and scrapers that never read took all connections of the listener once they were
