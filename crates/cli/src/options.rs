@@ -148,6 +148,9 @@ pub struct ServeOptions {
     /// Worker threads, one shard each [default: 1]
     #[arg(value_parser = count::<usize>, short = 't', long, value_name = "N", help_heading = "Running")]
     pub threads: Option<usize>,
+    /// Sample one lookup in N for the list of hot keys: `stats hotkeys`, and the admin page [default: off]
+    #[arg(value_parser = sampling, long, value_name = "N", help_heading = "Running")]
+    pub hot_keys: Option<u32>,
     /// I/O backend: auto, uring, posix
     #[arg(long, value_name = "BACKEND", help_heading = "Running")]
     pub io: Option<Io>,
@@ -239,6 +242,7 @@ impl ServeOptions {
             discard: self.discard.or(file.discard),
             trace: self.trace.or(file.trace),
             threads: self.threads.or(file.threads),
+            hot_keys: self.hot_keys.or(file.hot_keys),
             io: self.io.or(file.io),
             max_reqs_per_event: self.max_reqs_per_event.or(file.max_reqs_per_event),
             verbose: if self.verbose > 0 {
@@ -323,6 +327,7 @@ impl ServeOptions {
         settings.policy = self.policy.map_or(settings.policy, |p| p.0);
         settings.admission.rule = self.admission.map_or(settings.admission.rule, |r| r.0);
         settings.admin = self.admin;
+        settings.hot_keys = self.hot_keys;
         settings.rated_writes = self.flash_rated_writes.map(|Bytes(bytes)| bytes);
         settings.admission.budget = self.flash_write_budget.map(|b| b.0);
         if let Some(hits) = self.promote_after {
@@ -419,6 +424,11 @@ pub fn resolve_all(list: &[String], port: u16) -> Result<Vec<SocketAddr>> {
         bail!("the list of addresses to listen on (-l) is empty");
     }
     Ok(all)
+}
+
+/// One in so many.
+fn sampling(text: &str) -> Result<u32, String> {
+    within(text, 1_u32, 1_000_000)
 }
 
 /// A time of whole seconds, but not none: every restart takes some.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `senko serve` tells the service manager that started it: systemd's notification protocol.
+//! Messages of `senko serve` to the service manager that started it: systemd's notification
+//! protocol.
 //!
-//! `NOTIFY_SOCKET` names a datagram socket; each message is lines of `NAME=value`. A start or a stop of a large cache may
-//! take longer than a unit's timeout, so while either runs the manager is asked for more time, again and again
-//! ([`Patience`]). Without the variable nothing happens.
+//! `NOTIFY_SOCKET` names a datagram socket; each message is lines of `NAME=value`. A start or a
+//! stop of a large cache may take longer than a unit's timeout, so while either runs the manager is
+//! asked for more time, again and again ([`Patience`]). Without the variable nothing happens.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;

@@ -2,7 +2,8 @@
 //! Sockets that were listening before the process was started: systemd's socket activation.
 //!
 //! `LISTEN_FDS` says how many there are, from descriptor 3 on, `LISTEN_PID` for which process, and
-//! `LISTEN_FDNAMES` their names, between colons. Called once, by `senko serve`, before other descriptors are open.
+//! `LISTEN_FDNAMES` their names, between colons. Called once, by `senko serve`, before other
+//! descriptors are open.
 
 use std::io;
 use std::net::TcpListener;
@@ -45,8 +46,8 @@ pub fn passed_listeners() -> io::Result<Vec<(String, Listener)>> {
         .map(|n| {
             let name = names.next().unwrap_or_default().to_owned();
             let number = FIRST + n as RawFd;
-            // SAFETY: the service manager passes these descriptors to this process, so nothing else here owns
-            // them; `TAKEN` keeps this from happening twice.
+            // SAFETY: the service manager passes these descriptors to this process, so nothing else
+            // here owns them; `TAKEN` keeps this from happening twice.
             let passed = unsafe { OwnedFd::from_raw_fd(number) };
             let listener = TcpListener::from(passed);
             // The copy is closed on exec, which the passed one is not.

@@ -9,6 +9,7 @@
 pub mod admin; // metrics, health and a page for operators, on a listener of their own
 pub mod clock; // the time that a server goes by
 mod commands; // what each command does to the shard
+pub mod hot; // the keys that are looked up most
 mod intake; // the memory that values take while they are coming in
 pub mod latency; // how long requests took
 pub mod load; // the load generator and checker

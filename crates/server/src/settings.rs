@@ -38,6 +38,8 @@ pub struct Settings {
     pub passed: Vec<(String, Listener)>,
     /// Where metrics, health and the page for operators are served by HTTP.
     pub admin: Option<SocketAddr>,
+    /// One lookup in so many is sampled for the list of hot keys; `None`: none is.
+    pub hot_keys: Option<u32>,
     /// Bytes that the flash devices together are rated to take in their lives; `None`: not told.
     pub rated_writes: Option<u64>,
     /// Unix socket.
@@ -162,6 +164,7 @@ impl Default for Settings {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 11211))],
             passed: Vec::new(),
             admin: None,
+            hot_keys: None,
             rated_writes: None,
             unix_socket: None,
             unix_mask: 0o700,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What came before: bytes written to flash in the last day, a sample each ten minutes, and all counters of the last
-//! minute, a sample each ten seconds. The admin thread notes both.
+//! Samples that the admin thread takes: the bytes written to flash each ten minutes, for a day, and
+//! all counters each ten seconds, for a minute.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -62,7 +62,8 @@ impl History {
         }
     }
 
-    /// What `sums` counted in the last minute, or since the start, and how many seconds that is.
+    /// The counts of the last minute, or since the start, up to `sums`; and the seconds of that
+    /// time.
     pub(super) fn recent(&self, now: Instant, sums: &Sums) -> (Sums, f64) {
         match self.recent.front() {
             Some((at, before)) => {

@@ -14,7 +14,7 @@ pub(super) const UNAVAILABLE: &str = "503 Service Unavailable";
 pub(super) const PLAIN: &str = "text/plain; charset=utf-8";
 pub(super) const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(super) const HTML: &str = "text/html; charset=utf-8";
-/// What the page may do: show itself.
+/// The page's policy: it shows itself and loads nothing.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 /// Bytes of a head.
 pub(super) const MOST_HEAD: usize = 8 << 10;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The page for operators at `/`: one document without scripts, that asks for nothing else and is loaded anew every
-//! five seconds. Everything in it that came from outside is escaped.
+//! The page for operators at `/`: one document without scripts, that asks for nothing else and is
+//! loaded anew every five seconds. Everything in it that came from outside is escaped.
 //!
-//! Rates and latencies are those of the last minute, so that the page tells of now; `/metrics` has the totals.
+//! Rates and latencies are those of the last minute, so that the page tells of now; `/metrics` has
+//! the totals.
 
 use std::fmt::{Display, Write as _};
 use std::time::Instant;
@@ -143,6 +144,7 @@ pub(super) fn html(started: &Started, phase: Phase, history: &History) -> String
     wear(&mut page, started, history, &sums);
     drops(&mut page, &sums, &recent);
     devices(&mut page, started, &recent);
+    hot(&mut page, started);
     connections(&mut page, started);
     start(&mut page, started);
     page.0.push_str("</section></main></html>");
@@ -339,6 +341,33 @@ fn devices(page: &mut Page, started: &Started, recent: &Sums) {
         );
     }
     page.end();
+}
+
+/// Hot keys and prefixes, where they are counted.
+fn hot(page: &mut Page, started: &Started) {
+    let shared = &started.shared;
+    if shared.settings.hot_keys.is_some() {
+        page.section("Hot keys");
+        page.table(&["key", "lookups"]);
+        for (key, lookups) in shared.hottest().iter().take(10) {
+            page.row(&[&String::from_utf8_lossy(key), lookups]);
+        }
+        page.end();
+    }
+    if shared.prefixes.is_on() {
+        page.section("Prefixes");
+        page.table(&["prefix", "gets", "hits", "flash", "sets"]);
+        for (name, p) in shared.prefixes.top(10) {
+            page.row(&[
+                &String::from_utf8_lossy(&name),
+                &p.get,
+                &p.hit,
+                &p.flash,
+                &p.set,
+            ]);
+        }
+        page.end();
+    }
 }
 
 fn connections(page: &mut Page, started: &Started) {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The names under which memcached tells of its flash, extstore: tools that know those find them here. `stats.rs` calls
-//! this where there is flash.
+//! The names under which memcached tells of its flash, extstore: tools that know those find them
+//! here. `stats.rs` calls this where there is flash.
 //!
 //! A page of extstore is a region here, its compaction is reclaim, and a rescue is a reinsertion.
 
 use senko_cache::CacheStats;
 use senko_io::{DiskStats, Op, PAGE_SIZE, Purpose};
 
-/// Each name and its number. `region` is the bytes of a region, `under_way` the device operations that have not ended.
+/// Each name and its number. `region` is the bytes of a region, `under_way` the device operations
+/// that have not ended.
 pub(super) fn rows(
     cache: &CacheStats,
     disk: &DiskStats,

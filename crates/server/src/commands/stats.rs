@@ -27,6 +27,9 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Prefixes that the binary `stats detail dump` shows.
 const BINARY_PREFIXES: usize = 100;
 
+/// Prefixes that `stats detail flash` shows: those with the most gets.
+const FLASH_PREFIXES: usize = 100;
+
 /// Where statistics go.
 enum Sink<'a> {
     Text(&'a mut Vec<u8>),
@@ -80,6 +83,9 @@ pub(crate) fn text_stats<Q: Queue>(
         b"sizes" => return Some(DumpKind::Sizes),
         // The histogram is made when it is asked for, so there is nothing to switch.
         b"sizes_enable" => sink.stat("sizes_status", "enabled"),
+        b"hotkeys" if ctx.shared.settings.hot_keys.is_none() => {
+            out.line("CLIENT_ERROR hot keys are not sampled: start with --hot-keys");
+        }
         b"sizes_disable" => sink.stat("sizes_status", "disabled"),
         _ => {
             if section_of(ctx, section, &mut sink) {
@@ -130,9 +136,19 @@ fn section_of<Q: Queue>(ctx: &mut Ctx<'_, Q>, name: &[u8], sink: &mut Sink<'_>) 
         b"settings" => settings(ctx, sink),
         b"items" => items(ctx, sink),
         b"slabs" => slabs(ctx, sink),
+        b"hotkeys" if ctx.shared.settings.hot_keys.is_some() => hot_keys(ctx, sink),
         _ => return false,
     }
     true
+}
+
+/// The hottest keys, each with its lookups as the sample tells them.
+fn hot_keys<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
+    for (key, lookups) in ctx.shared.hottest() {
+        let mut name = Vec::new();
+        super::push_key(&mut name, &key);
+        sink.stat(&String::from_utf8_lossy(&name), lookups);
+    }
 }
 
 fn reset<Q: Queue>(ctx: &mut Ctx<'_, Q>) {
@@ -147,6 +163,17 @@ fn detail<Q: Queue>(ctx: &mut Ctx<'_, Q>, what: &[u8], out: &mut Reply) -> Optio
             out.line("OK");
         }
         b"dump" => return Some(DumpKind::Table(Table::Prefixes)),
+        b"flash" => {
+            for (name, p) in ctx.shared.prefixes.top(FLASH_PREFIXES) {
+                out.bytes.extend_from_slice(b"PREFIX ");
+                super::push_key(&mut out.bytes, &name);
+                out.line(&format!(
+                    " get {} hit {} flash {} set {} del {}",
+                    p.get, p.hit, p.flash, p.set, p.del
+                ));
+            }
+            out.line("END");
+        }
         _ => out.line("CLIENT_ERROR usage: stats detail on|off|dump"),
     }
     None

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The sockets that a service manager opened before the server was started, and the admin listener's,
-//! which may be one of them. `server.rs` asks for both before it opens any other.
+//! The sockets that a service manager opened before the server was started, and the admin
+//! listener's, which may be one of them. `server.rs` asks for both before it opens any other.
 
 use std::net::SocketAddr;
 

@@ -40,6 +40,7 @@ use senko_cache::{Done, Draft, Fetch, Fetched, FlashRef, Key, Shard, Want};
 use senko_io::Queue;
 
 use crate::commands::{self, Dump, Form, Op, Outcome, Request};
+use crate::hot::HotKeys;
 use crate::intake::Room;
 use crate::latency::{Answered, Waited};
 use crate::reply::{Place, ReplyQueue, shard_of};
@@ -124,6 +125,10 @@ pub struct Work {
     pub swallow: bool,
     /// When the round began, and the commands that had waited.
     pub waited: Waited,
+    /// The sample of keys that are looked up.
+    pub hot: HotKeys,
+    /// The command that runs has what it waited for from flash.
+    pub from_flash: bool,
 }
 
 /// Bytes that are copied to join values and count as one request.
@@ -580,6 +585,7 @@ impl Session {
     ) -> Option<Waits> {
         let mut hint = hint;
         for _ in 0..MAX_ROUNDS {
+            ctx.work.from_flash = hint.is_some();
             match commands::run(ctx, req, draft, hint.take(), self.replies.at(place)) {
                 Outcome::Done => return None,
                 Outcome::Busy => break,

@@ -112,6 +112,7 @@ impl Session {
             Transferred::Sent(rest) => {
                 let unit = self.units.swap_remove(index);
                 let before = Answered::of(ctx.stats);
+                ctx.work.from_flash = true;
                 commands::count_get(ctx, &unit.buf[..unit.key_len], false, true);
                 let waited = &mut ctx.work.waited;
                 waited.ran(unit.since, true, before, ctx.stats);

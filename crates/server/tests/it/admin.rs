@@ -297,6 +297,47 @@ fn promtool_checks_the_metrics() {
     promtool(&["check", "metrics"], &text);
 }
 
+/// Keys that clients choose are listed, and shown as text.
+#[test]
+fn hot_keys_and_prefixes_are_told() {
+    let place = watched(BackendChoice::Auto, 2).restart(|settings| {
+        settings.hot_keys = Some(1);
+        settings.prefix_delimiter = Some(b':');
+    });
+    let mut client = place.connect();
+    let value = "v".repeat(4000);
+    for n in 0..30_000 {
+        client.store(&format!("<b>:{n}"), value.as_bytes());
+    }
+    for n in 0..100 {
+        client.text(&format!("get <b>:{n}\r\n"), "END\r\n");
+        client.text("get <b>:29999\r\n", "END\r\n");
+    }
+    let start = Instant::now();
+    let listed = loop {
+        let listed = client.text("stats hotkeys\r\n", "END\r\n");
+        if listed.starts_with("STAT <b>:29999 100\r\n") {
+            break listed;
+        }
+        assert!(start.elapsed() < PATIENCE, "{listed}");
+    };
+    assert_eq!(listed.lines().count(), 21);
+    let told = client.text("stats detail flash\r\n", "END\r\n");
+    let words: Vec<&str> = told.lines().next().unwrap().split(' ').collect();
+    assert_eq!((words[1], words[3]), ("<b>", "200"));
+    let from_flash: u64 = words[7].parse().unwrap();
+    assert!(from_flash > 0 && from_flash <= 100, "{told}");
+    let page = get(admin(&place), "/");
+    assert!(page.contains("<td>&lt;b&gt;:29999</td><td>100</td>"));
+    assert!(page.contains("<td>&lt;b&gt;</td><td>200</td>") && !page.contains("<b>"));
+    // Off, unless asked for.
+    let place = place.restart(|settings| settings.hot_keys = None);
+    place.connect().ask(
+        "stats hotkeys\r\n",
+        "CLIENT_ERROR hot keys are not sampled: start with --hot-keys\r\n",
+    );
+}
+
 /// The page is whole in itself: it names nothing to load, and runs no script.
 #[test]
 fn the_page_shows_what_the_metrics_count() {

@@ -13,7 +13,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::settings::Settings;
 
-/// Why a start now comes too late after `last`, the last Unix second of the server before; 0: there was none.
+/// Why a start now comes too late after `last`, the last Unix second of the server before; 0: there
+/// was none.
 pub(super) fn too_long(settings: &Settings, last: u32) -> Option<String> {
     let now = match &settings.clock {
         Some(clock) => clock.load(std::sync::atomic::Ordering::Acquire) / 1000,
