@@ -13,6 +13,7 @@ mod getopt; // memcached's way of reading a command line
 mod lab; // the papers' tables and figures
 mod load; // the load generator
 mod machine; // memory, free space and cores, for the defaults
+mod manual; // man pages and completions
 mod options; // the options of `senko serve`, from the command line and TOML
 mod out; // results on stdout
 mod process; // limits, user, signals, the background, the pid file
@@ -30,7 +31,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use senko_io::tell;
 
 #[global_allocator]
@@ -77,6 +78,9 @@ enum Command {
     Lab(lab::LabArgs),
     /// Prints the version
     Version,
+    /// Writes man pages and completions
+    #[command(hide = true)]
+    Manual(manual::ManualArgs),
 }
 
 fn main() -> ExitCode {
@@ -112,6 +116,7 @@ fn run() -> ExitCode {
         Command::Dbm(args) => return dbm::main(&args),
         Command::Ssd(args) => ssd::main(*args),
         Command::Lab(args) => lab::main(args),
+        Command::Manual(args) => manual::main(&args, Cli::command()),
         Command::Version => {
             writeln!(out::stdout(), "senko {BUILD}").context("cannot write to stdout")
         }

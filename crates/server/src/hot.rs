@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Hot keys: the keys that are looked up most, from a sample of the lookups (`--hot-keys`).
 //!
-//! Each worker counts the keys of one lookup in so many, at random distances, by Space-Saving (Metwally, Agrawal and
-//! El Abbadi 2005): [`MOST`] counters. A key without a counter takes the smallest one over, with its count as the
-//! error. Counts are halved each minute, so that the list is of now. A lookup that is not sampled costs a decrement.
+//! Each worker counts the keys of one lookup in so many, at random distances, by Space-Saving
+//! (Metwally, Agrawal and El Abbadi 2005): [`MOST`] counters. A key without a counter takes the
+//! smallest one over, with its count as the error. Counts are halved each minute, so that the list
+//! is of now. A lookup that is not sampled costs a decrement.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The project's own tasks: `cargo xtask {setup,test,install,lint,fuzz,bench,docs}`. It depends on no other crate of the workspace, so that it
-//! builds in seconds and still runs when they don't.
+//! The project's own tasks: `cargo xtask {setup,test,install,package,lint,fuzz,bench,docs}`. It
+//! depends on no other crate of the workspace, so that it builds in seconds and still runs when
+//! they don't.
 
 mod fuzz; // fuzz targets, each for some minutes
 mod install; // the C libraries, put in place
 mod limits; // an ordinary user's limits; io_uring refused
+mod package; // a Debian package
 mod run; // runs commands, shows and counts what they did
 mod setup; // what the tests need of the machine
 mod test; // the steps of `cargo xtask test`
@@ -21,6 +23,8 @@ cargo xtask TASK
   test [--quick] [--only NAME[,NAME]] [--list]
                               set up, then run all tests; --quick leaves the long ones out
   install --prefix DIR        build the C libraries and put them, their headers and pkg-config files into DIR
+  package [--binary FILE] [--out DIR] [--version V]
+                              build a Debian package in target/package
   lint                        format check and clippy
   fuzz [--minutes N] [--only NAME]
                               run each fuzz target for N minutes (default 10)
@@ -64,6 +68,7 @@ fn dispatch(args: &[String]) -> Result<bool> {
             test::test(&Workspace::find()?, &test::Selection::of(&["docs", "tidy"]))
         }
         "install" => install::install(&Workspace::find()?, rest),
+        "package" => package::package(&Workspace::find()?, rest),
         "fuzz" => fuzz::fuzz(&Workspace::find()?, rest),
         "bench" => fuzz::bench(&Workspace::find()?, rest),
         // Not for people: how the steps confine what they run.

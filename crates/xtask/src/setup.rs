@@ -25,7 +25,7 @@ struct Package {
     needed_for: &'static str,
 }
 
-const PACKAGES: [Package; 15] = [
+const PACKAGES: [Package; 17] = [
     Package {
         name: "memcached",
         present: || run::installed("memcached"),
@@ -50,6 +50,16 @@ const PACKAGES: [Package; 15] = [
         name: "chromium",
         present: || run::installed("chromium"),
         needed_for: "the tests of the admin page",
+    },
+    Package {
+        name: "lintian",
+        present: || run::installed("lintian"),
+        needed_for: "the check of the Debian package",
+    },
+    Package {
+        name: "dpkg-dev",
+        present: || run::installed("dpkg-shlibdeps"),
+        needed_for: "making the Debian package",
     },
     Package {
         name: "strace",
