@@ -20,7 +20,11 @@ pub(super) fn rows(
     let used = cache.flash_bytes.div_ceil(region).min(regions);
     let read = [Purpose::Lookup, Purpose::LookupRest].map(|why| disk.get(why, Op::Read).pages);
     [
-        ("get_extstore", cache.flash_hits),
+        // memcached counts reads that find nothing, too.
+        (
+            "get_extstore",
+            cache.flash_hits + cache.flash_false_matches + cache.flash_checksum_errors,
+        ),
         ("get_aborted_extstore", cache.flash_read_timeouts),
         ("get_oom_extstore", cache.flash_misses_memory),
         ("recache_from_extstore", cache.promotions),
