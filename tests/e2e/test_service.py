@@ -193,6 +193,11 @@ def test_the_unit_permits_what_the_server_calls(units, senko, program, manager, 
     called = set(re.findall(r"^\d+ +(\w+)\(", log.read_text(), re.MULTILINE))
     assert {"io_uring_enter", "epoll_wait"} & called
     assert not called - permitted(analyze, (folder / "senko.service").read_text())
+    # The container's profile lists them as well.
+    profile = json.loads((UNITS.parent / "container" / "seccomp.json").read_text())
+    names = {name for rule in profile["syscalls"] for name in rule["names"] if rule["action"] == "SCMP_ACT_ALLOW"}
+    assert {"io_uring_setup", "io_uring_enter", "io_uring_register"} <= names
+    assert not called - names
 
 
 def permitted(analyze, unit):
