@@ -167,10 +167,9 @@ def absence(cluster):
 
     nodes[0].kill()
     killed = time.time()
-    # Its keys are overwritten and deleted elsewhere.
+    # Its keys are overwritten and deleted elsewhere. Some of that may fail before the proxy takes the node out.
     for n, key in enumerate(absent):
         model.change(key, None if n % 3 == 0 else value(key, 2))
-    assert model.errors > 0
     # The others go on: what they held is hit.
     wrong, hits = model.stale(others)
     assert not wrong and hits == len(others)
