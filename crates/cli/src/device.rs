@@ -48,7 +48,7 @@ pub struct DeviceArgs {
 }
 
 fn size_of(text: &str) -> Result<u64, String> {
-    crate::units::parse_size(text, 1)
+    senko_workload::units::size(text, 1).map_err(|error| error.to_string())
 }
 
 /// Runs `senko device`.

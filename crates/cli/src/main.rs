@@ -14,12 +14,14 @@ mod getopt; // memcached's way of reading a command line
 mod lab; // the papers' tables and figures
 mod load; // the load generator
 mod machine; // memory, free space and cores, for the defaults
+mod manual; // man pages and completions
 mod options; // the options of `senko serve`, from the command line and TOML
 mod out; // results on stdout
 mod plan; // DRAM and flash to buy
 mod process; // limits, user, signals, the background, the pid file
 mod progress; // the time that is left
 mod serve; // starts a server and waits for its end
+mod service; // what a service manager is told
 mod ssd; // the simulator of drives
 mod store; // the unordered store
 mod together; // options of `senko serve` that have no effect beside others
@@ -32,7 +34,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use senko_io::tell;
 
 #[global_allocator]
@@ -83,6 +85,9 @@ enum Command {
     Lab(lab::LabArgs),
     /// Prints the version
     Version,
+    /// Writes man pages and completions
+    #[command(hide = true)]
+    Manual(manual::ManualArgs),
 }
 
 fn main() -> ExitCode {
@@ -120,6 +125,7 @@ fn run() -> ExitCode {
         Command::Device(args) => device::main(&args),
         Command::Plan(args) => plan::main(&args),
         Command::Lab(args) => lab::main(args),
+        Command::Manual(args) => manual::main(&args, Cli::command()),
         Command::Version => {
             writeln!(out::stdout(), "senko {BUILD}").context("cannot write to stdout")
         }

@@ -79,6 +79,10 @@ pub struct ServeOptions {
     #[arg(value_parser = count::<u32>, short = 'U', long, value_name = "0", help_heading = "Network")]
     pub udp_port: Option<u32>,
 
+    /// Serve metrics, health and a page for operators by HTTP on this address: ADDR:PORT, or a port of 127.0.0.1 [default: off]
+    #[arg(long, value_name = "ADDR", value_parser = admin_address, help_heading = "Network")]
+    pub admin: Option<SocketAddr>,
+
     /// Cap on all memory: items, index, buffers; 256m, 4g, or a number of megabytes [default: 1g, at most a quarter of RAM]
     #[arg(
         short = 'm',
@@ -107,6 +111,9 @@ pub struct ServeOptions {
     /// With --data-dir: a stop keeps the items of DRAM too
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
     pub keep_dram: Option<bool>,
+    /// With --data-dir: begin empty when the server was away for longer, as behind a proxy that takes absent nodes out; a plain number is seconds [default: off]
+    #[arg(value_parser = absence, long, value_name = "TIME", help_heading = "Flash")]
+    pub max_absence: Option<u32>,
     /// Start over with an empty cache, whatever lies in --data-dir or --flash (another format, size, device, number of threads; another directory's)
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
     pub reinit: Option<bool>,
@@ -122,6 +129,9 @@ pub struct ServeOptions {
     /// Most bytes written to flash: 20m/s, 100g/day
     #[arg(long, value_name = "SIZE/TIME", help_heading = "Flash")]
     pub flash_write_budget: Option<WriteBudget>,
+    /// Bytes that the flash devices together are rated to take, as in 600t: the metrics then tell their years of life
+    #[arg(long, value_name = "SIZE", help_heading = "Flash")]
+    pub flash_rated_writes: Option<Bytes>,
     /// Hits on flash, not long after each other, that bring an item back to DRAM, 1 to 3 [default: 2]
     #[arg(long, value_name = "N", value_parser = |text: &str| within(text, 1_u8, 3), help_heading = "Flash")]
     pub promote_after: Option<u8>,
@@ -144,6 +154,9 @@ pub struct ServeOptions {
     /// Worker threads, one shard each [default: 1]
     #[arg(value_parser = count::<usize>, short = 't', long, value_name = "N", help_heading = "Running")]
     pub threads: Option<usize>,
+    /// Sample one lookup in N for the list of hot keys: `stats hotkeys`, and the admin page [default: off]
+    #[arg(value_parser = sampling, long, value_name = "N", help_heading = "Running")]
+    pub hot_keys: Option<u32>,
     /// I/O backend: auto, uring, posix
     #[arg(long, value_name = "BACKEND", help_heading = "Running")]
     pub io: Option<Io>,
@@ -211,6 +224,7 @@ impl ServeOptions {
             idle_timeout: self.idle_timeout.or(file.idle_timeout),
             listen_backlog: self.listen_backlog.or(file.listen_backlog),
             udp_port: self.udp_port.or(file.udp_port),
+            admin: self.admin.or(file.admin),
             memory: self.memory.or(file.memory),
             max_item_size: self.max_item_size.or(file.max_item_size),
             policy: self.policy.or(file.policy),
@@ -218,6 +232,7 @@ impl ServeOptions {
             flash: if says_flash { self.flash } else { file.flash },
             data_dir: self.data_dir.or(file.data_dir),
             keep_dram: self.keep_dram.or(file.keep_dram),
+            max_absence: self.max_absence.or(file.max_absence),
             reinit: self.reinit.or(file.reinit),
             no_flash: if says_flash {
                 self.no_flash
@@ -227,6 +242,7 @@ impl ServeOptions {
             region: self.region.or(file.region),
             admission: self.admission.or(file.admission),
             flash_write_budget: self.flash_write_budget.or(file.flash_write_budget),
+            flash_rated_writes: self.flash_rated_writes.or(file.flash_rated_writes),
             promote_after: self.promote_after.or(file.promote_after),
             no_reinsert: self.no_reinsert.or(file.no_reinsert),
             transfer: self.transfer.or(file.transfer),
@@ -234,6 +250,7 @@ impl ServeOptions {
             discard: self.discard.or(file.discard),
             trace: self.trace.or(file.trace),
             threads: self.threads.or(file.threads),
+            hot_keys: self.hot_keys.or(file.hot_keys),
             io: self.io.or(file.io),
             max_reqs_per_event: self.max_reqs_per_event.or(file.max_reqs_per_event),
             verbose: if self.verbose > 0 {
@@ -321,6 +338,9 @@ impl ServeOptions {
         settings.only_protocol = self.protocol.and_then(|p| p.0);
         settings.policy = self.policy.map_or(settings.policy, |p| p.0);
         settings.admission.rule = self.admission.map_or(settings.admission.rule, |r| r.0);
+        settings.admin = self.admin;
+        settings.hot_keys = self.hot_keys;
+        settings.rated_writes = self.flash_rated_writes.map(|Bytes(bytes)| bytes);
         settings.admission.budget = self.flash_write_budget.map(|b| b.0);
         if let Some(hits) = self.promote_after {
             if !(1..=3).contains(&hits) {
@@ -339,6 +359,7 @@ impl ServeOptions {
         settings.io = self.io.map_or(settings.io, |io| io.0);
         settings.trace.clone_from(&self.trace);
         settings.discard = self.discard.unwrap_or(false);
+        settings.max_absence = self.max_absence;
         settings.data_dir.clone_from(&self.data_dir);
         settings.keep_dram = self.keep_dram.unwrap_or(false);
         settings.reinit = self.reinit.unwrap_or(false);
@@ -441,6 +462,29 @@ pub fn resolve_all(list: &[String], port: u16) -> Result<Vec<SocketAddr>> {
         bail!("the list of addresses to listen on (-l) is empty");
     }
     Ok(all)
+}
+
+/// One in so many.
+fn sampling(text: &str) -> Result<u32, String> {
+    within(text, 1_u32, 1_000_000)
+}
+
+/// A time of whole seconds, but not none: every restart takes some.
+fn absence(text: &str) -> Result<u32, String> {
+    match whole_seconds(text)? {
+        0 => Err("an absence of 0 s is none; --reinit starts over with an empty cache".to_owned()),
+        seconds => Ok(seconds),
+    }
+}
+
+/// An address with a port, or a port of the loopback address.
+fn admin_address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok(SocketAddr::from(([127, 0, 0, 1], port)));
+    }
+    text.parse().map_err(|_| {
+        format!("\"{text}\" is no address with a port, such as 127.0.0.1:11212 or [::1]:11212, and no port")
+    })
 }
 
 fn resolve(text: &str, port: u16) -> Result<Vec<SocketAddr>> {

@@ -18,6 +18,7 @@ use serde_json::json;
 
 use crate::options::{LogFormat, ServeOptions};
 use crate::process::{self, Background, PidFile, Signal, Signals, User};
+use crate::service::Service;
 use crate::units::show_size;
 
 /// Arguments of `senko serve`.
@@ -127,6 +128,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     {
         settings.patience = patience;
     }
+    settings.passed = senko_io::passed_listeners()?;
     let asked = settings.item_memory.unwrap_or(settings.memory);
     if let Some(has) = crate::machine::usable_memory().filter(|&has| has < asked) {
         let (asked, has) = (show_size(asked), show_size(has));
@@ -160,7 +162,10 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     };
     start_log(settings.verbosity, around.log_format);
     let signals = Signals::block();
+    let service = Arc::new(Service::from_env());
+    let patience = service.patience();
     let data_dir = settings.data_dir.clone();
+    let admin = settings.admin;
     let began = Instant::now();
     let bound = Server::bind(settings)?;
     // The pid file names the process that serves, and goes away with it.
@@ -177,6 +182,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
         let text = format!("warning: -k has no effect: locking memory failed: {error}");
         tell_one(around.log_format, &text);
     }
+    warn_of_open_admin(admin, around.log_format);
     let server = bound.start().map_err(|error| {
         let text = error.to_string();
         match &around.user {
@@ -202,21 +208,33 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
         say::as_service();
     }
 
+    drop(patience);
+    let status = status(&report);
+    service.ready(&status);
+    let manager = Arc::clone(&service);
     let control = server.control();
     let asked_at = Arc::new(OnceLock::new());
     let asks = Arc::clone(&asked_at);
     std::thread::Builder::new().name("senko-signals".into()).spawn(move || {
         let mut asked = false;
+        // More time is asked for until the process ends.
+        let mut saving = Vec::new();
         loop {
             match signals.wait() {
-                Signal::Hangup => match control.reload() {
-                    0 => tracing::info!("SIGHUP: nothing to reload"),
-                    files => tracing::info!("SIGHUP: {files} password files were read again"),
-                },
+                Signal::Hangup => {
+                    manager.reloading();
+                    match control.reload() {
+                        0 => tracing::info!("SIGHUP: nothing to reload"),
+                        files => tracing::info!("SIGHUP: {files} password files were read again"),
+                    }
+                    manager.ready(&status);
+                }
                 Signal::Stop(name) if !asked => {
                     tracing::info!("{name}: finishing the requests received, then stopping; again stops at once");
                     asked = true;
                     let _ = asks.set(Instant::now());
+                    manager.stopping();
+                    saving.extend(manager.patience());
                     control.shutdown();
                 }
                 Signal::Stop(_) => std::process::exit(1),
@@ -238,6 +256,28 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
     drop(pidfile);
     ended?;
     Ok(())
+}
+
+/// The admin listener asks for no password, so an address for others gets a warning.
+fn warn_of_open_admin(admin: Option<std::net::SocketAddr>, format: LogFormat) {
+    if let Some(address) = admin.filter(|address| !address.ip().is_loopback()) {
+        let text = format!(
+            "warning: whoever reaches the admin address {address} can read metrics: it asks for no password"
+        );
+        tell_one(format, &text);
+    }
+}
+
+/// One line for the service manager's status.
+fn status(report: &StartReport) -> String {
+    let clients: Vec<String> = report.addresses.iter().map(ToString::to_string).collect();
+    let back = report.warm.as_ref().map_or(String::new(), |warm| {
+        format!(
+            "; came back with {} items on flash and {} in DRAM",
+            warm.flash_items, warm.dram_items
+        )
+    });
+    format!("serving on {}{back}", clients.join(", "))
 }
 
 /// Writes one sentence to stderr.
@@ -361,6 +401,9 @@ fn print_banner(report: &StartReport, data_dir: Option<&Path>, took: Duration) {
     } else {
         format!("{} threads", report.threads)
     };
+    if let Some(admin) = report.admin {
+        text += &format!("  admin      http://{admin}/metrics\n");
+    }
     text += &format!("  running    {shards} on {}{why}\n", report.backend);
     text += &format!(
         "  memory     {}, of which items, index and write buffers {}\n",
@@ -408,6 +451,7 @@ fn start_json(report: &StartReport, took: Duration) -> serde_json::Value {
         "version": crate::VERSION,
         "pid": std::process::id(),
         "listen": report.addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "admin": report.admin,
         "unix_socket": report.unix_socket,
         "threads": report.threads,
         "io": report.backend,

@@ -7,9 +7,10 @@
 //! and their threads carry nothing but addresses.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::fault::Fault;
-use crate::stats::DiskStats;
+use crate::stats::{DeviceTimes, DiskStats};
 use crate::{
     AlignedBuf, Completion, DeviceId, Event, FlashFile, FramePool, IoError, Op, PAGE_SIZE, PageBuf,
     Tag,
@@ -36,6 +37,8 @@ pub(crate) struct DiskOp {
     pub(crate) registered: Option<u16>,
     frame: Option<PageBuf>,
     source: Option<Arc<AlignedBuf>>,
+    /// When it went to the device.
+    since: Instant,
     next_free: u32,
 }
 
@@ -69,6 +72,13 @@ pub(crate) struct Core {
     /// How many of these are reads.
     pub(crate) reads_in_flight: usize,
     pub(crate) stats: DiskStats,
+    /// How long operations took, by device.
+    pub(crate) times: Vec<DeviceTimes>,
+    /// Operations that the next poll submits: their time begins then.
+    fresh: Vec<u32>,
+    started: Instant,
+    /// When the results were found that are being looked at; read once a poll, if there are any.
+    found: Option<Instant>,
     /// Events that need no waiting; the next poll delivers them.
     pub(crate) ready: Vec<Event>,
     /// Operations that a test holds back (`fault.rs`).
@@ -95,8 +105,24 @@ impl Core {
             in_flight: 0,
             reads_in_flight: 0,
             stats: DiskStats::default(),
+            times: Vec::new(),
+            fresh: Vec::with_capacity(1024),
+            started: Instant::now(),
+            found: None,
             ready: Vec::new(),
             held: Vec::new(),
+        }
+    }
+
+    /// A poll begins: what was entered since the last one goes to the devices now.
+    pub(crate) fn begin_poll(&mut self) {
+        self.found = None;
+        if self.fresh.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        for index in self.fresh.drain(..) {
+            self.ops[index as usize].since = now;
         }
     }
 
@@ -205,17 +231,22 @@ impl Core {
             registered,
             frame,
             source,
+            // Until the next poll.
+            since: self.started,
             next_free: NONE,
         };
         self.in_flight += 1;
         self.reads_in_flight += usize::from(op.op == Op::Read);
-        if self.free == NONE {
+        let index = if self.free == NONE {
             self.ops.push(op);
-            return (self.ops.len() - 1) as u32;
-        }
-        let index = self.free;
-        self.free = self.ops[index as usize].next_free;
-        self.ops[index as usize] = op;
+            (self.ops.len() - 1) as u32
+        } else {
+            let index = self.free;
+            self.free = self.ops[index as usize].next_free;
+            self.ops[index as usize] = op;
+            index
+        };
+        self.fresh.push(index);
         index
     }
 
@@ -252,6 +283,12 @@ impl Core {
         };
         if ended.is_err() {
             self.stats.failed(op.tag, op.op);
+        }
+        let found = *self.found.get_or_insert_with(Instant::now);
+        // One that a test lets fail at once has not been submitted.
+        if op.since > self.started {
+            let took = found.saturating_duration_since(op.since);
+            self.times[op.device as usize].ended(op.op, took);
         }
         op.source = None;
         self.reads_in_flight -= usize::from(op.op == Op::Read);

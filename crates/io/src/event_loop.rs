@@ -21,8 +21,8 @@ use crate::net;
 use crate::posix::Posix;
 use crate::uring::Uring;
 use crate::{
-    AlignedBuf, Completion, DeviceId, DiskStats, FlashFile, FramePool, Listener, Op, PageBuf,
-    Queue, RecvBuf, SendBatch, SendMode, Tag, Waker,
+    AlignedBuf, Completion, DeviceId, DeviceTimes, DiskStats, FlashFile, FramePool, Listener, Op,
+    PageBuf, Queue, RecvBuf, SendBatch, SendMode, Tag, Waker,
 };
 
 /// Which backend runs a loop.
@@ -205,6 +205,12 @@ impl EventLoop {
         self.core.stats.clone()
     }
 
+    /// How long device operations took since the loop was made, by device in the order of
+    /// [`EventLoop::attach`]. Reads by [`crate::transfer`] are not among them.
+    pub fn device_times(&self) -> &[DeviceTimes] {
+        &self.core.times
+    }
+
     /// Receive buffers that are free now.
     pub fn recv_buffers_free(&self) -> usize {
         match &self.driver {
@@ -224,6 +230,7 @@ impl EventLoop {
             uring.attach(device, &file);
         }
         self.core.devices.push(file);
+        self.core.times.push(DeviceTimes::default());
         device
     }
 
@@ -378,6 +385,7 @@ impl EventLoop {
                 on!(self, driver => driver.submit_disk(&self.core, index));
             }
         }
+        self.core.begin_poll();
         on!(self, driver => driver.poll(&mut self.core, timeout, events))
     }
 

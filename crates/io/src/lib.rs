@@ -17,6 +17,7 @@ pub mod fault; // faults on demand under a running loop, for tests of a whole se
 pub mod faulty; // the in-memory device that fails from a seed, both faces
 mod file; // a flash file or block device: open, probe, preallocate, lock
 mod net; // listening and connecting
+mod passed; // sockets that a service manager passes
 mod page; // aligned memory: page runs to write, pooled frames to read into
 mod posix; // backend: epoll, and a thread pool for the disk
 mod queue; // the queued face: submit now, completion later
@@ -28,6 +29,7 @@ mod spanned; // one device over several files, of which a new one is made to gro
 mod snapshot; // files that are written whole and read whole
 mod stats; // counts of what reached the devices
 mod tag; // who causes an I/O, and why
+mod times; // a histogram of durations
 pub mod trace; // the recorder and the reader of its format
 pub mod transfer; // from a file through the page cache to a socket, in threads
 mod unfinished; // a file that gets its name when it is whole
@@ -43,13 +45,15 @@ pub use file::told::error_number;
 pub use file::{FileOptions, FlashFile};
 pub use net::{Listener, connect_tcp, connect_unix};
 pub use page::{AlignedBuf, FramePool, MappedMemory, PAGE_SIZE, PageBuf, prefetch};
+pub use passed::passed_listeners;
 pub use queue::{Completion, DeviceId, IoError, Op, Queue};
 pub use recv::RecvBuf;
 pub use send::{Piece, PinnedBytes, SendBatch, SendMode};
 pub use shared::{SharedFile, Words, observe_stores};
 pub use snapshot::{Snapshot, SnapshotReader};
 pub use spanned::SpannedFile;
-pub use stats::{DiskCount, DiskStats};
+pub use stats::{DeviceTimes, DiskCount, DiskStats};
 pub use tag::{Engine, Purpose, Tag};
+pub use times::Times;
 pub use unfinished::Unfinished;
 pub use wake::Waker;

@@ -118,6 +118,40 @@ impl Listener {
         })
     }
 
+    /// A socket that listens already, as a service manager passes it; it is made non-blocking.
+    ///
+    /// # Errors
+    /// When the descriptor is no stream socket that listens.
+    pub fn inherited(fd: OwnedFd) -> io::Result<Listener> {
+        let number = |option| get_number(&fd, option).unwrap_or(0);
+        if number(libc::SO_ACCEPTCONN) == 0 || number(libc::SO_TYPE) != libc::SOCK_STREAM {
+            let text = "it is no stream socket that listens";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let listener = std::net::TcpListener::from(fd);
+        listener.set_nonblocking(true)?;
+        // Of a Unix socket the standard library tells no such address.
+        let port = listener.local_addr().ok().map(|address| address.port());
+        let fd = OwnedFd::from(listener);
+        if port.is_some() {
+            set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY)?;
+            keep_alive(&fd)?;
+        }
+        Ok(Listener {
+            shared: Arc::new(Shared {
+                fd,
+                port,
+                file: None,
+            }),
+        })
+    }
+
+    /// The TCP address that it is bound to; none for a Unix socket.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        let fd = self.shared.fd.try_clone().ok()?;
+        std::net::TcpListener::from(fd).local_addr().ok()
+    }
+
     /// The TCP port bound.
     pub fn local_port(&self) -> Option<u16> {
         self.shared.port
@@ -229,6 +263,23 @@ fn keep_alive(fd: &OwnedFd) -> io::Result<()> {
 
 fn set_option(fd: &OwnedFd, level: libc::c_int, option: libc::c_int) -> io::Result<()> {
     set_number(fd, level, option, 1)
+}
+
+/// A number of the socket layer.
+fn get_number(fd: &OwnedFd, option: libc::c_int) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut length = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, the size of `value`.
+    check(unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    })?;
+    Ok(value)
 }
 
 fn set_number(

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Counts of what reached the devices, by purpose and operation.
 
-use crate::{Op, Purpose, Tag};
+use std::time::Duration;
+
+use crate::{Op, Purpose, Tag, Times};
 
 const PURPOSES: usize = 9;
 const OPS: usize = 5;
@@ -46,6 +48,15 @@ impl DiskStats {
         sum
     }
 
+    /// All operations submitted.
+    ///
+    /// ```
+    /// assert_eq!(senko_io::DiskStats::default().operations(), 0);
+    /// ```
+    pub fn operations(&self) -> u64 {
+        self.cells.iter().flatten().map(|count| count.ops).sum()
+    }
+
     /// Adds another loop's counts.
     pub fn merge(&mut self, other: &DiskStats) {
         for (row, other) in self.cells.iter_mut().zip(&other.cells) {
@@ -63,5 +74,45 @@ impl DiskStats {
 
     pub(crate) fn failed(&mut self, tag: Tag, op: Op) {
         self.cells[tag.purpose as usize][op as usize].errors += 1;
+    }
+}
+
+/// How long the operations of one device took, from their submission until the loop saw their end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceTimes {
+    of: [Times; OPS],
+}
+
+impl DeviceTimes {
+    /// The times of one operation.
+    pub fn get(&self, op: Op) -> &Times {
+        &self.of[op as usize]
+    }
+
+    /// Adds another loop's times.
+    pub fn merge(&mut self, other: &DeviceTimes) {
+        for (own, other) in self.of.iter_mut().zip(&other.of) {
+            own.merge(other);
+        }
+    }
+
+    /// Takes away the times of before, of the same loops.
+    pub fn take_away(&mut self, before: &DeviceTimes) {
+        for (own, before) in self.of.iter_mut().zip(&before.of) {
+            own.take_away(before);
+        }
+    }
+
+    /// How many operations ended.
+    ///
+    /// ```
+    /// assert_eq!(senko_io::DeviceTimes::default().count(), 0);
+    /// ```
+    pub fn count(&self) -> u64 {
+        self.of.iter().map(Times::count).sum()
+    }
+
+    pub(crate) fn ended(&mut self, op: Op, took: Duration) {
+        self.of[op as usize].add(took, 1);
     }
 }

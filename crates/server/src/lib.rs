@@ -7,9 +7,12 @@
 #![deny(unsafe_code)]
 
 pub mod auth; // password files, and the check of a name and a password
+pub mod admin; // metrics, health and a page for operators, on a listener of their own
 pub mod clock; // the time that a server goes by
 mod commands; // what each command does to the shard
+pub mod hot; // the keys that are looked up most
 mod intake; // the memory that values take while they are coming in
+pub mod latency; // how long requests took
 pub mod load; // the load generator and checker
 pub mod protocol; // parsers of the three dialects, no I/O
 pub mod reply; // ordered answers of one connection, some still waiting for flash

@@ -11,8 +11,10 @@
 //! ready when all have, and only then does a worker accept. An error in one ends the others before anybody was served.
 
 pub mod home; // the data directory
+mod keeper; // a thread that may wait for the data directory's disk
 pub mod plan; // how one memory cap is dealt out
 mod report; // what a start and a stop tell
+mod sockets; // what it listens on, opened here or by a service manager
 mod security; // password files, and warnings about who may reach the server
 
 use std::fmt;
@@ -29,6 +31,7 @@ use senko_io::trace::Recorder;
 use senko_io::transfer::CachedFile;
 use senko_io::{Backend, FileOptions, FlashFile, Listener, PAGE_SIZE};
 
+use crate::admin::Admin;
 use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::route::Mesh;
@@ -36,8 +39,10 @@ use crate::settings::{Settings, Transfer};
 use crate::shared::{Shared, Shutdown};
 use crate::worker::{Door, Unmade, Worker, WorkerConfig};
 use home::{Home, LABEL_PAGES, Stopped};
+use keeper::Keeper;
 use plan::{MemoryPlan, memory_plan};
 pub use report::{FlashReport, StartReport, StopReport};
+use sockets::{listen, listen_for_admin};
 
 /// Why a server did not start, or did not end well: one sentence.
 #[derive(Debug, thiserror::Error)]
@@ -78,10 +83,12 @@ impl Server {
         memory_plan(&settings, &sizes).map_err(ServerError)?;
         let listeners = listen(&settings)?;
         security::warn(&settings);
+        let admin = listen_for_admin(&settings)?;
         Ok(Bound {
             settings,
             auth,
             listeners,
+            admin,
         })
     }
 }
@@ -92,6 +99,7 @@ pub struct Bound {
     settings: Settings,
     auth: Auth,
     listeners: Vec<Listening>,
+    admin: Option<(Listener, SocketAddr)>,
 }
 
 #[derive(Clone, Debug)]
@@ -129,7 +137,11 @@ impl Bound {
             mut settings,
             auth,
             listeners,
+            admin,
         } = self;
+        let admin_address = admin.as_ref().map(|(_, address)| *address);
+        // First, so that it can say that the server is starting.
+        let admin = admin.map(|(l, _)| Admin::start(l)).transpose()?;
         if let Some(dir) = &settings.data_dir {
             home::make_folder(dir)?; // flash files may be to lie in it
         }
@@ -164,6 +176,9 @@ impl Bound {
         let plan = memory_plan(&settings, &sizes).map_err(ServerError)?;
         if let Some(home) = &home {
             home.check_room((plan.shard * settings.threads) as u64)?;
+        }
+        if !files.is_empty() {
+            settings.region = Some(plan.region);
         }
         let slices = slices(&settings, &plan, &sizes, LABEL_PAGES);
         if settings.seed == 0 {
@@ -234,13 +249,19 @@ impl Bound {
             return Err(error);
         }
         untouched.settle();
-        let warm = home.as_ref().map(|_| warm_report(&loops));
+        let mut warm = home.as_ref().map(|_| warm_report(&loops));
+        if let Some(why) = home.as_ref().and_then(|home| home.too_late(&settings)) {
+            tracing::warn!("the start took too long, and begins empty: {why}");
+            shared.flush();
+            warm = Some(empty_because(why));
+        }
         for go_on in &go {
             // A worker that is gone shows in `join`.
             let _ = go_on.send(());
         }
         let report = StartReport {
             addresses,
+            admin: admin_address,
             unix_socket: settings.unix_socket.clone(),
             threads: settings.threads,
             backend: match loops[0].backend {
@@ -267,7 +288,11 @@ impl Bound {
             warm,
         };
         let keeper = home.map(Keeper::start).transpose()?;
+        if let Some(admin) = &admin {
+            admin.serving(shared, report.clone());
+        }
         Ok(RunningServer {
+            admin,
             keeper,
             control,
             threads,
@@ -326,6 +351,8 @@ pub struct RunningServer {
     /// Gives the recording its name once it is whole.
     unfinished: Option<Unfinished>,
     listeners: Vec<Listening>,
+    /// Says until the end that the server drains.
+    admin: Option<Admin>,
 }
 
 impl RunningServer {
@@ -387,6 +414,7 @@ impl RunningServer {
                 )));
             }
         }
+        drop(self.admin);
         let kept = StopReport {
             keeps,
             flash_items: stopped.iter().map(|s| s.flash_items).sum(),
@@ -402,41 +430,6 @@ struct LoopReport {
     backend: Backend,
     fallback: Option<String>,
     recovered: Recovered,
-}
-
-/// The thread that reserves uniques ahead: it may wait for a disk, which a worker may not.
-#[derive(Debug)]
-struct Keeper {
-    home: Arc<Home>,
-    thread: JoinHandle<()>,
-    end: mpsc::Sender<()>,
-}
-
-/// How often it looks.
-const KEEP: Duration = Duration::from_secs(1);
-
-impl Keeper {
-    fn start(home: Arc<Home>) -> Result<Keeper, ServerError> {
-        let (end, ended) = mpsc::channel();
-        let kept = Arc::clone(&home);
-        let thread = std::thread::Builder::new()
-            .name("senko-keeper".into())
-            .spawn(move || {
-                while ended.recv_timeout(KEEP) == Err(mpsc::RecvTimeoutError::Timeout) {
-                    if let Err(error) = kept.keep() {
-                        tracing::error!("{error}; uniques may repeat after a power failure");
-                    }
-                }
-            })
-            .map_err(|e| ServerError(format!("cannot start a thread: {e}")))?;
-        Ok(Keeper { home, thread, end })
-    }
-
-    fn end(self) -> Arc<Home> {
-        drop(self.end);
-        let _ = self.thread.join();
-        self.home
-    }
 }
 
 /// Why a worker can't be made, with the memory that would do.
@@ -472,6 +465,13 @@ fn warm_report(loops: &[LoopReport]) -> Recovered {
         tracing::warn!("{} parts of the saved files were damaged", all.damaged);
     }
     all
+}
+
+fn empty_because(why: String) -> Recovered {
+    Recovered {
+        why_empty: Some(why),
+        ..Recovered::default()
+    }
 }
 
 /// What the workers share, going on from the data directory if there is one.
@@ -545,7 +545,7 @@ fn check(settings: &Settings) -> Result<(), ServerError> {
     if settings.threads == 0 || settings.max_connections == 0 || settings.requests_per_turn == 0 {
         return wrong("threads, connections and requests per turn must be greater than 0");
     }
-    if settings.listen.is_empty() && settings.unix_socket.is_none() {
+    if settings.listen.is_empty() && settings.unix_socket.is_none() && settings.passed.is_empty() {
         return wrong("there is nothing to listen on: neither an address nor a Unix socket");
     }
     for (n, spec) in settings.flash.iter().enumerate() {
@@ -562,6 +562,11 @@ fn check(settings: &Settings) -> Result<(), ServerError> {
     if settings.data_dir.is_none() && settings.keep_dram {
         return wrong("--keep-dram keeps items in a data directory: name one with --data-dir");
     }
+    if settings.data_dir.is_none() && settings.max_absence.is_some() {
+        return wrong(
+            "--max-absence is about what --data-dir brings back, and there is no --data-dir",
+        );
+    }
     if settings.data_dir.is_none() && settings.flash.is_empty() && settings.reinit {
         return wrong(
             "--reinit starts over what is kept, and neither --data-dir nor --flash is given",
@@ -576,55 +581,6 @@ fn check(settings: &Settings) -> Result<(), ServerError> {
         return wrong("--trace records what reaches flash devices, and there is none");
     }
     Ok(())
-}
-
-fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
-    let mut all: Vec<Listening> = Vec::new();
-    for address in &settings.listen {
-        let mut address = *address;
-        let guarded = !settings.noauth.contains(&address);
-        // Port 0 is one free port, not one an address.
-        if address.port() == 0
-            && let Some(port) = all.iter().find_map(|l| l.listener.local_port())
-        {
-            address.set_port(port);
-        }
-        match listen_soon(|| Listener::tcp(address, settings.backlog)) {
-            Ok(listener) => {
-                address.set_port(listener.local_port().unwrap_or(address.port()));
-                let name = if address.is_ipv4() {
-                    format!("tcp:{address}")
-                } else {
-                    format!("tcp6:{address}")
-                };
-                all.push(Listening {
-                    listener,
-                    address: Some(address),
-                    name: name.into(),
-                    guarded,
-                });
-            }
-            // "All interfaces" means those that there are: a machine without IPv6 still has the others.
-            Err(error)
-                if address.is_ipv6()
-                    && !all.is_empty()
-                    && error.kind() != std::io::ErrorKind::AddrInUse =>
-            {
-                tracing::warn!("{error}");
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    if let Some(path) = &settings.unix_socket {
-        let listener = listen_soon(|| Listener::unix(path, settings.unix_mask, settings.backlog))?;
-        all.push(Listening {
-            listener,
-            address: None,
-            name: format!("unix:{}", path.display()).into(),
-            guarded: true,
-        });
-    }
-    Ok(all)
 }
 
 fn open_flash(

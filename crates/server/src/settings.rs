@@ -7,6 +7,7 @@ use std::time::Duration;
 
 pub use senko_cache::{Admission, AdmissionRule, Budget, HashSeed, PolicyKind};
 pub use senko_io::BackendChoice;
+use senko_io::Listener;
 
 /// A flash file or device and how much of it to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,15 @@ pub struct Settings {
     pub auth_file: Option<PathBuf>,
     /// Password file of the binary protocol (`-S`).
     pub sasl_file: Option<PathBuf>,
+    /// Sockets that listen already, with their names, in place of `listen`, `unix_socket` and
+    /// `admin`: one named `admin` is the admin listener.
+    pub passed: Vec<(String, Listener)>,
+    /// Where metrics, health and the page for operators are served by HTTP.
+    pub admin: Option<SocketAddr>,
+    /// One lookup in so many is sampled for the list of hot keys; `None`: none is.
+    pub hot_keys: Option<u32>,
+    /// Bytes that the flash devices together are rated to take in their lives; `None`: not told.
+    pub rated_writes: Option<u64>,
     /// Unix socket.
     pub unix_socket: Option<PathBuf>,
     /// Its access mask (octal in memcached's `-a`).
@@ -85,6 +95,8 @@ pub struct Settings {
     pub data_dir: Option<PathBuf>,
     /// A clean stop keeps the items of DRAM too.
     pub keep_dram: bool,
+    /// A start more than so many seconds after the server before begins empty.
+    pub max_absence: Option<u32>,
     /// Start over with an empty cache where the data directory or a flash file is of something else.
     pub reinit: bool,
     /// Folder on a file system in memory.
@@ -126,6 +138,23 @@ pub struct Settings {
     pub hash_seed: HashSeed,
 }
 
+impl Settings {
+    /// Whether there is an admin listener.
+    ///
+    /// ```
+    /// let mut settings = senko_server::settings::Settings::default();
+    /// assert!(!settings.watched());
+    /// settings.admin = Some(([127, 0, 0, 1], 11212).into());
+    /// assert!(settings.watched());
+    /// ```
+    pub fn watched(&self) -> bool {
+        self.admin.is_some() || self.passed.iter().any(|(name, _)| name == ADMIN)
+    }
+}
+
+/// The name that a service manager gives to the socket of the admin listener.
+pub(crate) const ADMIN: &str = "admin";
+
 /// The protocols of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
@@ -142,6 +171,10 @@ impl Default for Settings {
             noauth: Vec::new(),
             auth_file: None,
             sasl_file: None,
+            passed: Vec::new(),
+            admin: None,
+            hot_keys: None,
+            rated_writes: None,
             unix_socket: None,
             unix_mask: 0o700,
             memory: 1 << 30,
@@ -165,6 +198,7 @@ impl Default for Settings {
             flash: Vec::new(),
             data_dir: None,
             keep_dram: false,
+            max_absence: None,
             reinit: false,
             shared_memory: PathBuf::from("/dev/shm"),
             region: None,

@@ -19,11 +19,12 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use senko_cache::{CacheStats, DeviceState, ServerWords, Shard, SlabClassStats};
-use senko_io::DiskStats;
+use senko_io::{DeviceTimes, DiskStats, Times};
 
 use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::commands::push_key;
+use crate::hot;
 use crate::intake::Intake;
 use crate::settings::Settings;
 use crate::shelf::Shelf;
@@ -68,6 +69,12 @@ pub struct Published {
     pub slabs: Vec<SlabClassStats>,
     /// What its devices did.
     pub disk: DiskStats,
+    /// How long requests took, by [`crate::latency`]'s series; empty where nobody watches.
+    pub times: Vec<Times>,
+    /// How long operations of its devices took.
+    pub device_times: Vec<DeviceTimes>,
+    /// Its hot keys, with their lookups.
+    pub hot: Vec<(Vec<u8>, u64)>,
     /// The reset generation that these counters have seen.
     pub reset: u64,
 }
@@ -113,17 +120,19 @@ pub struct ConnCounts {
 
 /// Counters of one key prefix (`stats detail`).
 #[derive(Clone, Copy, Debug, Default)]
-struct Prefix {
-    get: u64,
-    hit: u64,
-    set: u64,
-    del: u64,
+pub(crate) struct Prefix {
+    pub get: u64,
+    pub hit: u64,
+    /// Hits that flash was read for.
+    pub flash: u64,
+    pub set: u64,
+    pub del: u64,
 }
 
 /// What a command did to a key, for `stats detail`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Touched {
-    Get { hit: bool },
+    Get { hit: bool, flash: bool },
     Set,
     Delete,
 }
@@ -367,6 +376,11 @@ impl Shared {
         devices.iter().filter(|of| worst(of) == state).count()
     }
 
+    /// The state of each flash device for the server as a whole, in the order of the settings.
+    pub(crate) fn device_states(&self) -> Vec<DeviceState> {
+        lock(&self.devices).iter().map(|of| worst(of)).collect()
+    }
+
     // ---- statistics ----
 
     /// Shows a worker's counters. `published.reset` must be what [`Shared::reset_generation`] said before they were
@@ -421,6 +435,13 @@ impl Shared {
             .listen_disabled_us
             .store(0, Ordering::Relaxed);
         lock(&self.prefixes.table).clear();
+    }
+
+    /// The hottest keys of all workers.
+    pub(crate) fn hottest(&self) -> Vec<(Vec<u8>, u64)> {
+        let mut all = Vec::new();
+        self.for_others(usize::MAX, |any| all.extend_from_slice(&any.hot));
+        hot::hottest(all)
     }
 
     // ---- connections ----
@@ -539,13 +560,22 @@ impl PrefixStats {
         }
         let prefix = table.entry(key[..end].to_vec()).or_default();
         match touched {
-            Touched::Get { hit } => {
+            Touched::Get { hit, flash } => {
                 prefix.get += 1;
                 prefix.hit += u64::from(hit);
+                prefix.flash += u64::from(flash);
             }
             Touched::Set => prefix.set += 1,
             Touched::Delete => prefix.del += 1,
         }
+    }
+    /// The prefixes with the most gets, the most first.
+    pub(crate) fn top(&self, most: usize) -> Vec<(Vec<u8>, Prefix)> {
+        let table = lock(&self.table);
+        let mut all: Vec<(&Vec<u8>, &Prefix)> = table.iter().collect();
+        all.sort_by_key(|(_, prefix)| std::cmp::Reverse(prefix.get));
+        all.truncate(most);
+        all.into_iter().map(|(n, p)| (n.clone(), *p)).collect()
     }
     /// The answer of `stats detail dump`.
     /// Appends the rows of at most `most` prefixes behind `after`; the last one if there may be
@@ -563,13 +593,11 @@ impl PrefixStats {
         for (name, p) in table.range::<[u8], _>((from, Bound::Unbounded)).take(most) {
             out.extend_from_slice(b"PREFIX ");
             push_key(out, name);
-            out.extend_from_slice(
-                format!(
-                    " get {} hit {} set {} del {}\r\n",
-                    p.get, p.hit, p.set, p.del
-                )
-                .as_bytes(),
+            let counts = format!(
+                " get {} hit {} set {} del {}\r\n",
+                p.get, p.hit, p.set, p.del
             );
+            out.extend_from_slice(counts.as_bytes());
             rows += 1;
             last = Some(name);
         }

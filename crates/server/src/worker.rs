@@ -36,6 +36,8 @@ use senko_io::{
     SendBatch,
 };
 
+use crate::hot::HotKeys;
+use crate::latency::Meter;
 use crate::route::{Mesh, Message, Origin, Outbox};
 use crate::server::home::{Home, Stopped};
 use crate::session::{Ctx, Window, Work};
@@ -55,6 +57,8 @@ const DISK_TURN: usize = 16;
 const HEAVY_TURN: usize = 4;
 /// How often connections are looked over for idle ones.
 const SWEEP: Duration = Duration::from_secs(1);
+/// After so many of these the counts of hot keys are halved.
+const HOT_SWEEPS: u64 = 60;
 
 /// What a worker is made from.
 #[derive(Debug)]
@@ -156,6 +160,7 @@ pub struct Worker {
     /// Upkeep goes by the machine's own time: a driven clock may stand still.
     next_tick: Instant,
     next_sweep: Instant,
+    sweeps: u64,
     /// The last round began then; what devices are given to answer goes by rounds (see [`Worker::pass_time`]).
     last_round: Instant,
     steady_ms: u64,
@@ -200,6 +205,8 @@ struct Core {
     /// What sessions may have under way now.
     window: Window,
     work: Work,
+    /// How long requests took.
+    meter: Meter,
 }
 
 impl Core {
@@ -252,6 +259,9 @@ impl Worker {
             .mesh
             .enter(config.index, ev.waker(), shard.item_memory());
         config.shared.intakes[config.index].set_items(shard.items_memory());
+        let meter = Meter::new(config.shared.settings.watched());
+        let every = config.shared.settings.hot_keys.unwrap_or(0);
+        let hot = HotKeys::new(every, config.shared.settings.seed ^ config.index as u64);
         let core = Core {
             me: config.index,
             ev,
@@ -261,7 +271,11 @@ impl Worker {
             stats: ThreadStats::default(),
             outbox: Outbox::new(config.index, config.mesh),
             window: Window::Wide,
-            work: Work::default(),
+            work: Work {
+                hot,
+                ..Work::default()
+            },
+            meter,
         };
         let room_refusals = vec![0; core.shared.shards];
         Ok(Worker {
@@ -297,6 +311,7 @@ impl Worker {
             second: 0,
             next_tick: Instant::now(),
             next_sweep: Instant::now(),
+            sweeps: 0,
             last_round: Instant::now(),
             steady_ms: 0,
             tell_of_slow_ms: 0,
@@ -357,6 +372,8 @@ impl Worker {
             self.core.shard.set_now(self.now_ms);
             self.note_second();
             let now = Instant::now();
+            let core = &mut self.core;
+            core.meter.begin_round(&mut core.work.waited, now);
             self.pass_time(now);
             self.look_ahead(&events);
             // Who waits for a turn of heavy work has it before those who come now.
@@ -498,6 +515,8 @@ impl Worker {
             self.upkeep(now);
         }
         self.core.outbox.flush();
+        let core = &mut self.core;
+        core.meter.end_round(&mut core.work.waited, &core.stats);
     }
 
     /// One turn for each connection that has unread input.
@@ -563,6 +582,9 @@ impl Worker {
             cache: core.shard.stats(),
             slabs: core.shard.slab_classes(),
             disk: core.ev.disk_stats().clone(),
+            times: core.meter.times().clone(),
+            device_times: core.ev.device_times().to_vec(),
+            hot: core.work.hot.keys(),
             reset: core.cursor.reset_seen(),
         };
         core.shared.publish(self.index, published);
@@ -574,6 +596,10 @@ impl Worker {
         self.free_stuck_frames();
         if now >= self.next_sweep {
             self.next_sweep = now + SWEEP;
+            self.sweeps += 1;
+            if self.sweeps.is_multiple_of(HOT_SWEEPS) {
+                self.core.work.hot.age();
+            }
             self.kick_idle();
             self.give_up_transfers();
         }

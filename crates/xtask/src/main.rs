@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The project's own tasks: `cargo xtask {setup,test,install,python,lint,fuzz,bench,docs}`. It depends on no other crate of the workspace, so that it
-//! builds in seconds and still runs when they don't.
+//! The project's own tasks: `cargo xtask {setup,test,install,package,python,lint,fuzz,bench,docs}`.
+//! It depends on no other crate of the workspace, so that it builds in seconds and still runs when
+//! they don't.
 
 mod fuzz; // fuzz targets, each for some minutes
 mod install; // the C libraries, put in place
 mod limits; // an ordinary user's limits; io_uring refused
 mod python; // the wheel, and an environment that has it
+mod package; // a Debian package
 mod run; // runs commands, shows and counts what they did
 mod setup; // what the tests need of the machine
 mod test; // the steps of `cargo xtask test`
@@ -23,6 +25,8 @@ cargo xtask TASK
                               set up, then run all tests; --quick leaves the long ones out
   install --prefix DIR        build the C libraries and put them, their headers and pkg-config files into DIR
   python                      build the wheel of senko-flash into target/wheels
+  package [--binary FILE] [--out DIR] [--version V]
+                              build a Debian package in target/package
   lint                        format check and clippy
   fuzz [--minutes N] [--only NAME]
                               run each fuzz target for N minutes (default 10)
@@ -70,6 +74,7 @@ fn dispatch(args: &[String]) -> Result<bool> {
             no_more(rest)?;
             python::wheel(&Workspace::find()?)
         }
+        "package" => package::package(&Workspace::find()?, rest),
         "fuzz" => fuzz::fuzz(&Workspace::find()?, rest),
         "bench" => fuzz::bench(&Workspace::find()?, rest),
         // Not for people: how the steps confine what they run.

@@ -25,7 +25,7 @@ struct Package {
     needed_for: &'static str,
 }
 
-const PACKAGES: [Package; 16] = [
+const PACKAGES: [Package; 21] = [
     Package {
         name: "memcached",
         present: || run::installed("memcached"),
@@ -40,6 +40,31 @@ const PACKAGES: [Package; 16] = [
         name: "nutcracker",
         present: || run::installed("nutcracker"),
         needed_for: "the cluster test",
+    },
+    Package {
+        name: "prometheus",
+        present: || run::installed("promtool"),
+        needed_for: "the checks of metrics and alert rules",
+    },
+    Package {
+        name: "chromium",
+        present: || run::installed("chromium"),
+        needed_for: "the tests of the admin page",
+    },
+    Package {
+        name: "lintian",
+        present: || run::installed("lintian"),
+        needed_for: "the check of the Debian package",
+    },
+    Package {
+        name: "dpkg-dev",
+        present: || run::installed("dpkg-shlibdeps"),
+        needed_for: "making the Debian package",
+    },
+    Package {
+        name: "strace",
+        present: || run::installed("strace"),
+        needed_for: "the check of the unit's system calls",
     },
     Package {
         name: "python3-venv",

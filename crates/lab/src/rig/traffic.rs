@@ -166,10 +166,13 @@ impl Window {
     /// Gets that were answered by a read of flash: senko's count, less those that met the item in a write buffer, or extstore's, less
     /// misses that had to be read to be known.
     pub fn flash_hits(&self) -> f64 {
-        let extstore = self.grown("get_extstore")
+        // Senko has extstore's names too.
+        if self.stats.1.contains_key("flash_hits") {
+            return self.grown("flash_hits") - self.grown("flash_buffer_hits");
+        }
+        self.grown("get_extstore")
             - self.grown("miss_from_extstore")
-            - self.grown("badcrc_from_extstore");
-        self.grown("flash_hits") - self.grown("flash_buffer_hits") + extstore
+            - self.grown("badcrc_from_extstore")
     }
 
     /// Processor time of the server for a request, in microseconds.

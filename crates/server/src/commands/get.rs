@@ -31,8 +31,10 @@ pub(crate) fn count<Q: Queue>(ctx: &mut Ctx<'_, Q>, key: &[u8], touch: bool, hit
         stats.get_misses += u64::from(!hit);
     }
     if ctx.shared.prefixes.is_on() {
-        ctx.shared.prefixes.record(key, Touched::Get { hit });
+        let flash = hit && ctx.work.from_flash;
+        ctx.shared.prefixes.record(key, Touched::Get { hit, flash });
     }
+    ctx.work.hot.note(key);
 }
 
 /// As [`count`], of an item that was found: its class counts it too.

@@ -19,6 +19,7 @@ mod change; // delete, incr, decr, touch
 mod dump; // walks over all items: metadump, cachedump, stats sizes
 mod get; // get, gets, gat, gats, binary get and touch
 mod meta; // mg, md, ma, me
+mod extstore; // memcached's names for what flash does
 mod stats; // the sections of stats, in text and binary
 mod store; // set, add, replace, append, prepend, cas, ms
 
@@ -30,7 +31,7 @@ pub(crate) use dump::{
     Dump, DumpKind, DumpStep, INTERNAL, Part, SHOW_COUNTERS, parse_part_request, push_key,
 };
 pub(crate) use get::count as count_get;
-pub(crate) use stats::{binary_stats, text_stats};
+pub(crate) use stats::{PURPOSES, add_cache, binary_stats, cpu_seconds, text_stats};
 pub(crate) use store::bad_chunk;
 
 use crate::protocol::binary::Head;

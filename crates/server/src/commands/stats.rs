@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use senko_cache::{AdmissionRule, CacheStats, DeviceState, PolicyKind, SlabClassStats};
-use senko_io::{DiskStats, Op, PAGE_SIZE, Purpose, Queue};
+use senko_io::{DeviceTimes, DiskStats, Op, PAGE_SIZE, Purpose, Queue};
 
 use super::dump::{DumpKind, Table};
+use super::extstore;
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::number::read_u32;
 use crate::protocol::{BAD_FORMAT, ERROR, Tokens};
@@ -25,6 +26,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Prefixes that the binary `stats detail dump` shows.
 const BINARY_PREFIXES: usize = 100;
+
+/// Prefixes that `stats detail flash` shows: those with the most gets.
+const FLASH_PREFIXES: usize = 100;
 
 /// Where statistics go.
 enum Sink<'a> {
@@ -79,6 +83,9 @@ pub(crate) fn text_stats<Q: Queue>(
         b"sizes" => return Some(DumpKind::Sizes),
         // The histogram is made when it is asked for, so there is nothing to switch.
         b"sizes_enable" => sink.stat("sizes_status", "enabled"),
+        b"hotkeys" if ctx.shared.settings.hot_keys.is_none() => {
+            out.line("CLIENT_ERROR hot keys are not sampled: start with --hot-keys");
+        }
         b"sizes_disable" => sink.stat("sizes_status", "disabled"),
         _ => {
             if section_of(ctx, section, &mut sink) {
@@ -129,9 +136,19 @@ fn section_of<Q: Queue>(ctx: &mut Ctx<'_, Q>, name: &[u8], sink: &mut Sink<'_>) 
         b"settings" => settings(ctx, sink),
         b"items" => items(ctx, sink),
         b"slabs" => slabs(ctx, sink),
+        b"hotkeys" if ctx.shared.settings.hot_keys.is_some() => hot_keys(ctx, sink),
         _ => return false,
     }
     true
+}
+
+/// The hottest keys, each with its lookups as the sample tells them.
+fn hot_keys<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
+    for (key, lookups) in ctx.shared.hottest() {
+        let mut name = Vec::new();
+        super::push_key(&mut name, &key);
+        sink.stat(&String::from_utf8_lossy(&name), lookups);
+    }
 }
 
 fn reset<Q: Queue>(ctx: &mut Ctx<'_, Q>) {
@@ -146,6 +163,17 @@ fn detail<Q: Queue>(ctx: &mut Ctx<'_, Q>, what: &[u8], out: &mut Reply) -> Optio
             out.line("OK");
         }
         b"dump" => return Some(DumpKind::Table(Table::Prefixes)),
+        b"flash" => {
+            for (name, p) in ctx.shared.prefixes.top(FLASH_PREFIXES) {
+                out.bytes.extend_from_slice(b"PREFIX ");
+                super::push_key(&mut out.bytes, &name);
+                out.line(&format!(
+                    " get {} hit {} flash {} set {} del {}",
+                    p.get, p.hit, p.flash, p.set, p.del
+                ));
+            }
+            out.line("END");
+        }
         _ => out.line("CLIENT_ERROR usage: stats detail on|off|dump"),
     }
     None
@@ -183,7 +211,7 @@ macro_rules! add_fields {
     ($sum:ident, $other:ident, $($name:ident)*) => { $($sum.$name += $other.$name;)* };
 }
 
-fn add_cache(sum: &mut CacheStats, other: &CacheStats) {
+pub(crate) fn add_cache(sum: &mut CacheStats, other: &CacheStats) {
     add_fields!(sum, other,
         dram_items dram_bytes dram_limit flash_items flash_bytes flash_capacity index_bytes
         get_expired get_flushed total_items evictions evicted_unfetched reclaimed expired_unfetched
@@ -201,6 +229,8 @@ struct Totals {
     stats: ThreadStats,
     cache: CacheStats,
     disk: DiskStats,
+    /// Device operations that ended.
+    ended: u64,
 }
 
 fn totals<Q: Queue>(ctx: &Ctx<'_, Q>) -> Totals {
@@ -208,14 +238,18 @@ fn totals<Q: Queue>(ctx: &Ctx<'_, Q>) -> Totals {
         stats: *ctx.stats,
         cache: ctx.shard.stats(),
         disk: DiskStats::default(),
+        ended: 0,
     };
     ctx.shared.for_others(ctx.me, |other| {
         sum.stats.add(&other.stats);
         add_cache(&mut sum.cache, &other.cache);
     });
     // The devices' counters are the event loop's: this worker's own are as old as its last publication, too.
-    ctx.shared
-        .for_others(usize::MAX, |any| sum.disk.merge(&any.disk));
+    ctx.shared.for_others(usize::MAX, |any| {
+        sum.disk.merge(&any.disk);
+        let ended = any.device_times.iter().map(DeviceTimes::count);
+        sum.ended += ended.sum::<u64>();
+    });
     sum
 }
 
@@ -228,10 +262,10 @@ fn memory_limit<Q: Queue>(ctx: &Ctx<'_, Q>, cache: &CacheStats) -> u64 {
     }
 }
 
-/// User and system time of the process, in seconds with six decimals.
-fn cpu_times() -> (String, String) {
+/// User and system time of the process, in seconds.
+pub(crate) fn cpu_seconds() -> (f64, f64) {
     /// Clock ticks a second in `/proc`: 100 on every Linux.
-    const TICKS: u64 = 100;
+    const TICKS: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The second field is the program's name in parentheses, which may hold spaces.
     let fields: Vec<&str> = stat
@@ -245,25 +279,28 @@ fn cpu_times() -> (String, String) {
             .get(field)
             .and_then(|text| text.parse().ok())
             .unwrap_or(0);
-        format!("{}.{:02}0000", ticks / TICKS, ticks % TICKS)
+        ticks as f64 / TICKS
     };
     (seconds(11), seconds(12))
 }
 
 fn general<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     ctx.cursor.flush(ctx.shared, ctx.shard);
-    let Totals { stats, cache, disk } = totals(ctx);
+    let totals = totals(ctx);
+    let Totals {
+        stats, cache, disk, ..
+    } = &totals;
     let shared = ctx.shared;
     let now = ctx.shard.now();
-    let (user, system) = cpu_times();
+    let (user, system) = cpu_seconds();
     let counts = &shared.conn_counts;
     sink.stat("pid", std::process::id());
     sink.stat("uptime", now.saturating_sub(shared.started));
     sink.stat("time", now);
     sink.stat("version", shared.version());
     sink.stat("pointer_size", usize::BITS);
-    sink.stat("rusage_user", user);
-    sink.stat("rusage_system", system);
+    sink.stat("rusage_user", format_args!("{user:.6}"));
+    sink.stat("rusage_system", format_args!("{system:.6}"));
     sink.stat("max_connections", shared.settings.max_connections);
     sink.stat("curr_connections", counts.current.load(Relaxed));
     sink.stat("total_connections", counts.total.load(Relaxed));
@@ -296,7 +333,7 @@ fn general<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("idle_kicks", stats.idle_kicks);
     sink.stat("bytes_read", stats.bytes_read);
     sink.stat("bytes_written", stats.bytes_written);
-    sink.stat("limit_maxbytes", memory_limit(ctx, &cache));
+    sink.stat("limit_maxbytes", memory_limit(ctx, cache));
     sink.stat("accepting_conns", counts.accepting.load(Relaxed));
     sink.stat("listen_disabled_num", counts.listen_disabled.load(Relaxed));
     sink.stat(
@@ -317,12 +354,19 @@ fn general<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("evictions", cache.evictions);
     sink.stat("reclaimed", cache.reclaimed);
     sink.stat("crawler_reclaimed", cache.crawler_reclaimed);
-    flash(&stats, &cache, &disk, sink);
-    devices(shared, &cache, sink);
+    flash(stats, cache, disk, sink);
+    devices(shared, cache, sink);
+    if !shared.settings.flash.is_empty() {
+        let region = shared.settings.region.unwrap_or(0) as u64;
+        let under_way = disk.operations().saturating_sub(totals.ended);
+        for (name, number) in extstore::rows(cache, disk, region, under_way) {
+            sink.stat(name, number);
+        }
+    }
 }
 
 /// The names of purposes in `flash_device_reads_...`.
-const PURPOSES: [(Purpose, &str); 8] = [
+pub(crate) const PURPOSES: [(Purpose, &str); 8] = [
     (Purpose::Lookup, "lookup"),
     (Purpose::LookupRest, "lookup_rest"),
     (Purpose::Admit, "admit"),

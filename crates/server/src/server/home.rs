@@ -12,6 +12,7 @@
 //! devices have been flushed, and it says whether a `flush_all` was too late for a shard. While it is set, the files count and shared memory does
 //! not; while it is not, the other way round (W6).
 
+mod absence; // whether a start comes too late after the server before
 mod checks; // whether settings, directory and flash files belong together
 mod memory; // where shared memory lies
 #[cfg(test)]
@@ -60,6 +61,8 @@ pub struct Home {
     /// Uniques are greater than this.
     cas_base: u64,
     cas_seen: AtomicU64,
+    /// The last Unix second of the server before; 0: there was none.
+    last_second: u32,
     keep_dram: bool,
 }
 
@@ -157,7 +160,7 @@ impl Home {
                 check_block(dir, &block, settings, files)?;
                 check_labels(dir, &block, files)?;
                 check_whole(dir, &block, files)?;
-                let (from, words) = origin(&device, shm, &mut block)?;
+                let (from, words) = origin(&device, settings, &mut block)?;
                 (block, from, words)
             }
             Err(SuperblockError::Blank) if !settings.reinit => {
@@ -205,6 +208,7 @@ impl Home {
             files: files.to_vec(),
             cas_base: block.cas_reserved,
             cas_seen: AtomicU64::new(block.cas_reserved),
+            last_second: (block.last_second as u32).max(words.second()),
             block: Mutex::new(block),
             words: Arc::new(words),
             from,
@@ -252,6 +256,14 @@ impl Home {
     /// The Unix second that the clock starts from at least.
     pub fn second(&self) -> u32 {
         (self.block().last_second as u32).max(self.words.second())
+    }
+
+    /// Why the start took too long after the server before, although it began soon enough.
+    pub fn too_late(&self, settings: &Settings) -> Option<String> {
+        match self.from {
+            From::Nothing(_) => None,
+            From::Files(_) | From::Memory => absence::too_long(settings, self.last_second),
+        }
     }
 
     /// What keys are hashed with.
@@ -564,28 +576,43 @@ fn new_words(
 /// Which of files and shared memory is valid (W6).
 fn origin(
     device: &FlashFile,
-    shm: &Path,
+    settings: &Settings,
     block: &mut Superblock,
 ) -> Result<(From, ServerWords), ServerError> {
+    let shm = &settings.shared_memory;
     // A copy of the directory has the same number: whose server runs has the memory.
     let there = memory::open_server(shm, block.memory)?;
     if let Some(file) = &there {
         file.lock()?;
     }
+    let mut due = match block.clean {
+        0 => 0,
+        _ => block.flush_due as u32,
+    };
     let from = match there {
-        _ if block.clean != 0 => From::Files(block.clean),
-        Some(file) => {
-            if let Some(words) = ServerWords::kept(file, block.id)? {
-                return Ok((From::Memory, words));
+        _ if block.clean != 0 => match absence::too_long(settings, block.last_second as u32) {
+            None => From::Files(block.clean),
+            late => From::Nothing(late),
+        },
+        Some(file) => match ServerWords::kept(file, block.id)? {
+            Some(words) => {
+                block.last_second = block.last_second.max(u64::from(words.second()));
+                let late = absence::too_long(settings, block.last_second as u32);
+                if late.is_none() {
+                    return Ok((From::Memory, words));
+                }
+                // A flush that is to come holds for what is stored from now on, too.
+                due = words.flush_due();
+                From::Nothing(late)
             }
-            unclean("its shared memory is damaged")
-        }
+            None => unclean("its shared memory is damaged"),
+        },
         None => unclean("its shared memory is gone (was the machine started anew?)"),
     };
     memory::remove(shm, block.memory);
     let words = new_words(shm, block, memory::write_to(device))?;
+    words.set_flush_due(due);
     if matches!(from, From::Files(_)) {
-        words.set_flush_due(block.flush_due as u32);
         words.set_flushes(u64::from(block.flush_missed));
     }
     Ok((from, words))

@@ -22,6 +22,8 @@ pub struct StopReport {
 pub struct StartReport {
     /// TCP addresses bound.
     pub addresses: Vec<SocketAddr>,
+    /// Where metrics, health and the page are served.
+    pub admin: Option<SocketAddr>,
     /// Unix socket bound.
     pub unix_socket: Option<PathBuf>,
     /// Workers, each with a shard.

@@ -35,12 +35,15 @@ mod text; // the classic and meta dialects
 mod transfer; // answers that the kernel sends from the flash file
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use senko_cache::{Done, Draft, Fetch, Fetched, FlashRef, Key, Shard, Want};
 use senko_io::Queue;
 
 use crate::commands::{self, Dump, Form, Op, Outcome, Request};
+use crate::hot::HotKeys;
 use crate::intake::Room;
+use crate::latency::{Answered, Waited};
 use crate::reply::{Place, ReplyQueue, shard_of};
 use crate::settings::Dialect;
 use crate::shared::{ConnEntry, Cursor, Shared, ThreadStats};
@@ -113,7 +116,7 @@ pub struct Ctx<'a, Q: Queue> {
 /// as a request each. What takes as long as many requests (`stats`, a part of a walk over all
 /// items) is *heavy*: of these a worker does so many in a round, whatever number of connections ask
 /// for them, and these take turns.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Work {
     /// Heavy commands, or parts of them, that may still run in this round.
     pub heavy: usize,
@@ -121,6 +124,12 @@ pub struct Work {
     pub more: usize,
     /// A value for which there is no memory now is swallowed instead of waiting for some.
     pub swallow: bool,
+    /// When the round began, and the commands that had waited.
+    pub waited: Waited,
+    /// The sample of keys that are looked up.
+    pub hot: HotKeys,
+    /// The command that runs has what it waited for from flash.
+    pub from_flash: bool,
 }
 
 /// Bytes that are copied to join values and count as one request.
@@ -236,6 +245,9 @@ struct Unit {
     transfer: Option<FlashRef>,
     /// Nothing behind it may run.
     blocking: bool,
+    /// When the round began that ran it first, and whether it waited for flash since.
+    since: Option<Instant>,
+    flash: bool,
 }
 
 /// What a command waits for.
@@ -561,6 +573,8 @@ impl Session {
                 ticket: waits.ticket(),
                 transfer: waits.transfer(),
                 blocking: req.op.changes() || waits.ticket().is_none(),
+                since: ctx.work.waited.began,
+                flash: waits.ticket().is_some(),
             });
         }
     }
@@ -577,6 +591,7 @@ impl Session {
     ) -> Option<Waits> {
         let mut hint = hint;
         for _ in 0..MAX_ROUNDS {
+            ctx.work.from_flash = hint.is_some();
             match commands::run(ctx, req, draft, hint.take(), self.replies.at(place)) {
                 Outcome::Done => return None,
                 Outcome::Busy => break,
@@ -654,6 +669,7 @@ impl Session {
         hint: Option<Fetched>,
     ) -> bool {
         let mut draft = unit.draft.take();
+        let before = Answered::of(ctx.stats);
         let waits = self.drive(
             ctx,
             &unit.request(self.remote),
@@ -664,6 +680,8 @@ impl Session {
         );
         match waits {
             None => {
+                let waited = &mut ctx.work.waited;
+                waited.ran(unit.since, unit.flash, before, ctx.stats);
                 self.replies.ready(unit.place);
                 self.recycle(unit.buf);
                 true
@@ -671,6 +689,7 @@ impl Session {
             Some(waits) => {
                 unit.draft = draft;
                 unit.ticket = waits.ticket();
+                unit.flash |= unit.ticket.is_some();
                 unit.blocking |= unit.ticket.is_none();
                 let goes_on = unit.ticket.is_some();
                 self.park(unit);

@@ -53,6 +53,7 @@ impl Session {
             Lookup::Dram(_) | Lookup::Flash(_) => return false,
         };
         let place = self.replies.begin();
+        ctx.work.from_flash = false;
         let outcome = commands::run(
             &mut Ctx {
                 shard: there,

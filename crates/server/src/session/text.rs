@@ -527,6 +527,8 @@ impl Session {
                 ticket: None,
                 transfer: None,
                 blocking: false,
+                since: None,
+                flash: false,
             };
             self.state = State::Storing(Storing {
                 unit,

@@ -16,6 +16,7 @@ use senko_io::Queue;
 
 use super::{Ctx, Session};
 use crate::commands::{self, Form, Op, Request};
+use crate::latency::Answered;
 
 /// Whether the answer of this command is the record's own, and goes to a socket of this worker.
 pub(super) fn suits(req: &Request<'_>) -> bool {
@@ -110,7 +111,11 @@ impl Session {
             Transferred::Unused => self.end_transfer(ctx, index, None),
             Transferred::Sent(rest) => {
                 let unit = self.units.swap_remove(index);
+                let before = Answered::of(ctx.stats);
+                ctx.work.from_flash = true;
                 commands::count_get(ctx, &unit.buf[..unit.key_len], false, true);
+                let waited = &mut ctx.work.waited;
+                waited.ran(unit.since, true, before, ctx.stats);
                 self.replies.at(unit.place).bytes.extend_from_slice(&rest);
                 self.replies.ready(unit.place);
                 self.recycle(unit.buf);

@@ -9,6 +9,7 @@ mod model; // random commands on sessions against a map
 mod entry; // what the fuzz targets run
 mod corpus; // the fuzz targets' seeds, run once
 mod serve; // the server over real sockets: limits, bad clients, several workers, the end
+mod admin; // metrics and health on a listener of their own
 mod harm; // clients that take more than their part, and what the others get
 mod restart; // stopped and started again, with a data directory
 mod lend; // answers that the worker of another shard sends

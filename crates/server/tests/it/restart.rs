@@ -511,6 +511,60 @@ fn a_killed_server_comes_back_from_its_memory() {
     copy.join().unwrap();
 }
 
+/// A node that a proxy had taken out came back warm, with values that were replaced elsewhere
+/// meanwhile.
+#[test]
+fn a_start_after_a_longer_absence_begins_empty() {
+    let mut place = begin(2, |settings| settings.max_absence = Some(30));
+    fill(&mut place.connect(), 0..KEYS, 1);
+    place.end();
+    place.clock.fetch_add(20_000, Ordering::AcqRel);
+    place = place.restart(|_| {});
+    let found = |place: &Place| present(&mut place.connect(), (1..KEYS).step_by(97), 1).len();
+    assert!(found(&place) > 0);
+    place.end();
+    place.clock.fetch_add(31_000, Ordering::AcqRel);
+    place = place.restart(|_| {});
+    let why = |server: &RunningServer| server.report().warm.clone().unwrap().why_empty;
+    assert!(why(place.server()).is_some_and(|why| why.contains("away for 32 s")));
+    assert_eq!(found(&place), 0);
+    // It is as good as new: what it is given now comes back.
+    fill(&mut place.connect(), 0..KEYS, 1);
+    place = place.restart(|_| {});
+    assert!(found(&place) > 0 && why(place.server()).is_none());
+}
+
+/// The same after a kill, where shared memory has the last second and a flush that is to come.
+#[test]
+fn a_killed_server_that_is_started_late_begins_empty() {
+    let place = begin(2, |_| {});
+    let mut client = place.connect();
+    fill(&mut client, 0..KEYS, 1);
+    client.ask("flush_all 1000\r\n", "OK\r\n");
+    for (number, seconds, most) in [(0, 10, Some(30)), (1, 40, Some(30)), (2, 40, None)] {
+        let settings = copy_of(&place, number, true);
+        let before = settings.clock.as_ref().unwrap().load(Ordering::Acquire);
+        let clock = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(before + seconds * 1000));
+        let copy = Server::start(Settings {
+            clock: Some(std::sync::Arc::clone(&clock)),
+            max_absence: most,
+            ..settings
+        })
+        .unwrap();
+        let mut again = Client::connect(copy.local_port().unwrap());
+        let there = present(&mut again, (1..KEYS).step_by(97), 1).len();
+        assert_eq!(there == 0, number == 1, "{there} with {most:?}");
+        again.ask("set late 0 0 1\r\nx\r\n", "STORED\r\n");
+        clock.fetch_add(1_000_000, Ordering::AcqRel);
+        let until = Instant::now() + Duration::from_secs(60);
+        while again.text("get late\r\n", "END\r\n") != "END\r\n" {
+            assert!(Instant::now() < until, "the flush does not come");
+        }
+        copy.shutdown();
+        copy.join().unwrap();
+    }
+}
+
 #[test]
 fn other_settings_are_refused_until_told_to_start_over() {
     let mut place = begin(1, |_| {});

@@ -40,6 +40,12 @@ fn each_dependency_has_its_sentence() {
             used.insert(name.to_owned());
         }
     }
+    // A Go program that the tests build; what it needs is its own business.
+    let tools = read("tests/exporter/go.mod");
+    for line in tools.lines().filter_map(|l| l.strip_prefix("tool ")) {
+        let module: Vec<&str> = line.splitn(4, '/').take(3).collect();
+        used.insert(module.join("/"));
+    }
     let document = read("docs/dependencies.md");
     let mut listed = BTreeSet::new();
     let mut complaints = Vec::new();

@@ -1,0 +1,787 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The text of `/metrics`: Prometheus' exposition format 0.0.4.
+//!
+//! Names follow Prometheus' rules (units of seconds and bytes, counters end in `_total`).
+//! `docs/cache/metrics.md` explains each; a test holds that page against this text, both ways.
+
+use std::fmt::{Display, Write as _};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use senko_cache::{CacheStats, DeviceState};
+use senko_io::{DeviceTimes, DiskCount, DiskStats, Op, PAGE_SIZE, Times};
+
+use super::history::{History, Written};
+use crate::commands::{PURPOSES, add_cache, cpu_seconds};
+use crate::latency::SERIES;
+use crate::server::StartReport;
+use crate::settings::Budget;
+use crate::shared::{Shared, ThreadStats};
+
+/// Seconds of a year.
+const YEAR: f64 = 365.25 * 86_400.0;
+/// Operations of devices that are timed.
+const OPS: [(Op, &str); 4] = [
+    (Op::Read, "read"),
+    (Op::Write, "write"),
+    (Op::Flush, "flush"),
+    (Op::Discard, "discard"),
+];
+
+/// The sums of all workers' published counters.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sums {
+    pub stats: ThreadStats,
+    pub cache: CacheStats,
+    pub disk: DiskStats,
+    pub times: Vec<Times>,
+    pub devices: Vec<DeviceTimes>,
+    /// Seconds since the oldest item in DRAM was used.
+    pub dram_age: u32,
+}
+
+impl Sums {
+    pub(super) fn of(shared: &Shared) -> Sums {
+        let mut sums = Sums::default();
+        sums.times.resize(SERIES.len(), Times::default());
+        let devices = shared.settings.flash.len();
+        sums.devices.resize(devices, DeviceTimes::default());
+        shared.for_others(usize::MAX, |any| {
+            sums.stats.add(&any.stats);
+            add_cache(&mut sums.cache, &any.cache);
+            sums.disk.merge(&any.disk);
+            let times = sums.times.iter_mut().zip(&any.times);
+            times.for_each(|(sum, times)| sum.merge(times));
+            let devices = sums.devices.iter_mut().zip(&any.device_times);
+            devices.for_each(|(sum, times)| sum.merge(times));
+            let ages = any.slabs.iter().map(|class| class.age);
+            sums.dram_age = sums.dram_age.max(ages.max().unwrap_or(0));
+        });
+        sums
+    }
+}
+
+impl Sums {
+    /// Bytes given to the devices since the start.
+    pub(super) fn written(&self) -> u64 {
+        self.disk.total(Op::Write).pages * PAGE_SIZE as u64
+    }
+
+    /// The counters that came since `before`; gauges as they are now. A reset of statistics in
+    /// between counts as nothing.
+    pub(super) fn since(&self, before: &Sums) -> Sums {
+        let mut recent = self.clone();
+        let stats = &mut recent.stats;
+        stats.cmd_set = stats.cmd_set.saturating_sub(before.stats.cmd_set);
+        let (cache, old) = (&mut recent.cache, &before.cache);
+        for (count, old) in [
+            (&mut cache.evictions, old.evictions),
+            (&mut cache.drops_budget, old.drops_budget),
+            (&mut cache.drops_rule, old.drops_rule),
+            (&mut cache.drops_busy, old.drops_busy),
+            (&mut cache.drops_size, old.drops_size),
+            (&mut cache.drops_error, old.drops_error),
+            (&mut cache.drops_index, old.drops_index),
+            (&mut cache.reclaim_drops, old.reclaim_drops),
+        ] {
+            *count = count.saturating_sub(old);
+        }
+        for (times, old) in recent.times.iter_mut().zip(&before.times) {
+            times.take_away(old);
+        }
+        for (times, old) in recent.devices.iter_mut().zip(&before.devices) {
+            times.take_away(old);
+        }
+        recent
+    }
+}
+
+/// The pace of writes beside the write budget and the devices' ratings.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Wear {
+    pub day: Written,
+    /// Bytes written over the bytes that the budget allows in the same time.
+    pub budget_used: Option<f64>,
+    /// Years until the rated writes are used up, at the pace of the last day.
+    pub years: Option<f64>,
+}
+
+impl Wear {
+    pub(super) fn of(day: Written, budget: Option<Budget>, rated: Option<u64>) -> Wear {
+        let pace = day.bytes as f64 / day.seconds;
+        let known = day.seconds > 0.0;
+        Wear {
+            day,
+            budget_used: budget.filter(|_| known).map(|budget| {
+                let allowed = budget.bytes_per_second as f64 * day.seconds + budget.burst as f64;
+                day.bytes as f64 / allowed.max(1.0)
+            }),
+            years: rated
+                .filter(|_| known && day.bytes > 0)
+                .map(|bytes| bytes as f64 / pace / YEAR),
+        }
+    }
+}
+
+/// A number of a device's counts.
+type Count = fn(DiskCount) -> u64;
+
+/// Text under way.
+struct Text(String);
+
+impl Text {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.0.push_str(name);
+        for (n, (label, text)) in labels.iter().enumerate() {
+            let open = if n == 0 { '{' } else { ',' };
+            let _ = write!(self.0, "{open}{label}=\"");
+            for char in text.chars() {
+                match char {
+                    '\\' => self.0.push_str("\\\\"),
+                    '"' => self.0.push_str("\\\""),
+                    '\n' => self.0.push_str("\\n"),
+                    char => self.0.push(char),
+                }
+            }
+            self.0.push('"');
+        }
+        let close = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(self.0, "{close} {value}");
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, "gauge", help);
+        self.sample(name, &[], value);
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, "counter", help);
+        self.sample(name, &[], value);
+    }
+
+    /// A family with one label.
+    fn labelled<V: Display>(
+        &mut self,
+        (name, kind, help): (&str, &str, &str),
+        label: &str,
+        values: &[(&str, V)],
+    ) {
+        self.family(name, kind, help);
+        for (text, value) in values {
+            self.sample(name, &[(label, text)], value);
+        }
+    }
+
+    fn histogram(&mut self, name: &str, labels: [(&str, &str); 2], times: &Times) {
+        let [first, second] = labels;
+        let (bucket, sum, count) = (
+            format!("{name}_bucket"),
+            format!("{name}_sum"),
+            format!("{name}_count"),
+        );
+        for (end, below) in times.bounds() {
+            let end = end.to_string();
+            self.sample(&bucket, &[first, second, ("le", &end)], below);
+        }
+        self.sample(&bucket, &[first, second, ("le", "+Inf")], times.count());
+        self.sample(&sum, &labels, times.seconds());
+        self.sample(&count, &labels, times.count());
+    }
+}
+
+/// All metrics of a server.
+pub(super) fn text(shared: &Shared, report: &StartReport, history: &History) -> String {
+    let sums = Sums::of(shared);
+    let mut text = Text(String::with_capacity(64 << 10));
+    server(&mut text, shared, report);
+    commands(&mut text, shared, &sums.stats, &sums.cache);
+    tiers(&mut text, &sums);
+    drops(&mut text, &sums.cache);
+    flash(&mut text, &sums.cache);
+    devices(&mut text, shared, &sums);
+    wear(&mut text, shared, history, &sums);
+    workers(&mut text, &sums.stats);
+    durations(&mut text, shared, &sums);
+    text.0
+}
+
+fn server(text: &mut Text, shared: &Shared, report: &StartReport) {
+    text.family(
+        "senko_info",
+        "gauge",
+        "Always 1; the version and the I/O backend are labels.",
+    );
+    let version = shared.version();
+    let labels = [("version", version.as_str()), ("backend", report.backend)];
+    text.sample("senko_info", &labels, 1);
+    let name = "senko_start_time_seconds";
+    text.gauge(name, "Unix time of the start.", shared.started);
+    let (user, system) = cpu_seconds();
+    text.labelled(
+        (
+            "senko_cpu_seconds_total",
+            "counter",
+            "Processor time of the process.",
+        ),
+        "mode",
+        &[("user", user), ("system", system)],
+    );
+    text.gauge("senko_threads", "Worker threads.", shared.shards);
+    let help = "Cap on all memory, as given.";
+    text.gauge("senko_memory_limit_bytes", help, shared.settings.memory);
+    if let Some(warm) = &report.warm {
+        text.labelled(
+            (
+                "senko_start_items",
+                "gauge",
+                "Items that the last start came back with.",
+            ),
+            "tier",
+            &[("dram", warm.dram_items), ("flash", warm.flash_items)],
+        );
+        let help = "Parts of saved files that the last start found damaged.";
+        text.gauge("senko_start_damaged", help, warm.damaged);
+    }
+    let counts = &shared.conn_counts;
+    let current = counts.current.load(Relaxed);
+    text.gauge("senko_connections", "Connections open now.", current);
+    let most = shared.settings.max_connections;
+    text.gauge("senko_connections_limit", "Most connections.", most);
+    let total = counts.total.load(Relaxed);
+    text.counter("senko_connections_total", "Connections accepted.", total);
+    text.counter(
+        "senko_connections_rejected_total",
+        "Connections turned away at the limit.",
+        counts.rejected.load(Relaxed),
+    );
+    text.gauge(
+        "senko_connections_accepting",
+        "1 while connections are accepted.",
+        counts.accepting.load(Relaxed),
+    );
+    text.counter(
+        "senko_listen_disabled_total",
+        "Times that accepting stopped at the limit.",
+        counts.listen_disabled.load(Relaxed),
+    );
+    text.counter(
+        "senko_listen_disabled_seconds_total",
+        "Time for which accepting was stopped.",
+        counts.listen_disabled_us.load(Relaxed) as f64 / 1e6,
+    );
+    text.counter(
+        "senko_log_lines_dropped_total",
+        "Log lines that could not be written.",
+        senko_io::say::dropped(),
+    );
+}
+
+fn commands(text: &mut Text, shared: &Shared, stats: &ThreadStats, cache: &CacheStats) {
+    let name = "senko_commands_total";
+    text.family(name, "counter", "Commands on keys, by result.");
+    for (command, result, value) in [
+        ("get", "hit", stats.get_hits),
+        ("get", "miss", stats.get_misses),
+        ("touch", "hit", stats.touch_hits),
+        ("touch", "miss", stats.touch_misses),
+        ("delete", "hit", stats.delete_hits),
+        ("delete", "miss", stats.delete_misses),
+        ("incr", "hit", stats.incr_hits),
+        ("incr", "miss", stats.incr_misses),
+        ("decr", "hit", stats.decr_hits),
+        ("decr", "miss", stats.decr_misses),
+        ("cas", "hit", stats.cas_hits),
+        ("cas", "miss", stats.cas_misses),
+        ("cas", "badval", stats.cas_badval),
+    ] {
+        text.sample(name, &[("command", command), ("result", result)], value);
+    }
+    for (name, help, value) in [
+        ("senko_sets_total", "Storage commands.", stats.cmd_set),
+        (
+            "senko_meta_commands_total",
+            "Meta commands.",
+            stats.cmd_meta,
+        ),
+        (
+            "senko_flushes_total",
+            "flush_all commands.",
+            shared.flushes(),
+        ),
+        (
+            "senko_get_expired_total",
+            "Gets that found an expired item.",
+            cache.get_expired,
+        ),
+        (
+            "senko_get_flushed_total",
+            "Gets that found an item that flush_all had removed.",
+            cache.get_flushed,
+        ),
+        (
+            "senko_items_stored_total",
+            "Items stored.",
+            cache.total_items,
+        ),
+        (
+            "senko_store_too_large_total",
+            "Values refused because they are larger than the largest item.",
+            stats.store_too_large,
+        ),
+        (
+            "senko_store_no_memory_total",
+            "Values refused because no memory could be freed.",
+            stats.store_no_memory,
+        ),
+        (
+            "senko_received_bytes_total",
+            "Bytes received from clients.",
+            stats.bytes_read,
+        ),
+        (
+            "senko_sent_bytes_total",
+            "Bytes sent to clients.",
+            stats.bytes_written,
+        ),
+    ] {
+        text.counter(name, help, value);
+    }
+}
+
+fn tiers(text: &mut Text, sums: &Sums) {
+    let cache = &sums.cache;
+    let both = |dram, flash| [("dram", dram), ("flash", flash)];
+    text.labelled(
+        ("senko_items", "gauge", "Items held now."),
+        "tier",
+        &both(cache.dram_items, cache.flash_items),
+    );
+    text.labelled(
+        (
+            "senko_used_bytes",
+            "gauge",
+            "Bytes in use: of items in DRAM; written and not reclaimed on flash.",
+        ),
+        "tier",
+        &both(cache.dram_bytes, cache.flash_bytes),
+    );
+    text.labelled(
+        (
+            "senko_capacity_bytes",
+            "gauge",
+            "Bytes that a tier has for items.",
+        ),
+        "tier",
+        &both(cache.dram_limit, cache.flash_capacity),
+    );
+    let help = "DRAM that the index takes.";
+    text.gauge("senko_index_bytes", help, cache.index_bytes);
+    let help = "Seconds since the oldest item in DRAM was used.";
+    text.gauge("senko_dram_age_seconds", help, sums.dram_age);
+    let gets = |tier: &str| {
+        let of = SERIES.iter().position(|series| *series == ("get", tier));
+        of.map_or(0, |at| sums.times[at].count())
+    };
+    text.labelled(
+        (
+            "senko_gets_total",
+            "counter",
+            "Gets answered without a wait for a device (dram: hits, none: misses) and after one (flash).",
+        ),
+        "tier",
+        &[
+            ("dram", gets("dram")),
+            ("flash", gets("flash")),
+            ("none", gets("none")),
+        ],
+    );
+    for (name, help, value) in [
+        (
+            "senko_evictions_total",
+            "Items lost when they left DRAM.",
+            cache.evictions,
+        ),
+        (
+            "senko_evicted_unfetched_total",
+            "Of these, items that were never read.",
+            cache.evicted_unfetched,
+        ),
+        (
+            "senko_reclaimed_total",
+            "Items whose memory was taken after they had expired.",
+            cache.reclaimed,
+        ),
+        (
+            "senko_expired_unfetched_total",
+            "Of these, items that were never read.",
+            cache.expired_unfetched,
+        ),
+        (
+            "senko_crawler_reclaimed_total",
+            "Expired items that were collected.",
+            cache.crawler_reclaimed,
+        ),
+        (
+            "senko_slab_moves_total",
+            "Pages of memory that changed their size class.",
+            cache.slab_moves,
+        ),
+    ] {
+        text.counter(name, help, value);
+    }
+}
+
+fn drops(text: &mut Text, cache: &CacheStats) {
+    text.labelled(
+        (
+            "senko_flash_drops_total",
+            "counter",
+            "Items lost on their way to flash or on it, by cause.",
+        ),
+        "cause",
+        &[
+            ("budget", cache.drops_budget),
+            ("rule", cache.drops_rule),
+            ("busy", cache.drops_busy),
+            ("size", cache.drops_size),
+            ("error", cache.drops_error),
+            ("index", cache.drops_index),
+            ("reclaim", cache.reclaim_drops),
+            ("tag", cache.tag_drops),
+        ],
+    );
+}
+
+fn flash(text: &mut Text, cache: &CacheStats) {
+    for (name, help, value) in [
+        (
+            "senko_flash_hits_total",
+            "Reads answered from flash.",
+            cache.flash_hits,
+        ),
+        (
+            "senko_flash_buffer_hits_total",
+            "Of these, reads of items still in a write buffer.",
+            cache.flash_buffer_hits,
+        ),
+        (
+            "senko_flash_sendfile_transfers_total",
+            "Flash hits sent by sendfile.",
+            cache.flash_sendfile_transfers,
+        ),
+        (
+            "senko_flash_false_matches_total",
+            "Flash reads that found another key.",
+            cache.flash_false_matches,
+        ),
+        (
+            "senko_flash_promotions_total",
+            "Items brought back to DRAM.",
+            cache.promotions,
+        ),
+        (
+            "senko_flash_demotions_total",
+            "Items written to flash when they left DRAM.",
+            cache.demotions,
+        ),
+        (
+            "senko_flash_demotions_clean_total",
+            "Items that left DRAM while their flash copy was right.",
+            cache.demotions_clean,
+        ),
+        (
+            "senko_flash_overwrites_total",
+            "Flash items dropped because a new value was stored under their tag.",
+            cache.flash_overwrites,
+        ),
+        (
+            "senko_flash_reclaimed_regions_total",
+            "Regions whose space was taken back.",
+            cache.reclaim_regions,
+        ),
+        (
+            "senko_flash_reinsertions_total",
+            "Items written again because they had been hit.",
+            cache.reinsertions,
+        ),
+        (
+            "senko_flash_admitted_bytes_total",
+            "Bytes of items written for the first time.",
+            cache.admitted_bytes,
+        ),
+        (
+            "senko_flash_reinserted_bytes_total",
+            "Bytes of items written again.",
+            cache.reinserted_bytes,
+        ),
+        (
+            "senko_flash_page_record_bytes_total",
+            "Bytes of items put into pages; over the next: how full pages are.",
+            cache.page_fill_record_bytes,
+        ),
+        (
+            "senko_flash_page_bytes_total",
+            "Bytes of the pages that items were put into.",
+            cache.page_fill_page_bytes,
+        ),
+    ] {
+        text.counter(name, help, value);
+    }
+    text.labelled(
+        (
+            "senko_flash_misses_total",
+            "counter",
+            "Requests for items on flash that were answered as misses, by cause.",
+        ),
+        "cause",
+        &[
+            ("out", cache.flash_misses_out),
+            ("memory", cache.flash_misses_memory),
+            ("timeout", cache.flash_read_timeouts),
+            ("checksum", cache.flash_checksum_errors),
+            ("error", cache.flash_read_errors),
+        ],
+    );
+    let help = "Writes of items to a device that failed.";
+    text.counter(
+        "senko_flash_write_errors_total",
+        help,
+        cache.flash_write_errors,
+    );
+}
+
+fn devices(text: &mut Text, shared: &Shared, sums: &Sums) {
+    let name = "senko_device_state";
+    text.family(
+        name,
+        "gauge",
+        "What a flash device is used for: 0 all, 1 reads only because writes fail, 2 nothing.",
+    );
+    let states = shared.device_states();
+    let paths = || {
+        shared
+            .settings
+            .flash
+            .iter()
+            .map(|f| f.path.to_string_lossy())
+    };
+    for (path, state) in paths().zip(&states) {
+        let value = match state {
+            DeviceState::Up => 0,
+            DeviceState::ReadOnly => 1,
+            DeviceState::Out => 2,
+        };
+        text.sample(name, &[("device", &path)], value);
+    }
+    let counts: [(&str, &str, Count); 3] = [
+        (
+            "senko_device_operations_total",
+            "Operations submitted.",
+            |c| c.ops,
+        ),
+        (
+            "senko_device_bytes_total",
+            "Bytes of operations submitted.",
+            |c| c.pages * PAGE_SIZE as u64,
+        ),
+        (
+            "senko_device_errors_total",
+            "Operations that failed.",
+            |c| c.errors,
+        ),
+    ];
+    for (name, help, count) in counts {
+        text.family(name, "counter", help);
+        for (op, word) in OPS {
+            for (purpose, why) in PURPOSES {
+                let of = sums.disk.get(purpose, op);
+                if of.ops > 0 || of.errors > 0 {
+                    text.sample(name, &[("op", word), ("purpose", why)], count(of));
+                }
+            }
+        }
+    }
+    let cache = &sums.cache;
+    text.labelled(
+        (
+            "senko_device_events_total",
+            "counter",
+            "Times that a shard's part of a device went out of use, took no writes, came back, stood still.",
+        ),
+        "event",
+        &[
+            ("outage", cache.device_outages),
+            ("write_pause", cache.device_write_pauses),
+            ("return", cache.device_returns),
+            ("pause", cache.device_pauses),
+        ],
+    );
+    text.counter(
+        "senko_device_pause_seconds_total",
+        "Time for which parts of devices stood still.",
+        cache.device_pause_ms as f64 / 1e3,
+    );
+}
+
+fn wear(text: &mut Text, shared: &Shared, history: &History, sums: &Sums) {
+    let written = sums.written();
+    let help = "Bytes written to the flash devices since the start.";
+    text.counter("senko_flash_written_bytes_total", help, written);
+    let settings = &shared.settings;
+    let budget = settings.admission.budget;
+    let day = history.last_day(Instant::now(), written);
+    let wear = Wear::of(day, budget, settings.rated_writes);
+    text.gauge(
+        "senko_flash_written_last_day_bytes",
+        "Bytes written to the flash devices in the last day, or since the start.",
+        wear.day.bytes,
+    );
+    if let Some(rate) = budget.map(|b| b.bytes_per_second) {
+        let help = "Bytes a second that may be written to flash.";
+        text.gauge("senko_flash_write_budget_bytes_per_second", help, rate);
+    }
+    if let Some(used) = wear.budget_used {
+        let help = "Bytes written in the last day over what the budget and its burst allow.";
+        text.gauge("senko_flash_write_budget_used_ratio", help, used);
+    }
+    if let Some(bytes) = settings.rated_writes {
+        let help = "Bytes that the flash devices are rated to take, as given.";
+        text.gauge("senko_flash_rated_writes_bytes", help, bytes);
+    }
+    if let Some(years) = wear.years {
+        let help =
+            "Years until the rated writes are used up, counted from new, at the last day's pace.";
+        text.gauge("senko_flash_projected_life_years", help, years);
+    }
+}
+
+fn workers(text: &mut Text, stats: &ThreadStats) {
+    for (name, help, value) in [
+        (
+            "senko_rounds_total",
+            "Rounds of the workers' event loops.",
+            stats.rounds,
+        ),
+        (
+            "senko_heavy_turns_total",
+            "Sections of stats and parts of walks over all items.",
+            stats.heavy_turns,
+        ),
+        (
+            "senko_connection_yields_total",
+            "Times that a connection had to let others have their turn.",
+            stats.conn_yields,
+        ),
+        (
+            "senko_idle_kicks_total",
+            "Connections closed because they were idle.",
+            stats.idle_kicks,
+        ),
+        (
+            "senko_slow_readers_closed_total",
+            "Connections closed because they did not read.",
+            stats.slow_readers_closed,
+        ),
+        (
+            "senko_values_given_up_total",
+            "Values that stood still while coming in, and lost their memory.",
+            stats.values_given_up,
+        ),
+        (
+            "senko_transfers_given_up_total",
+            "Connections closed because a sendfile transfer did not end.",
+            stats.transfers_given_up,
+        ),
+        (
+            "senko_forwarded_total",
+            "Commands handed to the worker of another shard.",
+            stats.forwarded,
+        ),
+        (
+            "senko_sent_for_others_total",
+            "Of these, answers that the other worker sent itself.",
+            stats.sent_for_others,
+        ),
+        (
+            "senko_read_across_total",
+            "Gets answered from the parked shard of another worker.",
+            stats.read_across,
+        ),
+        (
+            "senko_retries_total",
+            "Commands run again because their item changed while it was read.",
+            stats.retries,
+        ),
+    ] {
+        text.counter(name, help, value);
+    }
+}
+
+fn durations(text: &mut Text, shared: &Shared, sums: &Sums) {
+    let name = "senko_request_duration_seconds";
+    text.family(
+        name,
+        "histogram",
+        "Time from the round that took a request to its answer, by where the answer came from.",
+    );
+    for ((command, tier), times) in SERIES.iter().zip(&sums.times) {
+        text.histogram(name, [("command", command), ("tier", tier)], times);
+    }
+    let name = "senko_device_duration_seconds";
+    text.family(
+        name,
+        "histogram",
+        "Time from the submission of a device operation until its end was seen.",
+    );
+    for (spec, times) in shared.settings.flash.iter().zip(&sums.devices) {
+        let path = spec.path.to_string_lossy();
+        for (op, word) in OPS {
+            let times = times.get(op);
+            // Most devices are never sent a discard.
+            if matches!(op, Op::Read | Op::Write) || times.count() > 0 {
+                text.histogram(name, [("device", &path), ("op", word)], times);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_escaped() {
+        let mut text = Text(String::new());
+        text.sample("a", &[("device", "x\"\\\ny")], 1.5);
+        assert_eq!(text.0, "a{device=\"x\\\"\\\\\\ny\"} 1.5\n");
+    }
+
+    #[test]
+    fn a_life_is_projected_from_the_last_day() {
+        let day = Written {
+            bytes: 1_000_000_000,
+            seconds: 1000.0,
+        };
+        let budget = |bytes_per_second, burst| {
+            Some(Budget {
+                bytes_per_second,
+                burst,
+            })
+        };
+        let wear = Wear::of(
+            day,
+            budget(1_000_000, 1_000_000_000),
+            Some(31_557_600_000_000),
+        );
+        assert!((wear.budget_used.unwrap() - 0.5).abs() < 1e-9);
+        assert!((wear.years.unwrap() - 1.0).abs() < 1e-9);
+        // Nothing is projected from nothing.
+        let none = Wear::of(Written::default(), budget(1, 1), Some(1));
+        assert_eq!((none.budget_used, none.years), (None, None));
+    }
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The listener for operators: HTTP on an address and a thread of its own.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/metrics` | everything that is counted, in Prometheus' text format 0.0.4 |
+//! | `/` | a page for people |
+//! | `/healthz` | 200 while the server serves, 503 while it starts or drains |
+//!
+//! Workers know nothing of it. They publish their counters about ten times a second anyway
+//! ([`crate::shared::Shared::publish`]), and answers are made from those. So a scraper costs a
+//! worker no more than a lock that is held while 10 KB are copied.
+//!
+//! Always holds:
+//! - A1. Clients of this listener hold bounded memory for a bounded time: [`listener::MOST_CONNECTIONS`]
+//!   connections, one request and one answer each, for [`listener::PATIENCE`].
+//! - A2. A newcomer is answered whatever the others do: the oldest connection makes room for it.
+//! - A3. Nothing here changes anything.
+
+mod history; // what was written in the last day
+mod http; // a request's head, an answer's
+mod listener; // the loop and its bounds
+mod metrics; // the text of /metrics
+mod page; // the page for people
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread::JoinHandle;
+
+use senko_io::{Listener, Waker};
+
+use crate::server::{ServerError, StartReport};
+use crate::shared::{Shared, Shutdown};
+use history::History;
+
+/// The server's phase, for `/healthz`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Starting,
+    Serving,
+    Draining,
+}
+
+impl Phase {
+    fn name(self) -> &'static str {
+        match self {
+            Phase::Starting => "starting",
+            Phase::Serving => "serving",
+            Phase::Draining => "draining",
+        }
+    }
+}
+
+/// A server that has started.
+#[derive(Debug)]
+struct Started {
+    shared: Arc<Shared>,
+    report: StartReport,
+}
+
+/// The state that the server shares with its admin thread.
+#[derive(Debug, Default)]
+struct Watched {
+    started: OnceLock<Started>,
+    end: AtomicBool,
+}
+
+impl Watched {
+    fn phase(&self) -> Phase {
+        match self.started.get() {
+            None => Phase::Starting,
+            Some(started) if started.shared.shutdown() == Shutdown::No => Phase::Serving,
+            Some(_) => Phase::Draining,
+        }
+    }
+
+    /// The answer to a request.
+    fn answer(&self, request: &http::Request<'_>, history: &History) -> Vec<u8> {
+        match request.path {
+            "/healthz" => {
+                let phase = self.phase();
+                let status = match phase {
+                    Phase::Serving => http::OK,
+                    Phase::Starting | Phase::Draining => http::UNAVAILABLE,
+                };
+                http::answer(request, status, http::PLAIN, &format!("{}\n", phase.name()))
+            }
+            "/metrics" => match self.started.get() {
+                Some(started) => {
+                    let text = metrics::text(&started.shared, &started.report, history);
+                    http::answer(request, http::OK, http::METRICS, &text)
+                }
+                None => http::answer(request, http::UNAVAILABLE, http::PLAIN, "starting\n"),
+            },
+            "/" => {
+                let html = match self.started.get() {
+                    Some(started) => page::html(started, self.phase(), history),
+                    None => "<!doctype html><meta http-equiv=refresh content=2>starting".to_owned(),
+                };
+                http::answer(request, http::OK, http::HTML, &html)
+            }
+            _ => http::answer(
+                request,
+                http::NOT_FOUND,
+                http::PLAIN,
+                "there is /, /metrics and /healthz\n",
+            ),
+        }
+    }
+}
+
+/// The running admin thread; ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Admin {
+    watched: Arc<Watched>,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Admin {
+    /// Starts the thread. Until [`Admin::serving`] it says that the server is starting.
+    ///
+    /// # Errors
+    /// One sentence, when the system refuses a thread or a loop.
+    pub(crate) fn start(listener: Listener) -> Result<Admin, ServerError> {
+        let watched = Arc::new(Watched::default());
+        let seen = Arc::clone(&watched);
+        let (ready, made) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("senko-admin".into())
+            .spawn(move || match listener::Loop::new(&listener) {
+                Ok(mut admin) => {
+                    let _ = ready.send(Ok(admin.waker()));
+                    if let Err(error) = admin.run(&seen) {
+                        tracing::error!("the admin listener ended: {error}");
+                    }
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                }
+            })
+            .map_err(|e| ServerError(format!("cannot start a thread: {e}")))?;
+        match made.recv() {
+            Ok(Ok(waker)) => Ok(Admin {
+                watched,
+                waker,
+                thread: Some(thread),
+            }),
+            Ok(Err(error)) => Err(ServerError(format!(
+                "the admin listener cannot start: {error}"
+            ))),
+            Err(_) => Err(ServerError("the admin thread ended at once".into())),
+        }
+    }
+
+    /// The server serves from now on.
+    pub(crate) fn serving(&self, shared: Arc<Shared>, report: StartReport) {
+        let _ = self.watched.started.set(Started { shared, report });
+        // The history begins now.
+        self.waker.wake();
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        self.watched.end.store(true, Ordering::Release);
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpStream};
+
+    fn get(port: u16, path: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn report() -> StartReport {
+        StartReport {
+            addresses: Vec::new(),
+            admin: None,
+            unix_socket: None,
+            threads: 1,
+            backend: "posix",
+            fallback_reason: None,
+            memory: 0,
+            shard_memory: 0,
+            region: 0,
+            max_item: 0,
+            flash: Vec::new(),
+            warm: None,
+        }
+    }
+
+    /// A load balancer must send nobody to a server that starts or drains.
+    #[test]
+    fn health_follows_the_server() {
+        let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), 16).unwrap();
+        let port = listener.local_port().unwrap();
+        let admin = Admin::start(listener).unwrap();
+        let health = || get(port, "/healthz");
+        assert!(health().starts_with("HTTP/1.1 503 ") && health().ends_with("\r\n\r\nstarting\n"));
+        assert!(get(port, "/metrics").starts_with("HTTP/1.1 503 "));
+        let shared = Arc::new(Shared::new(Settings::default(), 1, 0));
+        admin.serving(Arc::clone(&shared), report());
+        assert!(health().starts_with("HTTP/1.1 200 ") && health().ends_with("\r\n\r\nserving\n"));
+        assert!(get(port, "/metrics").contains("\nsenko_threads 1\n"));
+        assert!(get(port, "/nothing").starts_with("HTTP/1.1 404 "));
+        shared.request_shutdown(Shutdown::Graceful);
+        assert!(health().starts_with("HTTP/1.1 503 ") && health().ends_with("\r\n\r\ndraining\n"));
+        drop(admin);
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
+    }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a server listens on: sockets of its own, or those that a service manager opened before the
+//! server was started. The admin listener may be one of the latter.
+
+use std::net::SocketAddr;
+
+use senko_io::Listener;
+
+use super::{Listening, ServerError, listen_soon};
+use crate::settings::{ADMIN, Settings};
+
+/// Connections that wait to be accepted by the admin thread.
+const ADMIN_BACKLOG: u32 = 64;
+
+/// All sockets for clients, which listen from then on.
+pub(super) fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
+    if !settings.passed.is_empty() {
+        return passed(settings);
+    }
+    let mut all: Vec<Listening> = Vec::new();
+    for address in &settings.listen {
+        let mut address = *address;
+        let guarded = !settings.noauth.contains(&address);
+        // Port 0 is one free port, not one an address.
+        if address.port() == 0
+            && let Some(port) = all.iter().find_map(|l| l.listener.local_port())
+        {
+            address.set_port(port);
+        }
+        match listen_soon(|| Listener::tcp(address, settings.backlog)) {
+            Ok(listener) => {
+                address.set_port(listener.local_port().unwrap_or(address.port()));
+                let name = if address.is_ipv4() {
+                    format!("tcp:{address}")
+                } else {
+                    format!("tcp6:{address}")
+                };
+                all.push(Listening {
+                    listener,
+                    address: Some(address),
+                    name: name.into(),
+                    guarded,
+                });
+            }
+            // "All interfaces" means those that there are: a machine without IPv6 still has the others.
+            Err(error)
+                if address.is_ipv6()
+                    && !all.is_empty()
+                    && error.kind() != std::io::ErrorKind::AddrInUse =>
+            {
+                tracing::warn!("{error}");
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if let Some(path) = &settings.unix_socket {
+        let listener = listen_soon(|| Listener::unix(path, settings.unix_mask, settings.backlog))?;
+        all.push(Listening {
+            listener,
+            address: None,
+            name: format!("unix:{}", path.display()).into(),
+            guarded: true,
+        });
+    }
+    Ok(all)
+}
+
+/// The sockets that were passed, but for the admin listener's.
+fn passed(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
+    let all: Vec<Listening> = settings
+        .passed
+        .iter()
+        .filter(|(name, _)| name != ADMIN)
+        .map(|(name, listener)| {
+            let address = listener.local_address();
+            let shown = address.map_or_else(|| format!("unix:{name}"), |a| format!("tcp:{a}"));
+            Listening {
+                listener: listener.clone(),
+                address,
+                name: shown.into(),
+                guarded: true,
+            }
+        })
+        .collect();
+    match all.is_empty() {
+        true => Err(ServerError(
+            "the service manager passed a socket for the admin listener only, and none for clients"
+                .to_owned(),
+        )),
+        false => Ok(all),
+    }
+}
+
+/// The admin listener, and its address with the port that it got.
+pub(super) fn listen_for_admin(
+    settings: &Settings,
+) -> Result<Option<(Listener, SocketAddr)>, ServerError> {
+    let passed = settings.passed.iter().find(|(name, _)| name == ADMIN);
+    if let Some((_, listener)) = passed
+        && let Some(address) = listener.local_address()
+    {
+        return Ok(Some((listener.clone(), address)));
+    }
+    let Some(mut address) = settings.admin else {
+        return Ok(None);
+    };
+    let listener = listen_soon(|| Listener::tcp(address, ADMIN_BACKLOG))
+        .map_err(|error| ServerError(format!("the admin listener: {error}")))?;
+    address.set_port(listener.local_port().unwrap_or(address.port()));
+    Ok(Some((listener, address)))
+}

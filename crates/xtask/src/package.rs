@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cargo xtask package`: a Debian package of the binary, with its unit, an example configuration, man pages and
+//! completions. It is laid out by hand and built by `dpkg-deb`; the files are in `contrib`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{Workspace, run};
+
+/// What to package, and where to.
+struct Wanted {
+    /// A binary that is built already.
+    binary: Option<PathBuf>,
+    out: PathBuf,
+    version: String,
+}
+
+/// Files that are copied as they are: from below `contrib`, to below the root, with this mode.
+const FILES: [(&str, &str, u32); 6] = [
+    ("debian/senko.toml", "etc/senko/senko.toml", 0o644),
+    (
+        "systemd/senko.service",
+        "lib/systemd/system/senko.service",
+        0o644,
+    ),
+    (
+        "systemd/senko.socket",
+        "lib/systemd/system/senko.socket",
+        0o644,
+    ),
+    ("debian/copyright", "usr/share/doc/senko/copyright", 0o644),
+    (
+        "prometheus/senko.rules.yml",
+        "usr/share/doc/senko/examples/senko.rules.yml",
+        0o644,
+    ),
+    (
+        "grafana/senko.json",
+        "usr/share/doc/senko/examples/grafana.json",
+        0o644,
+    ),
+];
+/// Where a shell looks for a completion: the file that is made, and its place.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("senko.bash", "usr/share/bash-completion/completions/senko"),
+    ("_senko", "usr/share/zsh/vendor-completions/_senko"),
+    (
+        "senko.fish",
+        "usr/share/fish/vendor_completions.d/senko.fish",
+    ),
+];
+const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
+
+/// Builds the package, and prints its path.
+pub fn package(workspace: &Workspace, args: &[String]) -> Result<bool> {
+    let wanted = parse(workspace, args)?;
+    let binary = match &wanted.binary {
+        Some(path) => path.clone(),
+        None => {
+            if !run::show(&mut workspace.cargo(&["build", "--release", "-p", "senko"]))?.ok {
+                bail!("the release build failed");
+            }
+            workspace.target.join("release/senko")
+        }
+    };
+    fs::create_dir_all(&wanted.out)?;
+    let stage = wanted.out.join("stage");
+    let _ = fs::remove_dir_all(&stage);
+    let contrib = workspace.root.join("contrib");
+    copy(&binary, &stage.join("usr/bin/senko"), 0o755)?;
+    succeed(
+        Command::new("strip")
+            .args(["--strip-unneeded"])
+            .arg(stage.join("usr/bin/senko")),
+    )?;
+    for (from, to, mode) in FILES {
+        copy(&contrib.join(from), &stage.join(to), mode)?;
+    }
+    texts(workspace, &wanted, &stage)?;
+    control(&wanted, &contrib, &stage)?;
+    let arch = run::output(Command::new("dpkg").arg("--print-architecture"))?;
+    let name = format!("senko_{}_{}.deb", wanted.version, arch.trim());
+    let package = wanted.out.join(name);
+    succeed(
+        Command::new("dpkg-deb")
+            .args(["--root-owner-group", "-Zxz", "--build"])
+            .arg(&stage)
+            .arg(&package),
+    )?;
+    fs::remove_dir_all(&stage)?;
+    println!("{}", package.display());
+    Ok(true)
+}
+
+fn parse(workspace: &Workspace, args: &[String]) -> Result<Wanted> {
+    let manifest = fs::read_to_string(workspace.root.join("Cargo.toml"))?;
+    let version = manifest
+        .lines()
+        .find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"'))
+        .context("Cargo.toml names no version")?;
+    let mut wanted = Wanted {
+        binary: None,
+        out: workspace.target.join("package"),
+        version: version.to_owned(),
+    };
+    for pair in args.chunks(2) {
+        let [option, value] = pair else {
+            bail!("{} takes a value", pair[0]);
+        };
+        match option.as_str() {
+            "--binary" => wanted.binary = Some(value.into()),
+            "--out" => wanted.out = value.into(),
+            "--version" => wanted.version.clone_from(value),
+            _ => bail!("package takes --binary, --out and --version, not {option:?}"),
+        }
+    }
+    Ok(wanted)
+}
+
+fn copy(from: &Path, to: &Path, mode: u32) -> Result<()> {
+    let folder = to.parent().context("a file lies in a folder")?;
+    fs::create_dir_all(folder)?;
+    fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))?;
+    fs::set_permissions(to, fs::Permissions::from_mode(mode))?;
+    Ok(())
+}
+
+fn succeed(command: &mut Command) -> Result<()> {
+    let status = command
+        .status()
+        .with_context(|| format!("cannot run {:?}", command.get_program()))?;
+    match status.success() {
+        true => Ok(()),
+        false => bail!("{:?} failed", command.get_program()),
+    }
+}
+
+/// Packs a file as Debian's policy asks, without a time in it.
+fn gzip(path: &Path) -> Result<()> {
+    succeed(Command::new("gzip").args(["-9", "-n", "-f"]).arg(path))
+}
+
+/// Man pages, completions, the changelog.
+fn texts(workspace: &Workspace, wanted: &Wanted, stage: &Path) -> Result<()> {
+    let made = wanted.out.join("manual");
+    let _ = fs::remove_dir_all(&made);
+    succeed(
+        Command::new(stage.join("usr/bin/senko"))
+            .arg("manual")
+            .arg(&made),
+    )?;
+    for page in fs::read_dir(made.join("man"))? {
+        let page = page?;
+        let to = stage.join("usr/share/man/man1").join(page.file_name());
+        copy(&page.path(), &to, 0o644)?;
+        gzip(&to)?;
+    }
+    for (from, to) in COMPLETIONS {
+        copy(&made.join("completions").join(from), &stage.join(to), 0o644)?;
+    }
+    fs::remove_dir_all(&made)?;
+    let doc = stage.join("usr/share/doc/senko");
+    copy(
+        &workspace.root.join("CHANGELOG.md"),
+        &doc.join("NEWS.md"),
+        0o644,
+    )?;
+    let changelog = doc.join("changelog");
+    let date = run::output(Command::new("date").args(["-R", "-u", "-d", "2026-01-01"]))?;
+    fs::write(
+        &changelog,
+        format!(
+            "senko ({}) stable; urgency=medium\n\n  * The changes are in NEWS.md.\n\n -- Senko <senko@example.com>  {date}",
+            wanted.version
+        ),
+    )?;
+    fs::set_permissions(&changelog, fs::Permissions::from_mode(0o644))?;
+    gzip(&changelog)
+}
+
+/// `DEBIAN/`: what dpkg reads and runs.
+fn control(wanted: &Wanted, contrib: &Path, stage: &Path) -> Result<()> {
+    let debian = stage.join("DEBIAN");
+    for script in SCRIPTS {
+        copy(
+            &contrib.join("debian").join(script),
+            &debian.join(script),
+            0o755,
+        )?;
+    }
+    fs::write(debian.join("conffiles"), "/etc/senko/senko.toml\n")?;
+    let arch = run::output(Command::new("dpkg").arg("--print-architecture"))?;
+    let kib = run::output(
+        Command::new("du")
+            .args(["-sk", "--exclude=DEBIAN"])
+            .arg(stage),
+    )?;
+    let kib = kib.split_whitespace().next().unwrap_or("0");
+    let text = format!(
+        "Package: senko\nVersion: {}\nArchitecture: {}\nMaintainer: Senko <senko@example.com>\n\
+         Installed-Size: {kib}\nDepends: {}, adduser, init-system-helpers (>= 1.52)\nSection: net\nPriority: optional\n\
+         Description: memcached-compatible cache server over DRAM and flash\n\
+         \x20Senko speaks memcached's protocols and keeps items that leave DRAM on flash, in\n\
+         \x20files or on raw devices. It restarts warm, keeps to a budget of writes, and\n\
+         \x20serves metrics. The package has the tools for its stores and simulator as well.\n",
+        wanted.version,
+        arch.trim(),
+        libraries(wanted, stage)?,
+    );
+    fs::write(debian.join("control"), text)?;
+    let sums = run::output(
+        Command::new("sh")
+            .args(["-c", "find . -path ./DEBIAN -prune -o -type f -print0 | sort -z | xargs -0 md5sum | sed 's, ./, ,'"])
+            .current_dir(stage),
+    )?;
+    fs::write(debian.join("md5sums"), sums)?;
+    for name in ["conffiles", "control", "md5sums"] {
+        fs::set_permissions(debian.join(name), fs::Permissions::from_mode(0o644))?;
+    }
+    Ok(())
+}
+
+/// The packages of the shared libraries that the binary is linked with, as Debian's own tool tells them.
+fn libraries(wanted: &Wanted, stage: &Path) -> Result<String> {
+    let folder = wanted.out.join("shlibs");
+    fs::create_dir_all(folder.join("debian"))?;
+    fs::write(
+        folder.join("debian/control"),
+        "Source: senko\n\nPackage: senko\nArchitecture: any\n",
+    )?;
+    let binary = fs::canonicalize(stage.join("usr/bin/senko"))?;
+    let told = run::output(
+        Command::new("dpkg-shlibdeps")
+            .arg("-O")
+            .arg(format!("-e{}", binary.display()))
+            .current_dir(&folder),
+    )?;
+    fs::remove_dir_all(&folder)?;
+    let line = told
+        .lines()
+        .find_map(|line| line.strip_prefix("shlibs:Depends="));
+    Ok(line.context("dpkg-shlibdeps names no library")?.to_owned())
+}

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node behind nutcracker is killed under load and comes back: with --max-absence nobody reads a value that was replaced while it was away.
+
+nutcracker takes a node out that fails, and sends its keys to the others. There they are overwritten and deleted. The node comes back warm, and
+is asked for them again. A model of what each key may hold finds what is older than the last acknowledged command."""
+
+import json
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+from pymemcache.client.base import Client
+from pymemcache.exceptions import MemcacheError
+
+import servers
+
+NODES = 3
+KEYS = 900
+PATIENCE = 180
+
+CONFIG = """\
+senko:
+  listen: 127.0.0.1:{port}
+  hash: md5
+  distribution: ketama
+  auto_eject_hosts: true
+  server_failure_limit: 1
+  server_retry_timeout: 1000
+  timeout: 60000
+  backlog: 1024
+  servers:
+{servers}
+"""
+
+
+class Node:
+    """A senko that can be killed and started again where it was."""
+
+    def __init__(self, senko, folder, options):
+        folder.mkdir()
+        port = servers.free_port()
+        self.command = [
+            senko, "serve", "-p", str(port), "--memory", "32m", "--policy", "lru", "--json",
+            "--data-dir", str(folder / "data"), "--flash", "%s:512m" % (folder / "flash"), *options,
+        ]  # fmt: skip
+        self.server = servers.Server("flash", ("127.0.0.1", port))
+        self.start()
+
+    def start(self):
+        """What its start says."""
+        self.process = subprocess.Popen(
+            self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=servers.PATIENT
+        )
+        self.server.process = self.process
+        line = self.process.stdout.readline()
+        assert line, "the node did not start"
+        return json.loads(line)
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(PATIENCE)
+
+
+@pytest.fixture
+def cluster(senko, program, tmp_path, request):
+    nutcracker = program("nutcracker")
+    nodes = [Node(senko, tmp_path / ("node%d" % n), request.param) for n in range(NODES)]
+    port, stats_port = servers.free_port(), servers.free_port()
+    config = tmp_path / "nutcracker.yml"
+    lines = ["   - %s:1 node%d" % (node.server.name, n) for n, node in enumerate(nodes)]
+    config.write_text(CONFIG.format(port=port, servers="\n".join(lines)))
+    proxy = subprocess.Popen(
+        [nutcracker, "-c", str(config), "-o", str(tmp_path / "log"), "-p", str(tmp_path / "pid"), "-a", "127.0.0.1", "-s", str(stats_port)],
+        stdin=subprocess.DEVNULL,
+    )
+    try:
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=5).close()
+                break
+            except OSError:
+                assert proxy.poll() is None and time.monotonic() < end, (tmp_path / "log").read_text()
+                time.sleep(0.02)
+        yield ("127.0.0.1", port), nodes
+        assert proxy.poll() is None, "nutcracker died"
+    finally:
+        proxy.kill()
+        proxy.wait()
+        for node in nodes:
+            # A clean stop removes its shared memory.
+            node.process.terminate()
+            node.process.wait(PATIENCE)
+
+
+class Model:
+    """Commands through the proxy, and what each key may hold after them. `None` is always allowed: a cache may forget."""
+
+    def __init__(self, address):
+        self.address = address
+        self.client = None
+        self.may_hold = {}
+        self.errors = 0
+
+    def run(self, command):
+        """The command's answer; `MemcacheError` or `OSError` where there is none."""
+        if self.client is None:
+            self.client = Client(self.address, timeout=PATIENCE)
+        try:
+            return command(self.client)
+        except (MemcacheError, OSError):
+            self.client.close()
+            self.client = None
+            self.errors += 1
+            raise
+
+    def change(self, key, value):
+        """Sets the key, or deletes it for `None`; tries until that is acknowledged."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                if value is None:
+                    self.run(lambda c: c.delete(key, noreply=False))
+                else:
+                    assert self.run(lambda c: c.set(key, value, noreply=False))
+                break
+            except (MemcacheError, OSError):
+                assert time.monotonic() < end, "the errors do not end"
+        self.may_hold[key] = value
+
+    def read(self, key):
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.run(lambda c: c.get(key))
+            except (MemcacheError, OSError):
+                assert time.monotonic() < end, "the errors do not end"
+
+    def stale(self, keys):
+        """The keys whose value is none that they may hold, and how many have one."""
+        found = {key: self.read(key) for key in keys}
+        wrong = [key for key, value in found.items() if value is not None and value != self.may_hold[key]]
+        return wrong, sum(value is not None for value in found.values())
+
+
+def value(key, version):
+    return (b"%s.%d." % (key.encode(), version)) * 60
+
+
+def absence(cluster):
+    """The stale keys after a node was away, and what its start said."""
+    address, nodes = cluster
+    model = Model(address)
+    keys = ["key:%d" % n for n in range(KEYS)]
+    for key in keys:
+        model.change(key, value(key, 1))
+    for node in nodes:
+        node.server.settle()
+    with_direct = Client(nodes[0].server.address, timeout=PATIENCE)
+    absent = [key for key in keys if with_direct.get(key) is not None]
+    others = [key for key in keys if key not in set(absent)]
+    with_direct.close()
+    assert KEYS / NODES / 3 < len(absent) < KEYS / NODES * 3
+    assert model.errors == 0
+
+    nodes[0].kill()
+    killed = time.time()
+    # Its keys are overwritten and deleted elsewhere. Some of that may fail before the proxy takes the node out.
+    for n, key in enumerate(absent):
+        model.change(key, None if n % 3 == 0 else value(key, 2))
+    # The others go on: what they held is hit.
+    wrong, hits = model.stale(others)
+    assert not wrong and hits == len(others)
+    wrong, hits = model.stale(absent)
+    assert not wrong and hits > 0
+    # No more than the option allows is too long an absence, however fast all that was.
+    while time.time() < killed + 3:
+        time.sleep(0.1)
+
+    said = nodes[0].start()
+    # The proxy asks it again after a while.
+    direct = Client(nodes[0].server.address, timeout=PATIENCE)
+    probe, end = absent[1], time.monotonic() + PATIENCE
+    for n in range(1_000_000):
+        assert time.monotonic() < end, "the node does not come back"
+        model.change(probe, b"probe %d" % n)
+        if direct.get(probe) == model.may_hold[probe]:
+            break
+    direct.close()
+    wrong, _ = model.stale(absent)
+    assert not model.stale(others)[0]
+    return wrong, said
+
+
+@pytest.mark.parametrize("cluster", [["--max-absence", "1s"]], indirect=True)
+def test_nothing_older_than_acknowledged_is_read(cluster):
+    wrong, said = absence(cluster)
+    assert not wrong
+    assert "--max-absence allows 1 s" in said["warm"]["why_empty"]
+
+
+@pytest.mark.parametrize("cluster", [[]], indirect=True)
+def test_without_the_option_old_values_come_back(cluster):
+    """The test above can fail: this is what the option is for."""
+    wrong, said = absence(cluster)
+    assert wrong and said["warm"]["flash_items"] > 0
