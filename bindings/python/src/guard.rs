@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What belongs to the process that made it. In the child of a fork it is refused, and is left alone
-//! rather than dropped: a thread that the child does not have may hold one of its locks.
+//! Values that belong to the process that made them. The child of a fork may not use them, and does
+//! not drop them either: a thread that the child does not have may hold one of their locks.
 
 use pyo3::PyResult;
 

@@ -12,7 +12,7 @@ use senko_dbm::{Cursor, DbmError, Record, Snapshot, Table};
 use crate::failure::exception;
 use crate::guard::Owned;
 
-/// What an iterator gives of a record.
+/// The part of a record that an iterator gives.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     Key,

@@ -13,7 +13,7 @@ use crate::database::Shared;
 use crate::failure::{error, exception};
 use crate::guard::Owned;
 
-/// What the views of all tables share. None when it has ended.
+/// The transaction that the views of all tables share; none when it has ended.
 pub type Running = Arc<Owned<Mutex<Option<senko_dbm::Transaction>>>>;
 
 /// A table as a transaction sees it.

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! After a crash anywhere in between, the holes on flash are at most more than there are (S4 of
-//! `space.rs`). What deletes and compaction need keeps its storage (S5), so that a store on a file
-//! system that others fill can be emptied.
+//! `space.rs`). The space that deletes and compaction need keeps its
+//! storage (S5). So a store can be emptied on a file system that other files fill.
 
 use crate::core::Core;
 use crate::space::Released;

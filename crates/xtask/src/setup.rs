@@ -47,9 +47,14 @@ const PACKAGES: [Package; 21] = [
         needed_for: "the checks of metrics and alert rules",
     },
     Package {
+        name: "golang-go",
+        present: || run::installed("go") || Path::new("/usr/local/go/bin/go").exists(),
+        needed_for: "building memcached's exporter",
+    },
+    Package {
         name: "chromium",
         present: || run::installed("chromium"),
-        needed_for: "the tests of the admin page",
+        needed_for: "the tests of the admin page and of the lab's report",
     },
     Package {
         name: "lintian",
@@ -80,11 +85,6 @@ const PACKAGES: [Package; 21] = [
         name: "zlib1g-dev",
         present: || header("zlib.h"),
         needed_for: "building pylibmc",
-    },
-    Package {
-        name: "chromium",
-        present: || run::installed("chromium"),
-        needed_for: "the test of the lab's report",
     },
     Package {
         name: "g++",

@@ -14,7 +14,7 @@ const THREADS: u64 = 3;
 /// The path of the child's database; only the child has it.
 const CHILD: &str = "SENKO_DBM_CHILD";
 
-/// What the child does: each thread counts in a record of its own, and all of them in one.
+/// The child: each thread counts in a record of its own, and all threads count in one together.
 #[test]
 fn child() {
     let Some(path) = std::env::var_os(CHILD) else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a server listens on: sockets of its own, or those that a service manager opened before the
-//! server was started. The admin listener may be one of the latter.
+//! The sockets that a server listens on. Either it opens them, or a service manager opened them
+//! before the server was started. The admin listener may be one of the latter.
 
 use std::net::SocketAddr;
 
