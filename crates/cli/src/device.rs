@@ -34,7 +34,7 @@ pub struct DeviceArgs {
     #[arg(long, value_name = "NAME")]
     destroy_data: Option<String>,
     /// Bytes to measure over
-    #[arg(long, value_name = "SIZE", value_parser = size_of, default_value = "256m")]
+    #[arg(long, value_name = "SIZE", value_parser = crate::units::size_of, default_value = "256m")]
     size: u64,
     /// Seed of the random places
     #[arg(long, value_name = "N", value_parser = count::<u64>, default_value_t = 1)]
@@ -45,10 +45,6 @@ pub struct DeviceArgs {
     /// One JSON object on stdout
     #[arg(long)]
     json: bool,
-}
-
-fn size_of(text: &str) -> Result<u64, String> {
-    senko_workload::units::size(text, 1).map_err(|error| error.to_string())
 }
 
 /// Runs `senko device`.

@@ -35,10 +35,10 @@ pub struct PlanArgs {
     #[arg(long, value_name = "N", value_parser = count::<u64>, conflicts_with = "trace")]
     items: Option<u64>,
     /// Bytes of an item, where the trace has no sizes
-    #[arg(long, value_name = "BYTES", value_parser = count::<u64>, default_value_t = 1000)]
+    #[arg(long, value_name = "SIZE", value_parser = crate::units::size_of, default_value = "1000")]
     bytes: u64,
     /// Without a trace: the exponent of Zipf's law
-    #[arg(long, value_name = "S", value_parser = number, default_value_t = 0.99)]
+    #[arg(long, value_name = "FACTOR", value_parser = number, default_value_t = 0.99)]
     zipf: f64,
     /// Requests a second
     #[arg(long, value_name = "RATE", value_parser = rate, default_value = "10000")]
@@ -56,10 +56,10 @@ pub struct PlanArgs {
     #[arg(long, value_name = "PRICE", value_parser = number, default_value_t = 0.1)]
     flash_price: f64,
     /// Writes that a block of the drive survives
-    #[arg(long, value_name = "N", value_parser = number, default_value_t = 3000.0)]
+    #[arg(long, value_name = "FACTOR", value_parser = number, default_value_t = 3000.0)]
     cycles: f64,
     /// Bytes that the drive writes to its flash for each byte
-    #[arg(long, value_name = "TIMES", value_parser = number, default_value_t = 1.2)]
+    #[arg(long, value_name = "FACTOR", value_parser = number, default_value_t = 1.2)]
     write_amplification: f64,
     /// One JSON object on stdout
     #[arg(long)]

@@ -33,6 +33,11 @@ pub fn show_size(bytes: u64) -> String {
     format!("{bytes} bytes")
 }
 
+/// A size in bytes, which are also what a plain number means.
+pub fn size_of(text: &str) -> Result<u64, String> {
+    units::size(text, 1).map_err(|error| error.to_string())
+}
+
 /// A whole number in a range.
 pub fn within<T>(text: &str, least: T, most: T) -> Result<T, String>
 where

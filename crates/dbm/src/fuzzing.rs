@@ -30,7 +30,8 @@ fn whole_page(data: &[u8]) -> Vec<u8> {
     page
 }
 
-/// A page of a tree: each key is searched for and found, also after changes.
+/// A page of a tree: each key is searched for and found, also after changes. Keys that are out of
+/// order need not be found.
 ///
 /// # Panics
 /// When a well-formed page does not find what it has.
@@ -38,10 +39,11 @@ pub fn page(data: &[u8]) -> usize {
     let Some(mut page) = Page::read(&whole_page(data)) else {
         return 0;
     };
-    let count = page.count();
+    let (count, sorted) = (page.count(), page.is_sorted());
     for nth in 0..count {
         let key = page.key(nth).to_vec();
-        assert_eq!(page.search(&key), Ok(nth), "a key is found where it is");
+        let found = page.search(&key);
+        assert!(!sorted || found == Ok(nth), "a key is found where it is");
         let _ = page.value(nth);
     }
     if page.level() > 0 {
@@ -52,7 +54,8 @@ pub fn page(data: &[u8]) -> usize {
         page.remove(count / 2);
         assert_eq!(page.count(), count - 1);
         let last = page.key(count - 2).to_vec();
-        assert_eq!(page.search(&last), Ok(count - 2));
+        let found = page.search(&last);
+        assert!(!sorted || found == Ok(count - 2));
     }
     count
 }

@@ -82,7 +82,6 @@ impl Server {
             .collect();
         memory_plan(&settings, &sizes).map_err(ServerError)?;
         let listeners = listen(&settings)?;
-        security::warn(&settings);
         let admin = listen_for_admin(&settings)?;
         Ok(Bound {
             settings,
@@ -291,6 +290,7 @@ impl Bound {
         if let Some(admin) = &admin {
             admin.serving(shared, report.clone());
         }
+        security::warn(&settings);
         Ok(RunningServer {
             admin,
             keeper,

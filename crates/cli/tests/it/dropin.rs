@@ -26,12 +26,13 @@ fn what_scripts_look_for() {
         "ext_path",
         "unix-socket",
         "--memory-limit",
+        "--enable-sasl",
         "MEMCACHED_PORT_FILENAME",
     ] {
         assert!(text.contains(word), "{word}");
     }
     // memcached's own test harness takes these words as a promise.
-    for word in ["sasl", "enable-ssl", "proxy_config"] {
+    for word in ["enable-ssl", "proxy_config"] {
         assert!(!text.contains(word), "{word}");
     }
 }

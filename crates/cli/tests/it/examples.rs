@@ -180,6 +180,7 @@ fn furnish(folder: &Scratch) {
         b"{\"key\":\"colour\",\"value\":\"green\"}\n{\"key\":\"shape\",\"value\":\"round\"}\n",
     );
     write("rows.csv", b"key,value\ncolour,green\nshape,round\n");
+    write("users", b"shop:correct horse\n");
     write("cat.jpg", &[0xff, 0xd8, 0x00, 0x0a]);
     write(
         "senko.toml",
