@@ -332,7 +332,7 @@ def test_other_files_are_refused(senko, store, tmp_path):
         later(newer, slot * 4 * PAGE)
     for command in (["get", newer, "fresh"], ["verify", newer], ["repair", newer, tmp_path / "to"]):
         _, said = run(senko, *command, code=2)
-        assert "version 2" in said, said
+        assert "version 3" in said, said
 
 
 def crc32c(data):
@@ -349,7 +349,7 @@ def later(path, offset):
     with open(path, "r+b") as file:
         file.seek(offset)
         page = bytearray(file.read(PAGE))
-        page[8:12] = (2).to_bytes(4, "little")
+        page[8:12] = (3).to_bytes(4, "little")
         page[12:16] = bytes(4)
         page[12:16] = crc32c(page).to_bytes(4, "little")
         file.seek(offset)
