@@ -232,7 +232,7 @@ impl Keeper {
 
 fn keep(weak: &Weak<Core>) {
     while let Some(core) = weak.upgrade() {
-        {
+        let (sync, due) = {
             let mut wake = core.wake.lock();
             while !wake.due && !wake.sync && !wake.end {
                 core.woken.wait(&mut wake);
@@ -240,16 +240,19 @@ fn keep(weak: &Weak<Core>) {
             if wake.end {
                 return;
             }
-            if std::mem::take(&mut wake.sync) {
-                drop(wake);
-                let commit = core.registry.lock().visible.commit;
-                // A failure latches, and who waits for the commit is told.
-                let _ = core.write_until(commit);
-                continue;
-            }
-            wake.due = false;
-        }
+            // Both are taken: commits that go on asking for a flush must not put maintenance off.
+            (
+                std::mem::take(&mut wake.sync),
+                std::mem::take(&mut wake.due),
+            )
+        };
         // A failure latches, and the next commit tells it.
-        let _ = core.maintain();
+        if sync {
+            let commit = core.registry.lock().visible.commit;
+            let _ = core.write_until(commit);
+        }
+        if due {
+            let _ = core.maintain();
+        }
     }
 }

@@ -163,8 +163,8 @@ impl Window {
         self.flash_hits() / self.step.seconds()
     }
 
-    /// Gets that were answered by a read of flash: senko's count, less those that met the item in a write buffer, or extstore's, less
-    /// misses that had to be read to be known.
+    /// Gets that were answered by a read of flash. Senko's count is less those that met the item in a
+    /// write buffer. Extstore's is less the misses that only a read could tell.
     pub fn flash_hits(&self) -> f64 {
         // Senko has extstore's names too.
         if self.stats.1.contains_key("flash_hits") {

@@ -119,9 +119,9 @@ fn holes_between_blocks_are_used_again() {
     assert!(report.problems.is_empty(), "{report:?}");
 }
 
-/// A store gave space back, and other files took it. It can be emptied all the same, also after it
-/// was closed or its process was killed: what deletes need kept its storage, in one piece, and the
-/// store knows where.
+/// A store gave space back, and other files took it. The reserve for deletes kept its storage, in
+/// one piece, and the store finds it again. So the store can be emptied, also after it was closed or
+/// its process was killed.
 #[test]
 fn a_shrunk_store_on_a_full_file_system_is_emptied() {
     for background in [false, true] {
@@ -202,9 +202,9 @@ fn empty_when_full(background: bool, kept: u64, ending: &str) {
     assert_eq!(store.scan().unwrap().count(), 0, "{what}");
 }
 
-/// A crash at every write, flush, cut and punch of a store that shrinks and goes on: everything
-/// that was there is there, nothing is written where there is no storage, and it can be emptied
-/// though the file system is full.
+/// A store shrinks and goes on, and crashes at every write, flush, cut and punch. After each crash
+/// all records are there, and nothing is written where there is no storage. The store can be emptied
+/// on a full file system.
 #[test]
 fn a_crash_while_it_shrinks_loses_nothing() {
     let device = Hooked::new(4);
