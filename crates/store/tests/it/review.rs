@@ -26,13 +26,13 @@ fn device(mib: u64) -> Arc<dyn Device> {
     FaultyDevice::new(mib * 256, 1)
 }
 
-/// Fails if `work` has not returned after two minutes: it hangs.
+/// Fails if `work` has not returned after ten minutes: it hangs.
 fn ends<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, wait) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         let _ = done.send(work());
     });
-    match wait.recv_timeout(Duration::from_secs(120)) {
+    match wait.recv_timeout(Duration::from_secs(600)) {
         Ok(result) => result,
         Err(mpsc::RecvTimeoutError::Disconnected) => match thread.join() {
             Err(panic) => std::panic::resume_unwind(panic),
