@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sockets and files on one loop, one loop a thread.
 //!
-//! Completion-shaped on both backends: what was asked for comes back as an [`Event`]. Nothing here blocks but
-//! [`EventLoop::poll`]. This file is the facade: it names the types that both backends speak, enters device operations into
-//! the table that they share (`disk.rs`), and passes everything else on to `uring.rs` or `posix.rs`.
+//! Completion-shaped on both backends: what was asked for comes back as an [`Event`]. Nothing here
+//! blocks but [`EventLoop::poll`]. This file is the facade. It enters device operations into the
+//! table that both backends share (`disk.rs`), and passes everything else on to `uring.rs` or
+//! `posix.rs`. `event.rs` has the types that all of them speak.
 //!
 //! Always holds, on both backends:
 //! - E1. Every device operation ends in one [`Event::Disk`], every send in one [`Event::Sent`], whatever happens.
@@ -17,12 +18,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::disk::{Core, Request};
+use crate::event::{BackendChoice, ConnId, Event, ListenerId, LoopConfig};
 use crate::net;
 use crate::posix::Posix;
 use crate::uring::Uring;
 use crate::{
-    AlignedBuf, Completion, DeviceId, DeviceTimes, DiskStats, FlashFile, FramePool, Listener, Op,
-    PageBuf, Queue, RecvBuf, SendBatch, SendMode, Tag, Waker,
+    AlignedBuf, DeviceId, DeviceTimes, DiskStats, FlashFile, FramePool, Listener, Op, PageBuf,
+    Queue, SendBatch, SendMode, Tag, Waker,
 };
 
 /// Which backend runs a loop.
@@ -32,87 +34,6 @@ pub enum Backend {
     Uring,
     /// epoll, and pread/pwrite in a thread pool.
     Posix,
-}
-
-/// Which backend to use (`--io`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BackendChoice {
-    /// io_uring where a probe finds all that is needed, else posix (the reason is in [`EventLoop::fallback_reason`]).
-    Auto,
-    /// io_uring or an error.
-    Uring,
-    /// posix.
-    Posix,
-}
-
-/// Sizes of one loop, all fixed at start.
-#[derive(Clone, Debug)]
-pub struct LoopConfig {
-    /// Which backend.
-    pub backend: BackendChoice,
-    /// Receive buffers: how many, and bytes each (both powers of two).
-    pub recv_buffers: usize,
-    /// Bytes of a receive buffer.
-    pub recv_buffer_bytes: usize,
-    /// Read frames: `(pages, count)` ascending; see [`FramePool::new`].
-    pub frames: Vec<(usize, usize)>,
-    /// Threads for disk operations in the posix backend.
-    pub disk_threads: usize,
-    /// Most connections; decides table sizes.
-    pub max_connections: usize,
-}
-
-/// A listening socket's number within its loop.
-pub type ListenerId = u32;
-
-/// A connection's number within its loop; never reused in the life of a loop (slot index and generation).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ConnId(pub u64);
-
-/// What happened.
-#[derive(Debug)]
-pub enum Event {
-    /// A connection was accepted (not yet receiving: [`EventLoop::adopt`] it, on this loop or another, or drop it).
-    Accepted {
-        /// On which listener.
-        listener: ListenerId,
-        /// The socket, non-blocking, TCP_NODELAY set.
-        stream: OwnedFd,
-    },
-    /// Accepting failed (for example: out of file descriptors). The listener goes on after a pause of its own.
-    AcceptFailed {
-        /// On which listener.
-        listener: ListenerId,
-        /// Why.
-        error: io::Error,
-    },
-    /// Bytes came.
-    Received {
-        /// On which connection.
-        conn: ConnId,
-        /// The bytes.
-        data: RecvBuf,
-    },
-    /// The peer will send no more (`error` is `None`), or receiving failed. Comes once, after all data.
-    Ended {
-        /// On which connection.
-        conn: ConnId,
-        /// Why, if not an orderly end.
-        error: Option<io::Error>,
-    },
-    /// A send ended; the batch comes back.
-    Sent {
-        /// On which connection.
-        conn: ConnId,
-        /// The batch, unchanged.
-        batch: Box<SendBatch>,
-        /// Bytes sent.
-        result: io::Result<usize>,
-    },
-    /// A device operation ended.
-    Disk(Completion),
-    /// [`Waker::wake`] was called at least once since the last such event.
-    Woken,
 }
 
 /// One thread's loop. Not `Send`: make it on its thread.

@@ -12,6 +12,7 @@ mod batch; // many blocking reads at once
 mod durable; // writes that are durable when they return, and space that was written before it is used
 mod owner; // whose data a file holds, and who may read it
 pub(crate) mod fork; // what becomes of open files in the child of a fork
+pub(crate) mod fork_count; // how many forks made this process
 mod direct; // does O_DIRECT work here, and with which alignment
 pub(crate) mod told; // errors in words that keep the system's number
 mod lock; // one writer or some readers at a time, who are named to the next
@@ -68,7 +69,7 @@ pub struct FlashFile {
     _name_again: lock::NameAgain,
     /// Dropped after the file was closed, so that whoever is refused no longer finds it on this process's list.
     _held: Option<lock::Held>,
-    /// See [`fork::forks`].
+    /// See [`fork_count::forks`].
     forks: u32,
     path: PathBuf,
     /// Bytes that were there when it was opened.
@@ -189,7 +190,7 @@ impl FlashFile {
             file,
             _name_again: name_again,
             _held: held,
-            forks: fork::forks(),
+            forks: fork_count::forks(),
             path: path.to_path_buf(),
             found: size,
             pages: AtomicU64::new(pages),
@@ -262,7 +263,7 @@ impl FlashFile {
 
     /// Refuses what the child of a fork asks of its parent's file.
     pub(crate) fn check_own(&self) -> Result<(), IoError> {
-        if self.forks != fork::forks() {
+        if self.forks != fork_count::forks() {
             return Err(IoError::Os(libc::EBADF));
         }
         Ok(())

@@ -223,7 +223,7 @@ impl AlignedBuf {
             "a word of the buffer"
         );
         if self.file.is_some() {
-            crate::shared::observed();
+            crate::observe::observed();
         }
         // SAFETY: the word lies within the mapping, is aligned, and `&mut self` makes the access unique.
         let place = unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) };

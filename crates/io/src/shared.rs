@@ -18,6 +18,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::observe::observed;
 use crate::{AlignedBuf, PAGE_SIZE};
 
 /// A file whose pages are memory.
@@ -239,32 +240,4 @@ impl Words {
         observed();
         self.word(n).store(value.to_le(), Ordering::Release);
     }
-}
-
-#[cfg(debug_assertions)]
-thread_local! {
-    static OBSERVER: std::cell::RefCell<Option<Box<dyn FnMut()>>> = const { std::cell::RefCell::new(None) };
-}
-
-/// Calls `observer` before each word that this thread stores into shared memory, or no longer: a test takes a copy of the memory there,
-/// which is what a kill at that instant would leave. Only in builds with debug assertions; false in others.
-pub fn observe_stores(observer: Option<Box<dyn FnMut()>>) -> bool {
-    #[cfg(debug_assertions)]
-    OBSERVER.with(|place| *place.borrow_mut() = observer);
-    #[cfg(not(debug_assertions))]
-    drop(observer);
-    cfg!(debug_assertions)
-}
-
-#[inline]
-pub(crate) fn observed() {
-    #[cfg(debug_assertions)]
-    OBSERVER.with(|place| {
-        // What the observer itself stores is not observed.
-        let taken = place.borrow_mut().take();
-        if let Some(mut observer) = taken {
-            observer();
-            place.borrow_mut().get_or_insert(observer);
-        }
-    });
 }

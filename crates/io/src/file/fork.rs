@@ -10,19 +10,10 @@
 
 use std::cell::RefCell;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{MutexGuard, Once};
 
+use super::fork_count::count_fork;
 use super::lock::{self, Books};
-
-/// Forks that this process is the child of, since the first of its line that opened a file.
-static FORKS: AtomicU32 = AtomicU32::new(0);
-
-/// How many forks this process is away from the first that opened a file. A value that was made
-/// under another number belongs to a parent.
-pub fn forks() -> u32 {
-    FORKS.load(Ordering::Relaxed)
-}
 
 thread_local! {
     /// The books, between the handlers before and after a fork.
@@ -50,7 +41,7 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
+    count_fork();
     let _ = HELD.try_with(|held| {
         if let Some(mut books) = held.borrow_mut().take() {
             books.leave(replace);

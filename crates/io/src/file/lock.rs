@@ -94,14 +94,14 @@ impl NameAgain {
     pub(super) fn of(meta: &Metadata) -> NameAgain {
         NameAgain {
             file: (meta.dev(), meta.ino()),
-            forks: super::fork::forks(),
+            forks: super::fork_count::forks(),
         }
     }
 }
 
 impl Drop for NameAgain {
     fn drop(&mut self) {
-        if self.forks == super::fork::forks()
+        if self.forks == super::fork_count::forks()
             && let Some(Use::Alone(Some(fd))) = books().held.get(&self.file)
         {
             let _ = control(*fd, libc::F_SETLK, &mut one_byte(NAME, false));
@@ -118,7 +118,7 @@ pub(super) struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.forks != super::fork::forks() {
+        if self.forks != super::fork_count::forks() {
             return; // it was the parent's
         }
         let held = &mut books().held;
@@ -208,7 +208,7 @@ pub(super) fn take(file: &File, shared: bool) -> io::Result<Held> {
     // From here on a failure takes the file off the list again, by dropping this.
     let held = Held {
         file: this,
-        forks: super::fork::forks(),
+        forks: super::fork_count::forks(),
     };
     let started = Instant::now();
     loop {

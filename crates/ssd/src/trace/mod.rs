@@ -20,6 +20,9 @@
 
 // The formats' names, and a trace's description on the command line: `columns:unit=ms,write=0`.
 mod format;
+// The order of columns, and the units of times.
+mod column_order;
+mod unit;
 // Numbers and words of a line, with no allocation.
 mod fields;
 // gzip, xz, zstd and bzip2, by their magic numbers.
@@ -53,20 +56,23 @@ mod reader;
 // What a trace is, in figures.
 mod footprint;
 mod summary;
-// Doubts about those figures.
+// Doubts about those figures, and the habits of requests that raise them.
 mod doubts;
+mod signs;
 // Addresses into a drive's capacity.
 mod fold;
 // Conversion.
 mod write;
 
-pub use columns::Columns;
+pub use crate::error::TraceError;
+pub use column_order::Columns;
 pub use compress::Compression;
 pub use fold::{Devices, Fold, FoldError, Folder, Range, WAYS};
 pub use footprint::Footprint;
-pub use format::{Format, Options, TimeUnit, TraceSpec};
-pub use reader::{Counts, Damage, Reader, TraceError};
+pub use format::{Format, Options, TraceSpec};
+pub use reader::{Counts, Damage, Reader};
 pub use summary::{DeviceSummary, Mix, Summary};
+pub use unit::TimeUnit;
 pub use write::{TraceWriter, WriteFormat, Written};
 
 /// What the fuzz target calls: any bytes as a trace of any kind.

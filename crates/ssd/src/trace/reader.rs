@@ -17,7 +17,8 @@ use super::format::{Format, TraceSpec};
 use super::native;
 use super::parser::{LineParser, Parsed, Raw};
 use super::vscsi::Version;
-use crate::{Error, Op, Request, Time};
+use crate::error::TraceError;
+use crate::{Op, Request, Time};
 
 /// Damaged lines that are kept with their number and reason; the others are only counted.
 const NAMED: usize = 8;
@@ -54,59 +55,6 @@ pub struct Counts {
     pub backwards: u64,
     /// The first damaged lines or records.
     pub first_damaged: Vec<Damage>,
-}
-
-/// Why a trace cannot be read, or not further.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TraceError {
-    /// The file cannot be opened.
-    #[error("cannot open the trace {path}: {source}")]
-    Open {
-        /// Which.
-        path: std::path::PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The stream breaks off: a disk that fails, an archive that is damaged or truncated.
-    #[error("the trace breaks off after {unit} {after} ({bytes} bytes, {compression}): {source}")]
-    Broken {
-        /// `line` or `record`.
-        unit: &'static str,
-        /// The last whole one.
-        after: u64,
-        /// Bytes up to there, after decompression.
-        bytes: u64,
-        /// How it was compressed.
-        compression: Compression,
-        /// What the source said.
-        source: io::Error,
-    },
-    /// The file ends inside a binary record.
-    #[error("the trace ends inside record {record}: {got} of its {expected} bytes are there")]
-    Truncated {
-        /// Number of the record, from 1.
-        record: u64,
-        /// Bytes of it.
-        got: usize,
-        /// Bytes of a record.
-        expected: usize,
-    },
-    /// The content is none of the known formats.
-    #[error(
-        "the trace is in no known format: {why}; known are {}",
-        Format::names()
-    )]
-    Unknown {
-        /// What was seen.
-        why: String,
-    },
-    /// What was said of the trace cannot be.
-    #[error(transparent)]
-    Spec(#[from] Error),
-    /// Senko's own trace is damaged.
-    #[error(transparent)]
-    Native(#[from] senko_io::trace::TraceError),
 }
 
 /// Counts what is taken from a file, at the far end of the decoder.
@@ -193,7 +141,10 @@ impl Reader {
             Err(why) => {
                 return Err(match buffer.broken() {
                     Some(source) => broken(source, compression),
-                    None => TraceError::Unknown { why },
+                    None => TraceError::Unknown {
+                        why,
+                        known: Format::names(),
+                    },
                 });
             }
         };
@@ -205,6 +156,7 @@ impl Reader {
         } else if format == Format::Vscsi {
             let version = Version::recognise(head).ok_or_else(|| TraceError::Unknown {
                 why: "its records are neither version 1 nor version 2 of VSCSI".to_owned(),
+                known: Format::names(),
             })?;
             Source::Vscsi(buffer, version)
         } else {

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::compress::Compression;
-use super::doubts::Signs;
 use super::footprint::{Footprint, PAGE_BYTES};
 use super::format::Format;
-use super::reader::{Counts, Reader, TraceError};
+use super::reader::{Counts, Reader};
+use super::signs::Signs;
+use crate::error::TraceError;
 use crate::{Op, Request, Time};
 
 /// Devices that are described one by one; of further ones only their number and totals are kept.

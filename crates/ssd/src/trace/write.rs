@@ -20,7 +20,8 @@ use senko_io::trace::{MAGIC, RECORD_BYTES, Record, VERSION};
 use senko_io::{Engine, Op as DeviceOp, PAGE_SIZE, Purpose, Tag};
 
 use super::fields::MICROSECOND;
-use super::format::{Format, TimeUnit, TraceSpec};
+use super::format::{Format, TraceSpec};
+use super::unit::TimeUnit;
 use crate::{Error, Op, Request};
 
 /// 1970, as a FILETIME.
