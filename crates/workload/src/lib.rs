@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a benchmark or a simulation asks for: which key, which operation, how long a value, when, and what bytes.
 //!
-//! The load generator of `senko_server`, the store's bench, the SSD simulator and the lab draw their requests here, so that a
+//! The load generator, the store's bench, the SSD simulator and the lab draw their requests here, so that a
 //! setting such as "Zipf 0.99, ETC sizes" means the same thing to all of them.
 //!
 //! What always holds:

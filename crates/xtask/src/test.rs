@@ -439,7 +439,7 @@ fn build_tests(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Builds the server's tests and those of the layer below it, and finds their programs.
+/// Builds the tests of the server, the load generator and the layer below, and finds their programs.
 fn server_tests(workspace: &Workspace) -> Result<Vec<TestProgram>> {
     build_tests(workspace)?;
     let args = [
@@ -466,7 +466,8 @@ fn server_tests(workspace: &Workspace) -> Result<Vec<TestProgram>> {
                 .parent()
                 .context("a manifest without folder")?
                 .to_path_buf();
-            if folder.ends_with("crates/server") || folder.ends_with("crates/io") {
+            let tested = ["crates/server", "crates/load", "crates/io"];
+            if tested.iter().any(|of| folder.ends_with(of)) {
                 programs.push(TestProgram {
                     program: PathBuf::from(program),
                     folder,

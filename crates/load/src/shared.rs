@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What all threads of a run share: the plan, the versions, the clock.
 //!
-//! [`super::run`] makes it; each [`super::engine`] and its connections read it.
+//! [`crate::run`] makes it; each [`crate::engine`] and its connections read it.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::ledger::{Ledger, SetEnd};
-use super::plan::Plan;
-use super::request::Writer;
-use super::settings::Step;
+use crate::ledger::{Ledger, SetEnd};
+use crate::plan::Plan;
+use crate::request::Writer;
+use crate::settings::Step;
 
 /// Nanoseconds of a second.
 pub const SECOND_NS: u64 = 1_000_000_000;

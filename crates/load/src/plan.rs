@@ -2,7 +2,7 @@
 //! The settings, checked against each other and bound to numbers: how many keys, in which order, how long,
 //! which of them.
 //!
-//! [`super::run`] makes one plan; all threads read it. Everything here follows from the settings alone, so a
+//! [`crate::run`] makes one plan; all threads read it. Everything here follows from the settings alone, so a
 //! run that loads and a
 //! later run that reads back agree on each key, length and byte.
 
@@ -12,7 +12,7 @@ use senko_workload::permutation::Permutation;
 use senko_workload::value::ValueLen;
 use senko_workload::{KeyChooser, KeySpace};
 
-use super::settings::{Amount, KeyCount, Pace, Part, Settings, Step, inserts, writes};
+use crate::settings::{Amount, KeyCount, Pace, Part, Settings, Step, inserts, writes};
 
 /// Keys that a run of unknown length may insert when they have to be tracked.
 const TRACKED_INSERTS: u64 = 1 << 22;
@@ -21,7 +21,7 @@ const INSERTS: u64 = 1 << 32;
 /// Most keys.
 const MOST_KEYS: u64 = 1 << 40;
 /// Most keys of one get.
-pub(super) const MOST_KEYS_PER_GET: usize = 1000;
+pub(crate) const MOST_KEYS_PER_GET: usize = 1000;
 /// Seed of the load order, so that a later run knows it.
 const ORDER_SEED: u64 = 0x006C_6F61_644F_7264;
 

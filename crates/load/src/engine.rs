@@ -3,9 +3,9 @@
 //!
 //! A round: take in every answer that is there, then refill each connection that has room, then enter the
 //! kernel once with all sends.
-//! So the cost of entering is shared by as many requests as answers had come. [`super::run`] starts one engine
+//! So the cost of entering is shared by as many requests as answers had come. [`crate::run`] starts one engine
 //! a thread;
-//! [`super::connection`] makes sense of what comes in.
+//! [`crate::connection`] makes sense of what comes in.
 //!
 //! Always: nothing allocates per request once buffers have their size; a connection has at most one batch on its way.
 
@@ -20,14 +20,14 @@ use std::time::Duration;
 use senko_io::{Backend, ConnId, Event, EventLoop, LoopConfig, connect_tcp, connect_unix};
 use senko_workload::{Rng, ValueLen};
 
-use super::connection::{Conn, FollowUp, waits};
-use super::cpu::{self, CpuTime};
-use super::pace::Schedule;
-use super::plan::{MOST_KEYS_PER_GET, Plan};
-use super::settings::{Amount, Gather, Pace, Step, Target};
-use super::shared::{SECOND_NS, Shared};
-use super::source::{Cursor, Source};
-use super::tally::{Stretch, Tally};
+use crate::connection::{Conn, FollowUp, waits};
+use crate::cpu::{self, CpuTime};
+use crate::pace::Schedule;
+use crate::plan::{MOST_KEYS_PER_GET, Plan};
+use crate::settings::{Amount, Gather, Pace, Step, Target};
+use crate::shared::{SECOND_NS, Shared};
+use crate::source::{Cursor, Source};
+use crate::tally::{Stretch, Tally};
 
 mod requests; // the sending half of a round
 

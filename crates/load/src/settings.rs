@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a load run was told, in one struct: filled by `senko load`'s options, by the lab and by tests.
 //!
-//! [`super::plan`] checks the settings against each other and binds them to numbers.
+//! [`crate::plan`] checks the settings against each other and binds them to numbers.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -294,11 +294,11 @@ pub fn reads_and_updates(
 }
 
 /// Whether a mix writes at all.
-pub(super) fn writes(mix: &Mix) -> bool {
+pub(crate) fn writes(mix: &Mix) -> bool {
     mix.share(Op::Read) < 1.0
 }
 
 /// Whether a mix makes new keys.
-pub(super) fn inserts(mix: &Mix) -> bool {
+pub(crate) fn inserts(mix: &Mix) -> bool {
     mix.share(Op::Insert) > 0.0
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether an answer is the value it should be, and what is wrong with it if not.
 //!
-//! [`super::connection`] hands over each hit, whole. The bytes prove themselves ([`senko_workload::value`]);
+//! [`crate::connection`] hands over each hit, whole. The bytes prove themselves ([`senko_workload::value`]);
 //! which versions are right
-//! comes from the [`super::ledger`]. Every value is sent with its version as the item's flags, so that values
+//! comes from the [`crate::ledger`]. Every value is sent with its version as the item's flags, so that values
 //! too short to carry a version are
 //! checked exactly as well, and so that flags of one write with bytes of another are seen.
 

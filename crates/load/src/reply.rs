@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Bytes from the server to answers: one parser for both text dialects, one for the binary one.
 //!
-//! [`super::connection`] feeds each received piece, cut wherever the network cut it, and is told of values and
+//! [`crate::connection`] feeds each received piece, cut wherever the network cut it, and is told of values and
 //! of the ends of
 //! answers. Bytes of values are passed on in place, never copied and never looked at here; only a line that a
 //! cut went through is

@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The load generator against Debian's memcached, and against a small server that misbehaves on purpose:
-//! everything is found where
-//! nothing is wrong, and what is wrong is found, named and made the run's verdict.
-
-mod fake; // a server with one fault
+//! Where nothing is wrong, every value is found. A fault is found, named and made the run's verdict.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,11 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use fake::Wrong;
+use crate::fake::{self, Wrong};
 use senko_io::BackendChoice;
-use senko_server::load::{
-    self, Amount, Gaps, KeyCount, Pace, Part, Report, Settings, Step, Target, Wire,
-    reads_and_updates,
+use senko_load::{
+    Amount, Gaps, KeyCount, Pace, Part, Report, Settings, Step, Target, Wire, reads_and_updates,
 };
 use senko_workload::{KeyShape, KeySpace, Popularity, ValueLen, fill_value};
 
@@ -117,7 +112,8 @@ fn on_fake(wrong: Wrong) -> Settings {
 }
 
 fn run(settings: &Settings) -> Report {
-    load::run(settings, &mut |_| {}).unwrap_or_else(|error| panic!("{error}, with {settings:?}"))
+    senko_load::run(settings, &mut |_| {})
+        .unwrap_or_else(|error| panic!("{error}, with {settings:?}"))
 }
 
 fn mix(gets: f64, requests: u64) -> (senko_workload::Mix, Step) {
@@ -222,7 +218,7 @@ fn mixes_with_every_option_meet_no_fault() {
 }
 
 /// Sets of YCSB F that are the second half of a read-modify-write: all sets but refills.
-fn modifications(name: &str, counts: &load::Counts) -> u64 {
+fn modifications(name: &str, counts: &senko_load::Counts) -> u64 {
     if name == "f" {
         counts.sets - counts.refills
     } else {
@@ -462,7 +458,7 @@ fn a_silent_server_times_out_and_a_missing_one_is_an_error() {
         target: Target::Unix("/nonexistent/senko.sock".into()),
         ..settings
     };
-    let error = load::run(&nobody, &mut |_| {})
+    let error = senko_load::run(&nobody, &mut |_| {})
         .map(drop)
         .expect_err("nobody listens there")
         .to_string();
@@ -482,17 +478,17 @@ fn a_server_that_dies_is_told_and_what_was_measured_is_kept() {
         ],
         ..on_fake(Wrong::Dies)
     };
-    let report = load::run_until(
+    let report = senko_load::run_until(
         &settings,
         &AtomicBool::new(false),
-        &mut |_: &load::Second| {},
+        &mut |_: &senko_load::Second| {},
     )
     .expect("the server was there");
     assert_eq!(report.steps.len(), 1, "{report}");
     assert!(report.steps[0].counts.requests > 900, "{report}");
     let why = report.completed(1.0).expect_err("the server died");
     assert!(why.contains("is gone"), "{why}");
-    let error = load::run(&settings, &mut |_| {}).map(drop);
+    let error = senko_load::run(&settings, &mut |_| {}).map(drop);
     assert!(error.is_err(), "a second run reaches nobody");
 }
 
@@ -504,7 +500,7 @@ fn a_server_that_answers_nothing_ends_the_run() {
         steps: vec![Step::Load],
         ..on_fake(Wrong::Silent)
     };
-    let error = load::run(&settings, &mut |_| {}).map(drop);
+    let error = senko_load::run(&settings, &mut |_| {}).map(drop);
     let why = error.expect_err("it answers nothing").to_string();
     assert!(why.contains("answers nothing"), "{why}");
 }
@@ -577,7 +573,7 @@ fn a_rate_that_is_not_reached_is_told() {
         let report = run(&settings);
         assert_eq!(report.verdict(None), Ok(()), "no answer was wrong");
         let asked = report.steps[0].asked.expect("an open loop");
-        assert!(asked.share < load::REACHED, "{asked:?} {report}");
+        assert!(asked.share < senko_load::REACHED, "{asked:?} {report}");
         let why = report.completed(1.0).expect_err("nobody is that fast");
         assert!(why.contains("the rate was not reached"), "{why}");
         assert!(why.contains("10000000 were asked for"), "{why}");
@@ -614,7 +610,7 @@ fn a_run_that_is_stopped_has_what_it_measured() {
         ..on_fake(Wrong::Nothing)
     };
     let stop = AtomicBool::new(false);
-    let report = load::run_until(&settings, &stop, &mut |second: &load::Second| {
+    let report = senko_load::run_until(&settings, &stop, &mut |second: &senko_load::Second| {
         if second.stretch.counts.requests > 0 {
             stop.store(true, Ordering::Relaxed);
         }
@@ -676,7 +672,7 @@ fn seconds_add_up_to_the_whole() {
         ..on_fake(Wrong::Nothing)
     };
     let mut seconds = Vec::new();
-    let report = load::run(&settings, &mut |second| {
+    let report = senko_load::run(&settings, &mut |second| {
         if matches!(second.step, Step::Mix(_)) {
             seconds.push((second.second, second.stretch.counts.requests, second.done));
         }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use senko_workload::{KeyChooser, Op, Rng};
 
-use super::plan::Plan;
-use super::settings::{Amount, Step};
+use crate::plan::Plan;
+use crate::settings::{Amount, Step};
 
 /// Places that a thread claims at once.
 const CLAIM: u64 = 64;
@@ -159,7 +159,7 @@ impl<'a> Source<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::settings::{KeyCount, Settings};
+    use crate::settings::{KeyCount, Settings};
 
     #[test]
     fn threads_together_cover_every_place_once() {

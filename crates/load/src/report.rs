@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The results of a run, and the table that a person reads.
 //!
-//! [`super::run`] fills it; `senko load` prints it, as this table or as JSON from the same fields.
+//! [`crate::run`] fills it; `senko load` prints it, as this table or as JSON from the same fields.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,12 +11,12 @@ use std::time::Duration;
 use senko_io::Backend;
 use senko_workload::Histogram;
 
-use super::StepEnd;
-use super::check::{Fault, FaultKind};
-use super::cpu::CpuTime;
-use super::plan::Plan;
-use super::settings::{Pace, Step};
-use super::tally::{Counts, Tally};
+use crate::StepEnd;
+use crate::check::{Fault, FaultKind};
+use crate::cpu::CpuTime;
+use crate::plan::Plan;
+use crate::settings::{Pace, Step};
+use crate::tally::{Counts, Tally};
 
 /// The server's processor time during a step.
 #[derive(Clone, Copy, Debug)]
@@ -149,7 +149,7 @@ pub struct Report {
 }
 
 impl Report {
-    pub(super) fn new(plan: &Plan) -> Report {
+    pub(crate) fn new(plan: &Plan) -> Report {
         Report {
             keys: plan.keys,
             item_bytes: plan.item_bytes,
@@ -167,7 +167,7 @@ impl Report {
         }
     }
 
-    pub(super) fn add(&mut self, step: Step, end: StepEnd, tally: Tally) {
+    pub(crate) fn add(&mut self, step: Step, end: StepEnd, tally: Tally) {
         self.faults += tally.fault_count();
         self.fault_samples.extend(tally.fault_samples);
         if matches!(step, Step::WarmUp(_)) {

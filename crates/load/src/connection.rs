@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One connection: requests under way in their order, and what their answers turn out to be.
 //!
-//! [`super::engine`] adds requests and feeds received bytes; [`super::reply`] cuts them into answers; here
+//! [`crate::engine`] adds requests and feeds received bytes; [`crate::reply`] cuts them into answers; here
 //! each answer meets the request
 //! that it belongs to, is counted, and, with `verify`, is checked byte by byte.
 //!
@@ -16,12 +16,12 @@ use std::collections::VecDeque;
 
 use senko_io::{ConnId, SendBatch};
 
-use super::check::{Expected, FaultKind, Finding, check};
-use super::ledger::SetEnd;
-use super::reply::{Answers, BinaryParser, End, Parser, TextParser};
-use super::settings::Wire;
-use super::shared::Shared;
-use super::tally::Tally;
+use crate::check::{Expected, FaultKind, Finding, check};
+use crate::ledger::SetEnd;
+use crate::reply::{Answers, BinaryParser, End, Parser, TextParser};
+use crate::settings::Wire;
+use crate::shared::Shared;
+use crate::tally::Tally;
 
 /// What was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use senko_workload::Histogram;
 
-use super::check::{Fault, FaultKind};
+use crate::check::{Fault, FaultKind};
 
 /// Faults kept with their key; all are counted.
 const KEPT_FAULTS: usize = 20;

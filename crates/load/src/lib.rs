@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The load generator and checker behind `senko load`: for this server or any other that speaks memcached's protocol.
+//! The load generator and checker behind `senko load`: for this server or any other that speaks
+//! memcached's protocol. Nothing of the server is used here.
 //!
 //! ```text
 //!   settings -> plan -> engine (one a thread): source, pace -> request -> EventLoop -> server
@@ -8,12 +9,15 @@
 //!   report <- merged tallies, processor time of both sides
 //! ```
 //!
-//! [`run`] is the whole of it: it makes a plan, runs the steps one after the other (load, read-back, warm-up,
-//! mix), and gives a
-//! [`Report`]. Nothing is printed here. What always holds: keys, lengths and bytes follow from the settings
-//! alone, so runs in
-//! different processes agree; nothing is allocated per request; every answer is accounted for, as a hit, a
-//! miss, a stored set, or a failure.
+//! [`run`] is the whole of it. It makes a plan, runs the steps one after the other (load, read-back,
+//! warm-up, mix), and gives a [`Report`]. Nothing is printed here.
+//!
+//! What always holds:
+//! - Keys, lengths and bytes follow from the settings alone, so runs in different processes agree.
+//! - Nothing is allocated per request.
+//! - Every answer is accounted for, as a hit, a miss, a stored set, or a failure.
+
+#![deny(unsafe_code)]
 
 pub mod check; // is this the value it should be?
 pub mod connection; // requests under way meet their answers
@@ -23,12 +27,12 @@ pub mod ledger; // which versions are right
 pub mod pace; // when, in an open loop
 pub mod plan; // the settings bound to numbers: keys, order, lengths
 pub mod reply; // bytes to answers
-pub mod report;
+pub mod report; // the results, as a table for people
 pub mod request; // requests to bytes
 pub mod settings; // what the run was told
 pub mod shared; // what all threads see: plan, versions, clock
 pub mod source; // what is asked next
-pub mod tally; // what was counted // the results, as a table for people
+pub mod tally; // what was counted
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

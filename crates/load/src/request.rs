@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests to bytes, in the three dialects.
 //!
-//! [`super::engine`] appends to a connection's send batch. Nothing allocates once the batch has its size.
+//! [`crate::engine`] appends to a connection's send batch. Nothing allocates once the batch has its size.
 //! Every set carries the
-//! value's version as its flags (see [`super::check`]).
+//! value's version as its flags (see [`crate::check`]).
 
 use senko_workload::{KeySpace, fill_value};
 
-use super::settings::Wire;
+use crate::settings::Wire;
 
 /// Writes requests of one dialect.
 pub struct Writer<'a> {

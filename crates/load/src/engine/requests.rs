@@ -7,10 +7,10 @@
 use senko_io::SendMode;
 
 use super::{Engine, LATE_SENDS_NS, LONGEST_WAIT_NS};
-use crate::load::connection::{Kind, Pending};
-use crate::load::request::Set;
-use crate::load::shared::SECOND_NS;
-use crate::load::source::Want;
+use crate::connection::{Kind, Pending};
+use crate::request::Set;
+use crate::shared::SECOND_NS;
+use crate::source::Want;
 
 /// Quiet sets before a request with an answer is put after them.
 const QUIET_RUN: usize = 64;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Processor time: of a thread of this process, and of the server's process.
 //!
-//! [`super::engine`] reads its own before and after a step, [`super::run`] the server's. The sum of both, by
+//! [`crate::engine`] reads its own before and after a step, [`crate::run`] the server's. The sum of both, by
 //! request, is what
 //! two programs on one machine are judged by.
 

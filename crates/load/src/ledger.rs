@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which versions of a key's value the server may still answer with.
 //!
-//! [`super::connection`] enters each set when it is sent and when it is answered, takes the oldest admissible
+//! [`crate::connection`] enters each set when it is sent and when it is answered, takes the oldest admissible
 //! version when a get
 //! is sent, and asks for the admissible range when its answer comes. One ledger for all threads: 8 bytes a key.
 //!

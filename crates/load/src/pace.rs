@@ -11,7 +11,7 @@
 
 use senko_workload::{Arrivals, Rng};
 
-use super::settings::Gaps;
+use crate::settings::Gaps;
 
 /// Due times of one thread, in nanoseconds.
 pub struct Schedule {
