@@ -15,17 +15,21 @@ from ._columns import Columns
 from ._native import SimulationError as error
 from ._result import Picture, Result
 from ._run import Part, Trace, parts, profiles, simulate, trace, traces
+from ._sweep import Row, Table, sweep
 
 __all__ = [
     "Columns",
     "Part",
     "Picture",
     "Result",
+    "Row",
+    "Table",
     "Trace",
     "error",
     "parts",
     "profiles",
     "simulate",
+    "sweep",
     "trace",
     "traces",
 ]
