@@ -63,6 +63,12 @@ pub mod report;
 // How long a drive lives.
 pub mod lifetime;
 
+// One run as a user names it.
+pub mod run;
+
+// Everything that a user can name.
+pub mod catalogue;
+
 // Charts as SVG: axes, series, gaps.
 pub mod chart;
 
