@@ -1,16 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thesis's block layouts (paper A, chapters 6.2 and 9), built as it built them, to be measured beside the store's own.
+//! Paper A's structures that no product uses, built as the thesis built them, to be measured beside
+//! the store's own.
+//!
+//! Paper A is the thesis of `docs/references.md`. Its Bloom Filter Map is one of the store's maps, so
+//! it lives in the store (`index/bloom_map.rs`). The rest of the paper is here: the block layouts of
+//! chapters 7 and 9, and the indexes that the map is compared with.
 //!
 //! ```text
-//!   key -> Keys::hash -> BlockIndex: candidate blocks, newest first -> Layout::look: candidate pages of a block -> page::search
+//!   key -> Keys::hash -> BlockIndex: candidate blocks, newest first
+//!       -> Layout::look: candidate pages of a block -> page::search
 //! ```
 //!
-//! All layouts hold the same elements: element `i` lies in block `i / per_block`, whatever the layout, so that the candidate blocks of a key are
-//! the same for all and only the way inside a block differs. What always holds: every page that is looked at is read from the device
-//! at that moment through a [`Reader`], which counts it; nothing is cached; a key that was put is found, one that was not is not.
+//! All layouts hold the same elements: element `i` lies in block `i / per_block`, whatever the
+//! layout. So the candidate blocks of a key are the same for all, and only the way inside a block
+//! differs.
 //!
-//! Called by the experiments `thesis-blocks` and `thesis-improved`. The store itself uses none of it; its own blocks are here to be
-//! compared.
+//! What always holds:
+//! - Each page that is looked at is read from the device at that moment through a [`Reader`], which
+//!   counts it. Nothing is cached.
+//! - A key that was put is found. A key that was not put is not found.
+//!
+//! The lab's experiments `thesis-blocks`, `thesis-improved` and `thesis-index` call it.
+
+#![deny(unsafe_code)]
 
 pub mod data; // which elements there are
 pub mod page; // elements in a page
@@ -20,7 +32,8 @@ pub mod unsorted; // append order
 pub mod sorted; // sorted by hash: scattered headers, index at the head, index in DRAM
 pub mod hashed; // at the page that the hash names
 pub mod ours; // the store's own blocks, and its better map over blocks
-pub mod run; // a run of an experiment: file, probes, windows, figures
+pub mod filters; // a rival of the map: Bloom filters searched one after the other
+pub mod hash_index; // another rival: a cuckoo hash table of tags and pointers
 
 use std::ops::Range;
 

@@ -3,13 +3,13 @@
 
 use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, Op};
-use senko_lab::layouts::bloom::BlockBloom;
-use senko_lab::layouts::hashed::{self, Hashed, Sized};
-use senko_lab::layouts::ours::{self, StaticIndex};
-use senko_lab::layouts::sorted::{self, Head, InDram, Scattered, SortedFile};
-use senko_lab::layouts::unsorted::{self, Unsorted};
-use senko_lab::layouts::{BlockIndex, Geometry, Keys, Layout, Reader, get};
 use senko_store::index::Candidates;
+use senko_thesis::bloom::BlockBloom;
+use senko_thesis::hashed::{self, Hashed, Sized};
+use senko_thesis::ours::{self, StaticIndex};
+use senko_thesis::sorted::{self, Head, InDram, Scattered, SortedFile};
+use senko_thesis::unsorted::{self, Unsorted};
+use senko_thesis::{BlockIndex, Geometry, Keys, Layout, Reader, get};
 use senko_workload::check_value;
 
 /// Pages of the last block that are partly filled, or not at all; pages of one element; heads of several pages.

@@ -14,10 +14,10 @@ use anyhow::{Context, Result, bail};
 use senko_io::{Device, FileOptions, FlashFile};
 use senko_store::index::Candidates;
 use senko_store::index::bloom_map::best_hashes;
+use senko_thesis::{BlockIndex, Built, Counts, Geometry, Keys, Layout, Reader, get, sorted};
 use senko_workload::{Rng, check_value};
 use serde_json::json;
 
-use super::{BlockIndex, Built, Counts, Geometry, Keys, Layout, Reader, get, sorted};
 use crate::rig::device::BlockDevice;
 use crate::rig::probe::{Calm, Probe, on_core};
 use crate::rig::scratch::Scratch;
@@ -556,7 +556,7 @@ fn settings(outcome: &mut Outcome, asked: u64, geometries: &[Geometry]) {
     }
     outcome.setting("key_bytes", 8);
     outcome.setting("value_bytes", VALUE);
-    outcome.setting("element_header_bytes", super::page::ELEMENT_HEADER);
+    outcome.setting("element_header_bytes", senko_thesis::page::ELEMENT_HEADER);
     outcome.setting("page_bytes", PAGE);
     outcome.setting("elements_per_page", first.per_page());
     outcome.setting("block_index_bits", BLOCK_BITS);

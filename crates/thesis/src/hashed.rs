@@ -18,9 +18,9 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use senko_io::Device;
 
-use super::bloom::PageMap;
-use super::page::{self, PageWriter};
-use super::{Built, Geometry, Keys, Layout, Reader, Sequential, Wanted};
+use crate::bloom::PageMap;
+use crate::page::{self, PageWriter};
+use crate::{Built, Geometry, Keys, Layout, Reader, Sequential, Wanted};
 
 /// In which order elements take room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ pub struct HashedFile {
 
 /// Bytes of the file.
 pub fn file_bytes(geometry: &Geometry) -> u64 {
-    super::unsorted::file_bytes(geometry)
+    crate::unsorted::file_bytes(geometry)
 }
 
 /// Arranges each block in memory and writes it once.

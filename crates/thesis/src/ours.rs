@@ -17,7 +17,7 @@ use senko_store::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, 
 use senko_store::{Extent, KeyHash, SHARDS};
 use senko_workload::fill_value;
 
-use super::{BlockIndex, Built, Geometry, Keys, Layout, Reader, Wanted};
+use crate::{BlockIndex, Built, Geometry, Keys, Layout, Reader, Wanted};
 
 const TAG: Tag = Tag {
     engine: Engine::Lab,

@@ -22,8 +22,8 @@ use std::time::Instant;
 use anyhow::Result;
 use senko_io::Device;
 
-use super::page::{self, Header, PageWriter};
-use super::{Built, Geometry, Keys, Layout, Reader, Sequential, Wanted};
+use crate::page::{self, Header, PageWriter};
+use crate::{Built, Geometry, Keys, Layout, Reader, Sequential, Wanted};
 
 const ENTRY: usize = 8;
 

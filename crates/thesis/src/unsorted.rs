@@ -10,9 +10,9 @@ use std::time::Instant;
 use anyhow::Result;
 use senko_io::Device;
 
-use super::bloom::PageMap;
-use super::page::{self, PageWriter};
-use super::{Built, Geometry, Keys, Layout, Reader, Sequential, Wanted};
+use crate::bloom::PageMap;
+use crate::page::{self, PageWriter};
+use crate::{Built, Geometry, Keys, Layout, Reader, Sequential, Wanted};
 
 /// Blocks in append order.
 pub struct Unsorted {

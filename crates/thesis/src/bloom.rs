@@ -7,7 +7,7 @@
 use senko_store::index::bloom_map::{BloomMap, Filter, NewestFirst, best_hashes};
 use senko_store::index::{BlockMap, Candidates};
 
-use super::{BlockIndex, Geometry, Keys, Wanted};
+use crate::{BlockIndex, Geometry, Keys, Wanted};
 
 fn filter(positions: u64, bits: u32) -> Filter {
     Filter {
