@@ -39,7 +39,8 @@ pub struct LoopConfig {
 /// A listening socket's number within its loop.
 pub type ListenerId = u32;
 
-/// A connection's number within its loop; never reused in the life of a loop (slot index and generation).
+/// A connection's number within its loop; never reused in the life of a loop (slot index and
+/// generation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnId(pub u64);
 
@@ -54,7 +55,8 @@ pub enum Event {
         /// The socket, non-blocking, TCP_NODELAY set.
         stream: OwnedFd,
     },
-    /// Accepting failed (for example: out of file descriptors). The listener goes on after a pause of its own.
+    /// Accepting failed (for example: out of file descriptors). The listener goes on after a pause
+    /// of its own.
     AcceptFailed {
         /// On which listener.
         listener: ListenerId,
@@ -68,7 +70,8 @@ pub enum Event {
         /// The bytes.
         data: RecvBuf,
     },
-    /// The peer will send no more (`error` is `None`), or receiving failed. Comes once, after all data.
+    /// The peer will send no more (`error` is `None`), or receiving failed. Comes once, after all
+    /// data.
     Ended {
         /// On which connection.
         conn: ConnId,

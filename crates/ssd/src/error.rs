@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a user can get wrong, in sentences.
+//! The errors of the crate, in sentences for users.
 
 use crate::trace::Compression;
 
@@ -102,7 +102,7 @@ pub enum TraceError {
         /// The names of the known formats.
         known: String,
     },
-    /// What was said of the trace cannot be.
+    /// The trace's specification contradicts the trace.
     #[error(transparent)]
     Spec(#[from] Error),
     /// Senko's own trace is damaged.

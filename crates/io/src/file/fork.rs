@@ -52,7 +52,8 @@ extern "C" fn in_child() {
 /// Lets a descriptor stand for something that takes neither reads nor writes at an offset. The
 /// number stays taken, as the file that owns it will close it once more.
 fn replace(fd: RawFd) {
-    // SAFETY: these calls take numbers only, and may be made in the child of a process with threads.
+    // SAFETY: these calls take numbers only, and may be made in the child of a process with
+    // threads.
     unsafe {
         let event = libc::eventfd(0, libc::EFD_CLOEXEC);
         if event >= 0 {

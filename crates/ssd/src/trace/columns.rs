@@ -13,7 +13,8 @@
 //! | `write` or `read` | the flag of a write, or of a read: 0 or 1; words such as `R` and `Write` need none | a write is 0 |
 //! | `columns` | a letter for each column: `t`ime, `d`evice, `a`ddress, `s`ectors, `f`lag, `-` ignored | `tdasf`; another place for the flag if only one other column holds nothing but 0 and 1 |
 //!
-//! What was guessed is told with the figures that show whether the guess was good: the share of writes and the rate at the head of the trace.
+//! A note tells each guess, with figures that show whether it was good: the share of writes and the
+//! rate at the head of the trace.
 
 use super::column_order::{Columns, MAX_COLUMNS};
 use super::fields::{self, Fields, Stamp};
@@ -61,7 +62,7 @@ impl FiveColumns {
         (parser, notes)
     }
 
-    /// What was guessed, and how the head of the trace looks with it.
+    /// The guesses, and how the head of the trace looks with them.
     fn describe(&self, head: &[u8], spec: &TraceSpec, notes: &mut Vec<String>) {
         let mut probe = FiveColumns { ..*self };
         let (mut requests, mut writes, mut words) = (0u64, 0u64, 0u64);

@@ -23,7 +23,7 @@ fn most(nearly: u64, all: u64) -> bool {
 }
 
 impl Summary {
-    /// What a user should look at again, each in a sentence.
+    /// The doubts of a trace, each in a sentence.
     pub(super) fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
         let Some(format) = self.format else {

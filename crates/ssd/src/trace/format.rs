@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The names of the formats, and what a user may say about a trace: `auto`, `spc`, `disksim:unit=ms,write=0`.
+//! The names of the formats, and what a user may say about a trace: `auto`, `spc`,
+//! `disksim:unit=ms,write=0`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -99,7 +100,7 @@ impl Format {
         matches!(self, Format::Columns | Format::Fiu | Format::Tencent)
     }
 
-    /// What it is, for a list.
+    /// A description for a list.
     pub fn about(self) -> &'static str {
         match self {
             Format::Spc => "Financial and WebSearch of the UMass repository",
@@ -132,7 +133,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// What a user said of a trace; `None` leaves it to the format or to the content.
+/// A user's words on a trace; `None` leaves it to the format or to the content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// `unit`: of the times.
@@ -162,7 +163,7 @@ pub struct Options {
 pub struct TraceSpec {
     /// The format; `None` recognises it.
     pub format: Option<Format>,
-    /// What is known better than by default.
+    /// The options that differ from the defaults.
     pub options: Options,
     /// The names of the options that were given.
     given: Vec<&'static str>,
