@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Bytes from the server to answers: one parser for both text dialects, one for the binary one.
 //!
-//! [`crate::connection`] feeds each received piece, cut wherever the network cut it, and is told of values and
-//! of the ends of
-//! answers. Bytes of values are passed on in place, never copied and never looked at here; only a line that a
-//! cut went through is
-//! gathered. Nothing allocates once the buffer for such lines exists.
+//! [`crate::connection`] feeds each received piece, cut wherever the network cut it, and is told of
+//! values and of the ends of answers. Bytes of values are passed on in place, never copied and
+//! never looked at here; only a line that a cut went through is gathered. Nothing allocates once
+//! the buffer for such lines exists.
 
 /// How an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +31,7 @@ pub trait Answers {
     fn end(&mut self, end: End<'_>);
 }
 
-/// What came is not the protocol; the connection cannot go on.
+/// The bytes are not the protocol's; the connection cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed(pub String);
 
@@ -346,7 +345,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a test saw, as text.
+    /// A test's view, as text.
     #[derive(Default, Debug, PartialEq)]
     struct Seen(Vec<String>, Vec<u8>);
 

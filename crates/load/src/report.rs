@@ -33,7 +33,7 @@ pub const REACHED: f64 = 0.95;
 /// A last request that is sent this late is in time.
 const SLACK_S: f64 = 0.1;
 
-/// What an open loop was to do.
+/// The schedule of an open loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     /// Requests a second.
@@ -86,7 +86,7 @@ pub struct StepReport {
     pub server: Option<ServerCpu>,
     /// The backend that ran.
     pub backend: Backend,
-    /// What an open loop was to do.
+    /// The schedule of an open loop.
     pub asked: Option<Asked>,
     /// Whether values were checked.
     pub verifies: bool,
@@ -103,7 +103,8 @@ impl StepReport {
         self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// The share of the keys read that were found; `None` if none was read. A read that failed did not find its key.
+    /// The share of the keys read that were found; `None` if none was read. A read that failed did
+    /// not find its key.
     pub fn found_ratio(&self) -> Option<f64> {
         let asked = self.counts.reads + self.counts.failed_reads;
         (asked > 0).then(|| self.counts.hits as f64 / asked as f64)
@@ -201,9 +202,9 @@ impl Report {
         });
     }
 
-    /// What is wrong with the run as a whole, in one sentence: faults, keys that were not found
-    /// (`expect_found` being the
-    /// share of the keys read, in 0..=1, that has to be), or no answer at all.
+    /// The fault of the run as a whole, in one sentence: wrong answers, keys that were not found,
+    /// or no answer at all. `expect_found`, in 0..=1, is the share of the keys read that has to be
+    /// found.
     ///
     /// # Errors
     /// If anything is.
@@ -242,9 +243,9 @@ impl Report {
 }
 
 impl Report {
-    /// What was not done of the work that was asked for, in one sentence: the server died, a larger
-    /// share of a step's requests failed than `most_failed`, none was made, or an open loop fell
-    /// behind its rate.
+    /// The work that was asked for and not done, in one sentence: the server died, a larger share
+    /// of a step's requests failed than `most_failed`, none was made, or an open loop fell behind
+    /// its rate.
     ///
     /// # Errors
     /// If anything was not done.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all threads of a run share: the plan, the versions, the clock.
+//! The state that all threads of a run share: the plan, the versions, the clock.
 //!
 //! [`crate::run`] makes it; each [`crate::engine`] and its connections read it.
 
@@ -15,7 +15,7 @@ use crate::settings::Step;
 /// Nanoseconds of a second.
 pub const SECOND_NS: u64 = 1_000_000_000;
 
-/// What all threads of a run share.
+/// The state that all threads of a run share.
 pub struct Shared<'a> {
     /// The plan.
     pub plan: &'a Plan,
@@ -45,7 +45,8 @@ impl Shared<'_> {
         self.stop.load(Ordering::Relaxed) || self.abort.load(Ordering::Relaxed)
     }
 
-    /// A set of the key is about to be sent: the version to write; `None` if the ledger cannot count one more.
+    /// A set of the key is about to be sent: the version to write; `None` if the ledger cannot
+    /// count one more.
     pub fn begin_set(&self, key_id: u64, step: Step) -> Option<u32> {
         let generation = self.plan.settings.generation;
         match self.ledger {

@@ -2,9 +2,9 @@
 //! Paper A's structures that no product uses, built as the thesis built them, to be measured beside
 //! the store's own.
 //!
-//! Paper A is the thesis of `docs/references.md`. Its Bloom Filter Map is one of the store's maps, so
-//! it lives in the store (`index/bloom_map.rs`). The rest of the paper is here: the block layouts of
-//! chapters 7 and 9, and the indexes that the map is compared with.
+//! Paper A is the thesis of `docs/references.md`. Its Bloom Filter Map is one of the store's maps,
+//! so it lives in the store (`index/bloom_map.rs`). The rest of the paper is here: the block
+//! layouts of chapters 7 and 9, and the indexes that the map is compared with.
 //!
 //! ```text
 //!   key -> Keys::hash -> BlockIndex: candidate blocks, newest first
@@ -59,7 +59,7 @@ pub trait Layout: Sync {
         reader: &mut Reader<'_>,
     ) -> Result<Option<Range<usize>>>;
 
-    /// What it keeps in DRAM for all its blocks, in bytes.
+    /// Its DRAM for all its blocks, in bytes.
     fn dram_bytes(&self) -> u64;
 }
 
@@ -68,7 +68,7 @@ pub trait BlockIndex: Sync {
     /// Appends the candidates to `out`, which was cleared, newest first.
     fn candidates(&self, wanted: &Wanted, out: &mut Candidates);
 
-    /// What it keeps in DRAM, in bytes.
+    /// Its DRAM, in bytes.
     fn dram_bytes(&self) -> u64;
 }
 
@@ -81,7 +81,8 @@ pub struct Built {
     pub written: u64,
 }
 
-/// One get: the candidate blocks one after the other until the key is found. `blocks` is room to work in.
+/// One get: the candidate blocks one after the other until the key is found. `blocks` is room to
+/// work in.
 ///
 /// # Errors
 /// If the device fails, or what it holds is no page of this layout.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The sending half of an engine: which connection takes the next request, and the bytes of it.
 //!
-//! Once a round, [`super::Engine::run`] calls `send_requests`, which fills the batches of all connections that
-//! have room.
+//! Once a round, [`super::Engine::run`] calls `send_requests`, which fills the batches of all
+//! connections that have room.
 
 use senko_io::SendMode;
 
@@ -81,7 +81,8 @@ impl Engine<'_> {
             .is_some_and(|batch| batch.bytes.len() < MOST_BATCH_BYTES)
     }
 
-    /// Open loop: every request that is due and finds a connection with room. The connections take turns.
+    /// Open loop: every request that is due and finds a connection with room. The connections take
+    /// turns.
     fn send_what_is_due(&mut self, now: u64, deadline: u64) {
         if self.was_full {
             self.room_since = now;
@@ -106,7 +107,7 @@ impl Engine<'_> {
         }
         self.was_full = self.ready.is_empty();
         if now >= deadline {
-            // What follows answers is no request of the schedule.
+            // Requests that follow answers are none of the schedule.
             self.follow_ups.clear();
         }
         if !self.exhausted && now > deadline.saturating_add(LATE_SENDS_NS) {
@@ -121,16 +122,17 @@ impl Engine<'_> {
             return None;
         }
         let due = schedule.take(now)?;
-        // A request that had to wait for a connection is the server's delay; any other lateness is this program's.
+        // A request that had to wait for a connection is the server's delay; any other lateness is
+        // this program's.
         if due >= self.room_since {
             self.tally.now.late.record(now - due);
         }
         Some(due)
     }
 
-    /// Requests that were due before the end and that the server left no room for: they are
-    /// counted, with the latency that they had already reached, so that an overloaded server does
-    /// not look good by answering less.
+    /// Requests that were due before the end and found no room at the server. They count, with the
+    /// latency that they had already reached, so an overloaded server does not look good by
+    /// answering less.
     #[cold]
     fn give_up_on_schedule(&mut self, now: u64, deadline: u64) {
         while let Some(due) = self.take_due(deadline, deadline) {
@@ -209,7 +211,8 @@ impl Engine<'_> {
 
     fn push_set(&mut self, at: usize, key_id: u64, due: u64, now: u64, refill: bool) -> bool {
         let Some(version) = self.shared.begin_set(key_id, self.step) else {
-            // More sets of this key are under way than the ledger counts; a get keeps the request and loses no proof.
+            // More sets of this key are under way than the ledger counts; a get keeps the request
+            // and loses no proof.
             self.push_get(at, key_id, false, due, now);
             return true;
         };
