@@ -222,7 +222,7 @@ pub fn run_until_stopped(
             claim: experiment.claim(),
             scale,
             seed,
-            outcome: so_far::outcome(),
+            outcome: Outcome::of_notes(so_far::take()),
             commit,
             machine: Machine::this(),
             took: start.elapsed(),

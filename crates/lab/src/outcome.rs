@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::so_far;
+use crate::so_far::{self, NotedTable, Notes};
 
 /// A run says it was noisy where the same probe before and after differs by more than this share.
 pub const NOISE_LIMIT: f64 = 0.15;
@@ -31,6 +31,20 @@ impl Outcome {
     /// An empty outcome.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The outcome of a run that was stopped, as far as it was noted.
+    pub(crate) fn of_notes(notes: Notes) -> Self {
+        let table = |noted: NotedTable| Table {
+            title: noted.title,
+            columns: noted.columns,
+            rows: noted.rows,
+        };
+        Self {
+            bars: notes.bars,
+            tables: notes.tables.into_iter().map(table).collect(),
+            ..Self::default()
+        }
     }
 
     /// Adds a number. One that is not finite could not be measured, and is said to be missing.

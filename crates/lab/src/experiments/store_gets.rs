@@ -25,7 +25,8 @@ use anyhow::{Result, anyhow};
 use serde_json::json;
 
 use crate::kv::driver::Work;
-use crate::kv::plan::{self, DEPTH, Home, Plan, cell};
+use crate::kv::limit::DEPTH;
+use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::protocol::Opened;
 use crate::kv::{DeviceReads, OURS, Session, Step};
 use crate::rig::fio::{self, Job};

@@ -24,6 +24,9 @@ const TAG: Tag = Tag {
     purpose: Purpose::Lookup,
 };
 
+/// Reads that are under way at depth.
+pub const DEPTH: u32 = 64;
+
 /// Bytes at the start of a page that are not all zero if it was written.
 const HEAD: usize = 16;
 
@@ -126,7 +129,7 @@ fn many(device: &dyn Device, reads: &DeviceReads, pages: u64) -> Result<Worked> 
         found: 0,
         failed: None,
     };
-    let depth = super::plan::DEPTH as usize;
+    let depth = DEPTH as usize;
     device.read_stream(2 * depth, depth, &mut random, TAG);
     match random.failed {
         Some(error) => Err(anyhow!("a read of the device failed: {error}")),

@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use super::bench::Bench;
 use super::contender::Server;
-use super::median;
+use super::middle::median;
 use super::sys;
 use super::traffic::{self, Items, Load, Window, us};
 use crate::{Outcome, Progress, so_far};
