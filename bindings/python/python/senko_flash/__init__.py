@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Senko from Python: the DBM in `senko_flash.dbm`, the simulator in `senko_flash.ssd`."""
+"""Senko from Python: the DBM in `dbm`, the store in `store`, the simulator in `ssd`."""

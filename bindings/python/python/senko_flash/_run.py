@@ -7,7 +7,7 @@ import json
 import os
 import warnings
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from . import _native
 from ._columns import Columns
@@ -102,7 +102,13 @@ class Trace:
     def requests(self) -> Columns:
         """All requests: time_ns, device, op (0 reads, 1 writes, 2 trims, 3 flushes), offset, bytes."""
         columns = _native.trace_columns(self.workload, self._reading)
-        kinds = {"time_ns": "Q", "device": "I", "op": "B", "offset": "Q", "bytes": "Q"}
+        kinds: dict[str, Literal["Q", "I", "B"]] = {
+            "time_ns": "Q",
+            "device": "I",
+            "op": "B",
+            "offset": "Q",
+            "bytes": "Q",
+        }
         views = zip(kinds.items(), columns)
         return Columns({name: memoryview(column).cast(kind) for (name, kind), column in views})
 

@@ -24,6 +24,9 @@ from ._run import run
 
 __all__ = ["Row", "Table", "sweep"]
 
+# One value of an option, although it can be iterated over.
+_ONE = (str, bytes, os.PathLike)
+
 # Hashes of files that did not change since, by path, size and time.
 _hashes: dict[tuple[str, int, int], str] = {}
 
@@ -127,8 +130,10 @@ def _cells(grid: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Iterator[di
     if not isinstance(grid, Mapping):
         yield from (dict(cell) for cell in grid)
         return
-    several = lambda value: isinstance(value, Iterable) and not isinstance(value, (str, bytes, os.PathLike))
-    lists = [list(value) if several(value) else [value] for value in grid.values()]
+    lists = [
+        list(value) if isinstance(value, Iterable) and not isinstance(value, _ONE) else [value]
+        for value in grid.values()
+    ]
     for values in itertools.product(*lists):
         yield dict(zip(grid, values))
 
@@ -223,8 +228,8 @@ def sweep(
                 row.error = _died(failure)
         failed = len(rows) - len(futures)
         for count, future in enumerate(as_completed(futures), failed + 1):
-            row, failure = rows[futures[future]], future.exception()
-            row.result, row.error = future.result() if failure is None else (None, _died(failure))
+            row, died = rows[futures[future]], future.exception()
+            row.result, row.error = (None, _died(died)) if died is not None else future.result()
             line.done(count)
     except BaseException:
         for future in futures:
