@@ -34,6 +34,10 @@ use crate::{Hasher, Options, StoreError};
 /// Logs that may wait to be sealed before writers wait.
 pub(crate) const MAX_FROZEN: usize = 3;
 
+/// A log for the deletes of a full store is sealed when it takes one in so many of what others may
+/// take: then there is space to compact a block, and the deletes free more.
+const TIGHT: u64 = 5;
+
 /// Milliseconds that the reads of an ended snapshot are waited for, at most.
 const RELEASE_MS: u32 = 100;
 
@@ -47,6 +51,8 @@ pub(crate) struct Writer {
     pub looked_at: u32,
     /// It is not.
     pub full: bool,
+    /// It was taken for deletes, though there is no room for it.
+    pub tight: bool,
 }
 
 /// What the manifest says, and who changes it.
@@ -303,9 +309,19 @@ impl Core {
     }
 
     /// Whether a log with `elements` and `bytes` more takes as much as a block as there is kept for
-    /// it (S6).
-    pub fn seals_to_the_most(&self, log: &Log, elements: u64, bytes: u64) -> bool {
-        self.sealed_bytes(log, elements, bytes) > self.sealed_most()
+    /// it (S6); `tight`: for one that was taken though there is no room for it.
+    pub fn seals_to_the_most(&self, log: &Log, tight: bool, elements: u64, bytes: u64) -> bool {
+        let most = self.sealed_most();
+        let most = if tight { most / TIGHT } else { most };
+        self.sealed_bytes(log, elements, bytes) > most
+    }
+
+    /// Whether the place of a log is kept, and with it the space to seal a short log and then to
+    /// compact a block.
+    pub fn reserve_is_whole(&self) -> bool {
+        let there = self.reserve.lock().is_some() || self.spare.lock().is_some();
+        let bytes = self.work_bytes() - self.options.log_bytes;
+        there && self.space.left_in_file(bytes) >= bytes
     }
 
     /// Bytes of the blocks that a log with `elements` and `bytes` more becomes.
@@ -340,11 +356,11 @@ impl Core {
         more || self.space.bounded() || !self.space.plenty(reserve.saturating_add(bytes))
     }
 
-    /// Takes the space for a log that deletes need, where it leaves what compaction needs.
+    /// Takes the space for a log that deletes need, where it is free in one piece.
     pub fn refill_reserve(&self) {
         if self.keeps_reserve(0) {
             let mut log = self.reserve.lock();
-            if log.is_none() && self.room_for_spare() {
+            if log.is_none() {
                 *log = self.space.allocate_log(self.options.log_bytes).ok();
             }
             drop(log);

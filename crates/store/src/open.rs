@@ -186,6 +186,7 @@ fn assemble(
             last_time: manifest.last_time,
             looked_at: 0,
             full: false,
+            tight: false,
         }),
         state: Mutex::new(State {
             superblock,

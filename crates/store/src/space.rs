@@ -14,9 +14,9 @@
 //!   the list before it is punched. It leaves the list after it got storage; until then it
 //!   counts as a hole after a crash. The reserve for deletes is not kept in such a part.
 //! - S5: what deletes and compaction need is never punched.
-//! - S6: a log takes no more elements than can be sealed in `Core::work_bytes`, however short they
-//!   are. Behind the seal there is room to compact any block. So deletes always find space: the
-//!   deleted elements' own.
+//! - S6: a log takes no more elements than can be sealed in what is kept, however short they are. A
+//!   log for the deletes of a full store takes few: behind its seal there is room to compact any
+//!   block. So deletes always find space: that of the deleted elements.
 //!
 //! `docs/architecture/store.md` says how a store becomes smaller.
 

@@ -406,7 +406,7 @@ impl Core {
         if !writer.full && elements.len() > LOOKED_AT && !log.is_empty() {
             let bytes = elements.iter().map(|(_, element)| element.encoded_len());
             let bytes = bytes.sum::<usize>() as u64;
-            writer.full = self.seals_to_the_most(log, elements.len() as u64, bytes);
+            writer.full = self.seals_to_the_most(log, writer.tight, elements.len() as u64, bytes);
         }
         if writer.full {
             return Err(AppendError::Full);
@@ -414,19 +414,21 @@ impl Core {
         let ticket = log.append(elements)?;
         if ticket.pages() != writer.looked_at {
             writer.looked_at = ticket.pages();
-            writer.full = self.seals_to_the_most(log, 0, 0);
+            writer.full = self.seals_to_the_most(log, writer.tight, 0, 0);
         }
         Ok(ticket)
     }
 
-    /// Makes room for a log that takes deletes, where no place is kept for it. The active log is
-    /// sealed, and compaction drops the elements that it deletes. There is space for both (S6).
-    /// Meanwhile there is no active log.
-    fn make_room_for_deletes(&self, writer: &mut Writer) -> Result<(), StoreError> {
+    /// Makes room for a log that takes deletes. Where less is kept than the next one needs, the
+    /// active log is sealed, and compaction drops the elements that it deletes. Meanwhile there is no
+    /// active log. True if the next log is to be a short one.
+    fn make_room_for_deletes(&self, writer: &mut Writer) -> Result<bool, StoreError> {
+        if self.room_for_spare() {
+            return Ok(false);
+        }
         self.refill_reserve();
-        let there = self.reserve.lock().is_some() || self.spare.lock().is_some();
-        if there || self.room_for_spare() {
-            return Ok(());
+        if self.reserve_is_whole() {
+            return Ok(true);
         }
         if let Some(active) = writer.active.clone() {
             active.log.freeze();
@@ -441,12 +443,11 @@ impl Core {
         let pieces = self.current().blocks().count() + 1;
         for _ in 0..pieces {
             self.refill_reserve();
-            let there = self.reserve.lock().is_some() || self.spare.lock().is_some();
-            if there || self.room_for_spare() || !self.wait_for_space()? {
+            if self.reserve_is_whole() || !self.wait_for_space()? {
                 break;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Writes values that are too large for the log; gives the position and the encoded reference of each, and their holders.
@@ -568,9 +569,7 @@ impl Core {
             }
         }
         self.seal_if_tight()?;
-        if reserve {
-            self.make_room_for_deletes(writer)?;
-        }
+        let tight = reserve && self.make_room_for_deletes(writer)?;
         let old = writer.active.clone();
         if let Some(old) = &old {
             // Writes that are acknowledged from now on must not be ahead of what a killed process
@@ -626,7 +625,7 @@ impl Core {
             self.pace.froze(old.log.bytes_used());
         }
         writer.active = Some(fresh);
-        (writer.looked_at, writer.full) = (0, false);
+        (writer.looked_at, writer.full, writer.tight) = (0, false, tight);
         self.notify();
         Ok(())
     }
