@@ -12,6 +12,7 @@ mod package; // a Debian package
 mod run; // runs commands, shows and counts what they did
 mod setup; // what the tests need of the machine
 mod test; // the steps of `cargo xtask test`
+mod times; // how long the steps took
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,7 +24,8 @@ cargo xtask TASK
 
   setup                       install what the tests need: Debian packages, a Python environment in target/venv
   test [--quick] [--only NAME[,NAME]] [--list]
-                              set up, then run all tests; --quick leaves the long ones out
+                              set up, then run all tests, and say how long they take;
+                              --quick leaves the long steps out, and model tests do fewer rounds
   install --prefix DIR        build the C libraries and put them, their headers and pkg-config files into DIR
   python                      build the wheel of senko-flash into target/wheels
   package [--binary FILE] [--out DIR] [--version V]
@@ -61,7 +63,14 @@ fn dispatch(args: &[String]) -> Result<bool> {
             no_more(rest)?;
             Ok(setup::setup(&Workspace::find()?)?.missing.is_empty())
         }
-        "test" => test::test(&Workspace::find()?, &test::Selection::parse(rest)?),
+        "test" => {
+            let selection = test::Selection::parse(rest)?;
+            let workspace = Workspace {
+                quick: selection.quick,
+                ..Workspace::find()?
+            };
+            test::test(&workspace, &selection)
+        }
         "lint" => {
             no_more(rest)?;
             test::test(
@@ -107,6 +116,8 @@ pub struct Workspace {
     pub target: PathBuf,
     /// CI=true: what is missing is a failure.
     pub ci: bool,
+    /// The long tests do fewer rounds.
+    pub quick: bool,
 }
 
 impl Workspace {
@@ -132,6 +143,7 @@ impl Workspace {
             root,
             target: PathBuf::from(target),
             ci,
+            quick: false,
         })
     }
 
