@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether an answer is the value it should be, and what is wrong with it if not.
 //!
-//! [`crate::connection`] hands over each hit, whole. The bytes prove themselves ([`senko_workload::value`]);
-//! which versions are right
-//! comes from the [`crate::ledger`]. Every value is sent with its version as the item's flags, so that values
-//! too short to carry a version are
-//! checked exactly as well, and so that flags of one write with bytes of another are seen.
+//! [`crate::connection`] hands over each hit, whole. The bytes prove themselves
+//! ([`senko_workload::value`]); which versions are right comes from the [`crate::ledger`]. Every
+//! value is sent with its version as the item's flags, so that values too short to carry a version
+//! are checked exactly as well, and so that flags of one write with bytes of another are seen.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -115,8 +114,8 @@ impl Finding {
 /// # Errors
 /// What is wrong with it.
 pub fn check(value: &[u8], flags: u32, expected: &Expected<'_>) -> Result<(), Finding> {
-    // The flags name the version, so the bytes are checked against that one alone: anything else does not
-    // belong to them.
+    // The flags name the version, so the bytes are checked against that one alone: anything else
+    // does not belong to them.
     match check_value_version(value, expected.key_id, flags..=flags) {
         Ok(_) if value.len() == (expected.len_of)(flags) => {}
         Ok(_) => {
@@ -146,8 +145,8 @@ pub fn check(value: &[u8], flags: u32, expected: &Expected<'_>) -> Result<(), Fi
     }
 }
 
-/// The bytes are not those of the version that the flags name: where do they part, and does the rest belong to
-/// another version?
+/// The bytes are not those of the version that the flags name: where do they part, and does the
+/// rest belong to another version?
 #[cold]
 fn diagnose(value: &[u8], flags: u32, expected: &Expected<'_>, mismatch: &Mismatch) -> Finding {
     let key_id = expected.key_id;
@@ -158,7 +157,8 @@ fn diagnose(value: &[u8], flags: u32, expected: &Expected<'_>, mismatch: &Mismat
     let head = value.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
     let others = head.into_iter().chain(near(&expected.versions, flags));
     if let Some(at) = offset {
-        // A page or more may be of another version; one aligned word is proof enough, and a byte alone is none.
+        // A page or more may be of another version; one aligned word is proof enough, and a byte
+        // alone is none.
         let from = at.next_multiple_of(8).min(value.len());
         let tail = &value[from..value.len().min(from + 8)];
         for version in others.filter(|version| *version != flags) {
@@ -184,7 +184,8 @@ fn diagnose(value: &[u8], flags: u32, expected: &Expected<'_>, mismatch: &Mismat
     }
 }
 
-/// Versions that a torn value may hold parts of: the right ones and some before, nearest to `version` first.
+/// Versions that a torn value may hold parts of: the right ones and some before, nearest to
+/// `version` first.
 fn near(versions: &RangeInclusive<u32>, version: u32) -> impl Iterator<Item = u32> {
     const REACH: u32 = 64;
     let newest = (*versions.end()).min(version.saturating_add(REACH));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One thread of a step: an event loop, its connections, and the rounds that it runs.
 //!
-//! A round: take in every answer that is there, then refill each connection that has room, then enter the
-//! kernel once with all sends.
-//! So the cost of entering is shared by as many requests as answers had come. [`crate::run`] starts one engine
-//! a thread;
-//! [`crate::connection`] makes sense of what comes in.
+//! A round: take in every answer that is there, then refill each connection that has room, then
+//! enter the kernel once with all sends. So the cost of entering is shared by as many requests as
+//! answers had come. [`crate::run`] starts one engine a thread; [`crate::connection`] makes sense
+//! of what comes in.
 //!
-//! Always: nothing allocates per request once buffers have their size; a connection has at most one batch on its way.
+//! Always: nothing allocates per request once buffers have their size; a connection has at most one
+//! batch on its way.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -86,11 +86,10 @@ impl Hasher for ConnHasher {
 
 /// Decides, in a closed loop, whether answers gather before the thread is woken.
 ///
-/// Idea: where this thread's processor is the scarce one, a wake-up for every few answers costs it a tenth of
-/// its time, so answers
-/// gather; a busy server has other requests to work on meanwhile. Where the thread has time to spare, each
-/// answer is taken
-/// at once, because a wait would keep requests from a server that answers slowly (from flash) and lower its rate.
+/// Idea: where this thread's processor is the scarce one, a wake-up for every few answers costs it
+/// a tenth of its time, so answers gather; a busy server has other requests to work on meanwhile.
+/// Where the thread has time to spare, each answer is taken at once, because a wait would keep
+/// requests from a server that answers slowly (from flash) and lower its rate.
 struct Thrift {
     gather: Gather,
     on: bool,
@@ -295,7 +294,8 @@ impl<'a> Engine<'a> {
         let now = self.shared.now();
         let unanswered = self.give_up_on_answers(now);
         self.tally.roll(None);
-        // A server that stalled is charged for the time, and not only for that up to its last answer.
+        // A server that stalled is charged for the time, and not only for that up to its last
+        // answer.
         let over = match (time, early || broken.is_some() || unanswered > 0) {
             (_, true) => now.min(deadline),
             (Some(_), false) => deadline,
@@ -396,7 +396,8 @@ impl<'a> Engine<'a> {
                 }
             }
         }
-        // All may be lost in one look after a long pause of this thread: none is given up before it was tried again.
+        // All may be lost in one look after a long pause of this thread: none is given up before it
+        // was tried again.
         let tried = self.failed_tries >= self.conns.len();
         if self.down < self.conns.len() {
             self.alive_at = now;

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which versions of a key's value the server may still answer with.
 //!
-//! [`crate::connection`] enters each set when it is sent and when it is answered, takes the oldest admissible
-//! version when a get
-//! is sent, and asks for the admissible range when its answer comes. One ledger for all threads: 8 bytes a key.
+//! [`crate::connection`] enters each set when it is sent and when it is answered, takes the oldest
+//! admissible version when a get is sent, and asks for the admissible range when its answer comes.
+//! One ledger for all threads: 8 bytes a key.
 //!
-//! Card. Idea: an answered set, sent when no other set of its key was under way, proves that older versions
-//! are gone. So a key has
-//! a version (the newest sent), a lag (how far behind it the newest proven version is) and a count of sets
-//! under way. A set that
-//! meets one of the same key under way sends *the same version with the same bytes*: in whichever order the
-//! server takes them
-//! the outcome is alike, requests keep their distribution, and no clock is compared.
-//! A refused set may or may not have taken effect: the lag stays. A set whose answer was lost may even take
-//! effect later: from
-//! then on the key's floor is unknown for ever, and any version passes that fits its own bytes.
+//! Card. Idea: an answered set, sent when no other set of its key was under way, proves that older
+//! versions are gone. So a key has a version (the newest sent), a lag (how far behind it the newest
+//! proven version is) and a count of sets under way. A set that meets one of the same key under way
+//! sends *the same version with the same bytes*: in whichever order the server takes them the
+//! outcome is alike, requests keep their distribution, and no clock is compared. A refused set may
+//! or may not have taken effect: the lag stays. A set whose answer was lost may even take effect
+//! later: from then on the key's floor is unknown for ever, and any version passes that fits its
+//! own bytes.
 //!
 //! ```text
 //!   63            32 31        16 15         0
@@ -73,14 +71,16 @@ impl State {
 /// The versions of all keys.
 pub struct Ledger {
     keys: Box<[AtomicU64]>,
-    /// When each key's last set was answered, in seconds of the run plus 1; empty unless items expire.
+    /// When each key's last set was answered, in seconds of the run plus 1; empty unless items
+    /// expire.
     stored_at: Box<[AtomicU32]>,
     /// The first version of a key of which nothing is known.
     first: u32,
 }
 
 impl Ledger {
-    /// A ledger for `keys` keys, `first` being the version that a key of which nothing is known is given.
+    /// A ledger for `keys` keys, `first` being the version that a key of which nothing is known is
+    /// given.
     pub fn new(keys: u64, first: u32, expiring: bool) -> Ledger {
         Ledger {
             keys: (0..keys).map(|_| AtomicU64::new(0)).collect(),
@@ -115,9 +115,8 @@ impl Ledger {
         next
     }
 
-    /// A set is about to be sent: the version to write; `None` if 65,535 sets of this key are under way. The
-    /// load step names
-    /// its `version`.
+    /// A set is about to be sent: the version to write; `None` if 65,535 sets of this key are under
+    /// way. The load step names its `version`.
     pub fn begin_set(&self, key_id: u64, version: Option<u32>) -> Option<u32> {
         let first = self.first;
         let begun = self.change(key_id, |state| {
@@ -131,7 +130,8 @@ impl Ledger {
                 });
             }
             if state.version == 0 {
-                // Whatever the server holds of an earlier run may still come until this set is answered.
+                // Whatever the server holds of an earlier run may still come until this set is
+                // answered.
                 return Some(State {
                     version: version.unwrap_or(first),
                     lag: LAG_OPEN,
@@ -181,7 +181,8 @@ impl Ledger {
         State::unpack(self.keys[key_id as usize].load(Ordering::Acquire)).floor()
     }
 
-    /// An answer came to a get that was sent when the floor was `floor` (0: unknown): the versions that are right.
+    /// An answer came to a get that was sent when the floor was `floor` (0: unknown): the versions
+    /// that are right.
     pub fn admissible(&self, key_id: u64, floor: u32) -> RangeInclusive<u32> {
         let state = State::unpack(self.keys[key_id as usize].load(Ordering::Acquire));
         if floor == 0 {
@@ -191,9 +192,9 @@ impl Ledger {
         }
     }
 
-    /// Whether a get sent at `second` must miss, because the key's last value, stored with a life of `life`
-    /// seconds, had ended
-    /// before. Memcached's clock ticks once a second and may be a tick late, so two seconds are allowed for.
+    /// Whether a get sent at `second` must miss, because the key's last value, stored with a life
+    /// of `life` seconds, had ended before. Memcached's clock ticks once a second and may be a tick
+    /// late, so two seconds are allowed for.
     pub fn must_have_expired(&self, key_id: u64, life: u32, second: u32) -> bool {
         let Some(at) = self.stored_at.get(key_id as usize) else {
             return false;
@@ -276,11 +277,10 @@ mod tests {
         assert!(ledger.must_have_expired(0, 3, 16));
     }
 
-    /// A model of one key on a server: sets take effect at a random moment between sending and answer, and a
-    /// get sees what is
-    /// stored at a random moment between its sending and its answer. No answer may be called wrong, and an
-    /// answer that an
-    /// answered later set had replaced before the get was sent must be.
+    /// A model of one key on a server: sets take effect at a random moment between sending and
+    /// answer, and a get sees what is stored at a random moment between its sending and its answer.
+    /// No answer may be called wrong, and an answer that an answered later set had replaced before
+    /// the get was sent must be.
     #[test]
     fn agrees_with_a_server_that_reorders_what_overlaps() {
         for seed in 0..200 {

@@ -9,8 +9,8 @@
 //!   report <- merged tallies, processor time of both sides
 //! ```
 //!
-//! [`run`] is the whole of it. It makes a plan, runs the steps one after the other (load, read-back,
-//! warm-up, mix), and gives a [`Report`]. Nothing is printed here.
+//! [`run`] is the whole of it. It makes a plan, runs the steps one after the other (load,
+//! read-back, warm-up, mix), and gives a [`Report`]. Nothing is printed here.
 //!
 //! What always holds:
 //! - Keys, lengths and bytes follow from the settings alone, so runs in different processes agree.
@@ -89,8 +89,8 @@ impl<F: FnMut(&Second)> Watch for F {
 /// Runs the steps of `settings`; `watch` is called once a second.
 ///
 /// # Errors
-/// If the settings contradict each other, the server cannot be reached, or it dies on the way. Wrong
-/// answers are no error of this function: they are in the report.
+/// If the settings contradict each other, the server cannot be reached, or it dies on the way.
+/// Wrong answers are no error of this function: they are in the report.
 pub fn run(settings: &Settings, watch: &mut dyn FnMut(&Second)) -> Result<Report, LoadError> {
     let mut watch = |second: &Second| watch(second);
     let report = run_until(settings, &AtomicBool::new(false), &mut watch)?;
@@ -100,8 +100,8 @@ pub fn run(settings: &Settings, watch: &mut dyn FnMut(&Second)) -> Result<Report
     }
 }
 
-/// As [`run`], but what was measured is kept: when `stop` is set the run ends within a second, and a
-/// server that dies ends it too. The report says so ([`Report::stopped`], [`Report::broken`]).
+/// As [`run`], but what was measured is kept: when `stop` is set the run ends within a second, and
+/// a server that dies ends it too. The report says so ([`Report::stopped`], [`Report::broken`]).
 ///
 /// # Errors
 /// If the settings contradict each other, or the server cannot be reached at the start.
@@ -155,7 +155,8 @@ pub fn run_until(
         report.stopped = stop.load(Ordering::Relaxed);
         newest = cursor.newest();
         if *step == Step::Load {
-            // From here on the versions are known, unless a set failed: then an older one may still be there.
+            // From here on the versions are known, unless a set failed: then an older one may still
+            // be there.
             let counts = &tally.total.counts;
             let oldest = if counts.stored == plan.keys {
                 generation
@@ -302,7 +303,8 @@ fn run_thread(
     ended
 }
 
-/// Adds up the threads' seconds and passes each on when all threads have told theirs, until the threads have ended.
+/// Adds up the threads' seconds and passes each on when all threads have told theirs, until the
+/// threads have ended.
 fn watch_seconds(
     shared: &Shared<'_>,
     cursor: &Cursor,

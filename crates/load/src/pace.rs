@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The schedule of an open loop.
 //!
-//! Card. Idea: due times are drawn ahead from the law of the gaps and never from the answers. A request that
-//! finds no free
-//! connection is sent late, and its latency still counts from when it was due, so a server that stalls is
-//! charged for every
-//! request that the stall delayed (no coordinated omission; Gil Tene, "How NOT to measure latency", 2013).
+//! Card. Idea: due times are drawn ahead from the law of the gaps and never from the answers. A
+//! request that finds no free connection is sent late, and its latency still counts from when it
+//! was due, so a server that stalls is charged for every request that the stall delayed (no
+//! coordinated omission; Gil Tene, "How NOT to measure latency", 2013).
 //! Deviation: none; the
 //! queue of late requests is the schedule itself, read up to the present, so it needs no memory.
 
@@ -46,7 +45,8 @@ impl Schedule {
             }
         }
         .map_err(|error| error.to_string())?;
-        // The threads' schedules start at different phases, so that even gaps stay even over all of them on average.
+        // The threads' schedules start at different phases, so that even gaps stay even over all of
+        // them on average.
         let next_ns = start_ns as f64 + arrivals.mean_ns() * rng.next_f64();
         Ok(Schedule {
             arrivals,

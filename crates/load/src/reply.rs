@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Bytes from the server to answers: one parser for both text dialects, one for the binary one.
 //!
-//! [`crate::connection`] feeds each received piece, cut wherever the network cut it, and is told of values and
-//! of the ends of
-//! answers. Bytes of values are passed on in place, never copied and never looked at here; only a line that a
-//! cut went through is
-//! gathered. Nothing allocates once the buffer for such lines exists.
+//! [`crate::connection`] feeds each received piece, cut wherever the network cut it, and is told of
+//! values and of the ends of answers. Bytes of values are passed on in place, never copied and
+//! never looked at here; only a line that a cut went through is gathered. Nothing allocates once
+//! the buffer for such lines exists.
 
 /// How an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

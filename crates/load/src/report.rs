@@ -103,7 +103,8 @@ impl StepReport {
         self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// The share of the keys read that were found; `None` if none was read. A read that failed did not find its key.
+    /// The share of the keys read that were found; `None` if none was read. A read that failed did
+    /// not find its key.
     pub fn found_ratio(&self) -> Option<f64> {
         let asked = self.counts.reads + self.counts.failed_reads;
         (asked > 0).then(|| self.counts.hits as f64 / asked as f64)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a load run was told, in one struct: filled by `senko load`'s options, by the lab and by tests.
+//! What a load run was told, in one struct: filled by `senko load`'s options, by the lab and by
+//! tests.
 //!
 //! [`crate::plan`] checks the settings against each other and binds them to numbers.
 
@@ -89,8 +90,8 @@ pub enum KeyCount {
     Bytes(u64),
 }
 
-/// The part of the load order that a read-back covers. Places count from 0 in the order in which the load step
-/// writes.
+/// The part of the load order that a read-back covers. Places count from 0 in the order in which
+/// the load step writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// All of it.
@@ -162,7 +163,8 @@ impl Gaps {
 pub enum Pace {
     /// An answer: each connection keeps [`Settings::pipeline`] requests under way.
     Closed,
-    /// A schedule drawn without looking at the answers; latency counts from the time a request was due.
+    /// A schedule drawn without looking at the answers; latency counts from the time a request was
+    /// due.
     Open {
         /// Requests a second over all connections; `None` with [`Gaps::Etc`]: ETC's own rate.
         rate: Option<f64>,
@@ -217,8 +219,8 @@ pub struct Settings {
     pub part: Part,
     /// The version that the load step writes.
     pub generation: u32,
-    /// The server is known to hold nothing but [`Settings::generation`] before the first step, so that another
-    /// version is wrong.
+    /// The server is known to hold nothing but [`Settings::generation`] before the first step, so
+    /// that another version is wrong.
     pub generation_known: bool,
     /// Every value is checked.
     pub verify: bool,
@@ -230,8 +232,8 @@ pub struct Settings {
     pub expire: u32,
     /// The longest wait for an answer.
     pub timeout: Duration,
-    /// Letting answers gather; `None`: never in an open loop, and in a closed one while this program is short
-    /// of processor time.
+    /// Letting answers gather; `None`: never in an open loop, and in a closed one while this
+    /// program is short of processor time.
     pub gather: Option<Gather>,
     /// The server's process, whose CPU time is reported.
     pub server_pid: Option<u32>,

@@ -45,7 +45,8 @@ impl Shared<'_> {
         self.stop.load(Ordering::Relaxed) || self.abort.load(Ordering::Relaxed)
     }
 
-    /// A set of the key is about to be sent: the version to write; `None` if the ledger cannot count one more.
+    /// A set of the key is about to be sent: the version to write; `None` if the ledger cannot
+    /// count one more.
     pub fn begin_set(&self, key_id: u64, step: Step) -> Option<u32> {
         let generation = self.plan.settings.generation;
         match self.ledger {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is asked next: the keys of a load or read-back in their order, or draws from a mix.
 //!
-//! One source a thread. The threads of a step share a cursor, from which each claims a few places at a time.
+//! One source a thread. The threads of a step share a cursor, from which each claims a few places
+//! at a time.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -132,7 +133,8 @@ impl<'a> Source<'a> {
 
     fn existing(&mut self) -> u64 {
         let settings = &self.plan.settings;
-        // Inserts that may still be under way are left out, or a read of the newest key would overtake its insertion.
+        // Inserts that may still be under way are left out, or a read of the newest key would
+        // overtake its insertion.
         let under_way = (settings.connections * settings.pipeline) as u64;
         let visible = self.cursor.newest().saturating_sub(under_way);
         if visible > self.chooser.keys() {

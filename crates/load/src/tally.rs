@@ -84,9 +84,8 @@ pub struct Stretch {
     pub get: Histogram,
     /// Latencies of sets in nanoseconds.
     pub set: Histogram,
-    /// In an open loop: how long after their due time requests were sent that did not wait for a connection.
-    /// This is the
-    /// load generator's own error.
+    /// In an open loop: how long after their due time requests were sent that did not wait for a
+    /// connection. This is the load generator's own error.
     pub late: Histogram,
 }
 
@@ -123,7 +122,8 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Moves the running stretch into the total and gives it back through `out`, if someone wants it.
+    /// Moves the running stretch into the total and gives it back through `out`, if someone wants
+    /// it.
     pub fn roll(&mut self, out: Option<&mut Stretch>) {
         self.total.add(&self.now);
         if let Some(out) = out {

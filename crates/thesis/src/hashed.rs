@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The improved hash-table block: an element lies in the page that its hash names, or else is in the page map.
+//! The improved hash-table block: an element lies in the page that its hash names, or else is in
+//! the page map.
 //!
-//! *Idea*: a key's page follows from its hash, with nothing in DRAM. Where that page is full the element goes to another one, and only then into the Bloom Filter Map
-//! over the block's pages. A look-up reads the page that the hash names, and if the key is not there those that the map names; so blocks can be
-//! filled to the last element.
-//! *Source*: paper A, 9.2, figure 50. *Deviations*: two ways to fill. [`write()`] knows all elements of a block, gives every page its own ones first and
-//! writes the block from front to back. [`overwrite`] is the thesis's: elements go to their page on the device as they come, a page read and a
-//! page written for each; one that finds its page full takes the next page that has room, where it may displace elements that come later.
+//! *Idea*: a key's page follows from its hash, with nothing in DRAM. Where that page is full the
+//! element goes to another one, and only then into the Bloom Filter Map over the block's pages. A
+//! look-up reads the page that the hash names, and if the key is not there those that the map
+//! names; so blocks can be filled to the last element. *Source*: paper A, 9.2, figure 50.
+//! *Deviations*: two ways to fill. [`write()`] knows all elements of a block, gives every page its
+//! own ones first and writes the block from front to back. [`overwrite`] is the thesis's: elements
+//! go to their page on the device as they come, a page read and a page written for each; one that
+//! finds its page full takes the next page that has room, where it may displace elements that come
+//! later.
 //!
-//! The thesis says that the map needs a third, since about two thirds of all elements do not collide; it measured with maps sized for all
-//! elements. Pages hold 32, so that fewer overflow (about 7 % in full blocks); but pages with few elements of their own take in many, and a map sized
-//! for the mean would be useless for those. Both of the thesis's sizes can be asked for.
+//! The thesis says that the map needs a third, since about two thirds of all elements do not
+//! collide; it measured with maps sized for all elements. Pages hold 32, so that fewer overflow
+//! (about 7 % in full blocks); but pages with few elements of their own take in many, and a map
+//! sized for the mean would be useless for those. Both of the thesis's sizes can be asked for.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -36,8 +41,8 @@ fn home(wanted: &Wanted, pages: u32) -> u32 {
     ((u128::from(wanted.hash.order) * u128::from(pages)) >> 64) as u32
 }
 
-/// Gives each element a page of `pages` with `slots` elements each; `homes` are the pages that their hashes name. An element whose own page is full
-/// goes to the next one with room.
+/// Gives each element a page of `pages` with `slots` elements each; `homes` are the pages that
+/// their hashes name. An element whose own page is full goes to the next one with room.
 ///
 /// # Panics
 /// If there are more elements than slots.
@@ -83,7 +88,8 @@ fn next_free(taken: &mut [usize], home: u32, slots: usize) -> u32 {
     page as u32
 }
 
-/// The share of elements that overflow when `elements` random ones fill a block of `pages` with `slots` each.
+/// The share of elements that overflow when `elements` random ones fill a block of `pages` with
+/// `slots` each.
 pub fn overflow(keys: &Keys, elements: u64, pages: u32, slots: usize, fill: Fill) -> f64 {
     let homes: Vec<u32> = (0..elements)
         .map(|number| home(&keys.wanted(number), pages))
@@ -186,7 +192,8 @@ pub struct Overwrites {
     pub elements_to_two_thirds: u64,
 }
 
-/// Puts each element into its page on the device as it comes. The pages are written empty first, which is not counted.
+/// Puts each element into its page on the device as it comes. The pages are written empty first,
+/// which is not counted.
 ///
 /// # Errors
 /// If the device fails.

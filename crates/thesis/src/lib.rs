@@ -2,9 +2,9 @@
 //! Paper A's structures that no product uses, built as the thesis built them, to be measured beside
 //! the store's own.
 //!
-//! Paper A is the thesis of `docs/references.md`. Its Bloom Filter Map is one of the store's maps, so
-//! it lives in the store (`index/bloom_map.rs`). The rest of the paper is here: the block layouts of
-//! chapters 7 and 9, and the indexes that the map is compared with.
+//! Paper A is the thesis of `docs/references.md`. Its Bloom Filter Map is one of the store's maps,
+//! so it lives in the store (`index/bloom_map.rs`). The rest of the paper is here: the block
+//! layouts of chapters 7 and 9, and the indexes that the map is compared with.
 //!
 //! ```text
 //!   key -> Keys::hash -> BlockIndex: candidate blocks, newest first
@@ -81,7 +81,8 @@ pub struct Built {
     pub written: u64,
 }
 
-/// One get: the candidate blocks one after the other until the key is found. `blocks` is room to work in.
+/// One get: the candidate blocks one after the other until the key is found. `blocks` is room to
+/// work in.
 ///
 /// # Errors
 /// If the device fails, or what it holds is no page of this layout.

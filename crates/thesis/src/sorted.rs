@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The sorted block: elements in the order of their hashes, and three ways to the page that holds a hash.
+//! The sorted block: elements in the order of their hashes, and three ways to the page that holds a
+//! hash.
 //!
 //! *Idea*: a hash can lie in one page only, whose header has the smallest and the largest hash.
-//! [`Scattered`]: a binary search over the headers where they lie, one at the start of each page (paper A, 6.2): a device page a step. The thesis left these to the
-//! system's page cache, which keeps what every search begins with; [`Scattered::warm`] has the first steps in DRAM in its place, all but the last two.
-//! [`Head`]: the ranges of all pages, 8 bytes each, concentrated in front of the block (9.3): one page of them is read, then the page of elements.
-//! [`InDram`]: the smallest hash of each page in DRAM, 4 bytes a page: one read.
-//! *Deviation*: ranges in the head and in DRAM are the upper 32 bits of hashes (the thesis has 32-bit hashes), so that a hash may rarely seem
-//! to lie in two pages, and both are read. Where the head has more than one page, DRAM has 4 bytes a page of it, to know which one to read.
+//! [`Scattered`]: a binary search over the headers where they lie, one at the start of each page
+//! (paper A, 6.2): a device page a step. The thesis left these to the system's page cache, which
+//! keeps what every search begins with; [`Scattered::warm`] has the first steps in DRAM in its
+//! place, all but the last two. [`Head`]: the ranges of all pages, 8 bytes each, concentrated in
+//! front of the block (9.3): one page of them is read, then the page of elements. [`InDram`]: the
+//! smallest hash of each page in DRAM, 4 bytes a page: one read. *Deviation*: ranges in the head
+//! and in DRAM are the upper 32 bits of hashes (the thesis has 32-bit hashes), so that a hash may
+//! rarely seem to lie in two pages, and both are read. Where the head has more than one page, DRAM
+//! has 4 bytes a page of it, to know which one to read.
 //!
 //! ```text
 //!   block: head pages (min u32, max u32 of each page) | pages of elements
@@ -31,7 +35,8 @@ const ENTRY: usize = 8;
 struct Blocks {
     geometry: Geometry,
     head_pages: u32,
-    /// The upper half of the smallest hash of each page of each block; `u32::MAX` for pages without elements.
+    /// The upper half of the smallest hash of each page of each block; `u32::MAX` for pages without
+    /// elements.
     smallest: Vec<u32>,
     /// The headers of all pages; [`Scattered`] uses those that it is said to have in DRAM.
     headers: Vec<Header>,
@@ -184,7 +189,8 @@ impl Layout for Scattered {
         let blocks = &self.file.0;
         let hash = wanted.hash.order;
         let end = blocks.geometry.block_pages;
-        // The first page whose largest hash is not smaller; a page that has it strictly inside can be the only one.
+        // The first page whose largest hash is not smaller; a page that has it strictly inside can
+        // be the only one.
         let (mut low, mut high) = (0, end);
         let (mut at, mut step) = (None, 0);
         while low < high {
@@ -281,7 +287,8 @@ impl Layout for Head {
     }
 }
 
-/// The entries of a page of the head whose range has `hash`; breaks off where a range lies beyond it.
+/// The entries of a page of the head whose range has `hash`; breaks off where a range lies beyond
+/// it.
 fn ranges_with(bytes: &[u8], hash: u32, mut each: impl FnMut(usize)) -> ControlFlow<()> {
     let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let count = bytes.len() / ENTRY;

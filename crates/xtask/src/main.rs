@@ -13,6 +13,7 @@ mod run; // runs commands, shows and counts what they did
 mod setup; // what the tests need of the machine
 mod test; // the steps of `cargo xtask test`
 mod times; // how long the steps took
+mod wrap; // lines of at most 100 columns
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -34,6 +35,7 @@ cargo xtask TASK
   circles [CRATE...] [--shrink]
                               print the files of a crate that import each other in a circle; --shrink
                               takes those that left off the list of known ones
+  wrap [PATH...] [--check]    wrap comments and Markdown at 100 columns
   fuzz [--minutes N] [--only NAME]
                               run each fuzz target for N minutes (default 10)
   bench [NAME]                run the benchmarks
@@ -83,6 +85,7 @@ fn dispatch(args: &[String]) -> Result<bool> {
             test::test(&Workspace::find()?, &test::Selection::of(&["docs", "tidy"]))
         }
         "circles" => circles::circles(rest),
+        "wrap" => wrap::wrap(rest),
         "install" => install::install(&Workspace::find()?, rest),
         "python" => {
             no_more(rest)?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The sending half of an engine: which connection takes the next request, and the bytes of it.
 //!
-//! Once a round, [`super::Engine::run`] calls `send_requests`, which fills the batches of all connections that
-//! have room.
+//! Once a round, [`super::Engine::run`] calls `send_requests`, which fills the batches of all
+//! connections that have room.
 
 use senko_io::SendMode;
 
@@ -81,7 +81,8 @@ impl Engine<'_> {
             .is_some_and(|batch| batch.bytes.len() < MOST_BATCH_BYTES)
     }
 
-    /// Open loop: every request that is due and finds a connection with room. The connections take turns.
+    /// Open loop: every request that is due and finds a connection with room. The connections take
+    /// turns.
     fn send_what_is_due(&mut self, now: u64, deadline: u64) {
         if self.was_full {
             self.room_since = now;
@@ -121,7 +122,8 @@ impl Engine<'_> {
             return None;
         }
         let due = schedule.take(now)?;
-        // A request that had to wait for a connection is the server's delay; any other lateness is this program's.
+        // A request that had to wait for a connection is the server's delay; any other lateness is
+        // this program's.
         if due >= self.room_since {
             self.tally.now.late.record(now - due);
         }
@@ -209,7 +211,8 @@ impl Engine<'_> {
 
     fn push_set(&mut self, at: usize, key_id: u64, due: u64, now: u64, refill: bool) -> bool {
         let Some(version) = self.shared.begin_set(key_id, self.step) else {
-            // More sets of this key are under way than the ledger counts; a get keeps the request and loses no proof.
+            // More sets of this key are under way than the ledger counts; a get keeps the request
+            // and loses no proof.
             self.push_get(at, key_id, false, due, now);
             return true;
         };
