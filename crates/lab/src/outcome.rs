@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an experiment hands back: bars (named numbers), the gaps among them, settings, tables.
+//! The results of an experiment: bars (named numbers), the gaps among them, settings, tables.
 //!
-//! Experiments fill an [`Outcome`]; [`crate::Report`] prints it. Always: a key is a bar or missing, never both, and every bar
-//! is a finite number.
+//! Experiments fill an [`Outcome`]; [`crate::Report`] prints it. Always: a key is a bar or missing,
+//! never both, and every bar is a finite number.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct Outcome {
     bars: BTreeMap<String, f64>,
     missing: BTreeMap<String, String>,
     noisy: Option<bool>,
-    /// What was set: sizes, parameters, options.
+    /// The settings: sizes, parameters, options.
     pub settings: Map<String, Value>,
     /// The device that was measured; empty where no device was touched.
     pub device: Map<String, Value>,
@@ -72,8 +72,9 @@ impl Outcome {
         self.missing.insert(key, why.into());
     }
 
-    /// Notes how a part of the experiment ended, which was to give these bars: one that failed leaves the other parts their
-    /// figures, and its own are gaps where it had not come to them. The reason is a setting, too: there may be no gap.
+    /// Notes how a part of the experiment ended, which was to give these bars. A part that failed
+    /// leaves the other parts their figures. Its own bars are gaps where it had not come to them.
+    /// The reason is a setting, too: there may be no gap.
     pub fn part(&mut self, keys: &[&str], ended: anyhow::Result<()>) {
         let Err(error) = ended else {
             return;
@@ -93,7 +94,8 @@ impl Outcome {
         self.settings.insert(key.into(), value.into());
     }
 
-    /// Compares the same probe before and after the run; any one difference above [`NOISE_LIMIT`] makes the run noisy.
+    /// Compares the same probe before and after the run; any one difference above [`NOISE_LIMIT`]
+    /// makes the run noisy.
     pub fn probe(&mut self, before: f64, after: f64) {
         let difference = (after - before).abs();
         let differs = difference.is_nan() || difference > NOISE_LIMIT * before.abs();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a run has measured so far: bars, rows of tables and rounds, noted as they come, for a run
-//! that a signal stops.
+//! The figures of a run so far: bars, rows of tables and rounds, noted as they come, for a run that
+//! a signal stops.
 //!
 //! [`crate::Outcome`], [`crate::Table`] and [`crate::rig::Series`] note. [`crate::run_until_stopped`]
 //! takes the notes and makes a report of them. The experiment's own outcome is on its thread's

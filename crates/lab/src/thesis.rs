@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A run of an experiment on block layouts: the flash file, probes of the device, windows of gets, figures.
+//! A run of an experiment on block layouts: the flash file, probes of the device, windows of gets,
+//! figures.
 //!
-//! One thread gets uniformly random keys, one after the other, as in the thesis; a window is so many gets or so many seconds. After each
-//! get a page of the same file is read at random: times are given in microseconds and in times that page read, and only the latter, without the
-//! slowest two in a hundred of either, are set against each other, since a shared disk has good and bad minutes.
+//! One thread gets uniformly random keys, one after the other, as in the thesis; a window is so
+//! many gets or so many seconds. After each get a page of the same file is read at random: times
+//! are given in microseconds and in times that page read, and only the latter, without the slowest
+//! two in a hundred of either, are set against each other, since a shared disk has good and bad
+//! minutes.
 //!
-//! What the layouts counted is held against the kernel's account of this process's reads, and against the device's counter, so that no cache
-//! can have answered unseen. Files lie in a folder that goes away with the run, also on a signal.
+//! What the layouts counted is held against the kernel's account of this process's reads, and
+//! against the device's counter, so that no cache can have answered unseen. Files lie in a folder
+//! that goes away with the run, also on a signal.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +49,8 @@ pub struct Window {
     pub counts: Counts,
     /// Mean time of a get, in microseconds.
     pub mean_us: f64,
-    /// Mean time of a get over that of the device's page read, of both without the slowest two in a hundred.
+    /// Mean time of a get over that of the device's page read, of both without the slowest two in a
+    /// hundred.
     pub times_device: f64,
     /// Mean time of those page reads, in microseconds.
     device_us: f64,
@@ -66,7 +71,7 @@ impl Window {
     }
 }
 
-/// What a layout with blocks of a size showed.
+/// The figures of a layout with blocks of a size.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The layout.
@@ -113,7 +118,8 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Looks at the machine and makes the file: 64M elements, or as many as there is room for, which is said.
+    /// Looks at the machine and makes the file: 64M elements, or as many as there is room for,
+    /// which is said.
     ///
     /// # Errors
     /// If there is no folder on a disk with room.
@@ -216,7 +222,8 @@ impl<'a> Run<'a> {
         map
     }
 
-    /// Measures a layout whose blocks have the size `SIZES[size]`, `written` bytes of which lie in the file.
+    /// Measures a layout whose blocks have the size `SIZES[size]`, `written` bytes of which lie in
+    /// the file.
     ///
     /// # Errors
     /// If the device fails, a key is not found, or one is found that was never put.
@@ -376,7 +383,7 @@ impl<'a> Run<'a> {
         Ok(outcome)
     }
 
-    /// What was counted against what the kernel counted.
+    /// The layouts' counts against the kernel's.
     fn accounts(&mut self) {
         let windows = || self.rows.iter().flat_map(|row| [&row.present, &row.absent]);
         let reads: u64 = windows().map(|window| window.all_reads).sum();
@@ -444,8 +451,8 @@ struct Bed<'r> {
 }
 
 impl Bed<'_> {
-    /// Gets; each of a key that is there is followed by a page read that nothing but the device is needed for, so that both see the same
-    /// moments of device and processor.
+    /// Gets; each of a key that is there is followed by a page read that nothing but the device is
+    /// needed for, so that both see the same moments of device and processor.
     fn gets(
         self,
         geometry: &Geometry,
@@ -508,7 +515,8 @@ fn mean(times: &[f64]) -> f64 {
     times.iter().sum::<f64>() / times.len() as f64
 }
 
-/// The mean without the slowest two in a hundred, which on a shared machine are those that something else held up.
+/// The mean without the slowest two in a hundred, which on a shared machine are those that
+/// something else held up.
 fn calm_mean(times: &mut [f64]) -> f64 {
     times.sort_unstable_by(f64::total_cmp);
     mean(&times[..times.len() - times.len() / 50])
@@ -523,7 +531,8 @@ fn geometry(elements: u64, block_pages: u32) -> Geometry {
     }
 }
 
-/// Bytes for the largest file of any layout: hash lists and the like of the store's own blocks take three in a hundred beyond the thesis's.
+/// Bytes for the largest file of any layout: hash lists and the like of the store's own blocks take
+/// three in a hundred beyond the thesis's.
 fn file_bytes(geometries: &[Geometry]) -> u64 {
     let largest = geometries.iter().map(sorted::file_bytes).max().unwrap_or(0);
     (largest + largest / 32).next_multiple_of(1 << 20)

@@ -3,8 +3,8 @@
 //!
 //! [`crate::connection`] hands over each hit, whole. The bytes prove themselves
 //! ([`senko_workload::value`]); which versions are right comes from the [`crate::ledger`]. Every
-//! value is sent with its version as the item's flags, so that values too short to carry a version
-//! are checked exactly as well, and so that flags of one write with bytes of another are seen.
+//! value is sent with its version as the item's flags. So values too short to carry a version are
+//! checked exactly as well, and flags of one write with bytes of another are seen.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -79,7 +79,7 @@ pub struct Expected<'a> {
     pub len_of: &'a dyn Fn(u32) -> usize,
 }
 
-/// What is wrong, before the key's bytes are put to it.
+/// The fault, before the key's bytes are put to it.
 pub struct Finding {
     kind: FaultKind,
     offset: Option<usize>,

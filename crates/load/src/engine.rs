@@ -87,9 +87,9 @@ impl Hasher for ConnHasher {
 /// Decides, in a closed loop, whether answers gather before the thread is woken.
 ///
 /// Idea: where this thread's processor is the scarce one, a wake-up for every few answers costs it
-/// a tenth of its time, so answers gather; a busy server has other requests to work on meanwhile.
-/// Where the thread has time to spare, each answer is taken at once, because a wait would keep
-/// requests from a server that answers slowly (from flash) and lower its rate.
+/// a tenth of its time. So answers gather, and a busy server has other requests to work on
+/// meanwhile. Where the thread has time to spare, each answer is taken at once, because a wait
+/// would keep requests from a server that answers slowly (from flash) and lower its rate.
 struct Thrift {
     gather: Gather,
     on: bool,

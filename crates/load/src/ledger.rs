@@ -8,8 +8,8 @@
 //! Card. Idea: an answered set, sent when no other set of its key was under way, proves that older
 //! versions are gone. So a key has a version (the newest sent), a lag (how far behind it the newest
 //! proven version is) and a count of sets under way. A set that meets one of the same key under way
-//! sends *the same version with the same bytes*: in whichever order the server takes them the
-//! outcome is alike, requests keep their distribution, and no clock is compared. A refused set may
+//! sends *the same version with the same bytes*. In whichever order the server takes them the
+//! outcome is alike. Requests keep their distribution, and no clock is compared. A refused set may
 //! or may not have taken effect: the lag stays. A set whose answer was lost may even take effect
 //! later: from then on the key's floor is unknown for ever, and any version passes that fits its
 //! own bytes.

@@ -173,7 +173,7 @@ pub fn run_until(
     Ok(report)
 }
 
-/// What a step ended with, beside what was counted.
+/// The end of a step, beside its counts.
 pub(crate) struct StepEnd {
     elapsed: Duration,
     own_cpu: cpu::CpuTime,

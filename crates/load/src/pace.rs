@@ -2,11 +2,10 @@
 //! The schedule of an open loop.
 //!
 //! Card. Idea: due times are drawn ahead from the law of the gaps and never from the answers. A
-//! request that finds no free connection is sent late, and its latency still counts from when it
-//! was due, so a server that stalls is charged for every request that the stall delayed (no
-//! coordinated omission; Gil Tene, "How NOT to measure latency", 2013).
-//! Deviation: none; the
-//! queue of late requests is the schedule itself, read up to the present, so it needs no memory.
+//! request that finds no free connection is sent late, and its latency still counts from its due
+//! time. So a server that stalls is charged for every request that the stall delayed (no
+//! coordinated omission; Gil Tene, "How NOT to measure latency", 2013). Deviation: none; the queue
+//! of late requests is the schedule itself, read up to the present, so it needs no memory.
 
 use senko_workload::{Arrivals, Rng};
 

@@ -31,7 +31,7 @@ pub trait Answers {
     fn end(&mut self, end: End<'_>);
 }
 
-/// What came is not the protocol; the connection cannot go on.
+/// The bytes are not the protocol's; the connection cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed(pub String);
 
@@ -345,7 +345,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a test saw, as text.
+    /// A test's view, as text.
     #[derive(Default, Debug, PartialEq)]
     struct Seen(Vec<String>, Vec<u8>);
 

@@ -33,7 +33,7 @@ pub const REACHED: f64 = 0.95;
 /// A last request that is sent this late is in time.
 const SLACK_S: f64 = 0.1;
 
-/// What an open loop was to do.
+/// The schedule of an open loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     /// Requests a second.
@@ -86,7 +86,7 @@ pub struct StepReport {
     pub server: Option<ServerCpu>,
     /// The backend that ran.
     pub backend: Backend,
-    /// What an open loop was to do.
+    /// The schedule of an open loop.
     pub asked: Option<Asked>,
     /// Whether values were checked.
     pub verifies: bool,
@@ -202,9 +202,9 @@ impl Report {
         });
     }
 
-    /// What is wrong with the run as a whole, in one sentence: faults, keys that were not found
-    /// (`expect_found` being the
-    /// share of the keys read, in 0..=1, that has to be), or no answer at all.
+    /// The fault of the run as a whole, in one sentence: wrong answers, keys that were not found,
+    /// or no answer at all. `expect_found`, in 0..=1, is the share of the keys read that has to be
+    /// found.
     ///
     /// # Errors
     /// If anything is.
@@ -243,9 +243,9 @@ impl Report {
 }
 
 impl Report {
-    /// What was not done of the work that was asked for, in one sentence: the server died, a larger
-    /// share of a step's requests failed than `most_failed`, none was made, or an open loop fell
-    /// behind its rate.
+    /// The work that was asked for and not done, in one sentence: the server died, a larger share
+    /// of a step's requests failed than `most_failed`, none was made, or an open loop fell behind
+    /// its rate.
     ///
     /// # Errors
     /// If anything was not done.

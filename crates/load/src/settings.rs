@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a load run was told, in one struct: filled by `senko load`'s options, by the lab and by
+//! The settings of a load run in one struct, filled by `senko load`'s options, by the lab and by
 //! tests.
 //!
 //! [`crate::plan`] checks the settings against each other and binds them to numbers.

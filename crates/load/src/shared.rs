@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all threads of a run share: the plan, the versions, the clock.
+//! The state that all threads of a run share: the plan, the versions, the clock.
 //!
 //! [`crate::run`] makes it; each [`crate::engine`] and its connections read it.
 
@@ -15,7 +15,7 @@ use crate::settings::Step;
 /// Nanoseconds of a second.
 pub const SECOND_NS: u64 = 1_000_000_000;
 
-/// What all threads of a run share.
+/// The state that all threads of a run share.
 pub struct Shared<'a> {
     /// The plan.
     pub plan: &'a Plan,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is asked next: the keys of a load or read-back in their order, or draws from a mix.
+//! The next requests: the keys of a load or read-back in their order, or draws from a mix.
 //!
 //! One source a thread. The threads of a step share a cursor, from which each claims a few places
 //! at a time.
@@ -26,7 +26,7 @@ pub enum Want {
     Modify(u64),
 }
 
-/// What the threads of a step share.
+/// The state that the threads of a step share.
 pub struct Cursor {
     next: AtomicU64,
     end: u64,

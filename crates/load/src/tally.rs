@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a thread counts while it runs, merged over threads and seconds.
+//! A thread's counts while it runs, merged over threads and seconds.
 
 use std::collections::BTreeMap;
 

@@ -102,10 +102,9 @@ impl Core {
             if self.jobs.lock().stop {
                 return;
             }
-            let Some(active) = self.current().logs.first().cloned() else {
-                return;
-            };
-            if let Err(error) = active.log.write_behind() {
+            if let Some(active) = self.current().logs.first()
+                && let Err(error) = active.log.write_behind()
+            {
                 self.failed(error);
             }
         }

@@ -184,6 +184,8 @@ fn assemble(
         writer: Mutex::new(Writer {
             active: None,
             last_time: manifest.last_time,
+            looked_at: 0,
+            full: false,
         }),
         state: Mutex::new(State {
             superblock,

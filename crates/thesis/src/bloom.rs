@@ -2,7 +2,7 @@
 //! The store's Bloom Filter Map in the thesis's two uses: over all blocks, and over the pages of
 //! one block (paper A, figures 38 and 39).
 //!
-//! A map over pages takes another hash of the key than the one over blocks: if positions in both
+//! A map over pages takes another hash of the key than the map over blocks. If positions in both
 //! followed from the same bits, a block that is a false candidate would have false candidates among
 //! its pages.
 
@@ -38,7 +38,7 @@ impl PageMap {
         self.0.newest_first(wanted.hash.nth(1))
     }
 
-    /// What it keeps in DRAM, in bytes.
+    /// Its DRAM, in bytes.
     pub fn bytes(&self) -> u64 {
         self.0.bytes() as u64
     }

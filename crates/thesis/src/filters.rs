@@ -15,8 +15,8 @@ const LINE: usize = 64;
 pub struct Sequential {
     filter: Filter,
     blocks: usize,
-    /// Bytes from one filter to the next: a line more than a filter has, so that one position's
-    /// lines of all filters do not fall into the same few sets of the cache.
+    /// Bytes from one filter to the next: a line more than a filter has. So one position's lines of
+    /// all filters do not fall into the same few sets of the cache.
     stride: usize,
     memory: AlignedBuf,
 }
@@ -104,10 +104,9 @@ impl Sequential {
         }
     }
 
-    /// The same, by groups of filters: all of a group are tested at the first position, those that
-    /// are left at the second, and so on, so that no line is read that a filter left before would
-    /// not have needed, and many are on their way at any time. The first group is small, for keys
-    /// that are new.
+    /// The same, by groups of filters. All of a group are tested at the first position, those that
+    /// are left at the second, and so on. So no line is read in vain, and many are on their way at
+    /// any time. The first group is small, for keys that are new.
     pub fn find_staged(&self, key: KeyHash, block: u32, left: &mut Vec<u32>) -> Option<u32> {
         let positions = self.filter.positions_of(key);
         let positions = positions.all();

@@ -175,7 +175,7 @@ pub fn write(device: &dyn Device, keys: &Keys, geometry: &Geometry) -> Result<(H
     Ok((file, built))
 }
 
-/// What overwriting pages in place cost.
+/// The cost of overwriting pages in place.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Overwrites {
     /// Elements put.

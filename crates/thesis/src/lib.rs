@@ -59,7 +59,7 @@ pub trait Layout: Sync {
         reader: &mut Reader<'_>,
     ) -> Result<Option<Range<usize>>>;
 
-    /// What it keeps in DRAM for all its blocks, in bytes.
+    /// Its DRAM for all its blocks, in bytes.
     fn dram_bytes(&self) -> u64;
 }
 
@@ -68,7 +68,7 @@ pub trait BlockIndex: Sync {
     /// Appends the candidates to `out`, which was cleared, newest first.
     fn candidates(&self, wanted: &Wanted, out: &mut Candidates);
 
-    /// What it keeps in DRAM, in bytes.
+    /// Its DRAM, in bytes.
     fn dram_bytes(&self) -> u64;
 }
 

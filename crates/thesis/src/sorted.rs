@@ -254,7 +254,7 @@ impl Layout for Head {
         let blocks = &self.0.0;
         let hash = upper(wanted.hash.order);
         let entries = self.entries();
-        // What DRAM has of the head: the smallest hash under each of its pages.
+        // The head's part in DRAM: the smallest hash under each of its pages.
         let smallest = blocks.smallest(block);
         let starts = |part: u32| smallest[part as usize * entries];
         let mut part = (1..blocks.head_pages)

@@ -397,14 +397,19 @@ fn pytest(workspace: &Workspace, setup: &Setup, args: &[&str]) -> Result<Done> {
     let Some(mut command) = pytest_command(workspace, setup, args) else {
         return Ok(no_python());
     };
-    let binary = workspace.target.join("release/senko");
+    let binary = binary(workspace)?;
+    let scratch = workspace.target.join("e2e");
+    std::fs::create_dir_all(&scratch)?;
+    ran(command.env("SENKO_BIN", binary).env("SENKO_TMP", scratch))
+}
+
+/// Builds the release binary, and gives its path.
+fn binary(workspace: &Workspace) -> Result<PathBuf> {
     let built = run::show(&mut workspace.cargo(&["build", "--release", "-p", "senko"]))?;
     if !built.ok {
         bail!("the release build failed");
     }
-    let scratch = workspace.target.join("e2e");
-    std::fs::create_dir_all(&scratch)?;
-    ran(command.env("SENKO_BIN", binary).env("SENKO_TMP", scratch))
+    Ok(workspace.target.join("release/senko"))
 }
 
 fn ndbm(workspace: &Workspace, setup: &Setup) -> Result<Done> {
@@ -431,6 +436,7 @@ fn python(workspace: &Workspace, setup: &Setup) -> Result<Done> {
     command
         .args(["-m", "pytest", "-q", "-ra", "."])
         .current_dir(workspace.root.join("bindings/python/tests"))
+        .env("SENKO_BIN", binary(workspace)?)
         .env("PYTHONDONTWRITEBYTECODE", "1");
     ran(&mut command)
 }

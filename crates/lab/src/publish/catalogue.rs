@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the report adds to results: the paper, the bars with must and goal, published values. The
+//! The report's additions to results: the paper, the bars with must and goal, published values. The
 //! table from the papers to the code stands here, too.
 
 /// A paper, or the project's own questions.
@@ -147,7 +147,7 @@ const fn entry(
     }
 }
 
-/// What is known of an experiment.
+/// The facts of an experiment.
 pub fn find(experiment: &str) -> Option<&'static Entry> {
     ALL.iter().find(|entry| entry.experiment == experiment)
 }
@@ -378,7 +378,8 @@ pub static ALL: &[Entry] = &[
     ),
 ];
 
-/// A part of a paper, the files that hold it, and the experiment that measures it; or why there is none.
+/// A part of a paper, the files that hold it, and the experiment that measures it; or why there is
+/// none.
 pub struct Part {
     /// The paper.
     pub paper: Paper,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What experiments on servers share: scratch files, memory caps, contenders, traffic, the disk's counters.
+//! The common parts of experiments on servers: scratch files, memory caps, contenders, traffic, the
+//! disk's counters.
 //!
 //! ```text
 //!   Bench: scratch folder, block device, two cores, programs, noise probes
@@ -8,9 +9,10 @@
 //!     +- fio.rs, swap.rs: the rivals' machinery
 //! ```
 //!
-//! What always holds: everything made on the machine (files, swap areas, groups, processes) is undone when its owner is dropped,
-//! and also on SIGINT, SIGTERM and SIGHUP ([`cleanup`]); a process dies with the one that started it. A figure that
-//! needs what is not there is an `Err` with one sentence, which the experiment reports as missing.
+//! Always holds: everything made on the machine (files, swap areas, groups, processes) is undone
+//! when its owner is dropped, and also on SIGINT, SIGTERM and SIGHUP ([`cleanup`]). A process dies
+//! with the one that started it. A figure that needs what is not there is an `Err` with one
+//! sentence, which the experiment reports as missing.
 
 pub mod bench; // the machine as an experiment sees it
 pub mod cgroup; // a cap on a server's memory, its page cache included

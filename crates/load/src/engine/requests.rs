@@ -107,7 +107,7 @@ impl Engine<'_> {
         }
         self.was_full = self.ready.is_empty();
         if now >= deadline {
-            // What follows answers is no request of the schedule.
+            // Requests that follow answers are none of the schedule.
             self.follow_ups.clear();
         }
         if !self.exhausted && now > deadline.saturating_add(LATE_SENDS_NS) {
@@ -130,9 +130,9 @@ impl Engine<'_> {
         Some(due)
     }
 
-    /// Requests that were due before the end and that the server left no room for: they are
-    /// counted, with the latency that they had already reached, so that an overloaded server does
-    /// not look good by answering less.
+    /// Requests that were due before the end and found no room at the server. They count, with the
+    /// latency that they had already reached, so an overloaded server does not look good by
+    /// answering less.
     #[cold]
     fn give_up_on_schedule(&mut self, now: u64, deadline: u64) {
         while let Some(due) = self.take_due(deadline, deadline) {

@@ -58,7 +58,11 @@ const ALLOWED: [(&str, &[&str], &[&str]); 16] = [
     ),
     ("senko_c", &["senko_io", "senko_dbm"], &[]),
     ("senko_ndbm", &["senko_io", "senko_dbm"], &[]),
-    ("senko_python", &["senko_io", "senko_dbm"], &[]),
+    (
+        "senko_python",
+        &["senko_io", "senko_workload", "senko_dbm", "senko_ssd"],
+        &[],
+    ),
     ("senko_lab_rivals", &["senko_lab", "senko_workload"], &[]),
     ("xtask", &[], &[]),
 ];

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the experiments on the index share: keys, look-ups drawn from a law, the time that they take, the speed of memory.
+//! The common parts of the experiments on the index: keys, look-ups drawn from a law, their times,
+//! the speed of memory.
 //!
-//! A key is a number; the number over the elements of a block is the ordinal of its block, so the last keys are the newest. A look-up searches from the newest block to the oldest,
-//! and ends at the first candidate that really has the key, as a store's would after reading it.
+//! A key is a number; the number over the elements of a block is the ordinal of its block, so the
+//! last keys are the newest. A look-up searches from the newest block to the oldest, and ends at
+//! the first candidate that really has the key, as a store's would after reading it.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -59,7 +61,8 @@ impl Lookups {
     }
 }
 
-/// How often a second `work` is done: it is called with the numbers 0, 1, 2, ... modulo [`DRAWN`], for as long as it takes to be measured.
+/// How often a second `work` is done: it is called with the numbers 0, 1, 2, ... modulo [`DRAWN`],
+/// for as long as it takes to be measured.
 pub fn rate(mut work: impl FnMut(usize)) -> f64 {
     let clock = Instant::now();
     let (mut count, mut at) = (16, 0);
@@ -77,7 +80,8 @@ pub fn rate(mut work: impl FnMut(usize)) -> f64 {
     }
 }
 
-/// The best that each of `works` gave, which take turns: what else the machine does makes all of them slower, some times more than others.
+/// The best that each of `works` gave, which take turns: what else the machine does makes all of
+/// them slower, some times more than others.
 pub fn best_of<const N: usize>(rounds: usize, mut works: [&mut dyn FnMut() -> f64; N]) -> [f64; N] {
     let mut best = [0.0f64; N];
     for _ in 0..rounds {
@@ -158,7 +162,8 @@ impl Filters {
         })
     }
 
-    /// Look-ups a second in the filters, one after the other: the better of both ways to search them.
+    /// Look-ups a second in the filters, one after the other: the better of both ways to search
+    /// them.
     pub fn sequential_rate(&self, asked: &Lookups) -> [f64; 2] {
         let mut scratch = Vec::new();
         let plain = rate(|at| {
@@ -195,7 +200,8 @@ impl Bandwidth {
         Bandwidth { memory }
     }
 
-    /// Bytes a second that are read in pieces of `bytes`, a multiple of 64, from all over, with `ahead` bytes of coming pieces asked for.
+    /// Bytes a second that are read in pieces of `bytes`, a multiple of 64, from all over, with
+    /// `ahead` bytes of coming pieces asked for.
     pub fn of_pieces(&self, bytes: usize, ahead: usize) -> f64 {
         let places = self.memory.len() / bytes;
         let place = |at: u64| ((u128::from(mix64(at)) * places as u128) >> 64) as usize * bytes;
