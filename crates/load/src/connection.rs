@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One connection: requests under way in their order, and what their answers turn out to be.
 //!
-//! [`crate::engine`] adds requests and feeds received bytes; [`crate::reply`] cuts them into answers; here
-//! each answer meets the request
-//! that it belongs to, is counted, and, with `verify`, is checked byte by byte.
+//! [`crate::engine`] adds requests and feeds received bytes; [`crate::reply`] cuts them into
+//! answers; here each answer meets the request that it belongs to, is counted, and, with `verify`,
+//! is checked byte by byte.
 //!
-//! Invariants: C1. Answers come in the order of the requests (so do memcached's), so the front of `pending` is
-//! whose answer comes.
-//! C2. A get of n keys is one entry followed by n entries of [`Kind::Key`]. C3. A quiet set is always followed
-//! by a request
-//! with an answer, which settles it. C4. Every set entered in the ledger is ended there exactly once, also
-//! when the connection fails.
+//! Invariants: C1. Answers come in the order of the requests (so do memcached's), so the front of
+//! `pending` is whose answer comes. C2. A get of n keys is one entry followed by n entries of
+//! [`Kind::Key`]. C3. A quiet set is always followed by a request with an answer, which settles it.
+//! C4. Every set entered in the ledger is ended there exactly once, also when the connection fails.
 
 use std::collections::VecDeque;
 
@@ -244,7 +242,8 @@ impl Receiver<'_> {
         self.broken.get_or_insert(why);
     }
 
-    /// Quiet sets before the request that is being answered are through; whether they were stored is not said.
+    /// Quiet sets before the request that is being answered are through; whether they were stored
+    /// is not said.
     #[inline]
     fn settle_quiet(&mut self) {
         while let Some(Pending {
@@ -422,7 +421,8 @@ impl Answers for Receiver<'_> {
                 format!("the answer names the key {}", key.escape_ascii()),
             ));
         } else if len > self.shared.plan.settings.value_len.longest() {
-            // Nothing of ours is that long; it is not gathered, so that a damaged length costs no memory.
+            // Nothing of ours is that long; it is not gathered, so that a damaged length costs no
+            // memory.
             self.incoming.settled = true;
             self.tally.now.counts.verified += 1;
             self.fault(Finding::plain(
@@ -497,7 +497,8 @@ impl Receiver<'_> {
             })
         );
         if quiet && self.shared.plan.settings.wire != Wire::Classic {
-            // These dialects report a quiet set that failed, and its request's turn comes with the next answer.
+            // These dialects report a quiet set that failed, and its request's turn comes with the
+            // next answer.
             return;
         }
         // The classic dialect reports nothing for a quiet set: the error is the next request's.

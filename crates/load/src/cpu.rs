@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Processor time: of a thread of this process, and of the server's process.
 //!
-//! [`crate::engine`] reads its own before and after a step, [`crate::run`] the server's. The sum of both, by
-//! request, is what
-//! two programs on one machine are judged by.
+//! [`crate::engine`] reads its own before and after a step, [`crate::run`] the server's. The sum of
+//! both, by request, is what two programs on one machine are judged by.
 
 #![allow(unsafe_code)]
 
@@ -60,7 +59,8 @@ pub fn of_this_thread() -> CpuTime {
     }
 }
 
-/// Makes timed waits of the calling thread end within a microsecond of their time instead of the usual 50.
+/// Makes timed waits of the calling thread end within a microsecond of their time instead of the
+/// usual 50.
 pub fn wake_promptly() {
     // SAFETY: this option takes one number and touches no memory.
     unsafe {
@@ -96,7 +96,8 @@ impl ProcessCpu {
             .flatten()
             .flatten()
         {
-            // A thread may end between the listing and this read; its time is then in the process's sum alone.
+            // A thread may end between the listing and this read; its time is then in the process's
+            // sum alone.
             let Some(number) = entry
                 .file_name()
                 .to_str()
@@ -133,8 +134,8 @@ impl ProcessCpu {
             .map(|(number, run)| run.saturating_sub(before(*number)));
         let busiest = Duration::from_nanos(ran.clone().max().unwrap_or(0));
         let mut time = self.time.since(&earlier.time);
-        // The threads' own clock counts nanoseconds, the process's counts ticks of 10 ms: keep the ratio, take
-        // the finer sum.
+        // The threads' own clock counts nanoseconds, the process's counts ticks of 10 ms: keep the
+        // ratio, take the finer sum.
         let fine = Duration::from_nanos(ran.sum());
         let coarse = time.total();
         if fine > Duration::ZERO && coarse > Duration::ZERO {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The settings, checked against each other and bound to numbers: how many keys, in which order, how long,
-//! which of them.
+//! The settings, checked against each other and bound to numbers: how many keys, in which order,
+//! how long, which of them.
 //!
-//! [`crate::run`] makes one plan; all threads read it. Everything here follows from the settings alone, so a
-//! run that loads and a
-//! later run that reads back agree on each key, length and byte.
+//! [`crate::run`] makes one plan; all threads read it. Everything here follows from the settings
+//! alone, so a run that loads and a later run that reads back agree on each key, length and byte.
 
 use std::ops::Range;
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Requests to bytes, in the three dialects.
 //!
-//! [`crate::engine`] appends to a connection's send batch. Nothing allocates once the batch has its size.
-//! Every set carries the
-//! value's version as its flags (see [`crate::check`]).
+//! [`crate::engine`] appends to a connection's send batch. Nothing allocates once the batch has its
+//! size. Every set carries the value's version as its flags (see [`crate::check`]).
 
 use senko_workload::{KeySpace, fill_value};
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which elements there are, and how they are cut into pages and blocks.
 //!
-//! Element `i` has the key `mix64(i)`, a bijection, so that all keys differ and numbers from `elements` on are keys that are absent. Its value follows
-//! from its number. Nothing is kept in memory.
+//! Element `i` has the key `mix64(i)`, a bijection, so that all keys differ and numbers from
+//! `elements` on are keys that are absent. Its value follows from its number. Nothing is kept in
+//! memory.
 
 use std::ops::Range;
 
@@ -53,7 +54,8 @@ impl Keys {
         }
     }
 
-    /// Keys of whose `order` only the upper `bits` differ, so that many are equal: a test of what layouts do then.
+    /// Keys of whose `order` only the upper `bits` differ, so that many are equal: a test of what
+    /// layouts do then.
     #[must_use]
     pub fn colliding(self, bits: u32) -> Keys {
         Keys {

@@ -22,7 +22,8 @@ const KEYS_A_BUCKET: u64 = 9;
 /// Keys that may be moved to make room for one.
 const MOST_MOVES: usize = 2000;
 
-/// An index like FlashStore's: a cuckoo hash table of tags of two bytes and pointers of four. A pointer here is the key's number, so that a key can be moved without a read.
+/// An index like FlashStore's: a cuckoo hash table of tags of two bytes and pointers of four. A
+/// pointer here is the key's number, so that a key can be moved without a read.
 pub struct HashIndex {
     buckets: usize,
     memory: AlignedBuf,
@@ -94,7 +95,8 @@ impl HashIndex {
                 self.set(roomier, slot, tag, number);
                 return true;
             }
-            // Both are full: another key moves to its other bucket, not back to where the last one came from.
+            // Both are full: another key moves to its other bucket, not back to where the last one
+            // came from.
             let bucket = if came_from == Some(buckets[0]) {
                 buckets[1]
             } else {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Counted reads and sequential writes of the layouts.
 //!
-//! A [`Reader`] has one buffer of a page (longer once a run of several was read), and each read into it is one request to the device. The layouts say what a read was for.
+//! A [`Reader`] has one buffer of a page (longer once a run of several was read), and each read
+//! into it is one request to the device. The layouts say what a read was for.
 
 use anyhow::{Context, Result};
 use senko_io::{AlignedBuf, Device, Engine, PAGE_SIZE, Purpose, Tag};
@@ -83,7 +84,8 @@ impl<'d> Reader<'d> {
         Ok(&self.buf[..self.page_bytes])
     }
 
-    /// Reads a run of device pages to search its elements; it counts as one page, which it is as a rule.
+    /// Reads a run of device pages to search its elements; it counts as one page, which it is as a
+    /// rule.
     ///
     /// # Errors
     /// If the device fails.

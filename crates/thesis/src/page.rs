@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Elements in a page: the header with the count and the range of hashes (paper A, figure 40), then the elements one behind the other.
+//! Elements in a page: the header with the count and the range of hashes (paper A, figure 40), then
+//! the elements one behind the other.
 //!
 //! ```text
 //!   0 magic u32 | 4 number u32 | 8 smallest hash u64 | 16 largest hash u64 | 24 count u16 | 26 zero u16 | 28 used u32 | 32 elements
 //!   element: key bytes u16 | zero u16 | value bytes u32 | key | value
 //! ```
 //!
-//! The thesis counts 8 bytes for an element's lengths (its chapter 8.4); so 32 elements of 8 + 1000 bytes lie in 32 KiB. It has 4-byte hashes in
-//! the header, we have 8. All numbers are little-endian. A page of zeros is an empty page.
+//! The thesis counts 8 bytes for an element's lengths (its chapter 8.4); so 32 elements of 8 + 1000
+//! bytes lie in 32 KiB. It has 4-byte hashes in the header, we have 8. All numbers are
+//! little-endian. A page of zeros is an empty page.
 
 use std::ops::Range;
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The unsorted block: elements in the order of their arrival, and a Bloom Filter Map over its pages in DRAM.
+//! The unsorted block: elements in the order of their arrival, and a Bloom Filter Map over its
+//! pages in DRAM.
 //!
-//! *Idea*: a block that is written once from front to back; the page map, of 16 or 24 bits an element, names the pages that may hold a key, and each is read whole.
-//! *Source*: paper A, 6.2 and 7.2. *Deviation*: none. The order is the same for every block size, so one file serves them all.
+//! *Idea*: a block that is written once from front to back; the page map, of 16 or 24 bits an
+//! element, names the pages that may hold a key, and each is read whole. *Source*: paper A, 6.2 and
+//! 7.2. *Deviation*: none. The order is the same for every block size, so one file serves them all.
 
 use std::ops::Range;
 use std::time::Instant;

@@ -99,6 +99,10 @@ const NOT_RUN: &[(&str, &str)] = &[
         "it needs traces that are not part of the tree",
     ),
     (
+        "lab run dbm-",
+        "it measures for a minute or more, on a disk of its own",
+    ),
+    (
         "lab run store-",
         "it measures for minutes, on a disk of its own",
     ),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server of a few lines that misbehaves on purpose: classic `get` and `set` over a map, with one fault.
+//! A server of a few lines that misbehaves on purpose: classic `get` and `set` over a map, with one
+//! fault.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};

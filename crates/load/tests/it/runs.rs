@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where nothing is wrong, every value is found. A fault is found, named and made the run's verdict.
+//! Where nothing is wrong, every value is found. A fault is found, named and made the run's
+//! verdict.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -505,8 +506,8 @@ fn a_server_that_answers_nothing_ends_the_run() {
     assert!(why.contains("answers nothing"), "{why}");
 }
 
-/// A run of 10 seconds against a server that stalled lasted 10 seconds and the timeout, and had a high
-/// rate: that of the time up to the stall.
+/// A run of 10 seconds against a server that stalled lasted 10 seconds and the timeout, and had a
+/// high rate: that of the time up to the stall.
 #[test]
 fn a_run_ends_at_its_time_also_when_the_server_stalls() {
     let time = Duration::from_secs(1);
@@ -622,9 +623,9 @@ fn a_run_that_is_stopped_has_what_it_measured() {
     assert!(report.to_string().contains(", 0 wrong"), "{report}");
 }
 
-/// A stall delays every request that falls due in it, and an open loop charges all of them: with 1000 requests
-/// a second and a stall of
-/// 400 ms at least 250 answers are 100 ms late. A closed loop with one connection would have noticed one.
+/// A stall delays every request that falls due in it, and an open loop charges all of them: with
+/// 1000 requests a second and a stall of 400 ms at least 250 answers are 100 ms late. A closed loop
+/// with one connection would have noticed one.
 #[test]
 fn an_open_loop_charges_a_stall_to_every_request_that_it_delays() {
     let (mix, _) = mix(0.5, 1);

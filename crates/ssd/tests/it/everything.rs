@@ -2,8 +2,8 @@
 //! Every translation layer under every write buffer: random requests with trims and flushes, every
 //! read checked against the latest version, power cuts at any operation, conservation at the end.
 //!
-//! `SENKO_TEST_FACTOR=20` runs as many more seeds; a failure prints parts and seed, which
-//! `SENKO_SSD_SEED` and `SENKO_SSD_PARTS` (layer/buffer) run alone.
+//! `SENKO_TEST_FACTOR=20` runs as many times the seeds, and 0.2 a fifth. A failure prints parts and
+//! seed, which `SENKO_SSD_SEED` and `SENKO_SSD_PARTS` (layer/buffer) run alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -137,8 +137,11 @@ fn run(layer: &Spec, buffer: &Spec, shape: (u32, u32, u32, u32), cuts: bool, see
 }
 
 fn all(cuts: bool) {
-    let factor = number("SENKO_TEST_FACTOR").unwrap_or(1);
-    let only = number("SENKO_SSD_SEED");
+    let factor =
+        std::env::var("SENKO_TEST_FACTOR").map_or(1.0, |text| text.parse().expect("a number"));
+    let seeds = (5.0_f64 * factor).ceil().max(1.0) as u64;
+    let only = std::env::var("SENKO_SSD_SEED").ok();
+    let only: Option<u64> = only.map(|text| text.parse().unwrap());
     let parts = std::env::var("SENKO_SSD_PARTS").ok();
     let mut runs = 0;
     for layer in layers() {
@@ -147,7 +150,7 @@ fn all(cuts: bool) {
             if parts.as_ref().is_some_and(|parts| *parts != name) {
                 continue;
             }
-            for seed in only.map_or(0..5 * factor, |seed| seed..seed + 1) {
+            for seed in only.map_or(0..seeds, |seed| seed..seed + 1) {
                 let shape = SHAPES[seed as usize % SHAPES.len()];
                 let test = AssertUnwindSafe(|| run(&layer, &buffer, shape, cuts, seed));
                 if let Err(panic) = catch_unwind(test) {
@@ -159,10 +162,6 @@ fn all(cuts: bool) {
         }
     }
     assert!(runs > 0 || parts.is_some());
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap())
 }
 
 #[test]

@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+// The examples, run.
+mod examples;
+
 // Every layer under every buffer, against a shadow.
 mod everything;
 

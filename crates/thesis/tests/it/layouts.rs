@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thesis's block layouts hold what was put and nothing else, whatever the geometry; a device that fails is an error.
+//! The thesis's block layouts hold what was put and nothing else, whatever the geometry; a device
+//! that fails is an error.
 
 use senko_io::faulty::FaultyDevice;
 use senko_io::{Device, Op};
@@ -12,7 +13,8 @@ use senko_thesis::unsorted::{self, Unsorted};
 use senko_thesis::{BlockIndex, Geometry, Keys, Layout, Reader, get};
 use senko_workload::check_value;
 
-/// Pages of the last block that are partly filled, or not at all; pages of one element; heads of several pages.
+/// Pages of the last block that are partly filled, or not at all; pages of one element; heads of
+/// several pages.
 const GEOMETRIES: [Geometry; 5] = [
     of(1, 4096, 4, 1000),
     of(1000, 4096, 8, 1000),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The crates' edges run one way, as docs/architecture/overview.md draws them. A new edge fails here, so that it is a decision.
+//! The crates' edges run one way, as docs/architecture/overview.md draws them. A new edge fails
+//! here, so that it is a decision.
 
 use std::collections::BTreeSet;
 use std::process::Command;
