@@ -140,16 +140,7 @@ impl Shard {
             self.logs[op.log].pin(op.position, true);
         }
         let (log, first) = (&mut self.logs[op.log], op.position + op.piece);
-        // What is still in write buffers is the end of the run (L2).
-        let mut from_device = op.pages;
-        while from_device > 0 {
-            let Some(page) = log.buffered(first + from_device - 1) else {
-                break;
-            };
-            let at = (from_device - 1) as usize * PAGE_SIZE;
-            frame[at..at + PAGE_SIZE].copy_from_slice(page);
-            from_device -= 1;
-        }
+        let from_device = log.copy_buffered(first, op.pages, &mut frame);
         if from_device == 0 {
             op.stage = Stage::Here(Ok(frame));
             return true;
@@ -225,6 +216,7 @@ impl Shard {
             TOKEN_DISCARD => {
                 let (log, region) = ((value >> 40) as usize, value & ((1 << 40) - 1));
                 self.logs[log].discards.end(region, self.steady_ms);
+                self.shed_in_vain = false;
                 self.pump_stream(queue);
                 self.retry_parked();
             }
@@ -242,6 +234,10 @@ impl Shard {
 
     /// Frames were returned (answers were sent): lets waiting reads start.
     pub fn frames_freed<Q: Queue>(&mut self, queue: &mut Q) {
+        if self.reads.wants_whole && self.whole_frame.take(1).is_some() {
+            self.reads.wants_whole = false;
+            self.retry_parked();
+        }
         while let Some(&n) = self.reads.waiting.front() {
             let op = self.reads.op(n);
             if op.position < self.logs[op.log].tail() {
@@ -548,6 +544,7 @@ impl Shard {
             Err(_) if self.reads.op(n).want == Want::Resident => {
                 return Step::Ended(Fetched::OutOfMemory);
             }
+            Err(_) if self.keeps_all() => return self.read_whole(queue, n, frame, at + total),
             Err(_) => {
                 // It is there, but nothing can be evicted to put it together in.
                 self.stats.flash_misses_memory += 1;
@@ -563,6 +560,28 @@ impl Shard {
             want_crc,
         });
         self.next_piece(queue, n, frame, at)
+    }
+
+    /// Reads a record of which DRAM can't take a copy into the frame that holds the largest;
+    /// `bytes` reach from its first page to its end.
+    fn read_whole<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: u32,
+        frame: PageBuf,
+        bytes: usize,
+    ) -> Step {
+        let pages = bytes.div_ceil(PAGE_SIZE);
+        let Some(whole) = self.whole_frame.take(pages) else {
+            // Another answer is being sent from it.
+            self.reads.wants_whole = true;
+            return Step::Parked(frame);
+        };
+        self.reads.op(n).pages = pages as u64;
+        if self.read_piece(queue, n, whole) {
+            debug_assert!(matches!(self.reads.op(n).stage, Stage::Here(_)));
+        }
+        Step::Reading
     }
 
     /// A piece of a large record is here, at an offset of the frame.

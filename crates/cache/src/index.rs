@@ -444,6 +444,15 @@ impl Index {
         full.then_some(self.wave)
     }
 
+    /// Slots that the segment of `hash` could still take, with all that it may grow by.
+    pub fn room_for(&self, hash: u64) -> usize {
+        let s = self.segments[self.segment_of(hash)];
+        if (s.step as usize) + 1 < self.steps {
+            return usize::MAX;
+        }
+        SEGMENT_LINES[s.step as usize] as usize * LINE - s.count as usize
+    }
+
     /// Lines of all segments, but for what some have outrun the wave by.
     #[inline]
     pub fn line_count(&self) -> u64 {

@@ -25,6 +25,7 @@ mod policy; // which items leave DRAM first
 mod record; // the one format of an item, in DRAM and on flash: header, then the complete answer
 mod shard; // the shard: lookups, reading an item in DRAM
 mod stats; // counters of a shard
+mod stay; // which items leave DRAM where nothing may be evicted
 mod transfer; // answers that are sent from where they lie on flash
 mod superblock; // what a data directory says of itself, and each flash file of the directory it belongs to
 mod upkeep; // what is due without a command

@@ -273,6 +273,9 @@ pub struct Shard {
     pub(crate) reclaims: Vec<Reclaim>,
     /// A frame for the reclaim of each log, for when reads hold all of the loop's: those may be waiting for what reclaim frees.
     pub(crate) reclaim_frames: FramePool,
+    /// A frame for the largest record, where all is kept: an item that DRAM has no room for is
+    /// answered from it.
+    pub(crate) whole_frame: FramePool,
     pub(crate) reads: Reads,
     pub(crate) admitter: Admitter,
     pub(crate) stats: CacheStats,
@@ -316,6 +319,11 @@ pub struct Shard {
     pub(crate) id: u64,
     /// What another process finds of this shard, if it is to.
     pub(crate) state: Option<State>,
+    /// Drafts that are neither linked nor given up.
+    pub(crate) drafts: usize,
+    /// All pages of DRAM were looked through for one that can be emptied, in vain, and nothing has
+    /// changed that (`stay.rs`).
+    pub(crate) shed_in_vain: bool,
     /// The shard is ending: nothing is written to flash any more.
     pub(crate) closed: bool,
 }
@@ -354,7 +362,14 @@ impl Shard {
                 "a shard takes less than 64 GiB of memory: use more threads",
             ));
         }
-        let (logs, base, buffers) = make_logs(&config)?;
+        let (mut logs, base, buffers) = make_logs(&config)?;
+        let keeps_all = config.no_evict && !logs.is_empty();
+        let largest = config.max_item.div_ceil(PAGE_SIZE) as u64;
+        for log in logs.iter_mut().filter(|_| keeps_all) {
+            log.keep_all(largest);
+        }
+        let whole = crate::stay::whole_pages(&logs, keeps_all);
+        let buffers = buffers + whole * PAGE_SIZE;
         let too_small = |least: u64, what: &str| OpenError {
             text: format!(
                 "{} bytes of memory for each shard are too small for its write buffers and {what}: {least} are the least",
@@ -416,6 +431,10 @@ impl Shard {
         let logs = made.logs;
         let reclaim_frames = FramePool::try_new(&[(FRAME_PAGES, logs.len())])
             .map_err(|e| OpenError::new(format!("cannot map the frames of reclaim: {e}")))?;
+        let whole_frame =
+            FramePool::try_new(&[(whole.max(1), usize::from(whole > 0))]).map_err(|e| {
+                OpenError::new(format!("cannot map the frame of the largest item: {e}"))
+            })?;
         let mut shard = Shard {
             policy,
             memory,
@@ -425,6 +444,9 @@ impl Shard {
             pinned_bytes: 0,
             reclaims: logs.iter().map(|_| Reclaim::default()).collect(),
             reclaim_frames,
+            whole_frame,
+            drafts: 0,
+            shed_in_vain: false,
             logs,
             reads: Reads::default(),
             admitter: Admitter::new(config.admission, config.seed),
@@ -516,6 +538,7 @@ impl Shard {
         if flash.expired(self.now) || self.place(flash).is_none() {
             let n = self.log_of(flash);
             self.stats.flash_misses_out += u64::from(self.logs[n].health.is_out());
+            self.stats.drops_error += u64::from(self.keeps_all() && self.lost_by_device(flash));
             self.drop_flash_slot(key.hash, flash);
             return Lookup::Miss;
         }
@@ -543,7 +566,7 @@ impl Shard {
             .is_none_or(|position| log.is_lost_for_good(position))
     }
 
-    fn log_of(&self, slot: Slot) -> usize {
+    pub(crate) fn log_of(&self, slot: Slot) -> usize {
         if self.logs.len() == 1 {
             return 0;
         }
@@ -558,6 +581,7 @@ impl Shard {
         };
         self.index.remove(pos);
         self.flash_items -= 1;
+        self.copy_died(slot);
         true
     }
 

@@ -31,6 +31,7 @@ impl Shard {
         self.frames_freed(queue);
         if self.now_ms >= self.next_crawl_ms {
             self.next_crawl_ms = self.now_ms + CRAWL_MS;
+            self.shed_in_vain = false;
             for _ in 0..self.index.segments().div_ceil(CRAWL_STEPS) {
                 self.crawl();
             }
@@ -71,6 +72,7 @@ impl Shard {
         });
         self.stats.crawler_reclaimed += (dead_items.len() + dead_slots.len()) as u64;
         for item in lost_copies {
+            self.copy_died(self.arena.flash_copy(item));
             self.arena.set_flash_copy(item, Slot::EMPTY);
         }
         for item in dead_items {
@@ -79,6 +81,9 @@ impl Shard {
         for slot in dead_slots {
             self.index.remove_slot(n, slot);
             self.flash_items -= 1;
+            self.copy_died(slot);
+            self.stats.drops_error +=
+                u64::from(self.keeps_all() && !all && self.lost_by_device(slot));
         }
     }
 

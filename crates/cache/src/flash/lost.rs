@@ -34,6 +34,11 @@ impl Lost {
         position < self.flushed || self.unwritten.iter().any(|r| r.contains(&position))
     }
 
+    /// Whether a failed write is the reason.
+    pub fn is_unwritten(&self, position: u64) -> bool {
+        position >= self.flushed && self.for_good(position)
+    }
+
     /// Everything before this was flushed.
     pub fn flushed(&self) -> u64 {
         self.flushed

@@ -2,8 +2,10 @@
 //! The flash tier of a shard: one log per device slice, written in order, reclaimed in order.
 
 pub(crate) mod admission; // which items leaving DRAM deserve a write, and how many bytes a second
+mod dead; // what of a log no slot names any more
 pub(crate) mod discards; // freed regions that are still being discarded
 pub(crate) mod health; // how the device under a log does
+pub(crate) mod keep; // a region whose live records are all written again
 pub(crate) mod log; // where records go: pages, write buffers, positions
 mod lost; // what a log no longer has: flushed, unwritten, hidden
 mod open_pages; // pages of a log that small records may go to
