@@ -7,7 +7,7 @@
 //!
 //! Always holds: bytes spent = bytes written + `ahead`, but for an item that was let in and lost with its device, which stays in `ahead`.
 
-use crate::shard::{Admission, AdmissionRule};
+use crate::config::{Admission, AdmissionRule};
 
 /// Why an item was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +123,7 @@ impl Admitter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::Budget;
+    use crate::config::Budget;
 
     #[test]
     fn a_budget_holds_over_any_stretch() {

@@ -36,9 +36,10 @@ use super::health::Health;
 use super::lost::Lost;
 use super::open_pages::{OpenPages, SMALLEST_RECORD};
 use super::{TOKEN_PROBE, TOKEN_WRITE, token};
+use crate::config::DeviceSlice;
 use crate::record::RECORD_ALIGN;
-use crate::shard::{DeviceSlice, FRAME_PAGES};
-use crate::warm::state::{LogWord, State};
+use crate::types::FRAME_PAGES;
+use crate::words::{LogWord, State};
 
 pub(crate) use mark::LogMark;
 

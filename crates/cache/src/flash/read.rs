@@ -8,7 +8,7 @@ use senko_io::PageBuf;
 use crate::arena::Handle;
 use crate::index::Slot;
 use crate::key::{Key, MAX_KEY};
-use crate::shard::Want;
+use crate::types::Want;
 
 /// How far a read has come.
 #[derive(Debug)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A slot of the index, bit by bit; the drawing stands at the top of `index.rs`.
+//! A slot of the index, bit by bit; the drawing stands at the top of `index/mod.rs`.
 //!
 //! Which bits are page and which tag depends on the shard's [`Shape`](super::Shape); what lies above them is here.
 

@@ -2,7 +2,7 @@
 //! Where a log stands, for a process that goes on from it.
 
 use super::Log;
-use crate::warm::state::{LogWord, State};
+use crate::words::{LogWord, State};
 
 /// Where a log of an earlier process goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,12 +4,13 @@
 use senko_io::Queue;
 
 use crate::arena::{LINKED, MAX_CHUNK};
-use crate::dram::LEAST_PAGES;
+use crate::dram::item::ITEM_HEADER;
 use crate::index::Slot;
-use crate::item::ITEM_HEADER;
 use crate::record::{Meta, record_len};
-use crate::shard::{FlashRef, ItemRef, Scanned, Shard};
+use crate::shard::Shard;
+use crate::shard::memory::LEAST_PAGES;
 use crate::stats::{ClassCounts, SlabClassStats};
+use crate::types::{FlashRef, ItemRef, Scanned};
 
 /// The crawler goes a step so often, and has seen the whole index after this many steps (five minutes).
 const CRAWL_MS: u64 = 100;

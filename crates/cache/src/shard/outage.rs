@@ -9,9 +9,9 @@
 
 use senko_io::{Completion, DeviceId, PAGE_SIZE, Purpose, Queue, Tag};
 
-use super::health::{DeviceState, DeviceTrouble, LOST_READ_MS, Pauses, Probe, SILENT_MS};
-use super::read::Stage;
-use super::{TOKEN_PROBE, token};
+use crate::flash::health::{DeviceState, DeviceTrouble, LOST_READ_MS, Pauses, Probe, SILENT_MS};
+use crate::flash::read::Stage;
+use crate::flash::{TOKEN_PROBE, token};
 use crate::shard::Shard;
 
 /// How often devices are looked at.

@@ -12,11 +12,12 @@
 
 use senko_io::{PAGE_SIZE, PageBuf, Queue};
 
-use super::log::NoPlace;
 use super::reclaim::Fate;
+use crate::flash::log::NoPlace;
 use crate::index::Slot;
 use crate::record::{self, At, Header, RECORD_HEADER};
-use crate::shard::{FRAME_PAGES, Shard};
+use crate::shard::Shard;
+use crate::types::FRAME_PAGES;
 
 /// A record larger than a frame that is being copied.
 #[derive(Debug)]

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An item leaves DRAM: its slot turns to the copy that flash has, or a copy is written, or it is gone.
 //!
-//! Called by eviction (`dram.rs`). A clean item costs nothing: promotion kept its copy. A dirty one goes through admission
+//! Called by eviction (`memory.rs`). A clean item costs nothing: promotion kept its copy. A dirty one goes through admission
 //! into a log's write buffer; the slot names its place at once, and reads are answered from the buffer until the device has it.
 
 use senko_io::{PAGE_SIZE, Queue};
 
 use crate::arena::{Handle, LINKED};
+use crate::dram::item::ITEM_HEADER;
 use crate::flash::admission::Refusal;
 use crate::flash::health::STALLED_MS;
 use crate::flash::log::NoPlace;
 use crate::index::Slot;
-use crate::item::ITEM_HEADER;
 use crate::record::{self, RECORD_HEADER};
-use crate::shard::{AllocError, ItemRef, Shard};
+use crate::shard::Shard;
+use crate::types::{AllocError, ItemRef};
 
 /// An item on its way to a log that is larger than the log's write buffers.
 #[derive(Clone, Copy, Debug)]

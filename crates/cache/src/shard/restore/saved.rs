@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use senko_io::{AlignedBuf, DeviceId, PageBuf, Queue, Tag};
 
-use super::state::Belongs;
 use super::{Places, Plan, Recovered};
 use crate::flash::log::{Log, LogMark};
 use crate::index::{Index, Shape, Slot};
@@ -21,6 +20,7 @@ use crate::record::{self, At, Header};
 use crate::shard::Shard;
 use crate::stats::CacheStats;
 use crate::superblock::VERSION;
+use crate::words::Belongs;
 
 const INDEX_MAGIC: &[u8; 8] = b"SENKOIDX";
 const ITEMS_MAGIC: &[u8; 8] = b"SENKOITM";

@@ -15,11 +15,12 @@ use std::ops::Range;
 
 use senko_io::{DeviceId, IoError};
 
-use crate::fetch::{Found, find_record};
 use crate::index::{Pos, Slot};
 use crate::key::{Key, MAX_KEY};
 use crate::record::{self, RECORD_HEADER};
-use crate::shard::{FRAME_PAGES, FlashRef, Shard};
+use crate::shard::Shard;
+use crate::shard::fetch::{Found, find_record};
+use crate::types::{FRAME_PAGES, FlashRef};
 
 /// What the pages held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

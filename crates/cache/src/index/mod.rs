@@ -26,7 +26,8 @@ mod slot; // what the bits of a slot mean
 use senko_io::AlignedBuf;
 
 use crate::arena::{Arena, Handle, SEGMENT_LINES};
-use crate::warm::state::State;
+pub(crate) use crate::words::Shape;
+use crate::words::State;
 pub(crate) use slot::Slot;
 use slot::{EXPIRY_SHIFT, KIND_DRAM, KIND_FLASH, KIND_SHIFT, LAP_SHIFT, LEN_SHIFT, coarse_expiry};
 
@@ -55,16 +56,6 @@ struct Segment {
     chunk: Handle,
     count: u16,
     step: u8,
-}
-
-/// What of an index follows from the sizes it was planned for, and holds for as long as its slots are of use: a slot has neither the bits
-/// of its hash that name its segment, nor others to build a tag of another width from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
-    pub segment_bits: u32,
-    pub tag_bits: u32,
-    /// Bytes of a page of the arena of segments.
-    pub page_bytes: usize,
 }
 
 impl Shape {

@@ -4,11 +4,12 @@
 use senko_io::Queue;
 
 use crate::arena::{Handle, LINKED};
+use crate::dram::item::{CHAIN_HEADER, ITEM_HEADER};
 use crate::index::Slot;
-use crate::item::{CHAIN_HEADER, ITEM_HEADER};
 use crate::key::Key;
 use crate::record::{self, Header, Meta, TRAILER};
-use crate::shard::{AllocError, Draft, FlashRef, ItemRef, Shard};
+use crate::shard::Shard;
+use crate::types::{AllocError, Draft, FlashRef, ItemRef};
 
 impl Shard {
     /// Memory for an item that is to be stored; may evict. Not visible before [`Shard::link`].

@@ -7,8 +7,9 @@
 use senko_io::Queue;
 
 use crate::arena::{CHAINED, FREE, Handle, LINKED, MAX_CHUNK};
-use crate::item::{CHAIN_HEADER, ITEM_HEADER};
-use crate::shard::{AllocError, Shard};
+use crate::dram::item::{CHAIN_HEADER, ITEM_HEADER};
+use crate::shard::Shard;
+use crate::types::AllocError;
 
 /// A page may move when this part of the items was evicted: moving one evicts all that lie in it, whatever their age, so
 /// pages move seldom against what turns over anyway.

@@ -15,12 +15,13 @@
 use senko_io::{Completion, PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
 
 use super::keep::Copying;
-use super::log::NoPlace;
-use super::{TOKEN_DISCARD, TOKEN_RECLAIM, token};
+use crate::flash::log::NoPlace;
+use crate::flash::{TOKEN_DISCARD, TOKEN_RECLAIM, token};
 use crate::index::{Index, Slot};
 use crate::key::Key;
 use crate::record::{self, At, Header, RECORD_HEADER};
-use crate::shard::{FRAME_PAGES, Shard};
+use crate::shard::Shard;
+use crate::types::FRAME_PAGES;
 
 /// A frame of the region being walked.
 #[derive(Debug)]

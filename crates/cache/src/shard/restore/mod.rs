@@ -26,7 +26,6 @@
 
 mod saved; // the files of a clean stop
 mod server_words; // the words of the server that outlive the process
-pub(crate) mod state; // the words of a shard that outlive the process
 
 use std::io::Read;
 use std::sync::Arc;
@@ -34,13 +33,13 @@ use std::sync::Arc;
 use senko_io::{AlignedBuf, Queue, SharedFile};
 
 use crate::arena::{Arena, LINKED, STATE_AT, UNIT};
+use crate::dram::item::{FLASH, ITEM_HEADER};
 use crate::flash::log::{Log, LogMark};
 use crate::index::{Index, Shape, Slot};
-use crate::item::{FLASH, ITEM_HEADER};
 use crate::shard::Shard;
+use crate::words::{Belongs, State};
 pub use saved::fuzz_saved;
 pub use server_words::ServerWords;
-use state::{Belongs, State};
 
 /// The memory of a shard that outlives the process.
 #[derive(Debug)]

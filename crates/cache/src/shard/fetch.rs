@@ -18,17 +18,17 @@
 use senko_io::{Completion, PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
 
 use crate::arena::Handle;
+use crate::dram::item::ITEM_HEADER;
 use crate::flash::read::{Large, Stage};
 use crate::flash::{
     TOKEN_DISCARD, TOKEN_PROBE, TOKEN_READ, TOKEN_RECLAIM, TOKEN_WRITE, token, untoken,
 };
 use crate::index::Slot;
-use crate::item::ITEM_HEADER;
 use crate::key::Key;
 use crate::record::{self, At, Header, RECORD_HEADER};
-use crate::shard::{
-    AllocError, Done, FRAME_PAGES, Fetch, Fetched, FlashItem, FlashRef, ItemRef, Listed, Shard,
-    Want,
+use crate::shard::Shard;
+use crate::types::{
+    AllocError, Done, FRAME_PAGES, Fetch, Fetched, FlashItem, FlashRef, ItemRef, Listed, Want,
 };
 
 /// What a look into a frame found.

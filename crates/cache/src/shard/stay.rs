@@ -5,7 +5,7 @@
 //! An item leaves DRAM only for flash. It stays while no log has room for it beyond the reserve
 //! (K4), or while another item of its tag is on flash (K3). If no item can leave, an allocation
 //! ends as out of memory, and nothing is lost. `docs/architecture/no-eviction.md` has the whole;
-//! `flash/keep.rs` is its reclaim.
+//! `keep.rs` is its reclaim.
 
 use std::cell::Cell;
 
@@ -17,7 +17,8 @@ use crate::flash::log::{Log, NoPlace};
 use crate::index::{Index, Slot};
 use crate::key::{HashSeed, Key};
 use crate::record;
-use crate::shard::{AllocError, FRAME_PAGES, Shard};
+use crate::shard::Shard;
+use crate::types::{AllocError, FRAME_PAGES};
 
 /// Items that one search for a victim passes over because they must stay. They go to the head of
 /// their queue, so that the next search sees others.
@@ -110,7 +111,7 @@ impl Shard {
 
     /// Whether a log may take a record, now or when its device has moved.
     fn flash_takes(&self) -> bool {
-        let takes = |(log, r): (&Log, &crate::flash::reclaim::Reclaim)| {
+        let takes = |(log, r): (&Log, &crate::shard::reclaim::Reclaim)| {
             log.health.takes_items() && (log.may_take() || r.gets_on())
         };
         !self.closed && self.logs.iter().zip(&self.reclaims).any(takes)
