@@ -69,7 +69,7 @@ pub struct ShardConfig {
     pub policy: PolicyKind,
     /// Admission to flash.
     pub admission: Admission,
-    /// Hits on flash lately (1 to 3; `cool.rs`) that promote an item to DRAM.
+    /// Hits on flash lately (1 to 3; `index/aging.rs`) that promote an item to DRAM.
     pub promote_after: u8,
     /// Reinsert items that were hit when their region is reclaimed.
     pub reinsert: bool,

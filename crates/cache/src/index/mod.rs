@@ -21,8 +21,10 @@
 //! - I2: from a slot's home line to the line it lies in, every line before the last is full; removal moves slots back to keep
 //!   that, so a probe may end at the first line with a hole.
 
+mod aging; // which hits on flash were lately
 mod slot; // what the bits of a slot mean
 
+use aging::ClockHand;
 use senko_io::AlignedBuf;
 
 use crate::arena::{Arena, Handle, SEGMENT_LINES};
@@ -117,6 +119,8 @@ pub(crate) struct Index {
     wave: usize,
     step: u8,
     steps: usize,
+    /// What makes old hits on flash old.
+    hand: ClockHand,
 }
 
 /// There is no room in the segment, and it could not be grown.
@@ -147,6 +151,7 @@ impl Index {
             slots: 0,
             wave: 0,
             step: 0,
+            hand: ClockHand::default(),
         }
     }
 
@@ -525,21 +530,6 @@ impl Index {
         self.lines.set_word(chunk, pos.at as usize * 8, slot.0);
     }
 
-    /// Makes hits on flash that a line of a segment counts hits of long ago; false if the segment has no such line.
-    pub fn cool(&mut self, segment: usize, line: usize) -> bool {
-        let Segment { chunk, step, .. } = self.segments[segment];
-        if line >= SEGMENT_LINES[step as usize] as usize {
-            return false;
-        }
-        for at in line * LINE..(line + 1) * LINE {
-            let slot = Slot(self.lines.u64(chunk, at * 8));
-            if slot.is_flash() && slot.hits_lately() > 0 {
-                self.lines.set_word(chunk, at * 8, slot.with_hot(1).0);
-            }
-        }
-        true
-    }
-
     /// Removes the slot at a position, and moves later ones back so that I2 holds.
     pub fn remove(&mut self, pos: Pos) {
         let n = pos.segment as usize;
@@ -714,7 +704,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hit_is_lately_until_the_line_is_cooled() {
+    fn a_hit_is_lately_until_its_line_has_aged() {
         let mut index = make(1000, 1 << 20);
         let cold = index.flash_slot(7, (1, 0), 1, 0, 0);
         let hit = [cold, cold.hit(), cold.hit().hit(), cold.hit().hit().hit()];
@@ -724,17 +714,19 @@ mod tests {
             let dram = index.dram_slot(7, 5);
             index.insert(7, dram).expect("room");
             let segment = index.segment_of(7);
-            let lines = (0..).take_while(|&line| index.cool(segment, line)).count();
-            assert!(lines > 0 && !index.cool(segment, lines));
-            let (pos, cooled) = index.find_same(7, slot).expect("it was entered");
-            assert_eq!(cooled.hits_lately(), 0);
+            let lines = (0..)
+                .take_while(|&line| index.age_line(segment, line))
+                .count();
+            assert!(lines > 0 && !index.age_line(segment, lines));
+            let (pos, aged) = index.find_same(7, slot).expect("it was entered");
+            assert_eq!(aged.hits_lately(), 0);
             assert_eq!(
-                cooled.hot() > 0,
+                aged.hot() > 0,
                 slot.hot() > 0,
                 "that it was hit stays known"
             );
             assert_eq!(
-                cooled.hit().hits_lately(),
+                aged.hit().hits_lately(),
                 1,
                 "and the next hit counts from one"
             );

@@ -40,7 +40,7 @@ impl Slot {
         (self.0 >> LEN_SHIFT & 15) as usize
     }
     /// What hits on flash have left: 0, there was none; 1, there was one, but not lately; 2 and 3, one or more lately, that is since
-    /// [`Index::cool`](super::Index::cool) came by.
+    /// the hand came by (`aging.rs`).
     #[inline]
     pub fn hot(self) -> u8 {
         (self.0 >> HOT_SHIFT & 3) as u8

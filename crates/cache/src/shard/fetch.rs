@@ -65,7 +65,7 @@ impl Shard {
             if slot.hit() != slot {
                 self.index.set(pos, slot.hit());
             }
-            self.cool();
+            self.index.age(self.dram_items);
         }
         let Some((log, position)) = self.place(slot) else {
             return Fetch::Now(Fetched::Changed);

@@ -11,7 +11,6 @@
 //! - S3: an item's `flash` copy is identical to it in key, value, flags, expiry, marks and unique.
 
 mod ahead; // memory that coming lookups will read
-pub(crate) mod cool; // which hits on flash were lately
 pub(crate) mod demote; // an item leaves DRAM, for flash or for good
 pub(crate) mod fetch; // from a matching slot to a verified record
 mod keep; // a region whose live records are all written again
@@ -40,7 +39,6 @@ use crate::record::{self, Meta, RECORD_HEADER};
 use crate::stats::CacheStats;
 use crate::types::{FRAME_PAGES, FlashRef, ItemRef, Lookup, OpenError, Pinned};
 use crate::words::{Belongs, State};
-use cool::Hand;
 use memory::LEAST_PAGES;
 use reclaim::Reclaim;
 use restore::{Comeback, Recovered};
@@ -74,7 +72,6 @@ pub struct Shard {
     config: ShardConfig,
     now_ms: u64,
     now: u32,
-    hand: Hand,
     cas: u64,
     /// Counts `flush_all`; items of another epoch are gone.
     epoch: u16,
@@ -234,7 +231,6 @@ impl Shard {
             reads: Reads::default(),
             admitter: Admitter::new(config.admission, config.seed),
             stats: CacheStats::default(),
-            hand: Hand::default(),
             now_ms: 0,
             now: 0,
             cas: u64::from(config.shard),

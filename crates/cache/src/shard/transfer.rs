@@ -122,7 +122,7 @@ impl Shard {
     pub fn begin_transfer(&mut self, key: &Key<'_>, at: FlashRef) -> Option<Transfer> {
         let (pos, slot, n, position) = self.transfer_place(key, at)?;
         self.index.set(pos, slot.hit());
-        self.cool();
+        self.index.age(self.dram_items);
         let log = &mut self.logs[n];
         log.pin(position, true);
         let mut bytes = [0; MAX_KEY];
