@@ -10,12 +10,12 @@
 //! - S2: a slot of kind flash whose place was reclaimed or flushed is never followed.
 //! - S3: an item's `flash` copy is identical to it in key, value, flags, expiry, marks and unique.
 
-mod ahead; // memory that coming lookups will read
 pub(crate) mod demote; // an item leaves DRAM, for flash or for good
 pub(crate) mod fetch; // from a matching slot to a verified record
 mod keep; // a region whose live records are all written again
 pub(crate) mod memory; // memory for items, by eviction where there is none left
 pub(crate) mod outage; // a device out of use: what waited for it ends, and how it comes back
+mod prefetch; // memory that coming lookups will read
 mod reclaim; // the oldest region becomes free
 pub(crate) mod restore; // what outlives the process, and how a shard comes back
 mod stay; // which items leave DRAM where nothing may be evicted
