@@ -33,7 +33,7 @@ use senko_io::{AlignedBuf, DeviceId, PAGE_SIZE, Purpose, Queue, Tag};
 use super::dead::Dead;
 use super::discards::Discards;
 use super::health::Health;
-use super::lost::Lost;
+use super::invalid::InvalidRanges;
 use super::open_pages::{OpenPages, SMALLEST_RECORD};
 use super::{TOKEN_PROBE, TOKEN_WRITE, token};
 use crate::config::DeviceSlice;
@@ -109,8 +109,8 @@ pub(crate) struct Log {
     dead: Dead,
     /// What was freed and is not writable yet.
     pub discards: Discards,
-    /// What is no longer there: flushed, never written, on a device out of use.
-    lost: Lost,
+    /// Flushed, never written, or on a device out of use.
+    invalid: InvalidRanges,
     /// How its device does.
     pub health: Health,
     /// The pages of a probe, while it is written.
@@ -161,7 +161,7 @@ impl Log {
             kept: None,
             dead: Dead::default(),
             discards: Discards::default(),
-            lost: Lost::default(),
+            invalid: InvalidRanges::default(),
             health: Health::new(),
             probe: None,
             record_bytes: 0,
@@ -176,7 +176,7 @@ impl Log {
     pub fn live(&mut self, life: u32, state: Option<State>) {
         (self.life, self.state) = (life, state);
         self.tell(LogWord::Tail, self.tail);
-        self.tell(LogWord::Flushed, self.lost.flushed());
+        self.tell(LogWord::Flushed, self.invalid.flushed());
         // What was written is never beyond what was opened, also to who finds one of the two.
         self.tell(LogWord::Opened, self.head);
         self.tell(LogWord::Written, self.head);
@@ -288,22 +288,22 @@ impl Log {
         let position = newest * self.pages + at;
         (newest & 3 == lap && position >= self.tail).then_some(position)
     }
-    /// Whether what was placed at a position is there and may be read: not flushed, not lost in a failed write, the device not out of use.
+    /// Whether a position is invalid. What was placed at a valid one may be read: not flushed, its write did not fail, and the device is in use.
     #[inline]
-    pub fn is_lost(&self, position: u64) -> bool {
-        self.lost.has(position)
+    pub fn is_invalid(&self, position: u64) -> bool {
+        self.invalid.has(position)
     }
-    /// The same, but for the device being out of use: what is lost for good.
-    pub fn is_lost_for_good(&self, position: u64) -> bool {
-        self.lost.for_good(position)
+    /// The same, but for the device being out of use: what stays invalid.
+    pub fn is_invalid_for_good(&self, position: u64) -> bool {
+        self.invalid.for_good(position)
     }
     /// Whether a write that failed took what was placed there, and no `flush_all` had before.
     pub fn is_unwritten(&self, position: u64) -> bool {
-        self.lost.is_unwritten(position)
+        self.invalid.is_unwritten(position)
     }
     /// Takes what lies here out of use, or back.
     pub fn hide(&mut self, on: bool) {
-        self.lost.hide(on);
+        self.invalid.hide(on);
     }
     /// What seeds the header checksum of a record at this position: the number of its region, counted from the log's life.
     pub fn generation(&self, position: u64) -> u32 {
@@ -314,7 +314,7 @@ impl Log {
     /// Everything stored so far is gone: later records go to pages of their own.
     pub fn flush_all(&mut self) {
         self.open_pages.clear();
-        self.lost.flush(self.head);
+        self.invalid.flush(self.head);
         self.dead.all(self.used_bytes());
         // The head may lie within what was opened, which is all that another process would know: nothing before it is placed any more.
         self.tell(LogWord::Flushed, self.head);
@@ -587,7 +587,7 @@ impl Log {
     }
 
     /// A write ended, well or not. Buffers are freed in order, so that what is still buffered is always the end of the log (L2). What was
-    /// not written is lost. Returns the pages of the write.
+    /// not written is invalid. Returns the pages of the write.
     pub fn written(&mut self, value: u64, ok: bool) -> usize {
         let same = |c: &&mut Chunk| c.first & 0xff_ffff_ffff == value & 0xff_ffff_ffff;
         let Some(chunk) = self.in_flight.iter_mut().find(same) else {
@@ -597,7 +597,7 @@ impl Log {
         let pages = chunk.used;
         if !ok {
             let range = chunk.first..chunk.first + pages as u64;
-            self.lost.unwritten(range, self.tail);
+            self.invalid.unwritten(range, self.tail);
         }
         while self.in_flight.first().is_some_and(|c| c.written) {
             let mut buf = self.in_flight.remove(0).buf;
@@ -728,7 +728,7 @@ impl Log {
         let region = self.tail / self.region_pages % self.regions.len() as u64;
         self.discards.begin(region, now_ms);
         self.tail += self.region_pages;
-        self.lost.forget(self.tail);
+        self.invalid.forget(self.tail);
         self.tell(LogWord::Tail, self.tail);
         self.gained(taken);
         region

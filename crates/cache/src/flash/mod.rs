@@ -6,7 +6,7 @@ mod dead; // what of a log no slot names any more
 pub(crate) mod discards; // freed regions that are still being discarded
 pub(crate) mod health; // how the device under a log does
 pub(crate) mod log; // where records go: pages, write buffers, positions
-mod lost; // what a log no longer has: flushed, unwritten, hidden
+mod invalid; // positions of a log that may not be read: flushed, unwritten, hidden
 mod open_pages; // pages of a log that small records may go to
 pub(crate) mod read; // reads in flight
 

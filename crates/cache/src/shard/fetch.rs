@@ -292,12 +292,12 @@ impl Shard {
                 Stage::Here(Ok(frame)) => self.look(queue, n, frame),
                 Stage::Here(Err(())) => {
                     self.stats.flash_read_errors += 1;
-                    Step::Ended(self.lost(n))
+                    Step::Ended(self.forget(n))
                 }
                 Stage::Gone => Step::Ended(Fetched::Changed),
                 Stage::GivenUp => {
                     self.stats.flash_read_timeouts += 1;
-                    Step::Ended(self.lost(n))
+                    Step::Ended(self.forget(n))
                 }
                 Stage::Idle | Stage::Waiting | Stage::Reading | Stage::LeftToDevice => {
                     unreachable!("only reads that are here are ready")
@@ -353,7 +353,7 @@ impl Shard {
 
     /// What a read was after is not to be had: its slot goes. (A walk has no hash to find the slot
     /// with, and leaves it to the next who asks for the key.)
-    fn lost(&mut self, n: u32) -> Fetched {
+    fn forget(&mut self, n: u32) -> Fetched {
         let op = self.reads.op(n);
         if op.want == Want::Listed {
             return Fetched::Absent;
@@ -383,7 +383,7 @@ impl Shard {
             }
             Found::Damaged => {
                 self.stats.flash_checksum_errors += 1;
-                return Step::Ended(self.lost(n));
+                return Step::Ended(self.forget(n));
             }
         };
         let total = header.record_len();
@@ -391,15 +391,15 @@ impl Shard {
         if op.want != Want::Header && !whole && op.slot.len() != 0 {
             // The slot knows how long the record is.
             self.stats.flash_checksum_errors += 1;
-            return Step::Ended(self.lost(n));
+            return Step::Ended(self.forget(n));
         }
         if whole && !record::intact(&run[at..at + total]) {
             self.stats.flash_checksum_errors += 1;
-            return Step::Ended(self.lost(n));
+            return Step::Ended(self.forget(n));
         }
         if record::expired(header.expiry, self.now) {
             self.stats.reclaimed += 1;
-            return Step::Ended(self.lost(n));
+            return Step::Ended(self.forget(n));
         }
         let (want, slot, hash) = (op.want, op.slot, op.hash);
         match want {
@@ -606,7 +606,7 @@ impl Shard {
         self.arena.put(item, at, piece);
         if left > 0 && self.logs[log].health.is_out() {
             self.stats.flash_misses_out += 1;
-            return Step::Ended(self.lost(n));
+            return Step::Ended(self.forget(n));
         }
         if left > 0 {
             self.read_piece(queue, n, frame);
@@ -614,11 +614,11 @@ impl Shard {
         }
         if !matches {
             self.stats.flash_checksum_errors += 1;
-            return Step::Ended(self.lost(n));
+            return Step::Ended(self.forget(n));
         }
         if record::expired(self.arena.item_expiry(item), self.now) {
             self.stats.reclaimed += 1;
-            return Step::Ended(self.lost(n));
+            return Step::Ended(self.forget(n));
         }
         self.reads.op(n).large = None;
         Step::Ended(match self.adopt(n, item) {

@@ -335,14 +335,14 @@ impl Shard {
     pub(crate) fn place(&self, slot: Slot) -> Option<(usize, u64)> {
         let n = self.log_of(slot);
         let position = self.logs[n].position_of(self.index.page(slot), slot.lap())?;
-        (!self.logs[n].is_lost(position)).then_some((n, position))
+        (!self.logs[n].is_invalid(position)).then_some((n, position))
     }
 
     /// Whether what a flash slot names is gone for good, and not only hidden while its device is out of use.
     pub(crate) fn is_gone(&self, slot: Slot) -> bool {
         let log = &self.logs[self.log_of(slot)];
         log.position_of(self.index.page(slot), slot.lap())
-            .is_none_or(|position| log.is_lost_for_good(position))
+            .is_none_or(|position| log.is_invalid_for_good(position))
     }
 
     pub(crate) fn log_of(&self, slot: Slot) -> usize {

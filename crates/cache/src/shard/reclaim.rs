@@ -330,8 +330,8 @@ impl Shard {
         let Some((pos, slot)) = found else {
             return Fate::Forget;
         };
-        let live =
-            !record::expired(header.expiry, self.now) && !self.logs[n].is_lost_for_good(position);
+        let live = !record::expired(header.expiry, self.now)
+            && !self.logs[n].is_invalid_for_good(position);
         let room = self.reclaims[n].reinserted + header.record_len()
             <= self.logs[n].region_pages() as usize * PAGE_SIZE / 2;
         let hot = slot.hot() > 0 && self.config.reinsert && room;

@@ -57,7 +57,7 @@ impl Shard {
     pub(crate) fn sweep_segment(&mut self, n: usize, all: bool) {
         let mut dead_items = Vec::new();
         let mut dead_slots = Vec::new();
-        let mut lost_copies = Vec::new();
+        let mut invalid_copies = Vec::new();
         self.index.each(n, |slot| {
             if slot.is_dram() {
                 let item = self.index.handle(slot);
@@ -65,14 +65,14 @@ impl Shard {
                 if all || self.is_dead(item) && self.arena.pins(item) == 0 {
                     dead_items.push(item);
                 } else if copy != Slot::EMPTY && self.is_gone(copy) {
-                    lost_copies.push(item);
+                    invalid_copies.push(item);
                 }
             } else if all || slot.expired(self.now) || self.is_gone(slot) {
                 dead_slots.push(slot);
             }
         });
         self.stats.crawler_reclaimed += (dead_items.len() + dead_slots.len()) as u64;
-        for item in lost_copies {
+        for item in invalid_copies {
             self.copy_died(self.arena.flash_copy(item));
             self.arena.set_flash_copy(item, Slot::EMPTY);
         }

@@ -41,7 +41,7 @@ impl Log {
         debug_assert!(mark.fits(self.pages, self.region_pages) && self.head == 0);
         self.head = mark.head.next_multiple_of(self.region_pages);
         self.tail = mark.tail;
-        self.lost.flush(mark.flushed);
+        self.invalid.flush(mark.flushed);
         (self.lap, self.head_at) = (self.head / self.pages, self.head % self.pages);
         for (region, &first_record) in self.regions.iter_mut().zip(&mark.first_records) {
             region.first_record = first_record;
@@ -56,7 +56,7 @@ impl Log {
             head: self.head,
             written: self.written_to(),
             tail: self.tail,
-            flushed: self.lost.flushed(),
+            flushed: self.invalid.flushed(),
             first_records: self.regions.iter().map(|r| r.first_record).collect(),
         }
     }

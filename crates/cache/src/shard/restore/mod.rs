@@ -425,7 +425,7 @@ impl Places<'_> {
         let pages = slot.len().max(1) as u64;
         page < log.base() + log.pages()
             && log.position_of(page, slot.lap()).is_some_and(|position| {
-                !log.is_lost_for_good(position) && position + pages <= self.written[n - 1]
+                !log.is_invalid_for_good(position) && position + pages <= self.written[n - 1]
             })
     }
 }
