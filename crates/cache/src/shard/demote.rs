@@ -232,7 +232,6 @@ impl Shard {
     fn turn_to_flash(&mut self, item: Handle, hash: u64, slot: Slot) {
         if let Some((pos, _)) = self.index.find(hash, Slot::is_flash) {
             self.index.remove(pos);
-            self.flash_items -= 1;
             self.stats.tag_drops += 1;
         }
         let dram = self.index.dram_slot(hash, item);
@@ -241,7 +240,6 @@ impl Shard {
             .find(hash, |s| s == dram)
             .expect("a linked item has a slot (S1)");
         self.index.set(pos, slot);
-        self.flash_items += 1;
         self.release_item(item);
     }
 

@@ -506,7 +506,6 @@ impl Shard {
         };
         let dram = self.index.dram_slot(hash, item);
         self.index.set(pos, dram);
-        self.flash_items -= 1;
         self.arena.set_flash_copy(item, slot.with_hot(0));
         let coarse = self.arena.header(item).access;
         let access = if want == Want::Answer {

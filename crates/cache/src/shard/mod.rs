@@ -93,7 +93,6 @@ pub struct Shard {
     next_watch_ms: u64,
     dram_items: u64,
     dram_item_bytes: u64,
-    flash_items: u64,
     /// Number of the data directory, if there is one.
     id: u64,
     /// What another process finds of this shard, if it is to.
@@ -248,7 +247,6 @@ impl Shard {
             next_watch_ms: 0,
             dram_items: 0,
             dram_item_bytes: 0,
-            flash_items: made.recovered.flash_items,
             arena,
             index: made.index,
             config,
@@ -359,7 +357,6 @@ impl Shard {
             return false;
         };
         self.index.remove(pos);
-        self.flash_items -= 1;
         self.copy_died(slot);
         true
     }
@@ -479,7 +476,7 @@ impl Shard {
         s.dram_bytes = self.dram_item_bytes;
         s.dram_limit = self.memory as u64;
         s.index_bytes = self.index.bytes() as u64;
-        s.flash_items = self.flash_items;
+        s.flash_items = self.index.flash_slots();
         s.flash_capacity = self.logs.iter().map(|l| l.pages() * PAGE_SIZE as u64).sum();
         s.flash_bytes = self
             .logs

@@ -339,7 +339,6 @@ impl Shard {
             return Fate::Reinsert(slot, key.hash);
         }
         self.index.remove(pos);
-        self.flash_items -= 1;
         if self.keeps_all() && self.logs[n].is_unwritten(position) {
             self.stats.drops_error += 1;
         } else if live {

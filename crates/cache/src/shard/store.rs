@@ -149,7 +149,6 @@ impl Shard {
         if let Some((pos, _)) = self.index.find(hash, Slot::is_flash) {
             // Without a read nobody knows whether this is the key's own old copy or an innocent one. It goes either way, counted.
             self.index.remove(pos);
-            self.flash_items -= 1;
             self.stats.flash_overwrites += 1;
         }
     }
@@ -213,7 +212,6 @@ impl Shard {
             self.unlink_item(self.index.handle(victim));
         } else {
             self.index.remove_slot(segment, victim);
-            self.flash_items -= 1;
         }
     }
 

@@ -81,7 +81,6 @@ impl Shard {
         }
         for slot in dead_slots {
             self.index.remove_slot(n, slot);
-            self.flash_items -= 1;
             self.copy_died(slot);
             self.stats.drops_error +=
                 u64::from(self.keeps_all() && !all && self.lost_by_device(slot));

@@ -468,7 +468,7 @@ impl Shard {
         self.oom_by_class.fill(0);
         recovered.damaged += u64::from(damaged);
         recovered.dram_items = self.dram_items;
-        recovered.flash_items = self.flash_items;
+        recovered.flash_items = self.index.flash_slots();
     }
 
     /// Enters one item; false if there is no memory for it.
@@ -488,7 +488,6 @@ impl Shard {
             self.arena.set_flash_copy(item, copy.with_hot(0));
             let slot = self.index.dram_slot(hash, item);
             self.index.set(pos, slot);
-            self.flash_items -= 1;
             self.enter_policy(item, hash, saved.proven);
             return true;
         }
