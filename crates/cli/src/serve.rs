@@ -138,9 +138,6 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
         );
         tell_one(around.log_format, &text);
     }
-    if let Some(text) = crate::together::unused_flash(&settings) {
-        tell_one(around.log_format, &format!("warning: {text}"));
-    }
     process::raise_open_files(settings.max_connections, settings.threads)?;
     if settings.item_memory.unwrap_or(settings.memory) < 1 << 30 {
         process::use_small_pages();

@@ -565,14 +565,14 @@ pub static PARTS: &[Part] = &[
         Paper::E,
         "section 3.2",
         "the index in DRAM, keys on flash",
-        &["crates/cache/src/index.rs"],
+        &["crates/cache/src/index/mod.rs"],
         "serve-memory",
     ),
     part(
         Paper::E,
         "figure 4",
         "hits by the share of DRAM",
-        &["crates/cache/src/demote.rs"],
+        &["crates/cache/src/shard/demote.rs"],
         "serve-dram-flash-ratio",
     ),
 ];

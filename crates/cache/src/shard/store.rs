@@ -4,11 +4,12 @@
 use senko_io::Queue;
 
 use crate::arena::{Handle, LINKED};
+use crate::dram::item::{CHAIN_HEADER, ITEM_HEADER};
 use crate::index::Slot;
-use crate::item::{CHAIN_HEADER, ITEM_HEADER};
 use crate::key::Key;
 use crate::record::{self, Header, Meta, TRAILER};
-use crate::shard::{AllocError, Draft, FlashRef, ItemRef, Shard};
+use crate::shard::Shard;
+use crate::types::{AllocError, Draft, FlashRef, ItemRef};
 
 impl Shard {
     /// Memory for an item that is to be stored; may evict. Not visible before [`Shard::link`].
@@ -39,7 +40,12 @@ impl Shard {
             return Err(AllocError::TooLarge);
         }
         self.grow_index(queue, key.hash);
+        if self.keeps_all() && self.index.room_for(key.hash) <= self.drafts {
+            // Its segment can't grow, and no slot in it may go.
+            return Err(AllocError::OutOfMemory);
+        }
         let item = self.take_item(queue, len)?;
+        self.drafts += 1;
         let prefix = header.prefix_len();
         let at = record::write_prefix(
             self.arena.bytes_mut(item, ITEM_HEADER, prefix),
@@ -104,8 +110,13 @@ impl Shard {
 
     /// Makes a complete draft the key's item: the old one is unlinked, its flash copy becomes unreachable; every slot whose tag matches is
     /// dropped (an innocent one is counted). `cas`: the unique to give it (meta `E`), else a fresh one.
+    ///
+    /// Where all is kept ([`Shard::keeps_all`]), no flash slot is dropped: a caller whom
+    /// [`Shard::lookup`] named one has fetched its header, and removed it if it was the key's
+    /// ([`Shard::remove_flash`]).
     pub fn link(&mut self, draft: Draft, cas: Option<u64>) -> ItemRef {
         debug_assert_eq!(self.unfilled(&draft), 0);
+        self.drafts -= 1;
         let item = draft.item;
         let cas = cas.unwrap_or_else(|| self.next_cas());
         self.edit(item, |h| h.cas = cas);
@@ -127,14 +138,17 @@ impl Shard {
         if let Some((pos, slot)) = found {
             let old = self.index.handle(slot);
             self.index.remove(pos);
+            self.copy_died(self.arena.flash_copy(old));
             self.release_item(old);
             // S1: the key had its one slot; a flash slot with this tag is another key's, and stays.
             return;
         }
+        if self.keeps_all() {
+            return; // the key has none, so what has its tag is another key's (K2)
+        }
         if let Some((pos, _)) = self.index.find(hash, Slot::is_flash) {
             // Without a read nobody knows whether this is the key's own old copy or an innocent one. It goes either way, counted.
             self.index.remove(pos);
-            self.flash_items -= 1;
             self.stats.flash_overwrites += 1;
         }
     }
@@ -198,13 +212,13 @@ impl Shard {
             self.unlink_item(self.index.handle(victim));
         } else {
             self.index.remove_slot(segment, victim);
-            self.flash_items -= 1;
         }
     }
 
     /// Gives up a draft.
     pub fn abort(&mut self, draft: Draft) {
         debug_assert_ne!(self.arena.state(draft.item), LINKED);
+        self.drafts -= 1;
         self.arena.free_item(draft.item);
     }
 
@@ -344,6 +358,7 @@ impl Shard {
             .find(hash, |s| s == slot)
             .expect("a linked item has a slot (S1)");
         self.index.remove(pos);
+        self.copy_died(self.arena.flash_copy(item));
         self.release_item(item);
     }
 
@@ -386,6 +401,7 @@ impl Shard {
 
     /// Changes a record's header; what flash has is then something else (S3).
     fn edit(&mut self, item: Handle, change: impl FnOnce(&mut Header)) {
+        self.copy_died(self.arena.flash_copy(item));
         self.arena.set_flash_copy(item, Slot::EMPTY);
         let mut header = self.arena.header(item);
         change(&mut header);

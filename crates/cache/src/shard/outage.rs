@@ -9,9 +9,9 @@
 
 use senko_io::{Completion, DeviceId, PAGE_SIZE, Purpose, Queue, Tag};
 
-use super::health::{DeviceState, DeviceTrouble, LOST_READ_MS, Pauses, Probe, SILENT_MS};
-use super::read::Stage;
-use super::{TOKEN_PROBE, token};
+use crate::flash::health::{DeviceState, DeviceTrouble, LOST_READ_MS, Pauses, Probe, SILENT_MS};
+use crate::flash::read::Stage;
+use crate::flash::{TOKEN_PROBE, token};
 use crate::shard::Shard;
 
 /// How often devices are looked at.
@@ -75,11 +75,18 @@ impl Shard {
     pub(crate) fn state_changed(&mut self, n: usize) {
         match self.logs[n].health.state() {
             DeviceState::Up => {}
-            DeviceState::ReadOnly => self.stats.device_write_pauses += 1,
+            DeviceState::ReadOnly => {
+                self.stats.device_write_pauses += 1;
+                self.cancel_copy(n);
+                if self.keeps_all() {
+                    self.cancel_stream(n);
+                }
+            }
             DeviceState::Out => {
                 self.stats.device_outages += 1;
                 self.logs[n].hide(true);
                 self.cancel_stream(n);
+                self.cancel_copy(n);
                 for op in 0..self.reads.len() {
                     if self.reads.op(op).log == n {
                         self.give_up(op);

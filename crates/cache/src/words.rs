@@ -10,7 +10,6 @@ use std::sync::Arc;
 use senko_io::Words;
 
 use crate::arena::Handle;
-use crate::index::Shape;
 use crate::superblock::VERSION;
 
 /// `SENKOMEM`, little-endian.
@@ -33,6 +32,16 @@ const AT_FLUSHES: usize = 12;
 const AT_LOG: usize = 16;
 /// Words of a log.
 const LOG_WORDS: usize = 4;
+
+/// What of an index follows from the sizes it was planned for, and holds for as long as its slots are of use: a slot has neither the bits
+/// of its hash that name its segment, nor others to build a tag of another width from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub segment_bits: u32,
+    pub tag_bits: u32,
+    /// Bytes of a page of the arena of segments.
+    pub page_bytes: usize,
+}
 
 /// What a log's words are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

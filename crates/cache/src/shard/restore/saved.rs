@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use senko_io::{AlignedBuf, DeviceId, PageBuf, Queue, Tag};
 
-use super::state::Belongs;
 use super::{Places, Plan, Recovered};
 use crate::flash::log::{Log, LogMark};
 use crate::index::{Index, Shape, Slot};
@@ -21,6 +20,7 @@ use crate::record::{self, At, Header};
 use crate::shard::Shard;
 use crate::stats::CacheStats;
 use crate::superblock::VERSION;
+use crate::words::Belongs;
 
 const INDEX_MAGIC: &[u8; 8] = b"SENKOIDX";
 const ITEMS_MAGIC: &[u8; 8] = b"SENKOITM";
@@ -468,7 +468,7 @@ impl Shard {
         self.oom_by_class.fill(0);
         recovered.damaged += u64::from(damaged);
         recovered.dram_items = self.dram_items;
-        recovered.flash_items = self.flash_items;
+        recovered.flash_items = self.index.flash_slots();
     }
 
     /// Enters one item; false if there is no memory for it.
@@ -488,7 +488,6 @@ impl Shard {
             self.arena.set_flash_copy(item, copy.with_hot(0));
             let slot = self.index.dram_slot(hash, item);
             self.index.set(pos, slot);
-            self.flash_items -= 1;
             self.enter_policy(item, hash, saved.proven);
             return true;
         }

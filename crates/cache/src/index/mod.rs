@@ -21,12 +21,16 @@
 //! - I2: from a slot's home line to the line it lies in, every line before the last is full; removal moves slots back to keep
 //!   that, so a probe may end at the first line with a hole.
 
+mod aging; // which hits on flash were lately
+mod shape; // what follows from the sizes that an index was planned for
 mod slot; // what the bits of a slot mean
 
+use aging::ClockHand;
 use senko_io::AlignedBuf;
 
 use crate::arena::{Arena, Handle, SEGMENT_LINES};
-use crate::warm::state::State;
+pub(crate) use crate::words::Shape;
+use crate::words::State;
 pub(crate) use slot::Slot;
 use slot::{EXPIRY_SHIFT, KIND_DRAM, KIND_FLASH, KIND_SHIFT, LAP_SHIFT, LEN_SHIFT, coarse_expiry};
 
@@ -35,11 +39,6 @@ const LINE: usize = 8;
 const PLACE_BITS: u32 = 46;
 /// A DRAM handle needs 32 bits above the tag and below the kind.
 const MAX_TAG_BITS: u32 = 30;
-/// There are so many segments that one holds about this many slots when flash is full of items of the size planned for; four times as
-/// many is the most that it can hold. Large segments differ little in how full they are, so few outrun the wave, and what it leaves is freed
-/// page by page.
-const PLANNED_SLOTS: u64 = 4096;
-const PLANNED_RECORD: u64 = 320;
 /// A wave goes on while more than this part of the slots, in hundredths, is in use.
 const FULL_PERCENT: u64 = 90;
 
@@ -53,62 +52,10 @@ pub(crate) struct Pos {
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     chunk: Handle,
+    /// Slots in use, and how many of them are of kind flash.
     count: u16,
+    flash: u16,
     step: u8,
-}
-
-/// What of an index follows from the sizes it was planned for, and holds for as long as its slots are of use: a slot has neither the bits
-/// of its hash that name its segment, nor others to build a tag of another width from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
-    pub segment_bits: u32,
-    pub tag_bits: u32,
-    /// Bytes of a page of the arena of segments.
-    pub page_bytes: usize,
-}
-
-impl Shape {
-    /// The shape for a shard with `flash_pages` pages of flash and `dram` bytes of memory.
-    pub fn plan(flash_pages: u64, dram: usize) -> Shape {
-        let page_bytes = Arena::segment_page_bytes(dram);
-        let items = (flash_pages * 4096 + dram as u64) / PLANNED_RECORD;
-        let slots = PLANNED_SLOTS.min(page_bytes as u64 / 32);
-        Shape {
-            segment_bits: (items / slots).max(1).next_power_of_two().ilog2().min(26),
-            tag_bits: Shape::tag_bits(flash_pages),
-            page_bytes,
-        }
-    }
-
-    fn tag_bits(flash_pages: u64) -> u32 {
-        let page_bits = flash_pages.max(1).next_power_of_two().ilog2();
-        PLACE_BITS - page_bits.max(PLACE_BITS - MAX_TAG_BITS)
-    }
-
-    /// Whether an index of so many pages of flash can have this shape.
-    pub fn fits(&self, flash_pages: u64) -> bool {
-        let pages = 64 << 10..=1 << 20;
-        self.segment_bits <= 26
-            && self.tag_bits == Shape::tag_bits(flash_pages)
-            && self.page_bytes.is_power_of_two()
-            && pages.contains(&self.page_bytes)
-    }
-
-    pub fn segments(&self) -> usize {
-        1 << self.segment_bits
-    }
-    #[inline]
-    pub fn handle(&self, slot: Slot) -> Handle {
-        (slot.0 >> self.tag_bits) as u32
-    }
-    #[inline]
-    pub fn page(&self, slot: Slot) -> u64 {
-        (slot.0 & ((1 << PLACE_BITS) - 1)) >> self.tag_bits
-    }
-    #[inline]
-    pub fn tag_of(&self, slot: Slot) -> u64 {
-        slot.0 & ((1 << self.tag_bits) - 1)
-    }
 }
 
 /// The index of one shard.
@@ -122,10 +69,14 @@ pub(crate) struct Index {
     tag_bits: u32,
     tag_mask: u64,
     slots: u64,
+    /// Those of kind flash.
+    flash_slots: u64,
     /// Segments before this one have the next step of sizes at least, the others this one.
     wave: usize,
     step: u8,
     steps: usize,
+    /// What makes old hits on flash old.
+    hand: ClockHand,
 }
 
 /// There is no room in the segment, and it could not be grown.
@@ -154,8 +105,10 @@ impl Index {
             tag_bits: shape.tag_bits,
             tag_mask: (1 << shape.tag_bits) - 1,
             slots: 0,
+            flash_slots: 0,
             wave: 0,
             step: 0,
+            hand: ClockHand::default(),
         }
     }
 
@@ -165,6 +118,7 @@ impl Index {
         self.segments.push(Segment {
             chunk,
             count: 0,
+            flash: 0,
             step: step as u8,
         });
         self.wipe(n);
@@ -183,6 +137,7 @@ impl Index {
             index.segments.push(Segment {
                 chunk,
                 count: 0,
+                flash: 0,
                 step,
             });
         }
@@ -277,11 +232,11 @@ impl Index {
     /// Builds a segment anew in its place, of the slots given, no more than it had, so that I1 and I2 hold whatever held before. Of several flash
     /// slots with one tag one stays. A kill meanwhile costs slots of this segment, no more. `new` is memory to use.
     pub fn mend(&mut self, n: usize, slots: impl Iterator<Item = Slot>, new: &mut Vec<u64>) {
-        let Segment { step, count, .. } = self.segments[n];
+        let step = self.segments[n].step;
         let lines = SEGMENT_LINES[step as usize] as usize;
         new.clear();
         new.resize(lines * LINE, 0);
-        let mut kept = 0;
+        let (mut kept, mut flash) = (0, 0);
         for slot in slots {
             let tag = self.tag_of(slot);
             let mut at = self.home(tag, lines) * LINE;
@@ -290,6 +245,7 @@ impl Index {
                 if there == Slot::EMPTY {
                     new[at] = slot.0;
                     kept += 1;
+                    flash += u16::from(slot.is_flash());
                     break;
                 }
                 let twins = there == slot || there.is_flash() && slot.is_flash();
@@ -304,8 +260,7 @@ impl Index {
         for (at, &word) in new.iter().enumerate() {
             self.lines.set_word(chunk, at * 8, word);
         }
-        self.slots = self.slots - u64::from(count) + u64::from(kept);
-        self.segments[n].count = kept;
+        self.holds(n, kept, flash);
     }
 
     /// Bytes of memory that the index takes.
@@ -320,6 +275,25 @@ impl Index {
         } else {
             0
         }
+    }
+    /// Slots of kind flash.
+    pub fn flash_slots(&self) -> u64 {
+        self.flash_slots
+    }
+    /// A segment holds so many slots, of which so many are of kind flash.
+    #[inline]
+    fn holds(&mut self, n: usize, count: u16, flash: u16) {
+        let segment = &mut self.segments[n];
+        self.slots = self.slots - u64::from(segment.count) + u64::from(count);
+        self.flash_slots = self.flash_slots - u64::from(segment.flash) + u64::from(flash);
+        (segment.count, segment.flash) = (count, flash);
+    }
+    /// A slot of kind flash came to a segment, or went.
+    #[inline]
+    fn note_flash(&mut self, n: usize, slot: Slot, comes: bool) {
+        let one = u16::from(slot.is_flash());
+        let Segment { count, flash, .. } = self.segments[n];
+        self.holds(n, count, if comes { flash + one } else { flash - one });
     }
     /// Slots in use.
     pub fn slots(&self) -> u64 {
@@ -444,6 +418,15 @@ impl Index {
         full.then_some(self.wave)
     }
 
+    /// Slots that the segment of `hash` could still take, with all that it may grow by.
+    pub fn room_for(&self, hash: u64) -> usize {
+        let s = self.segments[self.segment_of(hash)];
+        if (s.step as usize) + 1 < self.steps {
+            return usize::MAX;
+        }
+        SEGMENT_LINES[s.step as usize] as usize * LINE - s.count as usize
+    }
+
     /// Lines of all segments, but for what some have outrun the wave by.
     #[inline]
     pub fn line_count(&self) -> u64 {
@@ -468,6 +451,7 @@ impl Index {
             self.segments[n] = Segment {
                 chunk,
                 count: 0,
+                flash: 0,
                 step: step as u8,
             };
             self.wipe(n);
@@ -477,6 +461,7 @@ impl Index {
                     self.insert_in(n, slot)
                         .expect("a larger segment holds what a smaller one held");
                     self.slots -= 1;
+                    self.flash_slots -= u64::from(slot.is_flash());
                 }
             }
             // The new one is complete before it is named, and the old one whole until then (W2).
@@ -508,6 +493,7 @@ impl Index {
                 self.lines.set_word(chunk, at * 8, slot.0);
                 self.segments[n].count += 1;
                 self.slots += 1;
+                self.note_flash(n, slot, true);
                 return Ok(());
             }
             at = if at + 1 == slots { 0 } else { at + 1 };
@@ -517,27 +503,13 @@ impl Index {
 
     /// Replaces the slot at a position by one with the same tag.
     pub fn set(&mut self, pos: Pos, slot: Slot) {
-        let chunk = self.segments[pos.segment as usize].chunk;
-        debug_assert_eq!(
-            self.tag_of(Slot(self.lines.u64(chunk, pos.at as usize * 8))),
-            self.tag_of(slot)
-        );
+        let n = pos.segment as usize;
+        let chunk = self.segments[n].chunk;
+        let old = Slot(self.lines.u64(chunk, pos.at as usize * 8));
+        debug_assert_eq!(self.tag_of(old), self.tag_of(slot));
+        self.note_flash(n, old, false);
+        self.note_flash(n, slot, true);
         self.lines.set_word(chunk, pos.at as usize * 8, slot.0);
-    }
-
-    /// Makes hits on flash that a line of a segment counts hits of long ago; false if the segment has no such line.
-    pub fn cool(&mut self, segment: usize, line: usize) -> bool {
-        let Segment { chunk, step, .. } = self.segments[segment];
-        if line >= SEGMENT_LINES[step as usize] as usize {
-            return false;
-        }
-        for at in line * LINE..(line + 1) * LINE {
-            let slot = Slot(self.lines.u64(chunk, at * 8));
-            if slot.is_flash() && slot.hits_lately() > 0 {
-                self.lines.set_word(chunk, at * 8, slot.with_hot(1).0);
-            }
-        }
-        true
     }
 
     /// Removes the slot at a position, and moves later ones back so that I2 holds.
@@ -547,6 +519,8 @@ impl Index {
         let lines = SEGMENT_LINES[step as usize] as usize;
         self.segments[n].count -= 1;
         self.slots -= 1;
+        let gone = Slot(self.lines.u64(chunk, pos.at as usize * 8));
+        self.note_flash(n, gone, false);
         let mut hole = pos.at as usize;
         'holes: loop {
             let hole_line = hole / LINE;
@@ -585,14 +559,12 @@ impl Index {
 
     /// Counts a segment that was loaded whole.
     pub fn count(&mut self, n: usize) {
-        let slots = self
-            .segment_bytes(n)
-            .chunks_exact(8)
-            .filter(|b| **b != [0; 8])
-            .count();
-        self.slots += slots as u64;
-        self.slots -= u64::from(self.segments[n].count);
-        self.segments[n].count = slots as u16;
+        let (mut count, mut flash) = (0, 0);
+        self.each(n, |slot| {
+            count += 1;
+            flash += u16::from(slot.is_flash());
+        });
+        self.holds(n, count, flash);
     }
 
     /// Removes a slot of a segment by its value.
@@ -714,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hit_is_lately_until_the_line_is_cooled() {
+    fn a_hit_is_lately_until_its_line_has_aged() {
         let mut index = make(1000, 1 << 20);
         let cold = index.flash_slot(7, (1, 0), 1, 0, 0);
         let hit = [cold, cold.hit(), cold.hit().hit(), cold.hit().hit().hit()];
@@ -724,17 +696,19 @@ mod tests {
             let dram = index.dram_slot(7, 5);
             index.insert(7, dram).expect("room");
             let segment = index.segment_of(7);
-            let lines = (0..).take_while(|&line| index.cool(segment, line)).count();
-            assert!(lines > 0 && !index.cool(segment, lines));
-            let (pos, cooled) = index.find_same(7, slot).expect("it was entered");
-            assert_eq!(cooled.hits_lately(), 0);
+            let lines = (0..)
+                .take_while(|&line| index.age_line(segment, line))
+                .count();
+            assert!(lines > 0 && !index.age_line(segment, lines));
+            let (pos, aged) = index.find_same(7, slot).expect("it was entered");
+            assert_eq!(aged.hits_lately(), 0);
             assert_eq!(
-                cooled.hot() > 0,
+                aged.hot() > 0,
                 slot.hot() > 0,
                 "that it was hit stays known"
             );
             assert_eq!(
-                cooled.hit().hits_lately(),
+                aged.hit().hits_lately(),
                 1,
                 "and the next hit counts from one"
             );
@@ -762,6 +736,45 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn flash_slots_are_counted_through_every_change() {
+        let mut index = make(1000, 1 << 20);
+        let counted = |index: &Index| {
+            let mut flash = 0;
+            (0..index.segments())
+                .for_each(|n| index.each(n, |slot| flash += u64::from(slot.is_flash())));
+            assert_eq!(index.flash_slots(), flash);
+            flash
+        };
+        let hash = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for n in 0..3000 {
+            while let Some(segment) = index.wants_growth(hash(n)) {
+                assert!(index.grow(segment));
+            }
+            let (flash, dram) = (
+                index.flash_slot(hash(n), (n % 900, 1), 1, 0, 0),
+                index.dram_slot(hash(n), n as u32 + 1),
+            );
+            let slot = if n % 3 == 0 { dram } else { flash };
+            index.insert(hash(n), slot).expect("room");
+            let (pos, _) = index.find_same(hash(n), slot).expect("it was entered");
+            match n % 7 {
+                0 => index.remove(pos),
+                1 => index.set(pos, if n % 3 == 0 { flash } else { dram }),
+                _ => {}
+            }
+        }
+        let flash = counted(&index);
+        assert!((1000..2900).contains(&flash));
+        let (mut slots, mut new) = (Vec::new(), Vec::new());
+        for n in 0..index.segments() {
+            index.slots_of(n, &mut slots);
+            let on_flash = slots.iter().copied().filter(|slot| slot.is_flash());
+            index.mend(n, on_flash, &mut new);
+        }
+        assert_eq!(counted(&index), flash);
     }
 
     #[test]

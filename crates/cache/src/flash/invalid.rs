@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a log no longer has although slots may still name it: flushed by `flush_all`, never written because the write failed, hidden because the
-//! device is out of use.
+//! Invalid ranges: positions of a log that slots may still name although nothing there may be read. They
+//! were flushed by `flush_all`, never written because the write failed, or are hidden because the device
+//! is out of use.
 //!
-//! Asked for every flash slot that is met, so a log in good health pays one comparison: positions from `suspect` on are there.
+//! Asked for every flash slot that is met, so a log in good health pays one comparison: positions from
+//! `suspect` on are valid.
 //!
-//! Always holds: every position that is lost is below `suspect`.
+//! Always holds: every invalid position is below `suspect`.
 
 use std::ops::Range;
 
 /// Most failed writes that are remembered; with more, all that was placed is given up. A log rests long before.
 const MOST_RANGES: usize = 256;
 
-/// The positions lost.
+/// The invalid positions.
 #[derive(Debug, Default)]
-pub(crate) struct Lost {
+pub(crate) struct InvalidRanges {
     suspect: u64,
     /// Everything before this was flushed.
     flushed: u64,
@@ -22,7 +24,7 @@ pub(crate) struct Lost {
     hidden: bool,
 }
 
-impl Lost {
+impl InvalidRanges {
     /// Whether what was placed at a position can't be read now.
     #[inline]
     pub fn has(&self, position: u64) -> bool {
@@ -32,6 +34,11 @@ impl Lost {
     /// Whether it never will.
     pub fn for_good(&self, position: u64) -> bool {
         position < self.flushed || self.unwritten.iter().any(|r| r.contains(&position))
+    }
+
+    /// Whether a failed write is the reason.
+    pub fn is_unwritten(&self, position: u64) -> bool {
+        position >= self.flushed && self.for_good(position)
     }
 
     /// Everything before this was flushed.
@@ -85,29 +92,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_writes_are_lost_until_their_region_is_reclaimed() {
-        let mut lost = Lost::default();
-        assert!(!lost.has(0));
-        lost.flush(10);
-        lost.unwritten(20..24, 0);
-        lost.unwritten(24..28, 0);
-        lost.unwritten(40..44, 0);
-        let all: Vec<u64> = (0..60).filter(|&p| lost.has(p)).collect();
+    fn failed_writes_are_invalid_until_their_region_is_reclaimed() {
+        let mut invalid = InvalidRanges::default();
+        assert!(!invalid.has(0));
+        invalid.flush(10);
+        invalid.unwritten(20..24, 0);
+        invalid.unwritten(24..28, 0);
+        invalid.unwritten(40..44, 0);
+        let all: Vec<u64> = (0..60).filter(|&p| invalid.has(p)).collect();
         assert_eq!(all, (0..10).chain(20..28).chain(40..44).collect::<Vec<_>>());
-        lost.hide(true);
-        assert!((0..60).all(|p| lost.has(p)) && !lost.for_good(30));
-        lost.hide(false);
-        lost.forget(32);
-        assert!(!lost.has(20) && lost.has(40) && lost.has(9));
+        invalid.hide(true);
+        assert!((0..60).all(|p| invalid.has(p)) && !invalid.for_good(30));
+        invalid.hide(false);
+        invalid.forget(32);
+        assert!(!invalid.has(20) && invalid.has(40) && invalid.has(9));
     }
 
     #[test]
     fn too_many_failures_give_up_all() {
-        let mut lost = Lost::default();
+        let mut invalid = InvalidRanges::default();
         for n in 0..=MOST_RANGES as u64 {
-            lost.unwritten(n * 10..n * 10 + 1, 0);
+            invalid.unwritten(n * 10..n * 10 + 1, 0);
         }
-        assert!(lost.has(5) && lost.has(MOST_RANGES as u64 * 10));
-        assert!(!lost.has(MOST_RANGES as u64 * 10 + 1));
+        assert!(invalid.has(5) && invalid.has(MOST_RANGES as u64 * 10));
+        assert!(!invalid.has(MOST_RANGES as u64 * 10 + 1));
     }
 }

@@ -6,27 +6,32 @@
 //!                                          ^---(next frame)---/
 //! ```
 //!
+//! Where nothing may be evicted, every live record is written again: `keep.rs` walks the frames
+//! then.
+//!
 //! Always holds: after the walk no slot of an intact record names the region. Slots of damaged ones stay, but name a lap that is over, so they are
 //! never followed (S2); one pass over the index each lap removes them before lap numbers repeat. Reinsertion takes at most half of a region, so each round frees space.
 
 use senko_io::{Completion, PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
 
-use super::log::NoPlace;
-use super::{TOKEN_DISCARD, TOKEN_RECLAIM, token};
+use super::keep::Copying;
+use crate::flash::log::NoPlace;
+use crate::flash::{TOKEN_DISCARD, TOKEN_RECLAIM, token};
 use crate::index::{Index, Slot};
 use crate::key::Key;
 use crate::record::{self, At, Header, RECORD_HEADER};
-use crate::shard::{FRAME_PAGES, Shard};
+use crate::shard::Shard;
+use crate::types::FRAME_PAGES;
 
 /// A frame of the region being walked.
 #[derive(Debug)]
-struct Walk {
-    frame: PageBuf,
+pub(super) struct Walk {
+    pub frame: PageBuf,
     /// Position of the frame's first page, and pages in it.
-    first: u64,
-    pages: u64,
+    pub first: u64,
+    pub pages: u64,
     /// Offset in the frame of the next record.
-    at: usize,
+    pub at: usize,
 }
 
 /// The reclaim of one log.
@@ -34,20 +39,37 @@ struct Walk {
 pub(crate) struct Reclaim {
     active: bool,
     /// Position of the next page to look at.
-    next: u64,
-    reading: bool,
-    reading_pages: u64,
-    walk: Option<Walk>,
+    pub(super) next: u64,
+    pub(super) reading: bool,
+    pub(super) reading_pages: u64,
+    pub(super) walk: Option<Walk>,
     /// Bytes reinserted from this region.
     reinserted: usize,
     /// When something last moved.
-    progress_ms: u64,
+    pub(super) progress_ms: u64,
+    /// Pages to read next, where a record wants other than a frame.
+    pub(super) span: Option<u64>,
+    /// Before this position pages are read one by one: a read of several failed.
+    pub(super) single_to: u64,
+    pub(super) failed_at: Option<u64>,
+    /// A record larger than a frame on its way to its new place.
+    pub(super) copying: Option<Copying>,
+    /// The read under way is of no use when it ends.
+    pub(super) stale_read: bool,
+    /// Pages that copies of this region's records took.
+    pub(super) taken: u64,
+    /// A live record found no space: only what dies in the region helps.
+    pub(super) stuck: bool,
 }
 
 impl Reclaim {
     /// Whether a region is on its way out.
     pub fn is_active(&self) -> bool {
         self.active
+    }
+    /// Whether it will free the region as soon as the device has moved.
+    pub fn gets_on(&self) -> bool {
+        self.active && !self.stuck
     }
     /// Whether nothing has moved for so long that the device must be stalled.
     pub fn stalled(&self, now_ms: u64, limit_ms: u64) -> bool {
@@ -56,7 +78,7 @@ impl Reclaim {
 }
 
 /// What to do with a record of the oldest region.
-enum Fate {
+pub(super) enum Fate {
     Forget,
     /// Its slot, and its key's hash.
     Reinsert(Slot, u64),
@@ -87,8 +109,19 @@ impl Shard {
             if r.reading {
                 return;
             }
+            if r.copying.is_some() {
+                if !self.copy_on(queue, n) {
+                    return;
+                }
+                continue;
+            }
             if r.walk.is_some() {
-                if !self.walk(queue, n) {
+                let went = if self.keeps_all() {
+                    self.walk_kept(queue, n)
+                } else {
+                    self.walk(queue, n)
+                };
+                if !went {
                     return;
                 }
                 continue;
@@ -103,8 +136,10 @@ impl Shard {
                     log.device_page(log.tail()),
                     log.region_pages(),
                 );
-                let region = self.logs[n].free_oldest(self.steady_ms);
+                let taken = self.reclaims[n].taken;
+                let region = self.logs[n].free_oldest(taken, self.steady_ms);
                 self.stats.reclaim_regions += 1;
+                self.shed_in_vain = false;
                 self.sweep_for_region(n);
                 self.reclaims[n] = Reclaim::default();
                 queue.discard(
@@ -116,25 +151,56 @@ impl Shard {
                 );
                 continue;
             }
-            let pages = (end - r.next).min(FRAME_PAGES as u64);
-            let frame = queue.frame(pages as usize);
-            let Some(frame) = frame.or_else(|| self.reclaim_frames.take(pages as usize)) else {
-                return;
+            let left = (end - r.next).min(FRAME_PAGES as u64);
+            let pages = match r.span {
+                Some(span) => span,
+                None if r.next < r.single_to => 1,
+                None => left,
             };
-            r.reading = true;
-            r.reading_pages = pages;
-            log.health.begin(self.steady_ms);
-            let (device, page) = (log.device(), log.device_page(r.next));
-            queue.read(
-                device,
-                page,
-                pages as usize,
-                frame,
-                Tag::cache(Purpose::Reclaim),
-                token(TOKEN_RECLAIM, n as u64),
-            );
-            return;
+            let first = r.next;
+            match self.reclaim_fill(queue, n, first, pages) {
+                Some(frame) => {
+                    let r = &mut self.reclaims[n];
+                    r.walk = Some(Walk {
+                        frame,
+                        first,
+                        pages,
+                        at: 0,
+                    });
+                }
+                None => return,
+            }
         }
+    }
+
+    /// Fills a frame with pages of the log: at once if they are all in write buffers, else
+    /// [`Shard::reclaim_read`] gets it, or the next call if there is no frame.
+    pub(super) fn reclaim_fill<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: usize,
+        first: u64,
+        pages: u64,
+    ) -> Option<PageBuf> {
+        let frame = queue.frame(pages as usize);
+        let mut frame = frame.or_else(|| self.reclaim_frames.take(pages as usize))?;
+        let (log, r) = (&mut self.logs[n], &mut self.reclaims[n]);
+        let from_device = log.copy_buffered(first, pages, &mut frame);
+        if from_device == 0 {
+            return Some(frame);
+        }
+        r.reading = true;
+        r.reading_pages = pages;
+        log.health.begin(self.steady_ms);
+        queue.read(
+            log.device(),
+            log.device_page(first),
+            from_device as usize,
+            frame,
+            Tag::cache(Purpose::Reclaim),
+            token(TOKEN_RECLAIM, n as u64),
+        );
+        None
     }
 
     /// A piece of the oldest region was read.
@@ -148,7 +214,14 @@ impl Shard {
         r.reading = false;
         r.progress_ms = self.steady_ms;
         self.logs[n].health.end(self.steady_ms);
+        let stale = std::mem::take(&mut r.stale_read);
         match (completion.result, completion.buf) {
+            _ if stale => {}
+            (Ok(()), Some(frame)) if r.copying.is_some() => self.copy_read(n, Some(frame)),
+            _ if r.copying.is_some() => {
+                self.stats.flash_read_errors += 1;
+                self.copy_read(n, None);
+            }
             (Ok(()), Some(frame)) => {
                 r.walk = Some(Walk {
                     frame,
@@ -160,7 +233,7 @@ impl Shard {
             _ => {
                 // Their slots are caught when they are followed (S2).
                 self.stats.flash_read_errors += 1;
-                r.next += r.reading_pages;
+                self.region_unread(n);
             }
         }
         self.reclaim(queue, n);
@@ -224,7 +297,14 @@ impl Shard {
     }
 
     /// Forgets a record of the oldest region, or says that it should be written again.
-    fn fate(&mut self, n: usize, run: &[u8], at: usize, header: &Header, position: u64) -> Fate {
+    pub(super) fn fate(
+        &mut self,
+        n: usize,
+        run: &[u8],
+        at: usize,
+        header: &Header,
+        position: u64,
+    ) -> Fate {
         let key = Key::new(record::key_at(run, at, header), self.config.hash_seed);
         let (page, lap) = self.logs[n].place_of(position);
         let here = |index: &Index, slot: Slot| index.page(slot) == page && slot.lap() == lap & 3;
@@ -250,16 +330,18 @@ impl Shard {
         let Some((pos, slot)) = found else {
             return Fate::Forget;
         };
-        let live =
-            !record::expired(header.expiry, self.now) && !self.logs[n].is_lost_for_good(position);
+        let live = !record::expired(header.expiry, self.now)
+            && !self.logs[n].is_invalid_for_good(position);
         let room = self.reclaims[n].reinserted + header.record_len()
             <= self.logs[n].region_pages() as usize * PAGE_SIZE / 2;
-        if live && slot.hot() > 0 && self.config.reinsert && room {
+        let hot = slot.hot() > 0 && self.config.reinsert && room;
+        if live && (hot || self.keeps_all()) {
             return Fate::Reinsert(slot, key.hash);
         }
         self.index.remove(pos);
-        self.flash_items -= 1;
-        if live {
+        if self.keeps_all() && self.logs[n].is_unwritten(position) {
+            self.stats.drops_error += 1;
+        } else if live {
             self.stats.reclaim_drops += 1;
         } else {
             self.stats.reclaimed += 1;
@@ -282,7 +364,7 @@ impl Shard {
         let pages = len.div_ceil(PAGE_SIZE) as u64;
         let mut place = bytes.filter(|b| record::intact(b));
         if place.is_some() {
-            match self.logs[n].room_now(queue, pages, self.steady_ms) {
+            match self.logs[n].room_now(queue, pages, 0, self.steady_ms) {
                 Ok(()) => {}
                 Err(NoPlace::Buffers) => return false,
                 Err(NoPlace::Space) => place = None,
@@ -297,6 +379,27 @@ impl Shard {
             self.stats.reclaim_drops += 1;
             return true;
         };
+        // It was hit: its record says so from now on, and its slot forgets.
+        let mut header = *header;
+        let m = header.meta(0);
+        header.set_marks(true, m.stale, m.won, m.binary_key);
+        self.write_again(queue, n, slot.with_hot(0), hash, &header, bytes);
+        self.reclaims[n].reinserted += len;
+        true
+    }
+
+    /// Copies an intact record to a new place, for which there is room; its slot then names that,
+    /// as hot as `slot` (else it is the one that there is).
+    pub(super) fn write_again<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: usize,
+        slot: Slot,
+        hash: u64,
+        header: &Header,
+        bytes: &[u8],
+    ) {
+        let len = header.record_len();
         let (log, tag) = (&mut self.logs[n], self.index.tag(hash));
         let placed = if len <= PAGE_SIZE {
             log.place_small(len, tag)
@@ -304,28 +407,37 @@ impl Shard {
             log.place_large(len, header.prefix_len(), tag)
         };
         let (position, offset) = placed.expect("room was asked for");
-        let mut header = *header;
-        let m = header.meta(0);
-        header.set_marks(true, m.stale, m.won, m.binary_key);
         let text = &bytes[RECORD_HEADER..header.prefix_len()];
-        let mut head = record::flash_head(&header, log.generation(position), text);
+        let mut head = record::flash_head(header, log.generation(position), text);
         let crc = crc32c::crc32c_append(crc32c::crc32c(&head[4..]), &bytes[RECORD_HEADER..]);
         head[..4].copy_from_slice(&crc.to_le_bytes());
         log.put(position, offset, &head);
         log.put(position, offset + RECORD_HEADER, &bytes[RECORD_HEADER..]);
         log.settle(queue, self.steady_ms);
-        let page = self.logs[n].place_of(position);
-        let moved = self
-            .index
-            .flash_slot(hash, page, pages as usize, header.expiry, self.now);
         let (pos, _) = self
             .index
             .find_same(hash, slot)
             .expect("the slot was just found");
+        let moved = self.moved_slot(n, position, slot, hash, header);
         self.index.set(pos, moved);
-        self.reclaims[n].reinserted += len;
+    }
+
+    /// The slot of a record that was written again, which is counted.
+    pub(super) fn moved_slot(
+        &mut self,
+        n: usize,
+        position: u64,
+        slot: Slot,
+        hash: u64,
+        header: &Header,
+    ) -> Slot {
+        let len = header.record_len();
         self.stats.reinsertions += 1;
         self.stats.reinserted_bytes += len as u64;
-        true
+        let page = self.logs[n].place_of(position);
+        let pages = len.div_ceil(PAGE_SIZE);
+        self.index
+            .flash_slot(hash, page, pages, header.expiry, self.now)
+            .with_hot(slot.hot())
     }
 }

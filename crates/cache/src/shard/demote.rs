@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An item leaves DRAM: its slot turns to the copy that flash has, or a copy is written, or it is gone.
 //!
-//! Called by eviction (`dram.rs`). A clean item costs nothing: promotion kept its copy. A dirty one goes through admission
+//! Called by eviction (`memory.rs`). A clean item costs nothing: promotion kept its copy. A dirty one goes through admission
 //! into a log's write buffer; the slot names its place at once, and reads are answered from the buffer until the device has it.
 
 use senko_io::{PAGE_SIZE, Queue};
 
 use crate::arena::{Handle, LINKED};
+use crate::dram::item::ITEM_HEADER;
 use crate::flash::admission::Refusal;
 use crate::flash::health::STALLED_MS;
 use crate::flash::log::NoPlace;
 use crate::index::Slot;
-use crate::item::ITEM_HEADER;
 use crate::record::{self, RECORD_HEADER};
-use crate::shard::{AllocError, ItemRef, Shard};
+use crate::shard::Shard;
+use crate::types::{AllocError, ItemRef};
 
 /// An item on its way to a log that is larger than the log's write buffers.
 #[derive(Clone, Copy, Debug)]
@@ -33,14 +34,14 @@ impl Shard {
         queue: &mut Q,
         item: Handle,
     ) -> Result<(), AllocError> {
+        if self.keeps_all() {
+            return self.demote_or_stay(queue, item);
+        }
         let hash = self.item_hash(item);
         let header = self.arena.header(item);
         let copy = self.arena.flash_copy(item);
         if copy != Slot::EMPTY && self.place(copy).is_some() {
-            self.policy.evicted(&self.arena, item, hash);
-            // The copy does not know that the item was read: a warm slot says so.
-            self.turn_to_flash(item, hash, copy.with_hot(u8::from(header.fetched())));
-            self.stats.demotions_clean += 1;
+            self.leave_clean(item, hash, copy);
             return Ok(());
         }
         let len = header.record_len();
@@ -64,7 +65,7 @@ impl Shard {
         // Room first: the budget must not be spent on an item that comes again because there was none.
         // A small record may fit an open page, but a page of room is nearly always there.
         if let Err(why) =
-            self.logs[n].room_now(queue, len.div_ceil(PAGE_SIZE) as u64, self.steady_ms)
+            self.logs[n].room_now(queue, len.div_ceil(PAGE_SIZE) as u64, 0, self.steady_ms)
         {
             return self.wait_or_drop(queue, n, item, hash, why);
         }
@@ -72,6 +73,28 @@ impl Shard {
             self.refuse(item, hash, refusal);
             return Ok(());
         }
+        self.leave_for(queue, n, item, hash, len);
+        Ok(())
+    }
+
+    /// A clean item leaves DRAM.
+    pub(crate) fn leave_clean(&mut self, item: Handle, hash: u64, copy: Slot) {
+        self.policy.evicted(&self.arena, item, hash);
+        // The copy does not know that the item was read: a warm slot says so.
+        let fetched = self.arena.header(item).fetched();
+        self.turn_to_flash(item, hash, copy.with_hot(u8::from(fetched)));
+        self.stats.demotions_clean += 1;
+    }
+
+    /// An item leaves DRAM for a log that has room for it.
+    pub(crate) fn leave_for<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: usize,
+        item: Handle,
+        hash: u64,
+        len: usize,
+    ) {
         let position = self
             .write_item(queue, n, item, hash, len)
             .expect("room was asked for");
@@ -80,17 +103,16 @@ impl Shard {
             hash,
             self.logs[n].place_of(position),
             len.div_ceil(PAGE_SIZE),
-            header.expiry,
+            self.arena.item_expiry(item),
             self.now,
         );
         self.turn_to_flash(item, hash, slot);
         self.stats.demotions += 1;
         self.stats.admitted_bytes += len as u64;
-        Ok(())
     }
 
     /// The logs whose device takes items have turns; none does while the shard is closed.
-    fn choose_log(&mut self) -> Option<usize> {
+    pub(crate) fn choose_log(&mut self) -> Option<usize> {
         if self.closed {
             return None;
         }
@@ -112,12 +134,19 @@ impl Shard {
         hash: u64,
         why: NoPlace,
     ) -> Result<(), AllocError> {
+        let pages = self.arena.header(item).record_len().div_ceil(PAGE_SIZE) as u64;
+        if self.keeps_all() {
+            let waits = self.may_wait(queue, n, pages, why);
+            return Err(if waits {
+                AllocError::Busy
+            } else {
+                AllocError::OutOfMemory
+            });
+        }
         let stalled = match why {
-            NoPlace::Buffers => self.logs[n]
-                .oldest_write_ms()
-                .is_some_and(|since| self.steady_ms.saturating_sub(since) > STALLED_MS),
+            NoPlace::Buffers => self.buffers_stall(n),
             NoPlace::Space => {
-                self.logs[n].want(self.arena.header(item).record_len().div_ceil(PAGE_SIZE) as u64);
+                self.logs[n].want(pages);
                 self.reclaim(queue, n);
                 self.reclaims[n].stalled(self.steady_ms, STALLED_MS)
                     || self.logs[n].discards.stall(self.steady_ms, STALLED_MS)
@@ -130,6 +159,13 @@ impl Shard {
         let fetched = self.arena.header(item).fetched();
         self.drop_evicted(item, hash, fetched);
         Ok(())
+    }
+
+    /// Whether the write buffers of a log have been with its device for too long.
+    pub(crate) fn buffers_stall(&self, n: usize) -> bool {
+        self.logs[n]
+            .oldest_write_ms()
+            .is_some_and(|since| self.steady_ms.saturating_sub(since) > STALLED_MS)
     }
 
     fn drop_evicted(&mut self, item: Handle, hash: u64, fetched: bool) {
@@ -196,7 +232,6 @@ impl Shard {
     fn turn_to_flash(&mut self, item: Handle, hash: u64, slot: Slot) {
         if let Some((pos, _)) = self.index.find(hash, Slot::is_flash) {
             self.index.remove(pos);
-            self.flash_items -= 1;
             self.stats.tag_drops += 1;
         }
         let dram = self.index.dram_slot(hash, item);
@@ -205,7 +240,6 @@ impl Shard {
             .find(hash, |s| s == dram)
             .expect("a linked item has a slot (S1)");
         self.index.set(pos, slot);
-        self.flash_items += 1;
         self.release_item(item);
     }
 
@@ -232,7 +266,7 @@ impl Shard {
     }
 
     /// Starts to write an item that is larger than the write buffers; it stays in DRAM, pinned, until all of it is placed.
-    fn begin_stream<Q: Queue>(
+    pub(crate) fn begin_stream<Q: Queue>(
         &mut self,
         queue: &mut Q,
         n: usize,
@@ -244,7 +278,8 @@ impl Shard {
             return Err(AllocError::Busy);
         }
         let fetched = self.arena.header(item).fetched();
-        let position = match self.logs[n].begin_stream(len) {
+        let reserve = self.logs[n].reserve();
+        let position = match self.logs[n].begin_stream(len, reserve) {
             Ok(position) => position,
             Err(why) => {
                 self.logs[n].settle(queue, self.steady_ms);
@@ -253,7 +288,9 @@ impl Shard {
         };
         // Refused, the pages are reserved but the item goes: the reservation is given up by streaming nothing. The buffers that
         // the empty end of the slice took go to the device, or nobody might find one free again.
-        if let Err(refusal) = self.admitter.admit(len, fetched) {
+        if self.keeps_all() {
+            self.admitter.spend_anyway(len);
+        } else if let Err(refusal) = self.admitter.admit(len, fetched) {
             self.logs[n].cancel_stream(len);
             self.logs[n].settle(queue, self.steady_ms);
             self.refuse(item, hash, refusal);
@@ -283,7 +320,7 @@ impl Shard {
         // Pages left empty at the end of the slice may have filled the open chunks.
         self.logs[s.log].settle(queue, self.steady_ms);
         while s.put < s.total {
-            let Some((position, pages)) = self.logs[s.log].stream() else {
+            let Some((position, pages)) = self.logs[s.log].stream(u64::MAX) else {
                 self.stream = Some(s);
                 return;
             };
@@ -327,9 +364,6 @@ impl Shard {
         let parts = |h: &record::Header| (h.cas, h.expiry, h.flags, h.marks | record::FETCHED);
         let same = parts(&header) == parts(&written);
         self.stats.admitted_bytes += s.total as u64;
-        if !same || self.is_dead(s.item) {
-            return;
-        }
         let hash = self.item_hash(s.item);
         let page = self.logs[s.log].place_of(s.position);
         let slot = self.index.flash_slot(
@@ -339,10 +373,16 @@ impl Shard {
             header.expiry,
             self.now,
         );
+        if !same || self.is_dead(s.item) {
+            self.copy_died(slot);
+            return;
+        }
         // As in `demote`.
         let slot = slot.with_hot(u8::from(header.fetched()));
-        if self.arena.pins(s.item) > 0 {
-            // Answers are being sent from it: keep it in DRAM, clean.
+        let taken = self.keeps_all() && self.index.find(hash, Slot::is_flash).is_some();
+        if taken || self.arena.pins(s.item) > 0 {
+            // Answers are being sent from it, or its tag went to flash with another (K3): keep it
+            // in DRAM, clean.
             self.arena.set_flash_copy(s.item, slot);
         } else {
             self.policy.evicted(&self.arena, s.item, hash);

@@ -4,12 +4,13 @@
 use senko_io::Queue;
 
 use crate::arena::{LINKED, MAX_CHUNK};
-use crate::dram::LEAST_PAGES;
+use crate::dram::item::ITEM_HEADER;
 use crate::index::Slot;
-use crate::item::ITEM_HEADER;
 use crate::record::{Meta, record_len};
-use crate::shard::{FlashRef, ItemRef, Scanned, Shard};
+use crate::shard::Shard;
+use crate::shard::memory::LEAST_PAGES;
 use crate::stats::{ClassCounts, SlabClassStats};
+use crate::types::{FlashRef, ItemRef, Scanned};
 
 /// The crawler goes a step so often, and has seen the whole index after this many steps (five minutes).
 const CRAWL_MS: u64 = 100;
@@ -31,6 +32,7 @@ impl Shard {
         self.frames_freed(queue);
         if self.now_ms >= self.next_crawl_ms {
             self.next_crawl_ms = self.now_ms + CRAWL_MS;
+            self.shed_in_vain = false;
             for _ in 0..self.index.segments().div_ceil(CRAWL_STEPS) {
                 self.crawl();
             }
@@ -55,7 +57,7 @@ impl Shard {
     pub(crate) fn sweep_segment(&mut self, n: usize, all: bool) {
         let mut dead_items = Vec::new();
         let mut dead_slots = Vec::new();
-        let mut lost_copies = Vec::new();
+        let mut invalid_copies = Vec::new();
         self.index.each(n, |slot| {
             if slot.is_dram() {
                 let item = self.index.handle(slot);
@@ -63,14 +65,15 @@ impl Shard {
                 if all || self.is_dead(item) && self.arena.pins(item) == 0 {
                     dead_items.push(item);
                 } else if copy != Slot::EMPTY && self.is_gone(copy) {
-                    lost_copies.push(item);
+                    invalid_copies.push(item);
                 }
             } else if all || slot.expired(self.now) || self.is_gone(slot) {
                 dead_slots.push(slot);
             }
         });
         self.stats.crawler_reclaimed += (dead_items.len() + dead_slots.len()) as u64;
-        for item in lost_copies {
+        for item in invalid_copies {
+            self.copy_died(self.arena.flash_copy(item));
             self.arena.set_flash_copy(item, Slot::EMPTY);
         }
         for item in dead_items {
@@ -78,7 +81,9 @@ impl Shard {
         }
         for slot in dead_slots {
             self.index.remove_slot(n, slot);
-            self.flash_items -= 1;
+            self.copy_died(slot);
+            self.stats.drops_error +=
+                u64::from(self.keeps_all() && !all && self.lost_by_device(slot));
         }
     }
 

@@ -2,13 +2,13 @@
 //! Which items leave DRAM first: the trait, and the lists that its implementations share.
 //!
 //! Each size class has its own queues, since a victim must free a chunk of the class that asks; pages move
-//! between classes by the age of their oldest items (`dram.rs`).
+//! between classes by the age of their oldest items (`memory.rs`).
 
 mod lru; // paper E's policy
 mod s3fifo; // three FIFO queues
 
 use crate::arena::{Arena, Handle};
-use crate::shard::PolicyKind;
+use crate::config::PolicyKind;
 
 /// An item's place in a list: the chunk before it.
 const PREV: usize = 0;

@@ -26,7 +26,6 @@
 
 mod saved; // the files of a clean stop
 mod server_words; // the words of the server that outlive the process
-pub(crate) mod state; // the words of a shard that outlive the process
 
 use std::io::Read;
 use std::sync::Arc;
@@ -34,13 +33,13 @@ use std::sync::Arc;
 use senko_io::{AlignedBuf, Queue, SharedFile};
 
 use crate::arena::{Arena, LINKED, STATE_AT, UNIT};
+use crate::dram::item::{FLASH, ITEM_HEADER};
 use crate::flash::log::{Log, LogMark};
 use crate::index::{Index, Shape, Slot};
-use crate::item::{FLASH, ITEM_HEADER};
 use crate::shard::Shard;
+use crate::words::{Belongs, State};
 pub use saved::fuzz_saved;
 pub use server_words::ServerWords;
-use state::{Belongs, State};
 
 /// The memory of a shard that outlives the process.
 #[derive(Debug)]
@@ -426,7 +425,7 @@ impl Places<'_> {
         let pages = slot.len().max(1) as u64;
         page < log.base() + log.pages()
             && log.position_of(page, slot.lap()).is_some_and(|position| {
-                !log.is_lost_for_good(position) && position + pages <= self.written[n - 1]
+                !log.is_invalid_for_good(position) && position + pages <= self.written[n - 1]
             })
     }
 }

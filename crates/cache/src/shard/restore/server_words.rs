@@ -8,8 +8,8 @@ use std::io;
 
 use senko_io::{SharedFile, Words};
 
-use super::state::{get_checked, set_checked};
 use crate::superblock::VERSION;
+use crate::words::{get_checked, set_checked};
 
 /// `SENKOSRV`, little-endian.
 const MAGIC: u64 = u64::from_le_bytes(*b"SENKOSRV");

@@ -1,323 +1,109 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The shard: its parts, and what is known without I/O: lookups and reading an item in DRAM.
 //!
-//! The other files of the crate add their part as an `impl Shard`: `dram.rs` gives memory, `change.rs` stores and deletes, `fetch.rs` reads
-//! flash, `demote.rs` writes it, `flash/reclaim.rs` frees the oldest region, `upkeep.rs` does what is due without a command.
+//! The files beside this one add their part as an `impl Shard`: `memory.rs` gives memory, `store.rs`
+//! stores and deletes, `fetch.rs` reads flash, `demote.rs` writes it, `reclaim.rs` frees the oldest
+//! region, `upkeep.rs` does what is due without a command. No file outside this folder sees a field.
 //!
 //! Always holds:
 //! - S1: a linked item has exactly one index slot of kind DRAM; a key has at most one slot in all.
 //! - S2: a slot of kind flash whose place was reclaimed or flushed is never followed.
 //! - S3: an item's `flash` copy is identical to it in key, value, flags, expiry, marks and unique.
 
-use senko_io::{DeviceId, FramePool, MappedMemory, PAGE_SIZE, PageBuf};
+pub(crate) mod demote; // an item leaves DRAM, for flash or for good
+pub(crate) mod fetch; // from a matching slot to a verified record
+mod keep; // a region whose live records are all written again
+pub(crate) mod memory; // memory for items, by eviction where there is none left
+pub(crate) mod outage; // a device out of use: what waited for it ends, and how it comes back
+mod prefetch; // memory that coming lookups will read
+mod reclaim; // the oldest region becomes free
+pub(crate) mod restore; // what outlives the process, and how a shard comes back
+mod stay; // which items leave DRAM where nothing may be evicted
+mod store; // storing, deleting, marking
+pub(crate) mod transfer; // answers that are sent from where they lie on flash
+mod upkeep; // what is due without a command
+
+use senko_io::{FramePool, MappedMemory, PAGE_SIZE};
 
 use crate::arena::{Arena, Handle, LINKED, MAX_CHUNK};
-use crate::cool::Hand;
-use crate::dram::LEAST_PAGES;
+use crate::config::ShardConfig;
+use crate::dram::item::ITEM_HEADER;
+use crate::dram::policy::{self, Policy};
 use crate::flash::admission::Admitter;
 use crate::flash::health::Pauses;
 use crate::flash::log::Log;
 use crate::flash::read::Reads;
-use crate::flash::reclaim::Reclaim;
 use crate::index::{Index, Slot};
-use crate::item::ITEM_HEADER;
-use crate::key::{HashSeed, Key};
-use crate::policy::{self, Policy};
-use crate::record::{self, KEY_AT, Meta, RECORD_HEADER};
+use crate::key::Key;
+use crate::record::{self, Meta, RECORD_HEADER};
 use crate::stats::CacheStats;
-use crate::warm::state::{Belongs, State};
-use crate::warm::{self, Comeback, Recovered};
-
-/// An item in DRAM. Valid until the next call that can allocate or unlink (`alloc`, `link`, `concat`, `rewrite`, `unlink`,
-/// `on_disk`, `tick`, `fetch`), unless pinned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ItemRef(pub(crate) u32);
-
-/// A slot of the index that names a place on flash and whose tag matches a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FlashRef(pub(crate) u64);
-
-/// What DRAM knows of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lookup {
-    /// The item is in DRAM, live, key compared.
-    Dram(ItemRef),
-    /// No tier has the key: exact.
-    Miss,
-    /// A tag matches; only flash can tell whether it is this key.
-    Flash(FlashRef),
-}
-
-/// What a fetch is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Want {
-    /// The answer of a `get`: reads the item; ends in `Answer`, or in `Resident` when it was promoted or is too large for a frame.
-    Answer,
-    /// Whether the key is there, and its [`Meta`]: reads the first page.
-    Header,
-    /// The item in DRAM, so that it can be changed.
-    Resident,
-    /// Whichever key it is, and its [`Meta`] ([`Shard::list`]).
-    Listed,
-}
-
-/// The start of a fetch.
-#[derive(Debug)]
-pub enum Fetch {
-    /// Known at once (the item was still in a write buffer).
-    Now(Fetched),
-    /// A [`Done`] with the caller's number will come.
-    Queued,
-}
-
-/// The end of a fetch.
-#[derive(Debug)]
-pub enum Fetched {
-    /// The verified record in the frame it was read into.
-    Answer(FlashItem),
-    /// The item is in DRAM now (valid as any [`ItemRef`]).
-    Resident(ItemRef),
-    /// The key is on flash, with this; the reference is what [`Shard::remove_flash`] takes, valid until the next change of the shard.
-    Header(Meta, FlashRef),
-    /// The key is not there: the tag matched another key, or what lies there could not be read or is damaged (counted).
-    Absent,
-    /// The key changed, or the place moved, meanwhile: run the command again.
-    Changed,
-    /// There is no memory to hold the item ([`Want::Resident`] only).
-    OutOfMemory,
-    /// The item that a slot names ([`Want::Listed`] only).
-    Listed(Box<Listed>),
-}
-
-/// An item on flash, as a walk over all items tells of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// Its key.
-    pub key: Vec<u8>,
-    /// Its metadata.
-    pub meta: Meta,
-    /// Bytes that it would take in DRAM, as [`Shard::footprint`] counts them.
-    pub footprint: usize,
-}
-
-/// An item that a walk found ([`Shard::scan`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scanned {
-    /// It is in DRAM.
-    Dram(ItemRef),
-    /// It is on flash, where its key is: [`Shard::list`] reads it.
-    Flash(FlashRef),
-}
-
-/// Pages of the largest frame that a shard asks its queue for; the queue must have frames of this size and of one page.
-pub const FRAME_PAGES: usize = 16;
-
-/// A verified record in a frame.
-#[derive(Debug)]
-pub struct FlashItem {
-    /// The frame; the answer `VALUE key flags n\r\n data\r\nEND\r\n` is at `answer` in it.
-    pub buf: PageBuf,
-    /// Where the complete answer lies in `buf`.
-    pub answer: std::ops::Range<usize>,
-    /// Where the value's data (without `\r\n`) lies in `buf`.
-    pub value: std::ops::Range<usize>,
-    /// Metadata.
-    pub meta: Meta,
-}
-
-/// A fetch that ended.
-#[derive(Debug)]
-pub struct Done {
-    /// The caller's number.
-    pub user: u64,
-    /// How it ended.
-    pub fetched: Fetched,
-}
-
-/// An item being filled; not yet visible. Must end in [`Shard::link`], [`Shard::concat`] or [`Shard::abort`].
-#[derive(Debug)]
-#[must_use]
-pub struct Draft {
-    pub(crate) item: Handle,
-    /// Bytes of the value that have come.
-    pub(crate) filled: usize,
-    /// Where the next byte goes: a chunk of the item, and the offset in it.
-    pub(crate) chunk: Handle,
-    pub(crate) at: usize,
-}
-
-/// Why no memory was given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AllocError {
-    /// Larger than the largest item allowed.
-    #[error("object too large for cache")]
-    TooLarge,
-    /// Nothing can be evicted (`-M`, or everything is pinned).
-    #[error("out of memory storing object")]
-    OutOfMemory,
-    /// Evictions wait for the flash device; try again after the next disk completion or tick.
-    #[error("waiting for the flash device")]
-    Busy,
-}
-
-/// Why a shard could not be made.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text}")]
-pub struct OpenError {
-    text: String,
-    least_memory: Option<u64>,
-}
-
-impl OpenError {
-    pub(crate) fn new(text: impl Into<String>) -> OpenError {
-        OpenError {
-            text: text.into(),
-            least_memory: None,
-        }
-    }
-
-    /// Bytes of [`ShardConfig::memory`] that would do, where there are too few. With more memory some other parts grow too, so that a little more may be
-    /// asked for then.
-    pub fn least_memory(&self) -> Option<u64> {
-        self.least_memory
-    }
-}
-
-/// Which items leave DRAM first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PolicyKind {
-    /// Least recently used (paper E).
-    Lru,
-    /// S3-FIFO (Yang et al., SOSP 2023).
-    S3Fifo,
-}
-
-/// Which items leaving DRAM are worth a flash write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AdmissionRule {
-    /// All.
-    All,
-    /// Those that were read while in DRAM.
-    Fetched,
-    /// Each with this probability in percent.
-    Random(u8),
-}
-
-/// A byte budget: a token bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
-    /// Bytes a second, on average.
-    pub bytes_per_second: u64,
-    /// Bytes that may be written in a burst.
-    pub burst: u64,
-}
-
-/// The admission settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Admission {
-    /// The rule.
-    pub rule: AdmissionRule,
-    /// The budget, if any.
-    pub budget: Option<Budget>,
-}
-
-/// A part of a device that a shard owns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceSlice {
-    /// The device in the shard's queue.
-    pub device: DeviceId,
-    /// First page.
-    pub first_page: u64,
-    /// Pages.
-    pub pages: u64,
-}
-
-/// All that a shard is made from.
-#[derive(Clone, Debug)]
-pub struct ShardConfig {
-    /// Bytes for items, index and write buffers together.
-    pub memory: usize,
-    /// Largest item: key, value and header.
-    pub max_item: usize,
-    /// Flash, if any.
-    pub flash: Vec<DeviceSlice>,
-    /// Bytes of a region (a multiple of the page size).
-    pub region: usize,
-    /// Eviction from DRAM.
-    pub policy: PolicyKind,
-    /// Admission to flash.
-    pub admission: Admission,
-    /// Hits on flash lately (1 to 3; `cool.rs`) that promote an item to DRAM.
-    pub promote_after: u8,
-    /// Reinsert items that were hit when their region is reclaimed.
-    pub reinsert: bool,
-    /// Return an error instead of evicting (`-M`).
-    pub no_evict: bool,
-    /// This shard's number and the number of shards: uniques are dealt out in turn.
-    pub shard: u32,
-    /// Number of shards.
-    pub shards: u32,
-    /// Seed of every random choice.
-    pub seed: u64,
-    /// Seed of the hashes of keys: the one that what the shard comes back from was written with.
-    pub hash_seed: HashSeed,
-}
+use crate::types::{FRAME_PAGES, FlashRef, ItemRef, Lookup, OpenError, Pinned};
+use crate::words::{Belongs, State};
+use memory::LEAST_PAGES;
+use reclaim::Reclaim;
+use restore::{Comeback, Recovered};
 
 /// One shard.
 #[derive(Debug)]
 pub struct Shard {
-    pub(crate) arena: Arena,
-    pub(crate) index: Index,
-    pub(crate) policy: Box<dyn Policy>,
-    pub(crate) logs: Vec<Log>,
-    pub(crate) reclaims: Vec<Reclaim>,
+    arena: Arena,
+    index: Index,
+    policy: Box<dyn Policy>,
+    logs: Vec<Log>,
+    reclaims: Vec<Reclaim>,
     /// A frame for the reclaim of each log, for when reads hold all of the loop's: those may be waiting for what reclaim frees.
-    pub(crate) reclaim_frames: FramePool,
-    pub(crate) reads: Reads,
-    pub(crate) admitter: Admitter,
-    pub(crate) stats: CacheStats,
+    reclaim_frames: FramePool,
+    /// A frame for the largest record, where all is kept: an item that DRAM has no room for is
+    /// answered from it.
+    whole_frame: FramePool,
+    reads: Reads,
+    admitter: Admitter,
+    stats: CacheStats,
     /// Bytes for items and index together.
-    pub(crate) memory: usize,
+    memory: usize,
     /// Bytes of the items that have pins.
     pinned_bytes: usize,
     /// The same, as it was at start.
-    pub(crate) reserved: usize,
+    reserved: usize,
     /// What of it is not for items: the most that the index has taken of late.
-    pub(crate) index_share: usize,
+    index_share: usize,
     /// Whether the index has grown since pages were last to be rebalanced.
-    pub(crate) index_grew: bool,
-    pub(crate) config: ShardConfig,
-    pub(crate) now_ms: u64,
-    pub(crate) now: u32,
-    pub(crate) hand: Hand,
-    pub(crate) cas: u64,
+    index_grew: bool,
+    config: ShardConfig,
+    now_ms: u64,
+    now: u32,
+    cas: u64,
     /// Counts `flush_all`; items of another epoch are gone.
-    pub(crate) epoch: u16,
+    epoch: u16,
     /// Which log takes the next demoted item.
-    pub(crate) next_log: usize,
+    next_log: usize,
     /// An item being streamed to a log: the item, the log, its position, bytes put so far.
-    pub(crate) stream: Option<crate::demote::Streamed>,
+    stream: Option<demote::Streamed>,
     /// Evictions of each class since about the last rebalancing.
-    pub(crate) class_evictions: Vec<u32>,
-    pub(crate) evictions_to_rebalance: u32,
-    pub(crate) evicted_by_class: Vec<u64>,
-    pub(crate) oom_by_class: Vec<u64>,
-    pub(crate) counts_by_class: Vec<crate::stats::ClassCounts>,
+    class_evictions: Vec<u32>,
+    evictions_to_rebalance: u32,
+    evicted_by_class: Vec<u64>,
+    oom_by_class: Vec<u64>,
+    counts_by_class: Vec<crate::stats::ClassCounts>,
     /// The segment that the expiry crawler visits next.
-    pub(crate) crawler: usize,
-    pub(crate) next_crawl_ms: u64,
+    crawler: usize,
+    next_crawl_ms: u64,
     /// The time that deadlines of devices go by ([`Shard::set_steady`]), and when devices are looked at next.
-    pub(crate) steady_ms: u64,
-    pub(crate) next_watch_ms: u64,
-    pub(crate) dram_items: u64,
-    pub(crate) dram_item_bytes: u64,
-    pub(crate) flash_items: u64,
+    steady_ms: u64,
+    next_watch_ms: u64,
+    dram_items: u64,
+    dram_item_bytes: u64,
     /// Number of the data directory, if there is one.
-    pub(crate) id: u64,
+    id: u64,
     /// What another process finds of this shard, if it is to.
-    pub(crate) state: Option<State>,
+    state: Option<State>,
+    /// Drafts that are neither linked nor given up.
+    drafts: usize,
+    /// All pages of DRAM were looked through for one that can be emptied, in vain, and nothing has
+    /// changed that (`stay.rs`).
+    shed_in_vain: bool,
     /// The shard is ending: nothing is written to flash any more.
-    pub(crate) closed: bool,
+    closed: bool,
 }
 
 /// Smallest memory of a shard with which anything works.
@@ -354,7 +140,14 @@ impl Shard {
                 "a shard takes less than 64 GiB of memory: use more threads",
             ));
         }
-        let (logs, base, buffers) = make_logs(&config)?;
+        let (mut logs, base, buffers) = make_logs(&config)?;
+        let keeps_all = config.no_evict && !logs.is_empty();
+        let largest = config.max_item.div_ceil(PAGE_SIZE) as u64;
+        for log in logs.iter_mut().filter(|_| keeps_all) {
+            log.keep_all(largest);
+        }
+        let whole = stay::whole_pages(&logs, keeps_all);
+        let buffers = buffers + whole * PAGE_SIZE;
         let too_small = |least: u64, what: &str| OpenError {
             text: format!(
                 "{} bytes of memory for each shard are too small for its write buffers and {what}: {least} are the least",
@@ -391,7 +184,7 @@ impl Shard {
             regions: logs.iter().map(Log::regions).sum(),
             region_pages: logs.first().map_or(0, Log::region_pages),
         };
-        let plan = warm::Plan {
+        let plan = restore::Plan {
             belongs,
             regions: logs.iter().map(Log::regions).collect(),
             flash_pages: base,
@@ -405,10 +198,11 @@ impl Shard {
             // The policy takes more of more memory.
             too_small(least + least / 8, "the index that it comes back with")
         };
-        let made = warm::make(plan, logs, comeback, config.seed).map_err(|error| match error {
-            warm::Unmade::IndexTooLarge(bytes) => index_too_large(bytes, item_page_bytes),
-            warm::Unmade::Unusable(why) => OpenError::new(why),
-        })?;
+        let made =
+            restore::make(plan, logs, comeback, config.seed).map_err(|error| match error {
+                restore::Unmade::IndexTooLarge(bytes) => index_too_large(bytes, item_page_bytes),
+                restore::Unmade::Unusable(why) => OpenError::new(why),
+            })?;
         let arena = Arena::for_items(made.items);
         if memory < made.index.bytes() + 2 * LEAST_PAGES * arena.page_bytes() {
             return Err(index_too_large(made.index.bytes(), arena.page_bytes()));
@@ -416,6 +210,10 @@ impl Shard {
         let logs = made.logs;
         let reclaim_frames = FramePool::try_new(&[(FRAME_PAGES, logs.len())])
             .map_err(|e| OpenError::new(format!("cannot map the frames of reclaim: {e}")))?;
+        let whole_frame =
+            FramePool::try_new(&[(whole.max(1), usize::from(whole > 0))]).map_err(|e| {
+                OpenError::new(format!("cannot map the frame of the largest item: {e}"))
+            })?;
         let mut shard = Shard {
             policy,
             memory,
@@ -425,11 +223,13 @@ impl Shard {
             pinned_bytes: 0,
             reclaims: logs.iter().map(|_| Reclaim::default()).collect(),
             reclaim_frames,
+            whole_frame,
+            drafts: 0,
+            shed_in_vain: false,
             logs,
             reads: Reads::default(),
             admitter: Admitter::new(config.admission, config.seed),
             stats: CacheStats::default(),
-            hand: Hand::default(),
             now_ms: 0,
             now: 0,
             cas: u64::from(config.shard),
@@ -447,7 +247,6 @@ impl Shard {
             next_watch_ms: 0,
             dram_items: 0,
             dram_item_bytes: 0,
-            flash_items: made.recovered.flash_items,
             arena,
             index: made.index,
             config,
@@ -516,6 +315,7 @@ impl Shard {
         if flash.expired(self.now) || self.place(flash).is_none() {
             let n = self.log_of(flash);
             self.stats.flash_misses_out += u64::from(self.logs[n].health.is_out());
+            self.stats.drops_error += u64::from(self.keeps_all() && self.lost_by_device(flash));
             self.drop_flash_slot(key.hash, flash);
             return Lookup::Miss;
         }
@@ -533,17 +333,17 @@ impl Shard {
     pub(crate) fn place(&self, slot: Slot) -> Option<(usize, u64)> {
         let n = self.log_of(slot);
         let position = self.logs[n].position_of(self.index.page(slot), slot.lap())?;
-        (!self.logs[n].is_lost(position)).then_some((n, position))
+        (!self.logs[n].is_invalid(position)).then_some((n, position))
     }
 
     /// Whether what a flash slot names is gone for good, and not only hidden while its device is out of use.
     pub(crate) fn is_gone(&self, slot: Slot) -> bool {
         let log = &self.logs[self.log_of(slot)];
         log.position_of(self.index.page(slot), slot.lap())
-            .is_none_or(|position| log.is_lost_for_good(position))
+            .is_none_or(|position| log.is_invalid_for_good(position))
     }
 
-    fn log_of(&self, slot: Slot) -> usize {
+    pub(crate) fn log_of(&self, slot: Slot) -> usize {
         if self.logs.len() == 1 {
             return 0;
         }
@@ -557,7 +357,7 @@ impl Shard {
             return false;
         };
         self.index.remove(pos);
-        self.flash_items -= 1;
+        self.copy_died(slot);
         true
     }
 
@@ -676,7 +476,7 @@ impl Shard {
         s.dram_bytes = self.dram_item_bytes;
         s.dram_limit = self.memory as u64;
         s.index_bytes = self.index.bytes() as u64;
-        s.flash_items = self.flash_items;
+        s.flash_items = self.index.flash_slots();
         s.flash_capacity = self.logs.iter().map(|l| l.pages() * PAGE_SIZE as u64).sum();
         s.flash_bytes = self
             .logs
@@ -702,18 +502,6 @@ impl Shard {
     pub(crate) fn item_hash(&self, item: Handle) -> u64 {
         Key::new(self.arena.item_key(item), self.config.hash_seed).hash
     }
-}
-
-/// How much of a shard's memory for items is pinned: it is not there for anything else.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Pinned {
-    /// An eighth at most.
-    #[default]
-    Little,
-    /// Half at most.
-    Much,
-    /// More.
-    TooMuch,
 }
 
 /// The logs of a shard, their pages, and the bytes of their buffers.
@@ -768,5 +556,3 @@ fn chunk_bytes(memory: usize, region: usize) -> usize {
     }
     chunk
 }
-
-const _: () = assert!(KEY_AT > RECORD_HEADER && size_of::<Draft>() <= 32);

@@ -7,8 +7,9 @@
 use senko_io::Queue;
 
 use crate::arena::{CHAINED, FREE, Handle, LINKED, MAX_CHUNK};
-use crate::item::{CHAIN_HEADER, ITEM_HEADER};
-use crate::shard::{AllocError, Shard};
+use crate::dram::item::{CHAIN_HEADER, ITEM_HEADER};
+use crate::shard::Shard;
+use crate::types::AllocError;
 
 /// A page may move when this part of the items was evicted: moving one evicts all that lie in it, whatever their age, so
 /// pages move seldom against what turns over anyway.
@@ -49,18 +50,28 @@ impl Shard {
 
     fn take_chunk<Q: Queue>(&mut self, queue: &mut Q, class: usize) -> Result<Handle, AllocError> {
         for _ in 0..MOST_VICTIMS {
-            if self.arena.over_limit() && !self.config.no_evict {
-                self.shed_page(queue)?;
-                continue;
+            if self.arena.over_limit() && (!self.config.no_evict || self.keeps_all()) {
+                match self.shed_page(queue) {
+                    // What is free in pages that are in use may be taken all the same.
+                    Err(AllocError::OutOfMemory) if self.keeps_all() => {}
+                    result => {
+                        result?;
+                        continue;
+                    }
+                }
             }
             if let Some(chunk) = self.arena.alloc(class) {
                 return Ok(chunk);
             }
-            if self.config.no_evict {
+            let made = if self.config.no_evict && !self.keeps_all() {
+                Err(AllocError::OutOfMemory)
+            } else {
+                self.make_room(queue, class)
+            };
+            if made == Err(AllocError::OutOfMemory) && self.config.no_evict {
                 self.oom_by_class[class] += 1;
-                return Err(AllocError::OutOfMemory);
             }
-            self.make_room(queue, class)?;
+            made?;
         }
         self.oom_by_class[class] += 1;
         Err(AllocError::OutOfMemory)
@@ -78,10 +89,10 @@ impl Shard {
                 return Ok(());
             }
         }
-        if let Some(victim) = self
-            .policy
-            .victim(&mut self.arena, class, &|arena, item| arena.pins(item) > 0)
-        {
+        if self.keeps_all() {
+            return self.make_room_kept(queue, class);
+        }
+        if let Some(victim) = self.next_victim(class) {
             return self.evict(queue, victim);
         }
         self.shed_page(queue)
@@ -92,7 +103,8 @@ impl Shard {
         while let Some(segment) = self.index.wants_growth(hash) {
             self.share_memory(self.index.growth_bytes(segment));
             while self.arena.over_limit() {
-                if self.config.no_evict || self.shed_page(queue).is_err() {
+                let stays = self.config.no_evict && !self.keeps_all();
+                if stays || self.shed_page(queue).is_err() {
                     return;
                 }
             }
@@ -141,7 +153,10 @@ impl Shard {
     }
 
     /// Frees a page of some class: the one whose items stay longest, else any.
-    fn shed_page<Q: Queue>(&mut self, queue: &mut Q) -> Result<(), AllocError> {
+    pub(crate) fn shed_page<Q: Queue>(&mut self, queue: &mut Q) -> Result<(), AllocError> {
+        if self.shed_in_vain {
+            return Err(AllocError::OutOfMemory);
+        }
         let mut order: Vec<(u64, usize)> = (0..self.class_evictions.len())
             .filter(|&c| self.arena.class(c).pages() > 0)
             .map(|c| {
@@ -156,6 +171,7 @@ impl Shard {
                 return Ok(());
             }
         }
+        self.shed_in_vain = self.keeps_all() && self.stream.is_none();
         // An item that is on its way to flash can't move, but it will go.
         Err(if self.stream.is_some() {
             AllocError::Busy
@@ -166,10 +182,7 @@ impl Shard {
 
     /// Evicts all items of one page of a class: that of its oldest item, or another if something there can't move.
     fn empty_a_page<Q: Queue>(&mut self, queue: &mut Q, class: usize) -> Result<bool, AllocError> {
-        let oldest = self
-            .policy
-            .victim(&mut self.arena, class, &|arena, item| arena.pins(item) > 0)
-            .map(|item| self.arena.page_of(item));
+        let oldest = self.next_victim(class).map(|item| self.arena.page_of(item));
         let pages = self.arena.class(class).pages();
         let others = (0..pages.min(8))
             .map(|n| self.arena.page_in_class(class, n))
@@ -191,16 +204,23 @@ impl Shard {
         class: usize,
     ) -> Result<bool, AllocError> {
         let per_page = self.arena.class(class).per_page;
-        let movable = |shard: &Shard, chunk: Handle| match shard.arena.state(chunk) {
+        let leaving = self.leaving();
+        let can_leave = |item: Handle| {
+            self.arena.pins(item) == 0
+                && leaving
+                    .as_ref()
+                    .is_none_or(|leaving| !leaving.must_stay(&self.arena, item))
+        };
+        let movable = |chunk: Handle| match self.arena.state(chunk) {
             FREE => true,
-            LINKED => shard.arena.pins(chunk) == 0,
+            LINKED => can_leave(chunk),
             CHAINED => {
-                let owner = shard.arena.owner(chunk);
-                shard.arena.state(owner) == LINKED && shard.arena.pins(owner) == 0
+                let owner = self.arena.owner(chunk);
+                self.arena.state(owner) == LINKED && can_leave(owner)
             }
             _ => false,
         };
-        if !(0..per_page).all(|n| movable(self, self.arena.chunk_of(page, n, class))) {
+        if !(0..per_page).all(|n| movable(self.arena.chunk_of(page, n, class))) {
             return Ok(false);
         }
         for n in 0..per_page {
@@ -214,7 +234,11 @@ impl Shard {
                 CHAINED => self.arena.owner(chunk),
                 _ => continue,
             };
-            self.evict(queue, item)?;
+            match self.evict(queue, item) {
+                // Another item of this page took the last room on flash, or this item's tag (K3).
+                Err(AllocError::OutOfMemory) if self.keeps_all() => return Ok(false),
+                result => result?,
+            }
             if self.arena.state(chunk) != FREE && !self.arena.release_if_empty(page) {
                 // The item is being streamed to flash: it frees its chunks when that ends.
                 return Err(AllocError::Busy);
@@ -224,7 +248,11 @@ impl Shard {
     }
 
     /// Takes an item out of DRAM: to flash where that is allowed and worth it, else away.
-    fn evict<Q: Queue>(&mut self, queue: &mut Q, item: Handle) -> Result<(), AllocError> {
+    pub(crate) fn evict<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        item: Handle,
+    ) -> Result<(), AllocError> {
         debug_assert_eq!(self.arena.state(item), LINKED);
         let class = self.arena.class_of(item);
         if self.is_dead(item) {

@@ -18,17 +18,17 @@
 use senko_io::{Completion, PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
 
 use crate::arena::Handle;
+use crate::dram::item::ITEM_HEADER;
 use crate::flash::read::{Large, Stage};
 use crate::flash::{
     TOKEN_DISCARD, TOKEN_PROBE, TOKEN_READ, TOKEN_RECLAIM, TOKEN_WRITE, token, untoken,
 };
 use crate::index::Slot;
-use crate::item::ITEM_HEADER;
 use crate::key::Key;
 use crate::record::{self, At, Header, RECORD_HEADER};
-use crate::shard::{
-    AllocError, Done, FRAME_PAGES, Fetch, Fetched, FlashItem, FlashRef, ItemRef, Listed, Shard,
-    Want,
+use crate::shard::Shard;
+use crate::types::{
+    AllocError, Done, FRAME_PAGES, Fetch, Fetched, FlashItem, FlashRef, ItemRef, Listed, Want,
 };
 
 /// What a look into a frame found.
@@ -65,7 +65,7 @@ impl Shard {
             if slot.hit() != slot {
                 self.index.set(pos, slot.hit());
             }
-            self.cool();
+            self.index.age(self.dram_items);
         }
         let Some((log, position)) = self.place(slot) else {
             return Fetch::Now(Fetched::Changed);
@@ -140,16 +140,7 @@ impl Shard {
             self.logs[op.log].pin(op.position, true);
         }
         let (log, first) = (&mut self.logs[op.log], op.position + op.piece);
-        // What is still in write buffers is the end of the run (L2).
-        let mut from_device = op.pages;
-        while from_device > 0 {
-            let Some(page) = log.buffered(first + from_device - 1) else {
-                break;
-            };
-            let at = (from_device - 1) as usize * PAGE_SIZE;
-            frame[at..at + PAGE_SIZE].copy_from_slice(page);
-            from_device -= 1;
-        }
+        let from_device = log.copy_buffered(first, op.pages, &mut frame);
         if from_device == 0 {
             op.stage = Stage::Here(Ok(frame));
             return true;
@@ -225,6 +216,7 @@ impl Shard {
             TOKEN_DISCARD => {
                 let (log, region) = ((value >> 40) as usize, value & ((1 << 40) - 1));
                 self.logs[log].discards.end(region, self.steady_ms);
+                self.shed_in_vain = false;
                 self.pump_stream(queue);
                 self.retry_parked();
             }
@@ -242,6 +234,10 @@ impl Shard {
 
     /// Frames were returned (answers were sent): lets waiting reads start.
     pub fn frames_freed<Q: Queue>(&mut self, queue: &mut Q) {
+        if self.reads.wants_whole && self.whole_frame.take(1).is_some() {
+            self.reads.wants_whole = false;
+            self.retry_parked();
+        }
         while let Some(&n) = self.reads.waiting.front() {
             let op = self.reads.op(n);
             if op.position < self.logs[op.log].tail() {
@@ -296,12 +292,12 @@ impl Shard {
                 Stage::Here(Ok(frame)) => self.look(queue, n, frame),
                 Stage::Here(Err(())) => {
                     self.stats.flash_read_errors += 1;
-                    Step::Ended(self.lost(n))
+                    Step::Ended(self.forget(n))
                 }
                 Stage::Gone => Step::Ended(Fetched::Changed),
                 Stage::GivenUp => {
                     self.stats.flash_read_timeouts += 1;
-                    Step::Ended(self.lost(n))
+                    Step::Ended(self.forget(n))
                 }
                 Stage::Idle | Stage::Waiting | Stage::Reading | Stage::LeftToDevice => {
                     unreachable!("only reads that are here are ready")
@@ -357,7 +353,7 @@ impl Shard {
 
     /// What a read was after is not to be had: its slot goes. (A walk has no hash to find the slot
     /// with, and leaves it to the next who asks for the key.)
-    fn lost(&mut self, n: u32) -> Fetched {
+    fn forget(&mut self, n: u32) -> Fetched {
         let op = self.reads.op(n);
         if op.want == Want::Listed {
             return Fetched::Absent;
@@ -387,7 +383,7 @@ impl Shard {
             }
             Found::Damaged => {
                 self.stats.flash_checksum_errors += 1;
-                return Step::Ended(self.lost(n));
+                return Step::Ended(self.forget(n));
             }
         };
         let total = header.record_len();
@@ -395,15 +391,15 @@ impl Shard {
         if op.want != Want::Header && !whole && op.slot.len() != 0 {
             // The slot knows how long the record is.
             self.stats.flash_checksum_errors += 1;
-            return Step::Ended(self.lost(n));
+            return Step::Ended(self.forget(n));
         }
         if whole && !record::intact(&run[at..at + total]) {
             self.stats.flash_checksum_errors += 1;
-            return Step::Ended(self.lost(n));
+            return Step::Ended(self.forget(n));
         }
         if record::expired(header.expiry, self.now) {
             self.stats.reclaimed += 1;
-            return Step::Ended(self.lost(n));
+            return Step::Ended(self.forget(n));
         }
         let (want, slot, hash) = (op.want, op.slot, op.hash);
         match want {
@@ -510,7 +506,6 @@ impl Shard {
         };
         let dram = self.index.dram_slot(hash, item);
         self.index.set(pos, dram);
-        self.flash_items -= 1;
         self.arena.set_flash_copy(item, slot.with_hot(0));
         let coarse = self.arena.header(item).access;
         let access = if want == Want::Answer {
@@ -548,6 +543,7 @@ impl Shard {
             Err(_) if self.reads.op(n).want == Want::Resident => {
                 return Step::Ended(Fetched::OutOfMemory);
             }
+            Err(_) if self.keeps_all() => return self.read_whole(queue, n, frame, at + total),
             Err(_) => {
                 // It is there, but nothing can be evicted to put it together in.
                 self.stats.flash_misses_memory += 1;
@@ -563,6 +559,28 @@ impl Shard {
             want_crc,
         });
         self.next_piece(queue, n, frame, at)
+    }
+
+    /// Reads a record of which DRAM can't take a copy into the frame that holds the largest;
+    /// `bytes` reach from its first page to its end.
+    fn read_whole<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: u32,
+        frame: PageBuf,
+        bytes: usize,
+    ) -> Step {
+        let pages = bytes.div_ceil(PAGE_SIZE);
+        let Some(whole) = self.whole_frame.take(pages) else {
+            // Another answer is being sent from it.
+            self.reads.wants_whole = true;
+            return Step::Parked(frame);
+        };
+        self.reads.op(n).pages = pages as u64;
+        if self.read_piece(queue, n, whole) {
+            debug_assert!(matches!(self.reads.op(n).stage, Stage::Here(_)));
+        }
+        Step::Reading
     }
 
     /// A piece of a large record is here, at an offset of the frame.
@@ -587,7 +605,7 @@ impl Shard {
         self.arena.put(item, at, piece);
         if left > 0 && self.logs[log].health.is_out() {
             self.stats.flash_misses_out += 1;
-            return Step::Ended(self.lost(n));
+            return Step::Ended(self.forget(n));
         }
         if left > 0 {
             self.read_piece(queue, n, frame);
@@ -595,11 +613,11 @@ impl Shard {
         }
         if !matches {
             self.stats.flash_checksum_errors += 1;
-            return Step::Ended(self.lost(n));
+            return Step::Ended(self.forget(n));
         }
         if record::expired(self.arena.item_expiry(item), self.now) {
             self.stats.reclaimed += 1;
-            return Step::Ended(self.lost(n));
+            return Step::Ended(self.forget(n));
         }
         self.reads.op(n).large = None;
         Step::Ended(match self.adopt(n, item) {

@@ -15,11 +15,12 @@ use std::ops::Range;
 
 use senko_io::{DeviceId, IoError};
 
-use crate::fetch::{Found, find_record};
 use crate::index::{Pos, Slot};
 use crate::key::{Key, MAX_KEY};
 use crate::record::{self, RECORD_HEADER};
-use crate::shard::{FRAME_PAGES, FlashRef, Shard};
+use crate::shard::Shard;
+use crate::shard::fetch::{Found, find_record};
+use crate::types::{FRAME_PAGES, FlashRef};
 
 /// What the pages held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +122,7 @@ impl Shard {
     pub fn begin_transfer(&mut self, key: &Key<'_>, at: FlashRef) -> Option<Transfer> {
         let (pos, slot, n, position) = self.transfer_place(key, at)?;
         self.index.set(pos, slot.hit());
-        self.cool();
+        self.index.age(self.dram_items);
         let log = &mut self.logs[n];
         log.pin(position, true);
         let mut bytes = [0; MAX_KEY];
