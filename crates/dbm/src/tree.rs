@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::DbmError;
 use crate::core::{Blob, Core};
@@ -42,6 +42,8 @@ pub(crate) struct Batch<'a> {
     core: &'a Core,
     pub ids: &'a mut Ids,
     pub pages: FxHashMap<u32, Page>,
+    /// Pages whose keys or children are others than before, and new ones.
+    pub shaped: FxHashSet<u32>,
     pub freed: Vec<u32>,
     /// Numbers of parts of long values that no record names any more: the first, and how many.
     pub freed_blobs: Vec<(u32, u32)>,
@@ -65,6 +67,7 @@ impl<'a> Batch<'a> {
             core,
             ids,
             pages: FxHashMap::default(),
+            shaped: FxHashSet::default(),
             freed: Vec::new(),
             freed_blobs: Vec::new(),
             last: None,
@@ -94,6 +97,7 @@ impl<'a> Batch<'a> {
     pub fn root(&mut self) -> u32 {
         let id = self.ids.take();
         self.pages.insert(id, Page::new(id, 0));
+        self.shaped.insert(id);
         id
     }
 
@@ -228,6 +232,7 @@ impl<'a> Batch<'a> {
             root.set_first_child(below);
             content.set_id(below);
             self.pages.insert(below, content);
+            self.shaped.insert(id);
             path.push((id, 0));
             id = below;
         }
@@ -268,8 +273,10 @@ impl<'a> Batch<'a> {
             );
         }
         self.pages.insert(right_id, right);
+        self.shaped.extend([id, right_id]);
         let (parent, _) = path.pop().expect("only the root has no parent");
         let child = right_id.to_le_bytes();
+        self.shaped.insert(parent);
         let page = self.page(parent)?;
         let (Ok(nth) | Err(nth)) = page.search(&separator);
         if !page.insert(nth, &separator, &child, false) {
@@ -349,6 +356,7 @@ impl<'a> Batch<'a> {
     fn free(&mut self, id: u32) {
         self.last = None;
         self.pages.remove(&id);
+        self.shaped.remove(&id);
         self.freed.push(id);
     }
 
@@ -408,6 +416,7 @@ impl<'a> Batch<'a> {
         }
         right.move_cells(0, page);
         self.page(parent)?.remove(left);
+        self.shaped.extend([a, parent]);
         self.free(b);
         Ok(true)
     }
@@ -419,6 +428,7 @@ impl<'a> Batch<'a> {
         content.set_id(root);
         let again = content.level() > 0 && content.count() == 0;
         self.pages.insert(root, content);
+        self.shaped.insert(root);
         self.free(child);
         if again {
             return self.lower_root(root);

@@ -98,6 +98,12 @@ pub trait Device: Send + Sync {
         let _ = pages;
         Ok(())
     }
+    /// The first page from `page` on at which a further file of the device begins. Nothing in front
+    /// of such a page waits for a [`Device::shrink`] that cuts there. `None` where there is none.
+    fn border(&self, page: u64) -> Option<u64> {
+        let _ = page;
+        None
+    }
     /// Gives the storage of pages back: a file gets a hole there, a block device discards them.
     /// Reads give anything then. Before the next write, [`Device::fill`] must get storage for them.
     /// False where the device can't do it.

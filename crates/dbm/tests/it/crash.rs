@@ -92,10 +92,12 @@ enum Step {
     Many,
     Sync,
     Checkpoint,
+    /// A checkpoint that leaves changed leaves as they were.
+    Part,
     Reopen,
 }
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     Step::Put(Durability::None),
     Step::Put(Durability::Buffered),
     Step::Put(Durability::Synced),
@@ -106,6 +108,7 @@ const STEPS: [Step; 11] = [
     Step::DeleteRange,
     Step::Many,
     Step::Checkpoint,
+    Step::Part,
     Step::Reopen,
 ];
 
@@ -229,6 +232,7 @@ impl Run {
                 self.handed_over = self.history.len() - 1;
                 self.watched.state.lock().unwrap().acknowledged = self.handed_over;
             }
+            Step::Part => self.db.checkpoint_of(1).unwrap(),
             Step::Reopen => {
                 let device = Arc::clone(&self.watched);
                 let again = Database::open_device(device as _, quiet()).unwrap();
