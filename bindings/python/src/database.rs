@@ -253,9 +253,9 @@ impl Database {
         };
         let durability = durability_of(durability)?;
         let options = options(matches!(kind, 'c' | 'n'), mode, cache_bytes);
-        let db = py
-            .detach(|| open(&path, kind, options.clone()))
-            .map_err(exception)?;
+        let (place, chosen) = (path.clone(), options.clone());
+        let db = interruptible(py, None, move |_| open(&place, kind, chosen))?;
+        let db = db.map_err(exception)?;
         let shared = Arc::new(Shared {
             db: Owned::new(RwLock::new(Some(Opened::new(db)))),
             path,

@@ -12,7 +12,7 @@ mod failure; // the engine's errors as Python's exceptions
 mod bytes; // keys and values from Python
 mod interrupt; // long work that Ctrl-C ends
 mod iteration; // records in batches
-mod reads; // what all that is read has in common
+mod reads; // base classes of all that is read
 mod database; // a table of an open database, as a mapping
 mod snapshot; // a state that stays
 mod transaction; // commits or rolls back

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all that is read has in common: databases, tables, snapshots and transactions of the DBM,
-//! stores and their snapshots. Two base classes of the package's classes.
+//! Two base classes of the package's classes, for reads. Databases, tables, snapshots and
+//! transactions of the DBM have them, and so have stores and their snapshots.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ impl Reads {
     }
 }
 
-/// What has its keys in order: the DBM's tables, now or in a snapshot.
+/// A source with its keys in order: a table of the DBM, now or in a snapshot.
 pub trait InOrder: Source {
     /// A state that stays, and the table within it.
     fn state(&self, py: Python<'_>) -> PyResult<(senko_dbm::Snapshot, Table)>;
