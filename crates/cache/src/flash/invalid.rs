@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Invalid ranges: positions of a log that slots may still name although nothing there may be read. They
-//! were flushed by `flush_all`, never written because the write failed, or are hidden because the device
-//! is out of use.
+//! Invalid ranges: positions of a log that slots may still name although nothing there may be read.
+//! They were flushed by `flush_all`, never written because the write failed, or are hidden because
+//! the device is out of use.
 //!
-//! Asked for every flash slot that is met, so a log in good health pays one comparison: positions from
-//! `suspect` on are valid.
+//! Asked for every flash slot that is met, so a log in good health pays one comparison: positions
+//! from `suspect` on are valid.
 //!
 //! Always holds: every invalid position is below `suspect`.
 
 use std::ops::Range;
 
-/// Most failed writes that are remembered; with more, all that was placed is given up. A log rests long before.
+/// Most failed writes that are remembered; with more, all that was placed is given up. A log rests
+/// long before.
 const MOST_RANGES: usize = 256;
 
 /// The invalid positions.
@@ -52,7 +53,8 @@ impl InvalidRanges {
         self.forget(head);
     }
 
-    /// A write of these positions failed. A record that begins before them and reaches into them is found by its checksum.
+    /// A write of these positions failed. A record that begins before them and reaches into them is
+    /// found by its checksum.
     pub fn unwritten(&mut self, range: Range<u64>, tail: u64) {
         match self.unwritten.iter_mut().find(|r| r.end == range.start) {
             Some(before) => before.end = range.end,

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! CLOCK aging: a hand sweeps the index, and hits on flash that slots count become hits of long ago.
+//! CLOCK aging: a hand sweeps the index, and hits on flash that slots count become hits of long
+//! ago.
 //!
 //! Card. 2Q (Johnson and Shasha, VLDB 1994) takes an item into its main queue when it is asked for
-//! again while it is on a list of as many keys as were asked for last. Here the list is the two bits
-//! of each flash slot, and its length the pace of the hand. The hand goes around once for two hits on
-//! flash an item that DRAM holds, so a hit counts for as many further hits as DRAM has items, on
-//! average. If all items are asked for alike, most would leave DRAM before they are asked for again.
-//! They are answered from flash, and DRAM keeps what is worth more. Differences: a hit is forgotten
-//! after none to two of these spans rather than exactly one, and nothing is stored for it.
+//! again while it is on a list of as many keys as were asked for last. Here the list is the two
+//! bits of each flash slot, and its length the pace of the hand. The hand goes around once for two
+//! hits on flash an item that DRAM holds, so a hit counts for as many further hits as DRAM has
+//! items, on average. If all items are asked for alike, most would leave DRAM before they are asked
+//! for again. They are answered from flash, and DRAM keeps what is worth more. Differences: a hit
+//! is forgotten after none to two of these spans rather than exactly one, and nothing is stored for
+//! it.
 
 use super::{Index, LINE, Segment, Slot};
 use crate::arena::SEGMENT_LINES;
 
 /// Fewest items that DRAM is taken to hold.
 const LEAST_ITEMS: u64 = 1024;
-/// Most lines in one go, so that a hit stays cheap where DRAM is tiny against flash; a hit counts for
-/// longer then.
+/// Most lines in one go, so that a hit stays cheap where DRAM is tiny against flash; a hit counts
+/// for longer then.
 const MOST_LINES: u64 = 8;
 
 /// Where the hand stands.
@@ -43,8 +45,8 @@ impl Index {
         }
     }
 
-    /// Makes hits on flash that a line of a segment counts hits of long ago; false if the segment has
-    /// no such line.
+    /// Makes hits on flash that a line of a segment counts hits of long ago; false if the segment
+    /// has no such line.
     pub(super) fn age_line(&mut self, segment: usize, line: usize) -> bool {
         let Segment { chunk, step, .. } = self.segments[segment];
         if line >= SEGMENT_LINES[step as usize] as usize {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Prefetch: memory that the lookups of a round will read is asked for before the first of them runs.
+//! Prefetch: memory that the lookups of a round will read is asked for before the first of them
+//! runs.
 //!
 //! A lookup waits for memory twice: for its line of the index, and, if that leads to DRAM, for the
-//! item. The index of a large cache is in no processor cache, so each wait is a tenth of a microsecond
-//! or more. Asked for together, the lines of all requests of a round come at the same time. The worker
-//! calls [`Shard::prefetch_line`] for every key of a round, then [`Shard::prefetch_item`] for every
-//! key, then runs the commands.
+//! item. The index of a large cache is in no processor cache, so each wait is a tenth of a
+//! microsecond or more. Asked for together, the lines of all requests of a round come at the same
+//! time. The worker calls [`Shard::prefetch_line`] for every key of a round, then
+//! [`Shard::prefetch_item`] for every key, then runs the commands.
 //!
 //! Always holds: nothing here changes anything or decides anything; a prefetch in vain costs a few
 //! nanoseconds.
@@ -15,8 +16,8 @@ use senko_io::prefetch;
 use crate::index::Slot;
 use crate::shard::Shard;
 
-/// Bytes of an item that are asked for: what a hit reads before its answer is copied. The copy itself runs through
-/// memory in order, which the processor sees by itself.
+/// Bytes of an item that are asked for: what a hit reads before its answer is copied. The copy
+/// itself runs through memory in order, which the processor sees by itself.
 const PREFETCHED: usize = 256;
 
 impl Shard {
@@ -26,7 +27,8 @@ impl Shard {
         prefetch(self.index.first_line(hash));
     }
 
-    /// Asks for the item that this key has in DRAM, if its line (which should be here by now) leads to one.
+    /// Asks for the item that this key has in DRAM, if its line (which should be here by now) leads
+    /// to one.
     #[inline]
     pub fn prefetch_item(&self, hash: u64) {
         let tag = self.index.tag(hash);

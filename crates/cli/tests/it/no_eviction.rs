@@ -103,6 +103,17 @@ fn flash_holds_what_memory_does_not() {
     let mut client = Client::of(&server);
     assert_eq!(count(&client.set(0..40_000)), 40_000);
     assert_eq!(count(&client.get(0..40_000)), 40_000);
+    // A new value takes the place of one on flash, which does not come back when the new one goes.
+    for n in (0..40_000).step_by(97) {
+        client.send(format!("set key-{n} 1 0 3\r\nnew\r\nget key-{n}\r\n").as_bytes());
+        let lines = ["STORED", &format!("VALUE key-{n} 1 3"), "new", "END"];
+        for line in lines {
+            assert_eq!(client.line(), format!("{line}\r\n"), "key {n}");
+        }
+        client.delete(n);
+    }
+    let there = client.get(0..40_000);
+    assert!((0..40_000).all(|n| there[n] == (n % 97 != 0)));
     assert!(server.stop().0.success());
 }
 
