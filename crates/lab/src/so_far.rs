@@ -2,10 +2,10 @@
 //! The figures of a run so far: bars, rows of tables and rounds, noted as they come, for a run that
 //! a signal stops.
 //!
-//! [`crate::Outcome`], [`crate::Table`] and [`crate::rig::Series`] note. [`crate::run_until_stopped`]
-//! takes the notes and makes a report of them. The experiment's own outcome is on its thread's
-//! stack, out of reach for the thread that hears the signal. Nothing is noted until a run asks for
-//! it.
+//! [`crate::Outcome`], [`crate::Table`] and [`crate::rig::Series`] note.
+//! [`crate::run_until_stopped`] takes the notes and makes a report of them. The experiment's own
+//! outcome is on its thread's stack, out of reach for the thread that hears the signal. Nothing is
+//! noted until a run asks for it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two ways to store records on a simulated drive: overwriting them in place, and appending them to a
-//! log. Both write the same pages; the drive's time is virtual, so the program never waits.
+//! Two ways to store records on a simulated drive: overwriting them in place, and appending them to
+//! a log. Both write the same pages; the drive's time is virtual, so the program never waits.
 //!
 //!     cargo run -p senko_ssd --example engine_on_a_drive
 
@@ -23,8 +23,8 @@ const UPDATES: u64 = 2;
 /// Where the `n`-th update goes.
 type Place = fn(n: u64) -> u64;
 
-/// In place: records are visited in an order that looks random. The factor and the number of records
-/// have no common divisor, so each record is visited.
+/// In place: records are visited in an order that looks random. The factor and the number of
+/// records have no common divisor, so each record is visited.
 fn in_place(n: u64) -> u64 {
     n * 7919 % RECORDS
 }

@@ -15,20 +15,16 @@ const WIDTH: usize = 100;
 /// Folders and files that were not wrapped yet. Whoever wraps one takes it off.
 const NOT_YET: &[&str] = &[
     "CHANGELOG.md",
-    "README.md",
     "bindings/",
     "crates/cache/",
     "crates/cli/",
     "crates/dbm/",
-    "crates/io/",
-    "crates/lab/",
-    "crates/lab-rivals/",
     "crates/server/",
-    "crates/ssd/",
     "crates/store/",
-    "crates/workload/",
-    "docs/",
-    "fuzz/",
+    "docs/architecture/",
+    "docs/cache/",
+    "docs/dependencies.md",
+    "docs/python/",
     "tests/",
 ];
 

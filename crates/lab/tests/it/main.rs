@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of the lab: the result line's shape, the registry, and the policy models against published counts.
+//! Tests of the lab: the result line's shape, the registry, and the policy models against published
+//! counts.
 #![allow(clippy::unwrap_used)]
 
 // The two policies against published miss counts and a slow model.
