@@ -58,8 +58,12 @@ impl Worker {
             return;
         }
         let shard = &self.core.shard;
-        self.ahead.iter().for_each(|&hash| shard.prefetch_line(hash));
-        self.ahead.iter().for_each(|&hash| shard.prefetch_item(hash));
+        self.ahead
+            .iter()
+            .for_each(|&hash| shard.prefetch_line(hash));
+        self.ahead
+            .iter()
+            .for_each(|&hash| shard.prefetch_item(hash));
     }
 }
 
