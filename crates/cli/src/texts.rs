@@ -123,7 +123,9 @@ const OTHERS: &[&str] = &[
     "FTL",
     "LAW",
     "LEN",
+    "LIST",
     "MASK",
+    "MODE",
     "NAME",
     "PATH",
     "PATH:SIZE",
@@ -134,6 +136,7 @@ const OTHERS: &[&str] = &[
     "SIZE/TIME",
     "TEXT",
     "USER",
+    "VERSION",
     "WAY",
     "0",
 ];

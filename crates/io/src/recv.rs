@@ -9,7 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -188,6 +188,14 @@ impl Deref for RecvBuf {
     fn deref(&self) -> &[u8] {
         // SAFETY: the buffer is this value's alone (R1), `bytes` of it were filled, and `pool` keeps the mapping.
         unsafe { std::slice::from_raw_parts(self.start, self.bytes as usize) }
+    }
+}
+
+impl DerefMut for RecvBuf {
+    /// TLS deciphers received bytes in place.
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`; `&mut self` is the only way to the buffer meanwhile.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes as usize) }
     }
 }
 

@@ -17,6 +17,7 @@ mod across; // answers read from the shard of another worker
 mod transfer; // answers that the kernel sends from the flash file
 mod faults; // flash devices that fail under a running server
 mod login; // passwords, and what is served without one
+mod tls; // TLS: certificates, handshakes, both tiers
 mod property; // random commands of several connections over real sockets, against a model
 mod transcript; // requests and exact answers, played against memcached and against senko
 mod load; // the load generator against memcached and against a server with one fault
