@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The project's own tasks: `cargo xtask {setup,test,install,package,python,lint,fuzz,bench,docs}`.
-//! It depends on no other crate of the workspace, so that it builds in seconds and still runs when
-//! they don't.
+//! The project's own tasks: `cargo xtask TASK`, and `cargo xtask help` lists them.
+//! It depends on no other crate of the workspace, so that it builds in seconds. It still runs when
+//! they do not build.
 
+mod circles; // files that import each other in a circle
 mod fuzz; // fuzz targets, each for some minutes
 mod install; // the C libraries, put in place
 mod limits; // an ordinary user's limits; io_uring refused
@@ -28,6 +29,9 @@ cargo xtask TASK
   package [--binary FILE] [--out DIR] [--version V]
                               build a Debian package in target/package
   lint                        format check and clippy
+  circles [CRATE...] [--shrink]
+                              print the files of a crate that import each other in a circle; --shrink
+                              takes those that left off the list of known ones
   fuzz [--minutes N] [--only NAME]
                               run each fuzz target for N minutes (default 10)
   bench [NAME]                run the benchmarks
@@ -69,6 +73,7 @@ fn dispatch(args: &[String]) -> Result<bool> {
             no_more(rest)?;
             test::test(&Workspace::find()?, &test::Selection::of(&["docs", "tidy"]))
         }
+        "circles" => circles::circles(rest),
         "install" => install::install(&Workspace::find()?, rest),
         "python" => {
             no_more(rest)?;

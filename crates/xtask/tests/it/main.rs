@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of the tree itself: what the compiler does not see and a reviewer should not have to look for.
 
+mod circles; // files that import each other in a circle
 mod dependencies; // docs/dependencies.md against the manifests
 mod edges; // which crate may use which
 mod examples; // what a library shows has an example
