@@ -170,7 +170,8 @@ def test_clients_show_certificates(kind, authority, tmp_path):
         for context in [authority.context(), unknown]:
             with pytest.raises(OSError):
                 Client(server.secure, tls_context=context, timeout=600).get("k")
-        assert server.stat("ssl_handshake_errors") == 2
+        if kind != "memcached":  # 1.6.18 counts no handshake that fails for the client's certificate
+            assert server.stat("ssl_handshake_errors") == 2
         assert known.get("k") == b"v"
 
 
@@ -195,7 +196,8 @@ def test_refresh_certs(kind, authority, tmp_path):
         key = authority.folder / "server.key"
         good = key.read_text()
         key.write_text("nothing\n")
-        assert admin.raw_command(b"refresh_certs") == b"Error loading the key: " + str(key).encode()
+        # memcached lets OpenSSL's words follow.
+        assert admin.raw_command(b"refresh_certs").startswith(b"Error loading the key: " + str(key).encode())
         if kind != "memcached":
             assert shown(server, authority) == second
             server.process.send_signal(signal.SIGHUP)

@@ -295,8 +295,8 @@ impl Meaning {
                     "ssl_min_version is 2 (tlsv1.2) or 3 (tlsv1.3); older versions are not served",
                 );
             }
-            ("ssl_keyformat", "1") => {}
-            ("ssl_keyformat", _) => return usage("ssl_keyformat is 1: keys are PEM files"),
+            ("ssl_keyformat", "1" | "PEM") => {}
+            ("ssl_keyformat", _) => return usage("ssl_keyformat is PEM"),
             ("ssl_wbuf_size", _) => self.unused.push(format!("-o {name}")),
             _ => return usage(format!("Illegal suboption \"{name}\"")),
         }
@@ -509,7 +509,7 @@ const USAGE: &str = "\
                           ie: ext_path=/mnt/d1/extstore:1G
    - ext_page_size:       size in megabytes of the regions that are written and reclaimed at a time
    - ssl_chain_cert:      certificate chain file in PEM format
-   - ssl_key:             private key of the certificate, in PEM format
+   - ssl_key:             private key in PEM format, if not part of ssl_chain_cert
    - ssl_verify_mode:     clients' certificates: 0(None), 1(Request), 2(Require) or 3(Once)
                           (default: 0)
    - ssl_ca_cert:         PEM format file of acceptable client CA's
@@ -591,7 +591,7 @@ mod tests {
             "-S",
             "-Z",
             "--enable-ssl",
-            "-Z -o ssl_chain_cert=c",
+            "-Z -o ssl_key=k",
             "-o ssl_chain_cert=c,ssl_key=k",
             "-Z -o ssl_chain_cert=c,ssl_key=k,ssl_min_version=1",
             "-Z -o ssl_chain_cert=c,ssl_key=k,ssl_verify_mode=4",
@@ -646,6 +646,8 @@ mod tests {
         let mode = |address: &str| settings.tls_mode(&address.parse().unwrap());
         assert_eq!(mode("10.0.0.1:7"), TlsMode::Default);
         assert_eq!(mode("127.0.0.1:7"), TlsMode::Off);
+        let (settings, ..) = read("-Z -o ssl_chain_cert=both").unwrap();
+        assert_eq!(settings.tls.unwrap().key, PathBuf::from("both"));
     }
 
     #[test]

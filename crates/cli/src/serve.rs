@@ -225,7 +225,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
                     manager.reloading();
                     match control.reload() {
                         0 => tracing::info!("SIGHUP: nothing to reload"),
-                        files => tracing::info!("SIGHUP: {files} password files were read again"),
+                        files => tracing::info!("SIGHUP: password files and certificates were read: {files}"),
                     }
                     manager.ready(&status);
                 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The options of TLS. A certificate and a key turn it on, for all TCP listeners.
+//! The options of TLS. A certificate turns it on, for all TCP listeners.
 
 use std::path::PathBuf;
 
@@ -12,13 +12,13 @@ use crate::units::{TlsVersion, Verify};
 /// What `senko serve` and its file understand of TLS.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct TlsOptions {
-    /// Encrypt TCP connections; --tls-chain-cert with --tls-key says so as well
+    /// Encrypt TCP connections; --tls-chain-cert says so as well
     #[arg(short = 'Z', long, visible_alias = "enable-ssl", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Security")]
     pub tls: Option<bool>,
     /// PEM file of the server's certificate, with those that lead to its CA behind
     #[arg(long, value_name = "FILE", help_heading = "Security")]
     pub tls_chain_cert: Option<PathBuf>,
-    /// PEM file of the certificate's private key
+    /// PEM file of the certificate's private key [default: it is in the file of --tls-chain-cert]
     #[arg(long, value_name = "FILE", help_heading = "Security")]
     pub tls_key: Option<PathBuf>,
     /// Which clients need a certificate: none, request (a bad one is refused), require [default: none]
@@ -58,12 +58,13 @@ impl TlsOptions {
         if self.tls == Some(false) {
             return Ok(None);
         }
-        let (Some(chain), Some(key)) = (&self.tls_chain_cert, &self.tls_key) else {
+        let Some(chain) = &self.tls_chain_cert else {
             if *self == TlsOptions::default() {
                 return Ok(None);
             }
             bail!("TLS needs a certificate and its key: --tls-chain-cert FILE --tls-key FILE");
         };
+        let key = self.tls_key.as_ref().unwrap_or(chain);
         Ok(Some(TlsSettings {
             chain: chain.clone(),
             key: key.clone(),

@@ -164,8 +164,15 @@ impl Worker {
             if let Some(mut plain) = tls.plain.take() {
                 self.frames_freed |= has_pages(&plain);
                 let sealed = tls.stream.seal(plain.slices(), CIPHERED, &mut batch.bytes);
+                let taken = *sealed.as_ref().unwrap_or(&0);
+                self.core.stats.bytes_written += taken as u64;
                 match sealed {
                     Ok(taken) if taken < plain.len() => {
+                        if plain.pieces.is_empty() {
+                            // A range moves on where bytes would have to be moved.
+                            let all = 0..plain.bytes.len();
+                            plain.pieces.push(Piece::Bytes(all));
+                        }
                         drop_sent(&mut plain, taken, &mut self.unpinned);
                         tls.plain = Some(plain);
                     }

@@ -408,10 +408,13 @@ impl Worker {
         };
         if let Some(conn) = self.conns.get(at) {
             conn.in_batch = 0;
+            // With TLS the bytes of answers count, as in memcached, and they did when they were ciphered.
+            if let (Ok(sent), None) = (&result, &conn.tls) {
+                self.core.stats.bytes_written += *sent as u64;
+            }
         }
         match result {
             Ok(sent) if sent == batch.len() => {
-                self.core.stats.bytes_written += sent as u64;
                 let mut quiet = false;
                 if let Some(conn) = self.conns.get(at) {
                     (conn.lent, conn.lent_of) = (0, ShardSet::default());
@@ -437,10 +440,7 @@ impl Worker {
                     self.feed_again(at);
                 }
             }
-            Ok(sent) => {
-                self.core.stats.bytes_written += sent as u64;
-                self.wait_for_room(at, id, batch, sent);
-            }
+            Ok(sent) => self.wait_for_room(at, id, batch, sent),
             Err(error) => {
                 tracing::debug!("sending failed: {error}");
                 self.recycle(batch);

@@ -2,6 +2,7 @@
 //! TLS over real sockets: both versions, both tiers, both backends, and clients that do it wrong.
 
 pub mod client; // certificates, and clients
+pub mod proxy; // plain connections for tests that know no TLS
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;

@@ -13,7 +13,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion};
 use senko_server::settings::TlsSettings;
 
-use crate::serve::client::{PATIENCE, Scratch};
+use crate::serve::client::Scratch;
+
+pub use crate::serve::client::PATIENCE;
 
 /// Who signs certificates, and a folder with what it signed.
 pub struct Authority {
