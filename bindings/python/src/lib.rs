@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The native half of the Python package `senko_flash`: the module `_native` over [`senko_dbm`].
-//! Imported by `python/senko_flash/dbm.py`; docs/python/dbm.md is for its users.
+//! The native half of the Python package `senko_flash`: the module `_native` over [`senko_dbm`] and
+//! [`senko_ssd`]. The modules in `python/senko_flash` import it; docs/python is for their users.
 //!
 //! Always holds: the GIL is released while the engine works; what a process opened does nothing in
 //! the child of a fork.
@@ -14,6 +14,8 @@ mod database; // a table of an open database, as a mapping
 mod iteration; // records in batches
 mod snapshot; // a state that stays
 mod transaction; // commits or rolls back
+mod interrupt; // long work that Ctrl-C ends
+mod ssd; // the simulator
 
 use pyo3::prelude::*;
 
@@ -26,5 +28,5 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<snapshot::Snapshot>()?;
     module.add_class::<transaction::Transaction>()?;
     module.add_class::<iteration::Records>()?;
-    Ok(())
+    ssd::add(module)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko load`: options in, results out; the work is [`senko_server::load`]'s.
+//! `senko load`: options in, results out; the work is [`senko_load`]'s.
 //!
 //! Exit is non-zero, with one sentence on stderr, when the work was not done: the run could not be made
 //! or finished, an answer was wrong (`--verify`), fewer keys were found than expected
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use senko_io::bar;
-use senko_server::load::{
-    self, Amount, Gaps, Gather, KeyCount, Pace, Part, Second, Settings, Step, Stretch, Target,
-    Watch, Wire,
+use senko_load::{
+    Amount, Gaps, Gather, KeyCount, Pace, Part, Second, Settings, Step, Stretch, Target, Watch,
+    Wire,
 };
 use senko_workload::units::{count, rate, share, time, time_above_zero};
 use senko_workload::{KeyShape, Mix, Popularity, ValueLen};
@@ -337,7 +337,7 @@ impl LoadArgs {
                     s: 0.99,
                     scrambled: true,
                 };
-                load::reads_and_updates(self.get_ratio, zipf).map_err(|_| {
+                senko_load::reads_and_updates(self.get_ratio, zipf).map_err(|_| {
                     anyhow!(
                         "--get-ratio is a share from 0 to 1, and {} is not",
                         self.get_ratio
@@ -422,7 +422,7 @@ pub fn main(args: LoadArgs) -> Result<()> {
         progress: senko_io::say::terminal(),
         began: Instant::now(),
     };
-    let report = load::run_until(&settings, process::stop_flag(), &mut shown);
+    let report = senko_load::run_until(&settings, process::stop_flag(), &mut shown);
     if shown.progress {
         bar!("\r\x1b[K");
     }

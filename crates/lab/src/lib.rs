@@ -36,8 +36,8 @@ pub mod device;
 // What experiments on servers share: contenders, memory caps, traffic, the disk's counters.
 pub mod rig;
 
-// The thesis's block layouts, to be measured beside the store's.
-pub mod layouts;
+// What the experiments on the thesis's block layouts share.
+mod thesis;
 // Key-value engines under test, ours and others, each in a process of its own.
 pub mod kv;
 // Transactions under test: the DBM, its rivals, the floor under them.

@@ -6,6 +6,7 @@
 mod circles; // files that import each other in a circle
 mod fuzz; // fuzz targets, each for some minutes
 mod install; // the C libraries, put in place
+mod kill; // ends programs that take too long
 mod limits; // an ordinary user's limits; io_uring refused
 mod python; // the wheel, and an environment that has it
 mod package; // a Debian package

@@ -374,14 +374,19 @@ fn pytest(workspace: &Workspace, setup: &Setup, args: &[&str]) -> Result<Done> {
     let Some(mut command) = pytest_command(workspace, setup, args) else {
         return Ok(no_python());
     };
-    let binary = workspace.target.join("release/senko");
+    let binary = binary(workspace)?;
+    let scratch = workspace.target.join("e2e");
+    std::fs::create_dir_all(&scratch)?;
+    ran(command.env("SENKO_BIN", binary).env("SENKO_TMP", scratch))
+}
+
+/// Builds the release binary, and gives its path.
+fn binary(workspace: &Workspace) -> Result<PathBuf> {
     let built = run::show(&mut workspace.cargo(&["build", "--release", "-p", "senko"]))?;
     if !built.ok {
         bail!("the release build failed");
     }
-    let scratch = workspace.target.join("e2e");
-    std::fs::create_dir_all(&scratch)?;
-    ran(command.env("SENKO_BIN", binary).env("SENKO_TMP", scratch))
+    Ok(workspace.target.join("release/senko"))
 }
 
 fn ndbm(workspace: &Workspace, setup: &Setup) -> Result<Done> {
@@ -408,6 +413,7 @@ fn python(workspace: &Workspace, setup: &Setup) -> Result<Done> {
     command
         .args(["-m", "pytest", "-q", "-ra", "."])
         .current_dir(workspace.root.join("bindings/python/tests"))
+        .env("SENKO_BIN", binary(workspace)?)
         .env("PYTHONDONTWRITEBYTECODE", "1");
     ran(&mut command)
 }
@@ -439,7 +445,7 @@ fn build_tests(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Builds the server's tests and those of the layer below it, and finds their programs.
+/// Builds the tests of the server, the load generator and the layer below, and finds their programs.
 fn server_tests(workspace: &Workspace) -> Result<Vec<TestProgram>> {
     build_tests(workspace)?;
     let args = [
@@ -466,7 +472,8 @@ fn server_tests(workspace: &Workspace) -> Result<Vec<TestProgram>> {
                 .parent()
                 .context("a manifest without folder")?
                 .to_path_buf();
-            if folder.ends_with("crates/server") || folder.ends_with("crates/io") {
+            let tested = ["crates/server", "crates/load", "crates/io"];
+            if tested.iter().any(|of| folder.ends_with(of)) {
                 programs.push(TestProgram {
                     program: PathBuf::from(program),
                     folder,

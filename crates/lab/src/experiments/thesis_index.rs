@@ -6,7 +6,7 @@
 //! 35 is a calculation: what filters searched one after the other cost if each reads as many cache lines as its hash functions ask for.
 //!
 //! The thesis's rival waited for memory at every step. Ours does not: it leaves a filter at the first zero, asks for memory ahead, has filters that do not fall into the same
-//! sets of the cache, and is the faster of two ways to search (`thesis_index/rivals.rs`). So the ratio here is one of memory traffic more than of waiting.
+//! sets of the cache, and is the faster of two ways to search (`crates/thesis/src/filters.rs`). So the ratio here is one of memory traffic more than of waiting.
 //!
 //! Beyond the thesis: what share of the machine's memory bandwidth the rows of a batch of look-ups reach, a hash index like FlashStore's, and the map that the store uses in place of the thesis's,
 //! at the same number of bits.
@@ -14,19 +14,19 @@
 //! One thread. A second is one of the thread's own time on its core, and each number is the best of several rounds in which all that are compared take turns.
 
 mod measure;
-mod rivals;
 
 use std::time::Instant;
 
 use anyhow::Result;
 use senko_store::index::bloom_map::{Column, Filter};
 use senko_store::index::{BlockMap, BloomMap, Candidates, MapEntry, StaticMap};
+use senko_thesis::data::hash_of;
+use senko_thesis::hash_index::HashIndex;
 use senko_workload::Popularity;
 use serde_json::json;
 
 use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
-use measure::{Bandwidth, DRAWN, Filters, Lookups, best_of, core_seconds, key, rate};
-use rivals::HashIndex;
+use measure::{Bandwidth, DRAWN, Filters, Lookups, best_of, core_seconds, rate};
 
 /// The experiment.
 pub struct ThesisIndex;
@@ -359,7 +359,7 @@ fn bloom_map(keys: u64) -> (BloomMap, f64) {
     for first in (0..BETTER_BLOCKS).step_by(columns.len()) {
         for (column, block) in columns.iter_mut().zip(first..) {
             column.clear();
-            (block * each..(block + 1) * each).for_each(|number| column.insert(key(number)));
+            (block * each..(block + 1) * each).for_each(|number| column.insert(hash_of(number)));
         }
         map.push_blocks(&columns);
     }
@@ -371,7 +371,7 @@ fn entries(keys: u64) -> Vec<MapEntry> {
     let each = keys / BETTER_BLOCKS;
     let mut entries: Vec<MapEntry> = (0..keys)
         .map(|number| MapEntry {
-            key: key(number),
+            key: hash_of(number),
             block: (number / each) as u32,
         })
         .collect();

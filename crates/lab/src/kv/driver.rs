@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use senko_server::load::cpu::wake_promptly;
+use senko_load::cpu::wake_promptly;
 use senko_workload::permutation::Permutation;
 use senko_workload::popularity::KeyChooser;
 use senko_workload::{Histogram, Popularity, Rng};

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use senko_server::load::cpu::ProcessCpu;
+use senko_load::cpu::ProcessCpu;
 use serde_json::{Map, Value};
 
 use super::Tuning;

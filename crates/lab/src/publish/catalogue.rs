@@ -464,8 +464,8 @@ pub static PARTS: &[Part] = &[
         "chapter 7, figures 45 to 48",
         "unsorted and sorted blocks",
         &[
-            "crates/lab/src/layouts/unsorted.rs",
-            "crates/lab/src/layouts/sorted.rs",
+            "crates/thesis/src/unsorted.rs",
+            "crates/thesis/src/sorted.rs",
         ],
         "thesis-blocks",
     ),
@@ -480,7 +480,7 @@ pub static PARTS: &[Part] = &[
         Paper::A,
         "chapter 10, figures 51 to 53",
         "improved blocks",
-        &["crates/lab/src/layouts/hashed.rs"],
+        &["crates/thesis/src/hashed.rs"],
         "thesis-improved",
     ),
     part(

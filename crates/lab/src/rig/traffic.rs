@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The load generator against a contender, and what a window of it showed on both sides.
 //!
-//! The generator (`senko_server::load`) runs in this process, in threads on a core of its own. A [`Window`] holds its results
+//! The generator (`senko_load`) runs in this process, in threads on a core of its own. A [`Window`] holds its results
 //! with what else was counted between its start and its end: the server's statistics, its device bytes by the kernel's
 //! account of the process, and the device's reads by `/proc/diskstats`.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use senko_server::load::{
-    self, Amount, Gaps, KeyCount, Pace, Settings, Step, StepReport, Target, reads_and_updates,
+use senko_load::{
+    Amount, Gaps, KeyCount, Pace, Settings, Step, StepReport, Target, reads_and_updates,
 };
 use senko_workload::rng::mix64;
 use senko_workload::{Histogram, KeyShape, Popularity, ValueLen};
@@ -265,7 +265,7 @@ fn run(bench: &Bench<'_>, server: &Server, settings: &Settings) -> Result<Window
     let stats = server.stats()?;
     let io = process::io(server.pid()).ok();
     let disk = bench.disk_counts();
-    let result = on_core(bench.load_core(), || load::run(settings, &mut |_| ()))?;
+    let result = on_core(bench.load_core(), || senko_load::run(settings, &mut |_| ()))?;
     let disk = disk.and_then(|before| Some(bench.disk_counts()?.since(&before)));
     let io = io.and_then(|before| {
         let after = process::io(server.pid()).ok()?;

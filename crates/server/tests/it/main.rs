@@ -20,4 +20,3 @@ mod login; // passwords, and what is served without one
 mod tls; // TLS: certificates, handshakes, both tiers
 mod property; // random commands of several connections over real sockets, against a model
 mod transcript; // requests and exact answers, played against memcached and against senko
-mod load; // the load generator against memcached and against a server with one fault

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every translation layer under every write buffer: random requests with trims and flushes, every read checked against the latest version, power cuts at any
-//! operation, conservation at the end.
+//! Every translation layer under every write buffer: random requests with trims and flushes, every
+//! read checked against the latest version, power cuts at any operation, conservation at the end.
 //!
-//! `SENKO_TEST_FACTOR=20` runs as many more seeds; a failure prints parts and seed, which `SENKO_SSD_SEED` and `SENKO_SSD_PARTS` (layer/buffer) run alone.
+//! `SENKO_TEST_FACTOR=20` runs as many more seeds; a failure prints parts and seed, which
+//! `SENKO_SSD_SEED` and `SENKO_SSD_PARTS` (layer/buffer) run alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -13,7 +14,8 @@ use senko_ssd::spec::Spec;
 use senko_ssd::{ftl, nand};
 use senko_workload::Rng;
 
-/// Planes, blocks a plane, pages a block, logical pages. Small, so that merges and collection happen all the time.
+/// Planes, blocks a plane, pages a block, logical pages. Small, so that merges and collection
+/// happen all the time.
 const SHAPES: [(u32, u32, u32, u32); 3] = [(1, 48, 8, 208), (2, 32, 4, 160), (4, 24, 16, 960)];
 
 /// Layers with the options that make them fit on so little flash.
@@ -173,7 +175,8 @@ fn power_cuts_lose_only_what_the_buffer_held() {
     all(true);
 }
 
-/// Programs and erases fail, blocks die, spare blocks take their places, and nobody above notices, until there is none left.
+/// Programs and erases fail, blocks die, spare blocks take their places, and nobody above notices,
+/// until there is none left.
 #[test]
 fn failing_blocks_are_replaced_until_none_is_left() {
     for layer in layers() {

@@ -12,25 +12,16 @@ use senko_io::{AlignedBuf, PAGE_SIZE, prefetch};
 use senko_store::KeyHash;
 use senko_store::index::BloomMap;
 use senko_store::index::bloom_map::{Column, Filter};
+use senko_thesis::data::hash_of;
+use senko_thesis::filters::Sequential;
 use senko_workload::rng::mix64;
 use senko_workload::{KeyChooser, Popularity, Rng};
-
-use super::rivals::Sequential;
 
 /// Least time of one measurement, in seconds.
 const LEAST: f64 = 0.06;
 
 /// Look-ups that are drawn; a measurement goes round among them.
 pub const DRAWN: usize = 1 << 15;
-
-/// The hash of a key, as good as the store's and faster to make.
-pub fn key(number: u64) -> KeyHash {
-    let order = mix64(number);
-    KeyHash {
-        order,
-        check: mix64(order ^ 0x5bd1_e995) as u32,
-    }
-}
 
 /// The time that this thread has had a core, in seconds; the clock's where the system does not say.
 pub fn core_seconds(start: Instant) -> f64 {
@@ -56,14 +47,14 @@ impl Lookups {
         let mut chooser = KeyChooser::new(law, keys)?;
         let mut rng = Rng::new(seed);
         let numbers: Vec<u64> = (0..DRAWN).map(|_| chooser.next_key(&mut rng)).collect();
-        let hashes = numbers.iter().map(|number| key(*number)).collect();
+        let hashes = numbers.iter().map(|number| hash_of(*number)).collect();
         Ok(Lookups { numbers, hashes })
     }
 
     /// Of keys that are not among the first `keys`.
     pub fn absent(keys: u64) -> Lookups {
         let numbers: Vec<u64> = (0..DRAWN as u64).map(|n| keys + n).collect();
-        let hashes = numbers.iter().map(|number| key(*number)).collect();
+        let hashes = numbers.iter().map(|number| hash_of(*number)).collect();
         Lookups { numbers, hashes }
     }
 }
@@ -130,7 +121,7 @@ impl Filters {
                 let block = u64::from(first) + at as u64;
                 column.clear();
                 for number in block * per_block..((block + 1) * per_block).min(keys) {
-                    column.insert(key(number));
+                    column.insert(hash_of(number));
                 }
                 sequential.set(block as u32, column);
             }
