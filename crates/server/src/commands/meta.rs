@@ -241,7 +241,7 @@ fn dram_hit<Q: Queue>(
     line.write(ctx, req, flags, &mut out.bytes);
     let new = line.meta;
     if flags.value {
-        value::push_value(ctx.shard, item, &old, true, out);
+        value::push_value(ctx, item, &old, true, out);
     }
     if new.expiry != old.expiry || flags.ttl.is_some() {
         ctx.shard.set_expiry(item, new.expiry);
