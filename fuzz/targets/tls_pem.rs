@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Certificates in PEM and DER. What it runs is shared with the server's tests.
+//! Certificates in PEM and DER. It shares its code with the server's tests.
 
 #![no_main]
 

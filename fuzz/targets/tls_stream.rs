@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a client of TLS sends before its handshake has ended. What it runs is shared with the server's tests.
+//! A client's bytes before its TLS handshake has ended. Shares its code with the server's tests.
 
 #![no_main]
 

@@ -9,7 +9,7 @@ use senko_server::settings::TlsSettings;
 
 use crate::units::{TlsVersion, Verify};
 
-/// What `senko serve` and its file understand of TLS.
+/// TLS options of `senko serve` and its file.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct TlsOptions {
     /// Encrypt TCP connections; --tls-chain-cert says so as well

@@ -9,8 +9,8 @@
 //!
 //! - (T1) Certificate, key and CA change together. Where one of the files is bad, all stay as they
 //!   were. Connections that are open stay as they are.
-//! - (T2) A connection's ciphertext that is not a whole record or message takes two records at most;
-//!   more ends the connection.
+//! - (T2) A connection's ciphertext without a whole record or message is two records at most; more
+//!   ends the connection.
 //! - (T3) No text that is made here holds a part of a key.
 
 mod ciphers; // OpenSSL's names of cipher suites
@@ -57,7 +57,7 @@ impl Refused {
     }
 }
 
-/// What was made of the files.
+/// Configurations made from the files.
 struct Loaded {
     /// As `ssl_verify_mode` says.
     usual: Arc<ServerConfig>,

@@ -27,12 +27,12 @@ use rustls::unbuffered::{
 const MOST_HELD: usize = 2 * RECORD;
 /// Most bytes of a record: header, plaintext, and what a cipher may add.
 const RECORD: usize = 5 + (16 << 10) + 256;
-/// So much of its answers a connection has ciphered at a time: three records, which with what ciphers
-/// add is less than what a batch keeps for its next use.
+/// Plaintext of answers that a connection ciphers at a time: three records. With their overhead
+/// they fit into the capacity that an emptied batch keeps.
 pub const CIPHERED: usize = 3 * PLAIN;
 /// A piece of an answer of so many bytes is not copied before it is ciphered.
 const STRAIGHT: usize = 1 << 10;
-/// What a record adds to its plaintext at most, with the suites that there are.
+/// Most bytes that a record adds to its plaintext, with any suite.
 const ADDED: usize = 32;
 /// Plaintext of a record.
 const PLAIN: usize = 16 << 10;
@@ -95,8 +95,8 @@ impl Stream {
         self.held.capacity()
     }
 
-    /// Keeps ciphertext for a later [`Stream::receive`]; whether that is enough for now. A client may
-    /// send much behind the last message of its handshake.
+    /// Keeps ciphertext for a later [`Stream::receive`]; whether that is enough for now. A client
+    /// may send much behind the last message of its handshake.
     pub fn hold(&mut self, data: &[u8]) -> bool {
         self.held.extend_from_slice(data);
         self.held.len() > PLAIN
@@ -200,7 +200,7 @@ impl Stream {
         (used, Ok(received))
     }
 
-    /// Takes what rustls has to say of a fault. It is asked only while it says that it has something:
+    /// Takes the alert of a fault from rustls. It is asked only while it has something to send:
     /// otherwise it would read the bad bytes again.
     fn alert(&mut self, rest: &mut [u8], out: &mut Vec<u8>) {
         while self.link.wants_write() {
@@ -237,7 +237,7 @@ impl Stream {
         let Stream { link, held, .. } = self;
         let mut pieces = Some(pieces);
         let mut sealed = None;
-        // What is held begins with no whole record: rustls looks at it, and says that it may write.
+        // The held bytes have no whole record. rustls looks at them, and then allows a write.
         while sealed.is_none() {
             let UnbufferedStatus { discard, state } = link.process_tls_records(held);
             match state {

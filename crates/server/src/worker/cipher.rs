@@ -34,7 +34,7 @@ const HANDSHAKES: usize = 2;
 /// C3: milliseconds.
 const HANDSHAKE_MS: u64 = 60_000;
 
-/// What a worker has for its connections with TLS.
+/// The worker's state for all its connections with TLS.
 #[derive(Debug, Default)]
 pub(super) struct Ciphers {
     /// Connections that have bytes for their handshake.
@@ -132,7 +132,7 @@ impl Worker {
         self.ciphers.plain = plain;
     }
 
-    /// Counts a fault and closes. What there is to say of it goes out first.
+    /// Counts a fault, and closes after the alert.
     fn broken(&mut self, at: ConnKey, fault: &Fault) {
         let (what, count) = match fault.handshake {
             true => ("handshake", &mut self.core.stats.ssl_handshake_errors),
@@ -200,7 +200,7 @@ impl Worker {
         }
     }
 
-    /// W3, of what waits behind ciphertext that its socket does not take: frames are copied, and item
+    /// W3, for answers behind ciphertext that the socket does not take: frames are copied, and item
     /// memory is lent. Bytes copied and lent, and of which shards.
     pub(super) fn hold_behind(&mut self, at: ConnKey) -> Option<(usize, usize, ShardSet)> {
         let tls = self.conns.get(at)?.tls.as_mut()?;
@@ -242,7 +242,7 @@ impl Worker {
         secure.stream.close(&mut batch.bytes);
         match batch.bytes.is_empty() {
             true => self.recycle(batch),
-            // What was given to the loop before a close still goes out.
+            // A send that the loop has before a close still goes out.
             false => self.core.ev.send(id, batch, SendMode::Try),
         }
     }

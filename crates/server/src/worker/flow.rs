@@ -404,7 +404,8 @@ impl Worker {
         };
         if let Some(conn) = self.conns.get(at) {
             conn.in_batch = 0;
-            // With TLS the bytes of answers count, as in memcached, and they did when they were ciphered.
+            // With TLS answers were counted when they were ciphered, without what that adds, as
+            // memcached counts.
             if let (Ok(sent), None) = (&result, &conn.tls) {
                 self.core.stats.bytes_written += *sent as u64;
             }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a connection with TLS has beside others: its cipher, and what stands before and behind it.
+//! State of a connection with TLS: its cipher, and the bytes before and behind it.
 
 use senko_io::SendBatch;
 
 use crate::tls::Stream;
 
-/// What a connection with TLS has beside the others.
+/// State of a connection with TLS.
 #[derive(Debug)]
 pub struct Secure {
     pub stream: Stream,

@@ -321,7 +321,7 @@ fn a_last_word_ends_the_requests_only() {
     });
 }
 
-/// Who reads late gets all, and holds no frame of flash meanwhile.
+/// A slow reader gets all its answers, and holds no frame of flash meanwhile.
 #[test]
 fn slow_readers_get_everything() {
     on_both(1, |place| {
@@ -466,7 +466,7 @@ fn a_handshake_that_stops_is_ended() {
     });
 }
 
-/// What comes before a handshake has ended is bounded, whatever it claims to be.
+/// A client's bytes before the end of its handshake are bounded.
 #[test]
 fn a_hello_without_end_is_refused() {
     on_both(1, |place| {
@@ -535,7 +535,7 @@ fn handshakes_take_turns_with_requests() {
     });
 }
 
-/// What the server did so far.
+/// Counts of the server's work so far.
 #[derive(Clone, Copy)]
 struct Work {
     steps: u64,

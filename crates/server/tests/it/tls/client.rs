@@ -17,7 +17,7 @@ use crate::serve::client::Scratch;
 
 pub use crate::serve::client::PATIENCE;
 
-/// Who signs certificates, and a folder with what it signed.
+/// A CA, and a folder with the certificates that it signed.
 pub struct Authority {
     pub folder: Scratch,
     issuer: Issuer<'static, KeyPair>,

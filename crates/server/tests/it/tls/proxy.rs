@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A plain connection to a server with TLS: two threads cipher and decipher what passes. So tests that
-//! were written for plain connections run over TLS.
+//! A plain connection to a server with TLS: two threads cipher and decipher all bytes. So tests
+//! that were written for plain connections run over TLS.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustls::ClientConfig;
 use senko_server::server::{RunningServer, Server};
 use senko_server::settings::{
-    Admission, AdmissionRule, BackendChoice, FlashSpec, PolicyKind, Settings,
+    Admission, AdmissionRule, BackendChoice, FlashSpec, PolicyKind, Settings, TlsMode,
 };
 
 use crate::serve::client::{DEVICE_PATIENCE, PATIENCE};
@@ -59,6 +59,8 @@ pub enum Target {
         flash: Option<PathBuf>,
         filler: u64,
         tls: Option<Trusted>,
+        /// Without TLS: megabytes of other items need none.
+        aside: SocketAddr,
     },
 }
 
@@ -133,10 +135,15 @@ impl Target {
     /// Moves what is in DRAM to flash, by storing other items until nothing but those is in DRAM. Items leave DRAM within their size
     /// class, so the others have the sizes of those that are to go.
     pub fn demote(&mut self) -> Result<(), String> {
-        let Target::Senko { flash: Some(_), .. } = self else {
+        let Target::Senko {
+            flash: Some(_),
+            aside,
+            ..
+        } = self
+        else {
             return Ok(());
         };
-        let mut stream = self.connect().map_err(|e| e.to_string())?;
+        let mut stream = TcpStream::connect(*aside).map_err(|e| e.to_string())?;
         let until = Instant::now() + PATIENCE;
         loop {
             let lines = resident(&mut stream)?;
@@ -306,8 +313,13 @@ fn start_senko(
         .map_or(0, |d| d.as_millis() as u64);
     let clock = Arc::new(AtomicU64::new(now));
     let path = flash.then(flash_path);
+    let aside = SocketAddr::from(([127, 0, 0, 2], 0));
     let mut settings = Settings {
-        listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
+        listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), aside],
+        tls_modes: match tls {
+            Some(_) => vec![(aside, TlsMode::Off)],
+            None => Vec::new(),
+        },
         memory: if flash { FLASH_MEMORY } else { 256 << 20 },
         max_connections: 64,
         flash: path
@@ -347,6 +359,7 @@ fn start_senko(
         flash: path,
         filler: 0,
         tls,
+        aside: SocketAddr::from(([127, 0, 0, 2], port)),
     })
 }
 
