@@ -224,7 +224,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
                     manager.reloading();
                     match control.reload() {
                         0 => tracing::info!("SIGHUP: nothing to reload"),
-                        files => tracing::info!("SIGHUP: {files} password files were read again"),
+                        files => tracing::info!("SIGHUP: password files and certificates were read: {files}"),
                     }
                     manager.ready(&status);
                 }
@@ -330,9 +330,14 @@ fn absolute_paths(settings: &mut Settings, around: &mut Surroundings) -> Result<
         &mut around.pidfile,
         &mut around.port_file,
     ];
+    let tls = settings.tls.iter_mut().flat_map(|tls| {
+        let ca = tls.ca.as_mut();
+        [&mut tls.chain, &mut tls.key].into_iter().chain(ca)
+    });
     for path in optional
         .into_iter()
         .flatten()
+        .chain(tls)
         .chain(settings.flash.iter_mut().map(|f| &mut f.path))
     {
         *path = std::path::absolute(&*path)

@@ -124,7 +124,9 @@ const OTHERS: &[&str] = &[
     "FTL",
     "LAW",
     "LEN",
+    "LIST",
     "MASK",
+    "MODE",
     "NAME",
     "PATH",
     "PATH:SIZE",
@@ -135,6 +137,7 @@ const OTHERS: &[&str] = &[
     "SIZE/TIME",
     "TEXT",
     "USER",
+    "VERSION",
     "WAY",
     "0",
 ];

@@ -11,7 +11,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -194,6 +194,14 @@ impl Deref for RecvBuf {
         // SAFETY: the buffer is this value's alone (R1), `bytes` of it were filled, and `pool`
         // keeps the mapping.
         unsafe { std::slice::from_raw_parts(self.start, self.bytes as usize) }
+    }
+}
+
+impl DerefMut for RecvBuf {
+    /// TLS deciphers received bytes in place.
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`; `&mut self` is the only way to the buffer meanwhile.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes as usize) }
     }
 }
 

@@ -158,6 +158,36 @@ impl SendBatch {
         self.len() == 0
     }
 
+    /// The parts to send, in order.
+    ///
+    /// ```
+    /// use senko_io::SendBatch;
+    /// let batch = SendBatch::from(b"END\r\n".to_vec());
+    /// assert_eq!(batch.slices().collect::<Vec<_>>(), [b"END\r\n"]);
+    /// ```
+    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        let whole = self.pieces.is_empty().then_some(self.bytes.as_slice());
+        let parts = self.pieces.iter().map(|piece| piece.slice(&self.bytes));
+        whole.into_iter().chain(parts)
+    }
+
+    /// Copies frames into `bytes`, so that they are free; pinned memory is left in its place.
+    pub fn copy_pages(&mut self) {
+        if self.pieces.is_empty() {
+            return;
+        }
+        let mut bytes = Vec::new();
+        for piece in &mut self.pieces {
+            if matches!(piece, Piece::Pinned(_)) {
+                continue;
+            }
+            let start = bytes.len();
+            bytes.extend_from_slice(piece.slice(&self.bytes));
+            *piece = Piece::Bytes(start..bytes.len());
+        }
+        self.bytes = bytes;
+    }
+
     /// After a short [`SendMode::Try`]: drops what was sent, copies the rest into `bytes`, so that
     /// frames and pins are free; the pins that were released are pushed to `unpinned`.
     pub fn spill(&mut self, sent: usize, unpinned: &mut Vec<u64>) {

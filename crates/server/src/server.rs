@@ -35,8 +35,9 @@ use crate::admin::Admin;
 use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::route::Mesh;
-use crate::settings::{Settings, Transfer};
+use crate::settings::{Settings, TlsMode, Transfer};
 use crate::shared::{Shared, Shutdown};
+use crate::tls::Tls;
 use crate::worker::{Door, Unmade, Worker, WorkerConfig};
 use home::{Home, LABEL_PAGES, Stopped};
 use keeper::Keeper;
@@ -74,6 +75,7 @@ impl Server {
     pub fn bind(settings: Settings) -> Result<Bound, ServerError> {
         check(&settings)?;
         let auth = security::open(&settings)?;
+        let tls = security::certificate(&settings)?;
         // Sizes that are known now are checked before a file of gigabytes is made.
         let sizes: Vec<u64> = settings
             .flash
@@ -86,6 +88,7 @@ impl Server {
         Ok(Bound {
             settings,
             auth,
+            tls,
             listeners,
             admin,
         })
@@ -97,6 +100,7 @@ impl Server {
 pub struct Bound {
     settings: Settings,
     auth: Auth,
+    tls: Option<Tls>,
     listeners: Vec<Listening>,
     admin: Option<(Listener, SocketAddr)>,
 }
@@ -108,6 +112,7 @@ struct Listening {
     /// As `stats conns` writes it.
     name: Arc<str>,
     guarded: bool,
+    tls: TlsMode,
 }
 
 impl Listening {
@@ -116,6 +121,7 @@ impl Listening {
             listener: self.listener.clone(),
             name: Arc::clone(&self.name),
             guarded: self.guarded,
+            tls: self.tls,
         }
     }
 }
@@ -135,6 +141,7 @@ impl Bound {
         let Bound {
             mut settings,
             auth,
+            tls,
             listeners,
             admin,
         } = self;
@@ -183,7 +190,11 @@ impl Bound {
         if settings.seed == 0 {
             settings.seed = home::random();
         }
-        let shared = Arc::new(share(&settings, home.as_deref()).guarded(auth));
+        let shared = Arc::new(
+            share(&settings, home.as_deref())
+                .guarded(auth)
+                .ciphered(tls),
+        );
         let mesh = Arc::new(Mesh::new(settings.threads, plan.pending / 4, plan.pending));
         let control = Control {
             shared: Arc::clone(&shared),

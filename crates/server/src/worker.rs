@@ -16,6 +16,7 @@
 
 mod accept; // newcomers: the limit, the spreading, leaving
 mod ahead; // what the round will look up, asked for before
+mod cipher; // connections with TLS
 mod conns; // the connections, sockets and virtual ones
 mod devices; // what becomes of flash devices is told
 mod drain; // the end: answer what was received, then close
@@ -23,6 +24,7 @@ mod flow; // bytes in, answers out, and the limits on both
 mod intake; // memory for values that are coming in
 mod lend; // sockets lent to other workers with a command
 mod mail; // messages from other workers
+mod secure; // what a connection with TLS has
 mod transfer; // answers that the kernel sends from the flash file
 
 use std::collections::{HashSet, VecDeque};
@@ -41,6 +43,7 @@ use crate::latency::Meter;
 use crate::route::{Mesh, Message, Origin, Outbox};
 use crate::server::home::{Home, Stopped};
 use crate::session::{Ctx, Window, Work};
+use crate::settings::TlsMode;
 use crate::shared::{ConnEntry, Cursor, Published, Shared, ThreadStats};
 use crate::shelf::Held;
 pub use accept::{Door, Newcomer};
@@ -109,7 +112,9 @@ pub struct Worker {
     core: Core,
     conns: Conns,
     doors: Vec<Door>,
-    door_names: Vec<(ListenerId, Arc<str>, bool)>,
+    door_names: Vec<(ListenerId, Arc<str>, bool, TlsMode)>,
+    /// Handshakes, and what connections with TLS are read into.
+    ciphers: cipher::Ciphers,
     /// Sockets above the connection limit, where they wait instead of being refused.
     waiting: VecDeque<Newcomer>,
     stopped_accepting_ms: u64,
@@ -286,6 +291,7 @@ impl Worker {
             conns: Conns::default(),
             doors: config.doors,
             door_names: Vec::new(),
+            ciphers: cipher::Ciphers::default(),
             waiting: VecDeque::new(),
             stopped_accepting_ms: 0,
             run: VecDeque::new(),
@@ -362,6 +368,7 @@ impl Worker {
             let busy = !(self.run.is_empty()
                 && self.heavy.is_empty()
                 && self.dirty.is_empty()
+                && !self.ciphers.are_busy()
                 && self.ended.is_empty());
             let timeout = if busy {
                 Duration::ZERO
@@ -467,6 +474,7 @@ impl Worker {
         self.core.stats.rounds += 1;
         self.run_queue();
         self.run_heavy();
+        self.run_handshakes();
         let tick = now >= self.next_tick;
         if tick {
             self.next_tick = now + TICK;
@@ -604,6 +612,7 @@ impl Worker {
                 self.core.work.hot.age();
             }
             self.kick_idle();
+            self.end_late_handshakes();
             self.give_up_transfers();
         }
     }

@@ -116,7 +116,7 @@ const NOT_RUN: &[(&str, &str)] = &[
 const MAY_SAY_NO: &[&str] = &["get data.kv colour --at"];
 
 /// Programs that examples call beside senko.
-const PROGRAMS: &[&str] = &["zcat", "gzip", "date", "jq"];
+const PROGRAMS: &[&str] = &["zcat", "gzip", "date", "jq", "openssl"];
 
 /// How long an example may take: far longer than any does.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -198,7 +198,9 @@ fn furnish(folder: &Scratch) {
     // Files that examples of one place presume and those of another made.
     let made = "gzip -k Financial1.spc && gzip rows.csv && senko store put data.kv colour green && senko store put data.kv shape round \
                 && senko store put data.kv picture --from cat.jpg && senko store put old.kv colour blue \
-                && senko ssd trace gen uniform:count=2k cache.trace --to senko";
+                && senko ssd trace gen uniform:count=2k cache.trace --to senko \
+                && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost \
+                   -keyout server.key -out server.pem";
     let output = shell(folder, made, 0, 0);
     assert!(
         output.status.success(),

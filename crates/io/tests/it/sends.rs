@@ -324,3 +324,26 @@ fn receiving_goes_on_during_a_send() {
         reading.join().unwrap();
     });
 }
+
+/// A copy of the frames leaves what is sent as it is, and pinned memory in its place.
+#[test]
+fn copied_pages_leave_the_same_bytes() {
+    on_both(|backend| {
+        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut rng = Rng(seed("copied_pages"));
+        let pinned = rng.bytes(100_000);
+        for _ in 0..20 {
+            let (mut batch, all, pins) = random_batch(&mut io, &mut rng, &pinned);
+            assert!(batch.slices().collect::<Vec<_>>().concat() == all);
+            batch.copy_pages();
+            assert!(batch.slices().collect::<Vec<_>>().concat() == all);
+            let is_pinned = |piece: &&Piece| matches!(piece, Piece::Pinned(_));
+            assert_eq!(batch.pieces.iter().filter(is_pinned).count(), pins);
+            let is_page = |piece: &Piece| matches!(piece, Piece::Page(..));
+            assert!(!batch.pieces.iter().any(is_page));
+            let mut unpinned = Vec::new();
+            batch.clear(&mut unpinned);
+            assert_eq!(unpinned.len(), pins);
+        }
+    });
+}

@@ -18,7 +18,7 @@ use crate::protocol::number::read_u32;
 use crate::protocol::{BAD_FORMAT, ERROR, Tokens};
 use crate::reply::Reply;
 use crate::session::Ctx;
-use crate::settings::{Dialect, Transfer};
+use crate::settings::{Dialect, TlsSettings, Transfer};
 use crate::shared::{ConnEntry, Shared, ThreadStats};
 
 use std::sync::Arc;
@@ -363,6 +363,18 @@ fn general<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
             sink.stat(name, number);
         }
     }
+    if let (Some(tls), Some(set)) = (&shared.tls, &shared.settings.tls) {
+        if set.session_cache {
+            sink.stat("ssl_new_sessions", stats.ssl_new_sessions);
+        }
+        sink.stat("ssl_handshake_errors", stats.ssl_handshake_errors);
+        sink.stat("ssl_proto_errors", stats.ssl_proto_errors);
+        let since = now.saturating_sub(tls.refreshed());
+        sink.stat("time_since_server_cert_refresh", since);
+        sink.stat("senko_tls_handshakes", stats.tls_handshakes);
+        sink.stat("senko_tls_handshake_steps", stats.tls_handshake_steps);
+        sink.stat("senko_tls_handshake_rounds", stats.tls_handshake_rounds);
+    }
 }
 
 /// The names of purposes in `flash_device_reads_...`.
@@ -522,7 +534,7 @@ fn settings<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("hash_algorithm", "xxh3");
     sink.stat("idle_timeout", set.idle_timeout);
     sink.stat("track_sizes", "yes");
-    sink.stat("ssl_enabled", "no");
+    ssl_settings(set.tls.as_ref(), sink);
     sink.stat("senko_memory", set.memory);
     sink.stat(
         "senko_policy",
@@ -559,6 +571,29 @@ fn settings<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
         },
     );
     sink.stat("senko_spin_us", set.spin.as_micros());
+}
+
+/// memcached's rows; one alone where nothing is encrypted.
+fn ssl_settings(tls: Option<&TlsSettings>, sink: &mut Sink<'_>) {
+    sink.stat("ssl_enabled", yes(tls.is_some()));
+    let Some(tls) = tls else { return };
+    sink.stat("ssl_chain_cert", tls.chain.display());
+    sink.stat("ssl_key", tls.key.display());
+    sink.stat("ssl_verify_mode", tls.verify.number());
+    sink.stat("ssl_keyformat", 1);
+    sink.stat("ssl_ciphers", tls.ciphers.as_deref().unwrap_or("NULL"));
+    match &tls.ca {
+        Some(path) => sink.stat("ssl_ca_cert", path.display()),
+        None => sink.stat("ssl_ca_cert", "NULL"),
+    }
+    sink.stat("ssl_wbuf_size", crate::tls::CIPHERED);
+    sink.stat("ssl_session_cache", yes(tls.session_cache));
+    sink.stat("ssl_kernel_tls", "no");
+    let least = match tls.only_1_3 {
+        true => "tlsv1.3",
+        false => "tlsv1.2",
+    };
+    sink.stat("ssl_min_version", least);
 }
 
 /// The classes of all shards, by number.

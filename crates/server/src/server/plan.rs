@@ -25,6 +25,8 @@ const CONNECTION_BYTES: u64 = 2 << 10;
 /// A connection with many requests under way, beyond that: its replies' and its tail's buffers, and what the allocator loses between them. Measured with 1,000
 /// connections, 16 requests under way on each.
 const BUSY_BYTES: u64 = 8 << 10;
+/// Keys and cipher state of a connection with TLS, in addition.
+const TLS_BYTES: u64 = 8 << 10;
 /// More connections than this are not all busy at once.
 const MOST_BUSY: u64 = 1024;
 /// A thread that sends from the flash file: its buffer, its stack, and as much again for what a slow socket left over.
@@ -153,8 +155,9 @@ fn deal(settings: &Settings, flash: &[u64]) -> Dealt {
     // Buffers grow by doubling, so what is pending takes up to twice its bytes.
     let worker = WORKER_BYTES + buffers + transfers + 2 * pending;
     let connections = settings.max_connections as u64;
+    let each = CONNECTION_BYTES + settings.tls.as_ref().map_or(0, |_| TLS_BYTES);
     let fixed = PROCESS_BYTES
-        + connections * CONNECTION_BYTES
+        + connections * each
         + connections.min(MOST_BUSY) * BUSY_BYTES
         + threads * worker;
 

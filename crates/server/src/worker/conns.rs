@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use senko_io::ConnId;
 
+use super::secure::Secure;
 use crate::route::Origin;
 use crate::session::{Session, Wait};
 use crate::shared::ConnEntry;
@@ -127,6 +128,8 @@ pub struct Conn {
     pub held_back: bool,
     /// The peer will send no more.
     pub ended: bool,
+    /// What it has with TLS; `None`: it is not ciphered.
+    pub tls: Option<Box<Secure>>,
     /// No more input is taken; what is ready or under way is sent, then the connection is closed.
     pub closing: bool,
     /// The row of `stats conns`.
@@ -168,6 +171,7 @@ impl Conn {
             holds_origin: false,
             held_back: false,
             ended: false,
+            tls: None,
             closing: false,
             entry: None,
             fd: 0,
@@ -195,6 +199,16 @@ impl Conn {
 
     pub fn is_socket(&self) -> bool {
         matches!(self.link, Link::Socket(_))
+    }
+
+    /// Something that is not among the session's answers is still to be sent.
+    pub fn has_output(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_output())
+    }
+
+    /// A handshake waits for its turn with enough to do.
+    pub fn is_full(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_full())
     }
 
     /// Bytes received and not consumed.

@@ -51,8 +51,8 @@ const PATIENCE_MS: u64 = 500;
 impl Worker {
     /// Bytes came from a socket. While much is unread the buffer does not go back to the loop at
     /// once.
-    pub(super) fn received(&mut self, id: ConnId, data: RecvBuf) {
-        self.take_in(id, &data);
+    pub(super) fn received(&mut self, id: ConnId, mut data: RecvBuf) {
+        self.take_in(id, &mut data);
         if self.is_crowded() {
             self.withheld.push_back(data);
             self.core.ev.limit_receives(Some(SMALL_RECEIVE));
@@ -85,13 +85,15 @@ impl Worker {
         }
     }
 
-    fn take_in(&mut self, id: ConnId, data: &RecvBuf) {
+    fn take_in(&mut self, id: ConnId, data: &mut RecvBuf) {
         let Some(at) = self.conns.of_socket(id) else {
             return;
         };
         self.need_socket(at);
-        if self.conns.get(at).is_none() {
-            return;
+        match self.conns.get(at) {
+            None => return,
+            Some(conn) if conn.tls.is_some() => return self.take_ciphered(at, data),
+            Some(_) => {}
         }
         self.core.stats.bytes_read += data.len() as u64;
         self.input(at, data);
@@ -270,6 +272,8 @@ impl Worker {
                         conn.session.replies().spill();
                         self.frames_freed = true;
                     }
+                } else if conn.tls.is_some() {
+                    self.flush_ciphered(at, id);
                 } else if conn.session.replies().sendable() {
                     let mut batch = self.spare.pop().unwrap_or_default();
                     if conn.session.replies().fill_batch(&mut batch) {
@@ -295,7 +299,7 @@ impl Worker {
     }
 
     /// The shards of which so much, or more, is pinned.
-    fn shards_pinned(&self, so_much: Pinned) -> ShardSet {
+    pub(super) fn shards_pinned(&self, so_much: Pinned) -> ShardSet {
         let mut set = ShardSet::default();
         for shard in 0..self.core.shared.shards {
             let pinned = if shard == self.index {
@@ -400,10 +404,14 @@ impl Worker {
         };
         if let Some(conn) = self.conns.get(at) {
             conn.in_batch = 0;
+            // With TLS answers were counted when they were ciphered, without what that adds, as
+            // memcached counts.
+            if let (Ok(sent), None) = (&result, &conn.tls) {
+                self.core.stats.bytes_written += *sent as u64;
+            }
         }
         match result {
             Ok(sent) if sent == batch.len() => {
-                self.core.stats.bytes_written += sent as u64;
                 let mut quiet = false;
                 if let Some(conn) = self.conns.get(at) {
                     (conn.lent, conn.lent_of) = (0, ShardSet::default());
@@ -415,6 +423,7 @@ impl Worker {
                     quiet = conn.is_read_out()
                         && conn.session.replies().is_empty()
                         && conn.receiving
+                        && !conn.has_output()
                         && conn.held == 0;
                     if quiet {
                         self.answers -= std::mem::take(&mut conn.answers);
@@ -428,10 +437,7 @@ impl Worker {
                     self.feed_again(at);
                 }
             }
-            Ok(sent) => {
-                self.core.stats.bytes_written += sent as u64;
-                self.wait_for_room(at, id, batch, sent);
-            }
+            Ok(sent) => self.wait_for_room(at, id, batch, sent),
             Err(error) => {
                 tracing::debug!("sending failed: {error}");
                 self.recycle(batch);
@@ -466,6 +472,7 @@ impl Worker {
             batch.spill(sent, &mut self.unpinned);
         }
         self.frames_freed |= has_pages;
+        let behind = self.hold_behind(at);
         if let Some(conn) = self.conns.get(at) {
             conn.slow_since = self.now_ms.max(1);
             if keep {
@@ -473,6 +480,10 @@ impl Worker {
                 conn.copied = batch.bytes.len();
             } else {
                 conn.copied = left;
+            }
+            if let Some((copied, lent, of)) = behind {
+                (conn.lent, conn.lent_of) = (lent, of);
+                conn.copied += copied;
             }
         }
         self.core.ev.send(id, batch, SendMode::Wait);
@@ -533,7 +544,8 @@ impl Worker {
         let before = std::mem::replace(&mut conn.pinned, pinned);
         self.slow_pinned = self.slow_pinned + pinned - before;
         let memory = conn.unread_memory();
-        let held = memory + conn.copied + queued;
+        let ciphered = conn.tls.as_ref().map_or(0, |tls| tls.held());
+        let held = memory + ciphered + conn.copied + queued;
         let before = std::mem::replace(&mut conn.held, held);
         self.held = self.held + held - before;
         // Bytes that wait for the rest of a request, or for a slow reader, are nobody's backlog.
@@ -564,7 +576,8 @@ impl Worker {
                 self.core.outbox.send(origin.worker, message);
             }
         }
-        if conn.closing && !conn.sending && conn.session.replies().is_empty() {
+        let said = conn.session.replies().is_empty() && !conn.has_output();
+        if conn.closing && !conn.sending && said {
             if conn.is_socket() {
                 self.close(at);
             }
@@ -578,7 +591,7 @@ impl Worker {
                 true => 0,
                 false => MOST_TAIL,
             };
-            let full = held_back || unread > most;
+            let full = held_back || unread > most || conn.is_full();
             let receive = !conn.closing && !conn.ended && !conn.is_stopped() && !full;
             if receive != conn.receiving {
                 conn.receiving = receive;
@@ -640,6 +653,12 @@ impl Worker {
             self.close(at);
             return;
         }
+        self.note_end(at);
+        self.no_more(at);
+    }
+
+    /// The peer has said its last.
+    pub(super) fn no_more(&mut self, at: ConnKey) {
         let Some(conn) = self.conns.get(at) else {
             return;
         };
@@ -672,6 +691,9 @@ impl Worker {
             Link::Socket(id) => {
                 // Before the descriptor's number can be another's.
                 self.left(conn.fd);
+                if let Some(tls) = conn.tls.take() {
+                    self.part(id, tls, conn.sending);
+                }
                 self.close_socket(at, &conn, id);
                 if self.core.shared.shards > 1 {
                     self.core.outbox.gone(at);
@@ -691,7 +713,7 @@ pub(super) fn usual(before: usize, bytes: usize) -> usize {
     (before - before / 32 + bytes / 32).max(256)
 }
 
-fn has_pages(batch: &SendBatch) -> bool {
+pub(super) fn has_pages(batch: &SendBatch) -> bool {
     batch
         .pieces
         .iter()
@@ -699,7 +721,7 @@ fn has_pages(batch: &SendBatch) -> bool {
 }
 
 /// Drops the first `sent` bytes of a batch without copying the rest; pins that were sent whole go to `unpinned`.
-fn drop_sent(batch: &mut SendBatch, mut sent: usize, unpinned: &mut Vec<u64>) {
+pub(super) fn drop_sent(batch: &mut SendBatch, mut sent: usize, unpinned: &mut Vec<u64>) {
     if batch.pieces.is_empty() {
         batch.bytes.drain(..sent);
         return;
