@@ -25,7 +25,6 @@ mod policy; // which items leave DRAM first
 mod record; // the one format of an item, in DRAM and on flash: header, then the complete answer
 mod shard; // the shard: lookups, reading an item in DRAM
 mod stats; // counters of a shard
-mod transfer; // answers that are sent from where they lie on flash
 mod superblock; // what a data directory says of itself, and each flash file of the directory it belongs to
 mod upkeep; // what is due without a command
 mod warm; // what outlives the process, and how a shard comes back
@@ -41,5 +40,4 @@ pub use shard::{
 };
 pub use stats::{CacheStats, ClassCounts, SlabClassStats};
 pub use superblock::{DeviceLabel, Superblock, SuperblockError};
-pub use transfer::{Transfer, TransferEnd};
 pub use warm::{Comeback, Origin, Recovered, ServerWords, SharedFiles};

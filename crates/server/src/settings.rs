@@ -18,16 +18,6 @@ pub struct FlashSpec {
     pub bytes: u64,
 }
 
-/// How a flash item reaches the socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transfer {
-    /// O_DIRECT read into a registered frame, sent from it.
-    Direct,
-    /// The kernel's sendfile from the file, as in paper B's prototype; for a `get` of an item that lies whole on flash. The rest goes the
-    /// direct way.
-    Sendfile,
-}
-
 /// The settings of a server. [`Default`] is what `senko serve` starts with, less the flash file.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -111,8 +101,6 @@ pub struct Settings {
     pub promote_after: u8,
     /// Reinsert what was hit.
     pub reinsert: bool,
-    /// How a flash item reaches the socket.
-    pub transfer: Transfer,
     /// How long a worker looks for the end of a flash read before it sleeps, where that mostly succeeds.
     pub spin: Duration,
     /// Backend.
@@ -209,7 +197,6 @@ impl Default for Settings {
             },
             promote_after: 2,
             reinsert: true,
-            transfer: Transfer::Direct,
             spin: Duration::from_micros(20),
             io: BackendChoice::Auto,
             trace: None,

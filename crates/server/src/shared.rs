@@ -54,7 +54,7 @@ thread_stats! {
     cas_misses cas_hits cas_badval touch_hits touch_misses
     store_too_large store_no_memory
     bytes_read bytes_written conn_yields idle_kicks
-    forwarded sent_for_others read_across retries slow_readers_closed transfers_given_up
+    forwarded sent_for_others read_across retries slow_readers_closed
     rounds heavy_turns conns_held values_given_up auth_cmds auth_errors
 }
 

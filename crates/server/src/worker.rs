@@ -11,7 +11,6 @@
 //!         Sent      -> flow::sent
 //!         Disk      -> Shard::on_disk   -> Shard::next_done -> Session::done
 //!         Woken     -> mail::read_mail: newcomers, other workers' commands and answers (lend.rs looks for those that wake nobody)
-//!                      transfer::finish_transfers: answers sent by sendfile
 //! ```
 
 mod accept; // newcomers: the limit, the spreading, leaving
@@ -23,14 +22,12 @@ mod flow; // bytes in, answers out, and the limits on both
 mod intake; // memory for values that are coming in
 mod lend; // sockets lent to other workers with a command
 mod mail; // messages from other workers
-mod transfer; // answers that the kernel sends from the flash file
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use senko_cache::{Recovered, Shard, ShardConfig};
-use senko_io::transfer::CachedFile;
 use senko_io::{
     Backend, Completion, ConnId, Event, EventLoop, FlashFile, ListenerId, LoopConfig, Op, RecvBuf,
     SendBatch,
@@ -73,8 +70,6 @@ pub struct WorkerConfig {
     pub shard: ShardConfig,
     /// Flash files, in the order of their device numbers.
     pub files: Vec<Arc<FlashFile>>,
-    /// The same files read through the page cache, if answers are to be sent from them by sendfile.
-    pub transfer_files: Vec<Arc<CachedFile>>,
     /// What it accepts on.
     pub doors: Vec<Door>,
     /// The data directory, if anything is to outlive the process.
@@ -189,8 +184,6 @@ pub struct Worker {
     /// Bytes of item memory that slow readers' answers refer to.
     slow_pinned: usize,
     drain: Option<drain::Drain>,
-    /// Only with `--transfer sendfile`.
-    transfers: Option<transfer::Transfers>,
     home: Option<Arc<Home>>,
     recovered: Recovered,
 }
@@ -254,7 +247,6 @@ impl Worker {
             ev.attach(Arc::clone(file));
         }
         ev.set_spin(config.shared.settings.spin);
-        let transfers = transfer::Transfers::new(&config, &ev)?;
         let now_ms = config.shared.clock.now_ms();
         let (shard, recovered) = open_shard(config.index, config.shard, &config.home, now_ms)?;
         config
@@ -330,7 +322,6 @@ impl Worker {
             pending: config.pending,
             slow_pinned: 0,
             drain: None,
-            transfers,
             home: config.home,
             recovered,
         })
@@ -455,10 +446,7 @@ impl Worker {
             Event::Ended { conn, error } => self.ended(conn, error),
             Event::Accepted { listener, stream } => self.accepted(listener, stream),
             Event::AcceptFailed { error, .. } => self.accept_failed(&error),
-            Event::Woken => {
-                self.read_mail();
-                self.finish_transfers();
-            }
+            Event::Woken => self.read_mail(),
         }
     }
 
@@ -604,7 +592,6 @@ impl Worker {
                 self.core.work.hot.age();
             }
             self.kick_idle();
-            self.give_up_transfers();
         }
     }
 

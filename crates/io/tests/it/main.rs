@@ -18,5 +18,4 @@ mod refusal;
 mod sends;
 mod spanned;
 mod trace;
-mod transfer;
 mod wake;

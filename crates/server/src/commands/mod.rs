@@ -30,7 +30,6 @@ pub(crate) use admin::{Asked, admin, flush_all, parse_flush};
 pub(crate) use dump::{
     Dump, DumpKind, DumpStep, INTERNAL, Part, SHOW_COUNTERS, parse_part_request, push_key,
 };
-pub(crate) use get::count as count_get;
 pub(crate) use stats::{PURPOSES, add_cache, binary_stats, cpu_seconds, text_stats};
 pub(crate) use store::bad_chunk;
 

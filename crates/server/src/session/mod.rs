@@ -32,12 +32,11 @@ mod intake; // memory for values that are coming in
 mod login; // passwords, before anything else
 mod route; // commands for other shards, walks over all shards
 mod text; // the classic and meta dialects
-mod transfer; // answers that the kernel sends from the flash file
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use senko_cache::{Done, Draft, Fetch, Fetched, FlashRef, Key, Shard, Want};
+use senko_cache::{Done, Draft, Fetch, Fetched, Key, Shard};
 use senko_io::Queue;
 
 use crate::commands::{self, Dump, Form, Op, Outcome, Request};
@@ -47,7 +46,6 @@ use crate::latency::{Answered, Waited};
 use crate::reply::{Place, ReplyQueue, shard_of};
 use crate::settings::Dialect;
 use crate::shared::{ConnEntry, Cursor, Shared, ThreadStats};
-pub use transfer::{Transferred, Transferring};
 
 /// Most replies of a connection that wait at a time.
 pub const WINDOW: usize = 64;
@@ -253,8 +251,6 @@ struct Unit {
     place: Place,
     /// The fetch it waits for; none: it waits for memory.
     ticket: Option<u16>,
-    /// Its answer is to be sent from there; nobody has begun with that.
-    transfer: Option<FlashRef>,
     /// Nothing behind it may run.
     blocking: bool,
     /// When the round began that ran it first, and whether it waited for flash since.
@@ -266,8 +262,6 @@ struct Unit {
 enum Waits {
     /// The fetch with this ticket.
     Fetch(u16),
-    /// Its turn to be sent from the flash file, under this ticket.
-    Transfer(u16, FlashRef),
     /// Memory.
     Memory,
 }
@@ -275,15 +269,8 @@ enum Waits {
 impl Waits {
     fn ticket(&self) -> Option<u16> {
         match *self {
-            Waits::Fetch(ticket) | Waits::Transfer(ticket, _) => Some(ticket),
+            Waits::Fetch(ticket) => Some(ticket),
             Waits::Memory => None,
-        }
-    }
-
-    fn transfer(&self) -> Option<FlashRef> {
-        match *self {
-            Waits::Transfer(_, at) => Some(at),
-            Waits::Fetch(_) | Waits::Memory => None,
         }
     }
 }
@@ -341,8 +328,6 @@ pub struct Session {
     dialect: Option<Dialect>,
     gate: login::Gate,
     remote: bool,
-    /// Answers of `get` may be sent from the flash file.
-    transfers: bool,
     state: State,
     replies: ReplyQueue,
     units: Vec<Unit>,
@@ -369,7 +354,6 @@ impl Session {
             dialect: only,
             gate: login::Gate::default(),
             remote: false,
-            transfers: false,
             state: State::Command,
             replies: ReplyQueue::new(false),
             units: Vec::new(),
@@ -573,8 +557,7 @@ impl Session {
         ctx.cursor.flush(ctx.shared, ctx.shard);
         let place = self.replies.begin();
         let mut draft = draft;
-        let may_transfer = self.transfers && transfer::suits(req);
-        if let Some(waits) = self.drive(ctx, req, &mut draft, None, place, may_transfer) {
+        if let Some(waits) = self.drive(ctx, req, &mut draft, None, place) {
             let place = self.replies.wait(place);
             let mut buf = self.spare.pop().unwrap_or_default();
             buf.extend_from_slice(req.key.bytes);
@@ -588,7 +571,6 @@ impl Session {
                 draft,
                 place,
                 ticket: waits.ticket(),
-                transfer: waits.transfer(),
                 blocking: req.op.changes() || waits.ticket().is_none(),
                 since: ctx.work.waited.began,
                 flash: waits.ticket().is_some(),
@@ -604,7 +586,6 @@ impl Session {
         draft: &mut Option<Draft>,
         hint: Option<Fetched>,
         place: Place,
-        may_transfer: bool,
     ) -> Option<Waits> {
         let mut hint = hint;
         for _ in 0..MAX_ROUNDS {
@@ -614,10 +595,6 @@ impl Session {
                 Outcome::Busy => break,
                 Outcome::Fetch(at, want) => {
                     self.ticket = self.ticket.wrapping_add(1);
-                    if may_transfer && want == Want::Answer && ctx.shard.can_transfer(&req.key, at)
-                    {
-                        return Some(Waits::Transfer(self.ticket, at));
-                    }
                     let user = ctx.conn << 16 | u64::from(self.ticket);
                     match ctx.shard.fetch(ctx.queue, &req.key, at, want, user) {
                         Fetch::Now(fetched) => hint = Some(fetched),
@@ -693,7 +670,6 @@ impl Session {
             &mut draft,
             hint,
             unit.place,
-            false,
         );
         match waits {
             None => {

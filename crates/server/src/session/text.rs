@@ -525,7 +525,6 @@ impl Session {
                 draft: None,
                 place: Place::NOWHERE,
                 ticket: None,
-                transfer: None,
                 blocking: false,
                 since: None,
                 flash: false,

@@ -140,9 +140,6 @@ impl Worker {
         if guarded {
             session.ask_password();
         }
-        if self.transfers.is_some() {
-            session.allow_transfers();
-        }
         let mut conn = Conn::new(Link::Socket(id), session, self.now_ms);
         (conn.entry, conn.fd) = (Some(entry), fd as u64);
         self.conns.insert(conn);

@@ -79,10 +79,8 @@ pub struct Conn {
     pub last_active: u64,
     /// The loop was told to receive.
     pub receiving: bool,
-    /// A batch is in the loop (of a virtual one: on the socket that was lent), or a transfer is under way.
+    /// A batch is in the loop (of a virtual one: on the socket that was lent).
     pub sending: bool,
-    /// When the transfer that is under way began, by the worker's steady time; `None`: none is.
-    pub transfer_since: Option<u64>,
     /// Clock (ms) at which the batch in the loop was found not to fit the socket's buffer; 0: it was not.
     pub slow_since: u64,
     /// Bytes of the slow batch in the loop that were copied for it.
@@ -145,7 +143,6 @@ impl Conn {
             last_active: now,
             receiving: true,
             sending: false,
-            transfer_since: None,
             slow_since: 0,
             copied: 0,
             in_batch: 0,

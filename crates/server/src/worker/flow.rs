@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Always holds:
-//! - W1: one batch a connection is in the loop at most, and none while a transfer (`transfer.rs`) sends on its socket, or while that is lent (`lend.rs`).
+//! - W1: one batch a connection is in the loop at most, and none while its socket is lent
+//!   (`lend.rs`).
 //! - W2: what a connection makes the worker hold is bounded, and so is what all hold together.
 //!   - Unread bytes of one connection are at most [`MOST_TAIL`] and the receive buffers under way.
 //!     Its answers are bounded by its session's window.
@@ -279,8 +280,6 @@ impl Worker {
                     } else {
                         self.spare.push(batch);
                     }
-                } else if self.transfers.is_some() {
-                    self.start_transfer(at, id);
                 }
             }
         }
