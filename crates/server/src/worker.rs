@@ -33,11 +33,11 @@ use senko_io::{
     SendBatch,
 };
 
+use crate::context::{Ctx, Window, Work};
 use crate::hot::HotKeys;
 use crate::latency::Meter;
 use crate::route::{Mesh, Message, Origin, Outbox};
 use crate::server::home::{Home, Stopped};
-use crate::session::{Ctx, Window, Work};
 use crate::shared::{ConnEntry, Cursor, Published, Shared, ThreadStats};
 use crate::shelf::Held;
 pub use accept::{Door, Newcomer};

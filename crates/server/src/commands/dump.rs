@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use senko_cache::{FlashRef, Listed, Meta, Scanned, Shard, SlabClassStats};
 use senko_io::Queue;
 
+use crate::context::Ctx;
 use crate::protocol::number::push_u64;
-use crate::session::Ctx;
 
 /// Slab class numbers are below this (memcached's bound).
 pub(super) const MAX_CLASSES: u32 = 64;

@@ -13,11 +13,11 @@ use senko_io::{DeviceTimes, DiskStats, Op, PAGE_SIZE, Purpose, Queue};
 
 use super::dump::{DumpKind, Table};
 use super::extstore;
+use crate::context::Ctx;
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::number::read_u32;
 use crate::protocol::{BAD_FORMAT, ERROR, Tokens};
 use crate::reply::Reply;
-use crate::session::Ctx;
 use crate::settings::Dialect;
 use crate::shared::{ConnEntry, Shared, ThreadStats};
 

@@ -36,24 +36,16 @@ mod text; // the classic and meta dialects
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use senko_cache::{Done, Draft, Fetch, Fetched, Key, Shard};
+use senko_cache::{Done, Draft, Fetch, Fetched, Key};
 use senko_io::Queue;
 
 use crate::commands::{self, Dump, Form, Op, Outcome, Request};
-use crate::hot::HotKeys;
+use crate::context::{Ctx, WINDOW, Window};
 use crate::intake::Room;
-use crate::latency::{Answered, Waited};
+use crate::latency::Answered;
 use crate::reply::{Place, ReplyQueue, shard_of};
 use crate::settings::Dialect;
-use crate::shared::{ConnEntry, Cursor, Shared, ThreadStats};
 
-/// Most replies of a connection that wait at a time.
-pub const WINDOW: usize = 64;
-/// Unsent bytes of answers at which parsing stops.
-pub const QUEUE_BYTES: usize = 256 << 10;
-/// The same where answers take much memory.
-const SMALL_WINDOW: usize = 16;
-const SMALL_QUEUE_BYTES: usize = 16 << 10;
 /// Pages and pinned pieces in the queue at which parsing stops.
 const QUEUE_PARTS: usize = 64;
 /// Replies in the queue, empty ones behind a waiting one among them, at which parsing stops.
@@ -66,96 +58,6 @@ const LIST_READS: usize = 8;
 const MAX_ROUNDS: u32 = 16;
 /// Spare buffers kept for parked commands.
 const SPARE: usize = 2;
-
-/// Sends commands to the workers of other shards.
-pub trait Router {
-    /// Bytes for the virtual connection that stands for connection `conn` at `shard`: a whole command, or the next part of its value. The
-    /// order of calls is kept. Each command is answered with one unit ([`Session::remote_reply`]).
-    fn forward(&mut self, shard: usize, conn: u64, bytes: &[u8]);
-
-    /// Gives back a pin of another shard, by its own number.
-    fn unpin(&mut self, shard: usize, pin: u64);
-
-    /// The rest of the value that was forwarded last for this connection will not come: its command
-    /// is to be refused.
-    fn give_up(&mut self, shard: usize, conn: u64);
-}
-
-/// What a session works with while it runs.
-pub struct Ctx<'a, Q: Queue> {
-    /// This worker's shard.
-    pub shard: &'a mut Shard,
-    /// Its devices.
-    pub queue: &'a mut Q,
-    /// What all workers see.
-    pub shared: &'a Shared,
-    /// This worker's counters.
-    pub stats: &'a mut ThreadStats,
-    /// How far this worker has followed requests for all.
-    pub cursor: &'a mut Cursor,
-    /// The way to other shards.
-    pub router: &'a mut dyn Router,
-    /// This worker's shard number.
-    pub me: usize,
-    /// The connection's number, below 2^48: a fetch's user number is this and 16 bits of the session's own.
-    pub conn: u64,
-    /// The connection's row in `stats conns`, if it has one.
-    pub entry: Option<&'a ConnEntry>,
-    /// How much the session may have under way.
-    pub window: Window,
-    /// What else the session may do now.
-    pub work: &'a mut Work,
-}
-
-/// What a session may do beside its turn's requests, and what it did.
-///
-/// A turn is a number of requests. Where one request can be more work than others, that has a bound
-/// of its own: a key of a `get` and [`BYTES_A_REQUEST`] bytes that are copied to join values count
-/// as a request each. What takes as long as many requests (`stats`, a part of a walk over all
-/// items) is *heavy*: of these a worker does so many in a round, whatever number of connections ask
-/// for them, and these take turns.
-#[derive(Clone, Debug, Default)]
-pub struct Work {
-    /// Heavy commands, or parts of them, that may still run in this round.
-    pub heavy: usize,
-    /// The command that runs took as much as so many more.
-    pub more: usize,
-    /// A value for which there is no memory now is swallowed instead of waiting for some.
-    pub swallow: bool,
-    /// When the round began, and the commands that had waited.
-    pub waited: Waited,
-    /// The sample of keys that are looked up.
-    pub hot: HotKeys,
-    /// The command that runs has what it waited for from flash.
-    pub from_flash: bool,
-}
-
-/// Bytes that are copied to join values and count as one request.
-pub const BYTES_A_REQUEST: usize = 64 << 10;
-
-/// How much a session may have under way, by what all of them have. It is never nothing, so that none waits for another's answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Window {
-    /// [`WINDOW`] replies that wait, [`QUEUE_BYTES`].
-    #[default]
-    Wide,
-    /// Less.
-    Small,
-    /// One answer.
-    One,
-}
-
-impl Window {
-    /// Bytes of the largest value that an answer copies. A larger one is sent from where it lies,
-    /// pinned. A copy is faster to send, but where answers take much memory a pin takes none.
-    pub(crate) fn copy_limit(self) -> u32 {
-        match self {
-            Window::Wide => 32 << 10,
-            Window::Small => 4 << 10,
-            Window::One => 1 << 10,
-        }
-    }
-}
 
 /// What a session waits for before it takes more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -512,11 +414,7 @@ impl Session {
 
     /// Whether more answers may be made now.
     fn window_full(&self, window: Window) -> bool {
-        let (most_waiting, most_bytes) = match window {
-            Window::Wide => (WINDOW, QUEUE_BYTES),
-            Window::Small => (SMALL_WINDOW, SMALL_QUEUE_BYTES),
-            Window::One => (1, 1),
-        };
+        let (most_waiting, most_bytes) = window.limits();
         self.replies.waiting() >= most_waiting
             || self.foreign_bytes >= FOREIGN_BYTES
             || self.replies.queued_bytes() >= most_bytes

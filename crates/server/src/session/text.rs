@@ -4,8 +4,9 @@
 use senko_cache::{AllocError, HashSeed, Key};
 use senko_io::Queue;
 
-use super::{Ctx, FeedState, Session, State, Step, Storing, Unit, Wait};
+use super::{FeedState, Session, State, Step, Storing, Unit, Wait};
 use crate::commands::{self, Asked, Dump, Form, Op, Request};
+use crate::context::Ctx;
 use crate::protocol::binary::{Kind, kind};
 use crate::protocol::classic::{self, Line, StoreMode};
 use crate::protocol::meta::{self, Clock, KeyBuf};

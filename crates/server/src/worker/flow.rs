@@ -19,7 +19,7 @@
 //!   - Requests of another worker's connection hold that connection back, and no other
 //!     ([`Message::Hold`]).
 //!   - While answers take half of `pending`, each session's window is small
-//!     ([`crate::session::Window`]). While those that go out take all of it, other workers keep
+//!     ([`crate::context::Window`]). While those that go out take all of it, other workers keep
 //!     theirs.
 //!   - Where unread bytes and slow readers' answers take `pending`, the slowest is closed, else the
 //!     one that holds most.
@@ -31,9 +31,10 @@ use senko_io::{ConnId, Piece, RecvBuf, SendBatch, SendMode};
 
 use super::Worker;
 use super::conns::{ConnKey, Link, ShardSet};
+use crate::context::{Router, Window};
 use crate::reply::shard_of;
 use crate::route::Message;
-use crate::session::{FeedState, Router, Wait, Window};
+use crate::session::{FeedState, Wait};
 
 /// Bytes received and not consumed at which the loop is told to stop receiving.
 const MOST_TAIL: usize = 64 << 10;
