@@ -4,7 +4,7 @@
 use senko_cache::Key;
 use senko_io::Queue;
 
-use super::text::NewItem;
+use super::storing::NewItem;
 use super::{FeedState, Session, State, Step, Wait};
 use crate::commands::{self, Form, Op, Request};
 use crate::context::Ctx;

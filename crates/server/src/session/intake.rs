@@ -3,7 +3,7 @@
 
 use senko_io::Queue;
 
-use super::text::sets;
+use super::storing::sets;
 use super::{Session, State, Storing};
 use crate::commands::{Op, Request};
 use crate::context::Ctx;

@@ -24,13 +24,16 @@
 //! - (S3) Commands for one key go to one shard, in order; commands for different shards may overtake each other,
 //!   except `flush_all` and what looks at all shards: these wait until nothing is under way.
 //!
-//! **Bounds.** At most [`WINDOW`] replies wait; parsing stops at [`QUEUE_BYTES`] of unsent answers and
-//! [`FOREIGN_BYTES`] sent to other shards and not answered; much sooner while all connections' answers take much memory ([`Window`]).
+//! **Bounds.** At most [`WINDOW`] replies wait; parsing stops at
+//! [`crate::context::QUEUE_BYTES`] of unsent answers, and at [`FOREIGN_BYTES`] that other shards have
+//! not answered. It stops much sooner while the answers of all connections take much memory
+//! ([`Window`]).
 
 mod binary; // the binary dialect
 mod intake; // memory for values that are coming in
 mod login; // passwords, before anything else
 mod route; // commands for other shards, walks over all shards
+mod storing; // storage commands, and their values as they come in
 mod text; // the classic and meta dialects
 
 use std::collections::VecDeque;
