@@ -13,6 +13,7 @@
 //!         Woken     -> mail::read_mail: newcomers, other workers' commands and answers (lend.rs looks for those that wake nobody)
 //! ```
 
+mod accounts; // what connections make the worker hold
 mod accept; // newcomers: the limit, the spreading, leaving
 mod ahead; // what the round will look up, asked for before
 mod conns; // the connections, sockets and virtual ones
@@ -166,23 +167,12 @@ pub struct Worker {
     disk_ended_before: u64,
     /// What was told of the shard's parts of devices.
     told: Vec<devices::Told>,
-    /// Bytes of answers that connections hold, those of slow readers aside.
-    answers: usize,
-    /// Of these, bytes that leave whatever else happens: they are being sent to sockets, or can be.
-    leaving: usize,
     /// Bytes that an answer between two workers takes: what one counts for that is not there yet.
     usual_answer: usize,
-    /// Bytes held for connections, and how many may be.
-    held: usize,
+    /// Bytes that may be held for connections.
     pending: usize,
-    /// Bytes of these that are requests which can't run yet: those of other workers' connections
-    /// apart.
-    backlog_of_others: usize,
-    backlog: usize,
-    /// The receive buffers kept from the loop while `backlog` is large.
+    /// The receive buffers kept from the loop while requests that can't run yet are many.
     withheld: VecDeque<RecvBuf>,
-    /// Bytes of item memory that slow readers' answers refer to.
-    slow_pinned: usize,
     drain: Option<drain::Drain>,
     home: Option<Arc<Home>>,
     recovered: Recovered,
@@ -312,15 +302,9 @@ impl Worker {
             disk_ended: 0,
             disk_ended_before: 0,
             told: Vec::new(),
-            answers: 0,
-            leaving: 0,
             usual_answer: 1 << 10,
-            held: 0,
-            backlog: 0,
-            backlog_of_others: 0,
             withheld: VecDeque::new(),
             pending: config.pending,
-            slow_pinned: 0,
             drain: None,
             home: config.home,
             recovered,

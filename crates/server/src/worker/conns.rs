@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use senko_io::ConnId;
 
+use super::accounts::{Account, Sums};
 use crate::route::Origin;
 use crate::session::{Session, Wait};
 use crate::shared::ConnEntry;
@@ -87,19 +88,11 @@ pub struct Conn {
     pub copied: usize,
     /// Bytes that the batch in the loop owns.
     pub in_batch: usize,
-    /// Bytes of memory used for it, as counted in the worker's sum.
-    pub held: usize,
-    /// Bytes of these that are requests that came and could not run yet, as counted in the worker's sum.
-    pub backlog: usize,
-    /// Bytes of answers that it holds, as counted in the worker's sum, and of these those that leave whatever else happens; of a slow reader they count as
-    /// held.
-    pub answers: usize,
-    pub leaving: usize,
+    /// As it was counted last.
+    account: Account,
     /// Bytes of pinned memory that a slow batch in the loop refers to, and the shards that it is of.
     pub lent: usize,
     pub lent_of: ShardSet,
-    /// Bytes of pinned memory that a slow reader's answers refer to, as counted in the worker's sum.
-    pub pinned: usize,
     /// The shard to whose worker the socket is lent.
     pub lent_to: Option<usize>,
     /// Something waits for the socket to come back: it is in the worker's list of those.
@@ -146,13 +139,9 @@ impl Conn {
             slow_since: 0,
             copied: 0,
             in_batch: 0,
-            held: 0,
-            backlog: 0,
-            answers: 0,
-            leaving: 0,
+            account: Account::default(),
             lent: 0,
             lent_of: ShardSet::default(),
-            pinned: 0,
             lent_to: None,
             needed: false,
             borrowed: None,
@@ -174,6 +163,17 @@ impl Conn {
     /// Whether input would be fed to the session at once.
     pub fn takes_input(&self) -> bool {
         self.wait.is_none() && !self.queued && !self.is_stopped()
+    }
+
+    /// What it makes the worker hold, as it was counted last.
+    pub fn account(&self) -> Account {
+        self.account
+    }
+
+    /// Its unread bytes are requests that wait. Bytes that wait for the rest of a request, or for a
+    /// slow reader, are nobody's backlog.
+    pub fn has_backlog(&self) -> bool {
+        !self.takes_input() && self.slow_since == 0
     }
 
     /// Nothing more is taken before another worker has taken what it has.
@@ -279,9 +279,23 @@ pub struct Conns {
     /// The slot of each socket, by the slot number in its `ConnId`.
     sockets: Vec<Option<ConnKey>>,
     virtuals: ByNumber<Origin, ConnKey>,
+    sums: Sums,
 }
 
 impl Conns {
+    /// What all connections make the worker hold, as they were counted last.
+    pub fn sums(&self) -> Sums {
+        self.sums
+    }
+
+    /// Counts a connection anew.
+    pub fn count(&mut self, at: ConnKey, account: Account) {
+        if let Some(conn) = self.get(at) {
+            let (link, before) = (conn.link, std::mem::replace(&mut conn.account, account));
+            self.sums.follow(link, before, account);
+        }
+    }
+
     /// Takes a connection in.
     pub fn insert(&mut self, conn: Conn) -> ConnKey {
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -339,6 +353,8 @@ impl Conns {
         let conn = slot.conn.take()?;
         slot.generation = (slot.generation + 1) & ((1 << GENERATION_BITS) - 1);
         self.free.push(at.slot());
+        self.sums
+            .follow(conn.link, conn.account, Account::default());
         match conn.link {
             Link::Socket(id) => {
                 self.sockets[id.0 as u32 as usize] = None;
@@ -383,6 +399,64 @@ mod tests {
         assert!(conns.get(first).is_none() && conns.get(second).is_some());
         assert_eq!(conns.of_socket(ConnId(5)), None);
         assert!(second.0 < 1 << 48);
+    }
+
+    /// Whatever is counted, in whatever order: the sums are those of the connections that are there.
+    #[test]
+    fn sums_follow_the_accounts() {
+        let mut random = Rng::new(3);
+        let mut conns = Conns::default();
+        let mut there: Vec<(ConnKey, bool, Account)> = Vec::new();
+        for n in 0..5000 {
+            let mut some = || random.below(1000) as usize;
+            let account = Account {
+                held: some(),
+                backlog: some(),
+                answers: some(),
+                leaving: some(),
+                pinned: some(),
+            };
+            let which = some();
+            if there.len() < 3 || which < 200 {
+                let link = match n % 2 {
+                    0 => Link::Socket(ConnId(n)),
+                    _ => Link::Virtual(Origin {
+                        worker: 1,
+                        conn: ConnKey(n),
+                    }),
+                };
+                there.push((conns.insert(conn(link)), n % 2 == 0, Account::default()));
+            } else if which < 400 {
+                let (at, ..) = there.swap_remove(which % there.len());
+                conns.remove(at);
+            } else {
+                let place = which % there.len();
+                there[place].2 = account;
+                conns.count(there[place].0, account);
+            }
+            let sum = |of: fn(&(ConnKey, bool, Account)) -> usize| there.iter().map(of).sum();
+            let wanted = Sums {
+                held: sum(|(.., a)| a.held),
+                backlog: sum(|(_, socket, a)| if *socket { a.backlog } else { 0 }),
+                backlog_of_others: sum(|(_, socket, a)| if *socket { 0 } else { a.backlog }),
+                answers: sum(|(.., a)| a.answers),
+                leaving: sum(|(.., a)| a.leaving),
+                pinned: sum(|(.., a)| a.pinned),
+            };
+            assert_eq!(conns.sums(), wanted);
+        }
+        // A connection that is gone counts nothing.
+        let gone = there[0].0;
+        conns.remove(gone);
+        let before = conns.sums();
+        conns.count(
+            gone,
+            Account {
+                held: 1,
+                ..Account::default()
+            },
+        );
+        assert_eq!(conns.sums(), before);
     }
 
     #[test]
