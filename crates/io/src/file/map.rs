@@ -14,9 +14,9 @@ const XFS: i64 = 0x5846_5342;
 const TMPFS: i64 = 0x0102_1994;
 
 impl FlashFile {
-    /// As [`crate::Device::map`]. A file system that writes in a new place each time may be full when
-    /// memory is stored to, and that would end the process: only those that are known to write in
-    /// place are mapped.
+    /// As [`crate::Device::map`]. A file system that writes in a new place each time may be full
+    /// when memory is stored to, and that would end the process. So only files on systems that are
+    /// known to write in place are mapped.
     pub(crate) fn map(&self, page: u64, pages: usize) -> io::Result<Option<AlignedBuf>> {
         let in_place = [EXT4, XFS, TMPFS].contains(&file_system(&self.file)?);
         if self.read_only || self.block_device || !in_place {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! No files of a crate import each other in a circle, but for those listed in `crates/xtask/circles/`.
+//! No files of a crate import each other in a circle, but for those listed in
+//! `crates/xtask/circles/`.
 
 use std::process::Command;
 
