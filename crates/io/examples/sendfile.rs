@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paper B's prototype at its least: whole answers lie in a file, and the kernel's sendfile sends them to the socket.
+//! Paper B's prototype at its least: whole answers lie in a file, and the kernel's sendfile sends
+//! them to the socket.
 //!
 //! `sendfile FILE BYTES` answers `set`, `get` of one key, `stats` and `version` on a free port of
 //! 127.0.0.1, which it writes to the file that `MEMCACHED_PORT_FILENAME` names. It has a thread for
@@ -110,7 +111,8 @@ impl Server {
         // SAFETY: takes no memory; the descriptor is open.
         unsafe { libc::posix_fadvise(file, start, len as libc::off_t, libc::POSIX_FADV_DONTNEED) };
         while at < end {
-            // SAFETY: the kernel reads and writes only `at`, on this stack; both descriptors are open.
+            // SAFETY: the kernel reads and writes only `at`, on this stack. Both descriptors
+            // are open.
             let sent = unsafe {
                 libc::sendfile(stream.as_raw_fd(), file, &raw mut at, (end - at) as usize)
             };

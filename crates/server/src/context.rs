@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a session and its commands work with while they run: the shard and its devices, counters, the
-//! way to other shards, and how much they may do now.
+//! The things that a session and its commands work with while they run: the shard and its devices,
+//! counters, the way to other shards, and how much they may do now.
 //!
-//! A worker makes a [`Ctx`] for each call of a session, and the session hands it on to its commands.
+//! A worker makes a [`Ctx`] for each call of a session. The session hands it on to its commands.
 
 use senko_cache::Shard;
 use senko_io::Queue;

@@ -23,9 +23,9 @@ use senko_io::{DeviceTimes, DiskStats, Times};
 
 use crate::auth::Auth;
 use crate::clock::Clock;
-use crate::commands::push_key;
 use crate::hot;
 use crate::intake::Intake;
+use crate::protocol::push_key;
 use crate::settings::Settings;
 use crate::shelf::Shelf;
 

@@ -109,8 +109,8 @@ impl<'a> Bench<'a> {
             .capped(self.cap(memory))
     }
 
-    /// The least server by sendfile on the server's core, in a cap of `memory` bytes, with a file of
-    /// `bytes` bytes.
+    /// The least server by sendfile on the server's core, in a cap of `memory` bytes, with a file
+    /// of `bytes` bytes.
     ///
     /// # Errors
     /// If it was not built.

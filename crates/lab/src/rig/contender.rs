@@ -105,7 +105,8 @@ impl Spec {
         self
     }
 
-    /// The least server by sendfile (`crates/io/examples/sendfile.rs`), with a file of so many bytes.
+    /// The least server by sendfile (`crates/io/examples/sendfile.rs`), with a file of so many
+    /// bytes.
     pub fn sendfile(name: &str, program: &Path, core: usize, path: &Path, bytes: u64) -> Spec {
         let mut spec = Spec::new(name, program, core);
         spec.arg(path);

@@ -16,6 +16,7 @@ use super::extstore;
 use crate::context::Ctx;
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::number::read_u32;
+use crate::protocol::push_key;
 use crate::protocol::{BAD_FORMAT, ERROR, Tokens};
 use crate::reply::Reply;
 use crate::settings::Dialect;
@@ -146,7 +147,7 @@ fn section_of<Q: Queue>(ctx: &mut Ctx<'_, Q>, name: &[u8], sink: &mut Sink<'_>) 
 fn hot_keys<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     for (key, lookups) in ctx.shared.hottest() {
         let mut name = Vec::new();
-        super::push_key(&mut name, &key);
+        push_key(&mut name, &key);
         sink.stat(&String::from_utf8_lossy(&name), lookups);
     }
 }
@@ -166,7 +167,7 @@ fn detail<Q: Queue>(ctx: &mut Ctx<'_, Q>, what: &[u8], out: &mut Reply) -> Optio
         b"flash" => {
             for (name, p) in ctx.shared.prefixes.top(FLASH_PREFIXES) {
                 out.bytes.extend_from_slice(b"PREFIX ");
-                super::push_key(&mut out.bytes, &name);
+                push_key(&mut out.bytes, &name);
                 out.line(&format!(
                     " get {} hit {} flash {} set {} del {}",
                     p.get, p.hit, p.flash, p.set, p.del

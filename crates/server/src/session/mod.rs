@@ -25,8 +25,8 @@
 //!   except `flush_all` and what looks at all shards: these wait until nothing is under way.
 //!
 //! **Bounds.** At most [`WINDOW`] replies wait; parsing stops at
-//! [`crate::context::QUEUE_BYTES`] of unsent answers, and at [`FOREIGN_BYTES`] that other shards have
-//! not answered. It stops much sooner while the answers of all connections take much memory
+//! [`crate::context::QUEUE_BYTES`] of unsent answers, and at [`FOREIGN_BYTES`] that other shards
+//! have not answered. It stops much sooner while the answers of all connections take much memory
 //! ([`Window`]).
 
 mod binary; // the binary dialect

@@ -192,7 +192,8 @@ impl Session {
     }
 }
 
-/// Whether a command replaces whatever was there, so that the old value must go even if the new one cannot be held.
+/// Whether a command replaces whatever was there, so that the old value must go even if the new one
+/// cannot be held.
 pub(super) fn sets(req: &Request<'_>) -> bool {
     match (req.op, req.form) {
         // A binary set with a unique has become a compare-and-set.

@@ -165,9 +165,38 @@ impl Conn {
         self.wait.is_none() && !self.queued && !self.is_stopped()
     }
 
-    /// What it makes the worker hold, as it was counted last.
+    /// The bytes that it makes the worker hold, as they were counted last.
     pub fn account(&self) -> Account {
         self.account
+    }
+
+    /// Counts anew what it makes the worker hold. `usual_answer` is what an answer of another worker takes that is not
+    /// there yet.
+    pub fn counted(&mut self, usual_answer: usize) -> Account {
+        // Frames are counted where they belong.
+        let (owned, ready) = self.session.replies().owned_bytes();
+        let slow = self.slow_since != 0;
+        let (waiting, leaving) = match self.link {
+            Link::Socket(_) if slow => (self.session.foreign(), 0),
+            Link::Socket(_) => (self.session.foreign(), self.in_batch + ready),
+            // An answer read for another worker is copied out of its frame before it leaves.
+            Link::Virtual(_) => (self.session.replies().waiting(), 0),
+        };
+        let (queued, answers, pinned) = if slow {
+            let queued = self.session.replies().pinned();
+            let queued: usize = queued.map(|(len, _)| len).sum();
+            (owned, 0, self.lent + queued)
+        } else {
+            (0, owned + self.in_batch, 0)
+        };
+        let memory = self.unread_memory();
+        Account {
+            held: memory + self.copied + queued,
+            backlog: if self.has_backlog() { memory } else { 0 },
+            answers: answers + waiting * usual_answer,
+            leaving,
+            pinned,
+        }
     }
 
     /// Its unread bytes are requests that wait. Bytes that wait for the rest of a request, or for a
@@ -283,7 +312,7 @@ pub struct Conns {
 }
 
 impl Conns {
-    /// What all connections make the worker hold, as they were counted last.
+    /// The bytes that all connections make the worker hold, as they were counted last.
     pub fn sums(&self) -> Sums {
         self.sums
     }
@@ -291,8 +320,9 @@ impl Conns {
     /// Counts a connection anew.
     pub fn count(&mut self, at: ConnKey, account: Account) {
         if let Some(conn) = self.get(at) {
-            let (link, before) = (conn.link, std::mem::replace(&mut conn.account, account));
-            self.sums.follow(link, before, account);
+            let virtual_one = !conn.is_socket();
+            let before = std::mem::replace(&mut conn.account, account);
+            self.sums.follow(virtual_one, before, account);
         }
     }
 
@@ -354,7 +384,7 @@ impl Conns {
         slot.generation = (slot.generation + 1) & ((1 << GENERATION_BITS) - 1);
         self.free.push(at.slot());
         self.sums
-            .follow(conn.link, conn.account, Account::default());
+            .follow(!conn.is_socket(), conn.account, Account::default());
         match conn.link {
             Link::Socket(id) => {
                 self.sockets[id.0 as u32 as usize] = None;
@@ -401,7 +431,7 @@ mod tests {
         assert!(second.0 < 1 << 48);
     }
 
-    /// Whatever is counted, in whatever order: the sums are those of the connections that are there.
+    /// Whatever is counted, in whatever order: the sums are those of the connections there are.
     #[test]
     fn sums_follow_the_accounts() {
         let mut random = Rng::new(3);

@@ -507,7 +507,7 @@ impl Worker {
             return;
         };
         let unread = conn.unread();
-        let account = Account::of(conn, self.usual_answer);
+        let account = conn.counted(self.usual_answer);
         self.conns.count(at, account);
         let sums = self.conns.sums();
         let Some(conn) = self.conns.get(at) else {
