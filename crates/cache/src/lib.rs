@@ -30,7 +30,6 @@ pub use record::{Meta, RECORD_HEADER};
 pub use shard::Shard;
 pub use shard::outage::DeviceHealth;
 pub use shard::restore::{Comeback, Origin, Recovered, ServerWords, SharedFiles};
-pub use shard::transfer::{Transfer, TransferEnd};
 pub use stats::{CacheStats, ClassCounts, SlabClassStats};
 pub use superblock::{DeviceLabel, Superblock, SuperblockError};
 pub use types::{

@@ -24,8 +24,7 @@ pub use tls::TlsOptions;
 
 use crate::machine;
 use crate::units::{
-    Bytes, Flash, Io, Megabytes, Octal, Policy, Protocol, Rule, TransferKind, WriteBudget,
-    whole_seconds, within,
+    Bytes, Flash, Io, Megabytes, Octal, Policy, Protocol, Rule, WriteBudget, whole_seconds, within,
 };
 
 /// Port of every memcached.
@@ -146,9 +145,6 @@ pub struct ServeOptions {
     /// Do not write items that were hit again when their region is reclaimed
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
     pub no_reinsert: Option<bool>,
-    /// How an answer goes from flash to the socket: direct, or sendfile through the page cache
-    #[arg(long, value_name = "WAY", help_heading = "Flash")]
-    pub transfer: Option<TransferKind>,
     /// How long a worker looks for the end of a flash read before it sleeps; 0 to sleep at once [default: 20]
     #[arg(long, value_name = "US", value_parser = |text: &str| within(text, 0, MOST_SPIN_US), help_heading = "Flash")]
     pub spin_us: Option<u32>,
@@ -254,7 +250,6 @@ impl ServeOptions {
             flash_rated_writes: self.flash_rated_writes.or(file.flash_rated_writes),
             promote_after: self.promote_after.or(file.promote_after),
             no_reinsert: self.no_reinsert.or(file.no_reinsert),
-            transfer: self.transfer.or(file.transfer),
             spin_us: self.spin_us.or(file.spin_us),
             discard: self.discard.or(file.discard),
             trace: self.trace.or(file.trace),
@@ -357,7 +352,6 @@ impl ServeOptions {
             settings.promote_after = hits;
         }
         settings.reinsert = !self.no_reinsert.unwrap_or(false);
-        settings.transfer = self.transfer.map_or(settings.transfer, |t| t.0);
         if let Some(micros) = self.spin_us {
             if micros > MOST_SPIN_US {
                 bail!("spin-us is 0 to {MOST_SPIN_US}; {micros} is not");

@@ -20,7 +20,6 @@ pub fn without_effect(options: &ServeOptions) -> Vec<String> {
         (options.flash_write_budget.is_some(), "--flash-write-budget"),
         (options.promote_after.is_some(), "--promote-after"),
         (options.no_reinsert == Some(true), "--no-reinsert"),
-        (options.transfer.is_some(), "--transfer"),
         (options.discard == Some(true), "--discard"),
     ] {
         pair(given, option, no_flash, "with --no-flash");

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use senko_server::settings::{
-    AdmissionRule, BackendChoice, Budget, Dialect, FlashSpec, PolicyKind, TlsVerify, Transfer,
+    AdmissionRule, BackendChoice, Budget, Dialect, FlashSpec, PolicyKind, TlsVerify,
 };
 use senko_workload::{SpecError, units};
 
@@ -224,10 +224,6 @@ macro_rules! words {
 words!(
     /// `--policy`.
     Policy(PolicyKind), "eviction policy", "s3-fifo" => PolicyKind::S3Fifo, "lru" => PolicyKind::Lru
-);
-words!(
-    /// `--transfer`.
-    TransferKind(Transfer), "transfer", "direct" => Transfer::Direct, "sendfile" => Transfer::Sendfile
 );
 words!(
     /// `--io`.

@@ -129,7 +129,7 @@ impl EventLoop {
     }
 
     /// How long device operations took since the loop was made, by device in the order of
-    /// [`EventLoop::attach`]. Reads by [`crate::transfer`] are not among them.
+    /// [`EventLoop::attach`].
     pub fn device_times(&self) -> &[DeviceTimes] {
         &self.core.times
     }
@@ -250,24 +250,6 @@ impl EventLoop {
     /// What a send before this call carries goes out as far as the socket's buffer takes it.
     pub fn close(&mut self, conn: ConnId) {
         on!(self, driver => driver.close(&mut self.core, conn));
-    }
-
-    /// Another descriptor of a connection's socket, for a [`crate::transfer::Job`].
-    ///
-    /// # Errors
-    /// When the connection is gone, or descriptors have run out.
-    pub fn duplicate(&mut self, conn: ConnId) -> io::Result<OwnedFd> {
-        on!(self, driver => driver.duplicate(conn))
-    }
-
-    /// Counts a device read that a [`crate::transfer::Job`] makes outside of the loop.
-    pub fn count_read(&mut self, tag: Tag, pages: usize) {
-        self.core.stats.submitted(tag, Op::Read, pages as u64);
-    }
-
-    /// Counts the failure of such a read.
-    pub fn count_failed_read(&mut self, tag: Tag) {
-        self.core.stats.failed(tag, Op::Read);
     }
 
     /// A handle that wakes this loop.

@@ -249,8 +249,7 @@ impl FlashFile {
         self.read_only
     }
 
-    /// The descriptor, for a transfer by `sendfile`. Use no other call on it: the lock and the
-    /// flags are this value's.
+    /// The descriptor. Do nothing but look at it and read: the lock and the flags are this value's.
     pub fn raw_fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }

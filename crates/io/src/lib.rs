@@ -33,7 +33,6 @@ mod stats; // counts of what reached the devices
 mod tag; // who causes an I/O, and why
 mod times; // a histogram of durations
 pub mod trace; // the recorder and the reader of its format
-pub mod transfer; // from a file through the page cache to a socket, in threads
 mod unfinished; // a file that gets its name when it is whole
 mod uring; // backend: io_uring
 mod wake; // waking a loop from another thread

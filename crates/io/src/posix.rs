@@ -51,8 +51,6 @@ enum Kind {
 
 struct Conn {
     fd: OwnedFd,
-    /// Closing this descriptor may not close the socket, so the kernel may go on watching it.
-    duplicated: bool,
     receiving: bool,
     /// There may be bytes, or the end.
     readable: bool,
@@ -287,21 +285,10 @@ impl Posix {
         self.conns.get(conn).map(|state| state.fd.as_raw_fd())
     }
 
-    pub(crate) fn duplicate(&mut self, conn: ConnId) -> io::Result<OwnedFd> {
-        match self.conns.get(conn) {
-            Some(state) => {
-                state.duplicated = true;
-                state.fd.try_clone()
-            }
-            None => Err(io::ErrorKind::NotConnected.into()),
-        }
-    }
-
     pub(crate) fn adopt(&mut self, stream: OwnedFd) -> io::Result<ConnId> {
         let fd = stream.as_raw_fd();
         let conn = self.conns.insert(Conn {
             fd: stream,
-            duplicated: false,
             receiving: true,
             readable: false,
             hung_up: false,
@@ -440,11 +427,6 @@ impl Posix {
             return;
         };
         self.conns.closing();
-        if state.duplicated {
-            // Its events would be taken for those of the slot's next connection. It is watched, so
-            // nothing can fail.
-            let _ = self.watch(libc::EPOLL_CTL_DEL, state.fd.as_raw_fd(), 0, Kind::Conn, 0);
-        }
         if let Some(Sending { batch, .. }) = state.sending {
             let result = Err(io::Error::from_raw_os_error(libc::ECANCELED));
             core.ready.push(Event::Sent {

@@ -33,7 +33,7 @@ mod spin; // looking for the end of a read before sleeping
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -244,15 +244,6 @@ impl Uring {
     }
 
     // Connections.
-
-    pub(crate) fn duplicate(&mut self, conn: ConnId) -> io::Result<OwnedFd> {
-        let Some(state) = self.conns.get(conn) else {
-            return Err(io::ErrorKind::NotConnected.into());
-        };
-        // SAFETY: the descriptor of a connection in the table is open, and this call does not close
-        // it.
-        unsafe { BorrowedFd::borrow_raw(state.fd) }.try_clone_to_owned()
-    }
 
     pub(crate) fn adopt(&mut self, stream: OwnedFd) -> io::Result<ConnId> {
         let conn = self.conns.insert(Conn::new(stream.as_raw_fd()))?;

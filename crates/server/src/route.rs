@@ -40,8 +40,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use senko_cache::Pinned;
 use senko_io::{MappedMemory, Waker};
 
+use crate::context::Router;
 use crate::reply::Answer;
-use crate::session::Router;
 use crate::worker::{ConnKey, Newcomer};
 
 /// A connection of another worker.

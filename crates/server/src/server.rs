@@ -28,14 +28,13 @@ use std::time::{Duration, Instant};
 use senko_cache::{DeviceLabel, DeviceSlice, Recovered, ShardConfig};
 use senko_io::Unfinished;
 use senko_io::trace::Recorder;
-use senko_io::transfer::CachedFile;
 use senko_io::{Backend, FileOptions, FlashFile, Listener, PAGE_SIZE};
 
 use crate::admin::Admin;
 use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::route::Mesh;
-use crate::settings::{Settings, TlsMode, Transfer};
+use crate::settings::{Settings, TlsMode};
 use crate::shared::{Shared, Shutdown};
 use crate::tls::Tls;
 use crate::worker::{Door, Unmade, Worker, WorkerConfig};
@@ -161,7 +160,6 @@ impl Bound {
             None => (None, None),
         };
         let (files, untouched) = open_flash(&settings, recorder.as_ref())?;
-        let transfer_files = transfer_files(&settings, &files)?;
         let home = match settings.data_dir.clone() {
             Some(dir) => Some(Arc::new(Home::open(&dir, &settings, &files)?)),
             None if settings.reinit => None,
@@ -212,7 +210,6 @@ impl Bound {
                 pending: plan.pending,
                 shard: shard_config(&settings, &plan, index, slices),
                 files: files.clone(),
-                transfer_files: transfer_files.clone(),
                 home: home.clone(),
                 // One worker accepts for all: it sees every connection, so the limit and the spreading need no agreement.
                 doors: if index == 0 {
@@ -665,18 +662,6 @@ impl Drop for Untouched {
             };
         }
     }
-}
-
-/// The flash files as sendfile takes them; empty with `--transfer direct`.
-fn transfer_files(
-    settings: &Settings,
-    files: &[Arc<FlashFile>],
-) -> Result<Vec<Arc<CachedFile>>, ServerError> {
-    if settings.transfer == Transfer::Direct {
-        return Ok(Vec::new());
-    }
-    let open = |file: &Arc<FlashFile>| Ok(Arc::new(CachedFile::open(Arc::clone(file))?));
-    files.iter().map(open).collect()
 }
 
 /// Each worker's part of each file: the same number of whole regions, side by side, behind the label.

@@ -18,16 +18,6 @@ pub struct FlashSpec {
     pub bytes: u64,
 }
 
-/// How a flash item reaches the socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transfer {
-    /// O_DIRECT read into a registered frame, sent from it.
-    Direct,
-    /// The kernel's sendfile from the file, as in paper B's prototype; for a `get` of an item that lies whole on flash. The rest goes the
-    /// direct way.
-    Sendfile,
-}
-
 /// How the connections of a TCP listener are encrypted, where the server has a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsMode {
@@ -178,8 +168,6 @@ pub struct Settings {
     pub promote_after: u8,
     /// Reinsert what was hit.
     pub reinsert: bool,
-    /// How a flash item reaches the socket.
-    pub transfer: Transfer,
     /// How long a worker looks for the end of a flash read before it sleeps, where that mostly succeeds.
     pub spin: Duration,
     /// Backend.
@@ -298,7 +286,6 @@ impl Default for Settings {
             },
             promote_after: 2,
             reinsert: true,
-            transfer: Transfer::Direct,
             spin: Duration::from_micros(20),
             io: BackendChoice::Auto,
             trace: None,

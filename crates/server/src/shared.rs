@@ -23,9 +23,9 @@ use senko_io::{DeviceTimes, DiskStats, Times};
 
 use crate::auth::Auth;
 use crate::clock::Clock;
-use crate::commands::push_key;
 use crate::hot;
 use crate::intake::Intake;
+use crate::protocol::push_key;
 use crate::settings::Settings;
 use crate::shelf::Shelf;
 use crate::tls::Tls;
@@ -55,7 +55,7 @@ thread_stats! {
     cas_misses cas_hits cas_badval touch_hits touch_misses
     store_too_large store_no_memory
     bytes_read bytes_written conn_yields idle_kicks
-    forwarded sent_for_others read_across retries slow_readers_closed transfers_given_up
+    forwarded sent_for_others read_across retries slow_readers_closed
     rounds heavy_turns conns_held values_given_up auth_cmds auth_errors
     ssl_handshake_errors ssl_proto_errors ssl_new_sessions
     tls_handshakes tls_handshake_steps tls_handshake_rounds

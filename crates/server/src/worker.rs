@@ -11,9 +11,9 @@
 //!         Sent      -> flow::sent
 //!         Disk      -> Shard::on_disk   -> Shard::next_done -> Session::done
 //!         Woken     -> mail::read_mail: newcomers, other workers' commands and answers (lend.rs looks for those that wake nobody)
-//!                      transfer::finish_transfers: answers sent by sendfile
 //! ```
 
+mod accounts; // what connections make the worker hold
 mod accept; // newcomers: the limit, the spreading, leaving
 mod ahead; // what the round will look up, asked for before
 mod cipher; // connections with TLS
@@ -25,24 +25,22 @@ mod intake; // memory for values that are coming in
 mod lend; // sockets lent to other workers with a command
 mod mail; // messages from other workers
 mod secure; // what a connection with TLS has
-mod transfer; // answers that the kernel sends from the flash file
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use senko_cache::{Recovered, Shard, ShardConfig};
-use senko_io::transfer::CachedFile;
 use senko_io::{
     Backend, Completion, ConnId, Event, EventLoop, FlashFile, ListenerId, LoopConfig, Op, RecvBuf,
     SendBatch,
 };
 
+use crate::context::{Ctx, Window, Work};
 use crate::hot::HotKeys;
 use crate::latency::Meter;
 use crate::route::{Mesh, Message, Origin, Outbox};
 use crate::server::home::{Home, Stopped};
-use crate::session::{Ctx, Window, Work};
 use crate::settings::TlsMode;
 use crate::shared::{ConnEntry, Cursor, Published, Shared, ThreadStats};
 use crate::shelf::Held;
@@ -76,8 +74,6 @@ pub struct WorkerConfig {
     pub shard: ShardConfig,
     /// Flash files, in the order of their device numbers.
     pub files: Vec<Arc<FlashFile>>,
-    /// The same files read through the page cache, if answers are to be sent from them by sendfile.
-    pub transfer_files: Vec<Arc<CachedFile>>,
     /// What it accepts on.
     pub doors: Vec<Door>,
     /// The data directory, if anything is to outlive the process.
@@ -176,26 +172,13 @@ pub struct Worker {
     disk_ended_before: u64,
     /// What was told of the shard's parts of devices.
     told: Vec<devices::Told>,
-    /// Bytes of answers that connections hold, those of slow readers aside.
-    answers: usize,
-    /// Of these, bytes that leave whatever else happens: they are being sent to sockets, or can be.
-    leaving: usize,
     /// Bytes that an answer between two workers takes: what one counts for that is not there yet.
     usual_answer: usize,
-    /// Bytes held for connections, and how many may be.
-    held: usize,
+    /// Bytes that may be held for connections.
     pending: usize,
-    /// Bytes of these that are requests which can't run yet: those of other workers' connections
-    /// apart.
-    backlog_of_others: usize,
-    backlog: usize,
-    /// The receive buffers kept from the loop while `backlog` is large.
+    /// The receive buffers kept from the loop while requests that can't run yet are many.
     withheld: VecDeque<RecvBuf>,
-    /// Bytes of item memory that slow readers' answers refer to.
-    slow_pinned: usize,
     drain: Option<drain::Drain>,
-    /// Only with `--transfer sendfile`.
-    transfers: Option<transfer::Transfers>,
     home: Option<Arc<Home>>,
     recovered: Recovered,
 }
@@ -259,7 +242,6 @@ impl Worker {
             ev.attach(Arc::clone(file));
         }
         ev.set_spin(config.shared.settings.spin);
-        let transfers = transfer::Transfers::new(&config, &ev)?;
         let now_ms = config.shared.clock.now_ms();
         let (shard, recovered) = open_shard(config.index, config.shard, &config.home, now_ms)?;
         config
@@ -326,17 +308,10 @@ impl Worker {
             disk_ended: 0,
             disk_ended_before: 0,
             told: Vec::new(),
-            answers: 0,
-            leaving: 0,
             usual_answer: 1 << 10,
-            held: 0,
-            backlog: 0,
-            backlog_of_others: 0,
             withheld: VecDeque::new(),
             pending: config.pending,
-            slow_pinned: 0,
             drain: None,
-            transfers,
             home: config.home,
             recovered,
         })
@@ -462,10 +437,7 @@ impl Worker {
             Event::Ended { conn, error } => self.ended(conn, error),
             Event::Accepted { listener, stream } => self.accepted(listener, stream),
             Event::AcceptFailed { error, .. } => self.accept_failed(&error),
-            Event::Woken => {
-                self.read_mail();
-                self.finish_transfers();
-            }
+            Event::Woken => self.read_mail(),
         }
     }
 
@@ -613,7 +585,6 @@ impl Worker {
             }
             self.kick_idle();
             self.end_late_handshakes();
-            self.give_up_transfers();
         }
     }
 

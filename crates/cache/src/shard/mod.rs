@@ -20,7 +20,6 @@ mod reclaim; // the oldest region becomes free
 pub(crate) mod restore; // what outlives the process, and how a shard comes back
 mod stay; // which items leave DRAM where nothing may be evicted
 mod store; // storing, deleting, marking
-pub(crate) mod transfer; // answers that are sent from where they lie on flash
 mod upkeep; // what is due without a command
 
 use senko_io::{FramePool, MappedMemory, PAGE_SIZE};

@@ -11,4 +11,3 @@ mod page_fill; // how full pages leave
 mod queue; // a queue whose completions the test hands out
 mod restart; // kills, clean stops, lost memory
 mod stay; // what eviction leaves in DRAM
-mod transfer; // answers sent from where they lie

@@ -19,5 +19,4 @@ mod refusal;
 mod sends;
 mod spanned;
 mod trace;
-mod transfer;
 mod wake;

@@ -264,9 +264,9 @@ impl Run<'_> {
         );
         // First of all, so that the SETs have taken no items' place.
         let sendfile = self
-            .senko("sendfile", self.plan.memory, data / 8 * 9)
-            .with(&["--transfer", "sendfile"]);
-        let sendfile = self.start(Ok(sendfile), &items, None);
+            .bench
+            .sendfile("sendfile", self.plan.memory, data / 8 * 9);
+        let sendfile = self.start(sendfile, &items, None);
         self.steps.next("sendfile");
         let contenders = [("senko", &senko), ("sendfile", &sendfile)];
         let connections = self.plan.connections.clone();

@@ -109,6 +109,23 @@ impl<'a> Bench<'a> {
             .capped(self.cap(memory))
     }
 
+    /// The least server by sendfile on the server's core, in a cap of `memory` bytes, with a file
+    /// of `bytes` bytes.
+    ///
+    /// # Errors
+    /// If it was not built.
+    pub fn sendfile(&self, name: &str, memory: u64, bytes: u64) -> Result<Spec, String> {
+        let program = self.options.program.with_file_name("examples/sendfile");
+        if !program.exists() {
+            return Err(
+                "not built: cargo build --release -p senko_io --example sendfile".to_owned(),
+            );
+        }
+        let path = self.scratch.path(&format!("{name}.flash"));
+        let spec = Spec::sendfile(name, &program, self.server_core(), &path, bytes);
+        Ok(spec.capped(self.cap(memory)))
+    }
+
     /// A memcached all in DRAM on the server's core, with `memory` bytes for items.
     ///
     /// # Errors

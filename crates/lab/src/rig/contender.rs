@@ -108,6 +108,16 @@ impl Spec {
         self
     }
 
+    /// The least server by sendfile (`crates/io/examples/sendfile.rs`), with a file of so many
+    /// bytes.
+    pub fn sendfile(name: &str, program: &Path, core: usize, path: &Path, bytes: u64) -> Spec {
+        let mut spec = Spec::new(name, program, core);
+        spec.arg(path);
+        spec.arg(bytes.to_string());
+        spec.files.push(path.to_owned());
+        spec
+    }
+
     fn new(name: &str, program: &Path, core: usize) -> Spec {
         Spec {
             name: name.to_owned(),

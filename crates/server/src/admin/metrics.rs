@@ -440,11 +440,6 @@ fn flash(text: &mut Text, cache: &CacheStats) {
             cache.flash_buffer_hits,
         ),
         (
-            "senko_flash_sendfile_transfers_total",
-            "Flash hits sent by sendfile.",
-            cache.flash_sendfile_transfers,
-        ),
-        (
             "senko_flash_false_matches_total",
             "Flash reads that found another key.",
             cache.flash_false_matches,
@@ -666,11 +661,6 @@ fn workers(text: &mut Text, stats: &ThreadStats) {
             "senko_values_given_up_total",
             "Values that stood still while coming in, and lost their memory.",
             stats.values_given_up,
-        ),
-        (
-            "senko_transfers_given_up_total",
-            "Connections closed because a sendfile transfer did not end.",
-            stats.transfers_given_up,
         ),
         (
             "senko_forwarded_total",

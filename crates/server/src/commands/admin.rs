@@ -11,11 +11,11 @@
 use senko_io::Queue;
 
 use super::DumpKind;
+use crate::context::Ctx;
 use crate::protocol::classic::Line;
 use crate::protocol::number::{expiry, read_u32};
 use crate::protocol::{BAD_FORMAT, ERROR, Tokens};
 use crate::reply::Reply;
-use crate::session::Ctx;
 use crate::shared::Shutdown;
 
 /// What an administrative command asks of its session.

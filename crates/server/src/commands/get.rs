@@ -3,16 +3,16 @@
 //!
 //! A record on flash holds the complete answer of a `get` (paper B), so that answer is sent from the frame it was read
 //! into; `gets` and the binary protocol write a header of their own and send the value from the frame. An item in DRAM
-//! is one copy, or, above [`crate::session::Window::copy_limit`], sent from where it lies.
+//! is one copy, or, above [`crate::context::Window::copy_limit`], sent from where it lies.
 
 use senko_cache::{Fetched, FlashItem, ItemRef, Meta, Shard, Want};
 use senko_io::Queue;
 
 use super::{Found, Outcome, Request, find};
+use crate::context::Ctx;
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::number::push_u64;
 use crate::reply::Reply;
-use crate::session::Ctx;
 use crate::shared::Touched;
 
 /// Bytes of `END\r\n`, with which each record's answer closes.

@@ -9,12 +9,12 @@ use senko_io::Queue;
 
 use super::change::{Counted, Delta};
 use super::{Found, Outcome, Request, change, find, get as value};
+use crate::context::Ctx;
 use crate::protocol::Tokens;
 use crate::protocol::binary::Status;
 use crate::protocol::meta::Flags;
 use crate::protocol::number::{decimal, push_base64, push_u64};
 use crate::reply::Reply;
-use crate::session::Ctx;
 use crate::shared::Touched;
 
 /// Calls `each` with every flag, in order, and its whole token.

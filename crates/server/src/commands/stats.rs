@@ -13,12 +13,13 @@ use senko_io::{DeviceTimes, DiskStats, Op, PAGE_SIZE, Purpose, Queue};
 
 use super::dump::{DumpKind, Table};
 use super::extstore;
+use crate::context::Ctx;
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::number::read_u32;
+use crate::protocol::push_key;
 use crate::protocol::{BAD_FORMAT, ERROR, Tokens};
 use crate::reply::Reply;
-use crate::session::Ctx;
-use crate::settings::{Dialect, TlsSettings, Transfer};
+use crate::settings::{Dialect, TlsSettings};
 use crate::shared::{ConnEntry, Shared, ThreadStats};
 
 use std::sync::Arc;
@@ -146,7 +147,7 @@ fn section_of<Q: Queue>(ctx: &mut Ctx<'_, Q>, name: &[u8], sink: &mut Sink<'_>) 
 fn hot_keys<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     for (key, lookups) in ctx.shared.hottest() {
         let mut name = Vec::new();
-        super::push_key(&mut name, &key);
+        push_key(&mut name, &key);
         sink.stat(&String::from_utf8_lossy(&name), lookups);
     }
 }
@@ -166,7 +167,7 @@ fn detail<Q: Queue>(ctx: &mut Ctx<'_, Q>, what: &[u8], out: &mut Reply) -> Optio
         b"flash" => {
             for (name, p) in ctx.shared.prefixes.top(FLASH_PREFIXES) {
                 out.bytes.extend_from_slice(b"PREFIX ");
-                super::push_key(&mut out.bytes, &name);
+                push_key(&mut out.bytes, &name);
                 out.line(&format!(
                     " get {} hit {} flash {} set {} del {}",
                     p.get, p.hit, p.flash, p.set, p.del
@@ -219,7 +220,7 @@ pub(crate) fn add_cache(sum: &mut CacheStats, other: &CacheStats) {
         flash_read_errors flash_checksum_errors flash_write_errors tag_drops drops_budget drops_rule
         drops_busy drops_size reclaim_drops reclaim_regions reinsertions admitted_bytes reinserted_bytes
         device_write_bytes slab_moves crawler_reclaimed flash_overwrites drops_error drops_index
-        page_fill_record_bytes page_fill_page_bytes flash_sendfile_transfers
+        page_fill_record_bytes page_fill_page_bytes
         flash_read_timeouts flash_misses_out flash_misses_memory
         device_write_pauses device_outages device_returns device_pauses device_pause_ms);
 }
@@ -395,7 +396,6 @@ fn flash(stats: &ThreadStats, cache: &CacheStats, disk: &DiskStats, sink: &mut S
     sink.stat("senko_read_across", stats.read_across);
     sink.stat("senko_retries", stats.retries);
     sink.stat("senko_slow_readers_closed", stats.slow_readers_closed);
-    sink.stat("senko_transfers_given_up", stats.transfers_given_up);
     sink.stat("senko_values_given_up", stats.values_given_up);
     sink.stat("senko_rounds", stats.rounds);
     sink.stat("senko_heavy_turns", stats.heavy_turns);
@@ -408,7 +408,6 @@ fn flash(stats: &ThreadStats, cache: &CacheStats, disk: &DiskStats, sink: &mut S
     sink.stat("flash_index_bytes", cache.index_bytes);
     sink.stat("flash_hits", cache.flash_hits);
     sink.stat("flash_buffer_hits", cache.flash_buffer_hits);
-    sink.stat("flash_sendfile_transfers", cache.flash_sendfile_transfers);
     sink.stat("flash_false_matches", cache.flash_false_matches);
     sink.stat("flash_read_errors", cache.flash_read_errors);
     sink.stat("flash_checksum_errors", cache.flash_checksum_errors);
@@ -563,13 +562,6 @@ fn settings<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("senko_flash_write_budget", budget);
     sink.stat("senko_promote_after", set.promote_after);
     sink.stat("senko_reinsert", yes(set.reinsert));
-    sink.stat(
-        "senko_transfer",
-        match set.transfer {
-            Transfer::Direct => "direct",
-            Transfer::Sendfile => "sendfile",
-        },
-    );
     sink.stat("senko_spin_us", set.spin.as_micros());
 }
 

@@ -5,11 +5,11 @@ use senko_cache::{AllocError, Draft, Fetched, FlashRef, ItemRef, Meta, Want};
 use senko_io::Queue;
 
 use super::{Form, Found, Op, Outcome, Request, change, find, meta};
+use crate::context::{BYTES_A_REQUEST, Ctx};
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::classic::StoreMode;
 use crate::protocol::meta::Flags;
 use crate::reply::Reply;
-use crate::session::{BYTES_A_REQUEST, Ctx};
 
 /// How storing ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,10 +9,9 @@
 use senko_cache::{Fetch, Fetched, Key, Lookup};
 use senko_io::Queue;
 
-use super::{
-    Ctx, FeedState, Foreign, ForeignKind, LIST_READS, Listing, Session, State, Step, Wait,
-};
+use super::{FeedState, Foreign, ForeignKind, LIST_READS, Listing, Session, State, Step, Wait};
 use crate::commands::{self, DumpKind, DumpStep, Outcome, Request};
+use crate::context::Ctx;
 use crate::protocol::number::push_u64;
 use crate::protocol::split_line;
 use crate::reply::Answer;

@@ -148,9 +148,6 @@ impl Worker {
         if guarded {
             session.ask_password();
         }
-        if self.transfers.is_some() && tls == TlsMode::Off {
-            session.allow_transfers();
-        }
         let mut conn = Conn::new(Link::Socket(id), session, self.now_ms);
         (conn.entry, conn.fd) = (Some(entry), fd as u64);
         let ciphered = self.cipher(&mut conn, tls);

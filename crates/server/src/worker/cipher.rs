@@ -217,7 +217,8 @@ impl Worker {
             }
         }
         // One is always lent, as where nothing is ciphered.
-        let too_much = self.slow_pinned > 0 && of.meets(self.shards_pinned(Pinned::TooMuch));
+        let too_much =
+            self.conns.sums().pinned > 0 && of.meets(self.shards_pinned(Pinned::TooMuch));
         if lent > 0 && too_much {
             plain.spill(0, &mut self.unpinned);
             (lent, of) = (0, ShardSet::default());

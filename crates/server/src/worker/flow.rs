@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Always holds:
-//! - W1: one batch a connection is in the loop at most, and none while a transfer (`transfer.rs`) sends on its socket, or while that is lent (`lend.rs`).
+//! - W1: one batch a connection is in the loop at most, and none while its socket is lent
+//!   (`lend.rs`).
 //! - W2: what a connection makes the worker hold is bounded, and so is what all hold together.
 //!   - Unread bytes of one connection are at most [`MOST_TAIL`] and the receive buffers under way.
 //!     Its answers are bounded by its session's window.
@@ -18,7 +19,7 @@
 //!   - Requests of another worker's connection hold that connection back, and no other
 //!     ([`Message::Hold`]).
 //!   - While answers take half of `pending`, each session's window is small
-//!     ([`crate::session::Window`]). While those that go out take all of it, other workers keep
+//!     ([`crate::context::Window`]). While those that go out take all of it, other workers keep
 //!     theirs.
 //!   - Where unread bytes and slow readers' answers take `pending`, the slowest is closed, else the
 //!     one that holds most.
@@ -29,10 +30,12 @@ use senko_cache::Pinned;
 use senko_io::{ConnId, Piece, RecvBuf, SendBatch, SendMode};
 
 use super::Worker;
+use super::accounts::Account;
 use super::conns::{ConnKey, Link, ShardSet};
+use crate::context::{Router, Window};
 use crate::reply::shard_of;
 use crate::route::Message;
-use crate::session::{FeedState, Router, Wait, Window};
+use crate::session::{FeedState, Wait};
 
 /// Bytes received and not consumed at which the loop is told to stop receiving.
 const MOST_TAIL: usize = 64 << 10;
@@ -61,7 +64,7 @@ impl Worker {
 
     /// Requests that can't run yet take half of what is pending.
     fn is_crowded(&self) -> bool {
-        self.backlog > self.pending / 2
+        self.conns.sums().backlog > self.pending / 2
     }
 
     /// While much is unread, the loop has a few buffers a round. It fills them from one connection
@@ -74,7 +77,7 @@ impl Worker {
         if self.is_crowded() {
             // A receive that is under way takes a whole buffer. Beyond `pending`, one a round brings
             // less than the connections with requests run in it, so that nobody has to be closed.
-            let few = match self.backlog > self.pending {
+            let few = match self.conns.sums().backlog > self.pending {
                 true => 1,
                 false => FEW_BUFFERS.min(self.withheld.len()),
             };
@@ -167,7 +170,7 @@ impl Worker {
     /// Gives the session bytes for one turn; the bytes consumed.
     fn feed(&mut self, at: ConnKey, data: &[u8]) -> usize {
         let mut budget = self.core.shared.settings.requests_per_turn;
-        self.core.window = match self.answers {
+        self.core.window = match self.conns.sums().answers {
             answers if answers > self.pending => Window::One,
             answers if answers > self.pending / 2 => Window::Small,
             _ => Window::Wide,
@@ -283,8 +286,6 @@ impl Worker {
                     } else {
                         self.spare.push(batch);
                     }
-                } else if self.transfers.is_some() {
-                    self.start_transfer(at, id);
                 }
             }
         }
@@ -295,7 +296,8 @@ impl Worker {
     /// behind those very answers, and do not count. What slow readers leave may take as much once more, beyond which they are closed; others do not
     /// push them there.
     pub(super) fn answer_level(&self) -> usize {
-        self.leaving.max((self.leaving + self.held) / 2)
+        let sums = self.conns.sums();
+        sums.leaving.max((sums.leaving + sums.held) / 2)
     }
 
     /// The shards of which so much, or more, is pinned.
@@ -317,7 +319,7 @@ impl Worker {
     /// W3: closes slow readers to whom much of some shard's memory is lent: a few of the slowest at each tick, since others' shards take a round or two to
     /// tell, and all where it is too much. One alone may have much.
     pub(super) fn free_pinned(&mut self) {
-        if self.slow_pinned == 0 {
+        if self.conns.sums().pinned == 0 {
             return;
         }
         let much = self.shards_pinned(Pinned::Much);
@@ -328,7 +330,7 @@ impl Worker {
         let (now_ms, me) = (self.now_ms, self.index);
         let mut late = Vec::new();
         for (at, conn) in self.conns.iter() {
-            if conn.pinned == 0 || now_ms.saturating_sub(conn.slow_since) < PATIENCE_MS {
+            if conn.account().pinned == 0 || now_ms.saturating_sub(conn.slow_since) < PATIENCE_MS {
                 continue;
             }
             let mut of = conn.lent_of;
@@ -424,11 +426,9 @@ impl Worker {
                         && conn.session.replies().is_empty()
                         && conn.receiving
                         && !conn.has_output()
-                        && conn.held == 0;
+                        && conn.account().held == 0;
                     if quiet {
-                        self.answers -= std::mem::take(&mut conn.answers);
-                        self.leaving -= std::mem::take(&mut conn.leaving);
-                        self.slow_pinned -= std::mem::take(&mut conn.pinned);
+                        self.conns.count(at, Account::default());
                     }
                 }
                 self.recycle(batch);
@@ -464,7 +464,8 @@ impl Worker {
         }
         // One is always lent: a copy of an answer that is larger than the bound would be the greater harm. For a moment much more is: what is
         // copied counts for more, and most readers are only a little late.
-        let lendable = self.slow_pinned == 0 || !of.meets(self.shards_pinned(Pinned::TooMuch));
+        let lendable =
+            self.conns.sums().pinned == 0 || !of.meets(self.shards_pinned(Pinned::TooMuch));
         let keep = lent > 0 && !has_pages && lendable;
         if keep {
             drop_sent(&mut batch, sent, &mut self.unpinned);
@@ -517,52 +518,17 @@ impl Worker {
             return;
         };
         let unread = conn.unread();
-        // Frames are counted where they belong.
-        let (owned, ready) = conn.session.replies().owned_bytes();
-        let (queued, answers, pinned) = match conn.slow_since {
-            0 => (0, owned + conn.in_batch, 0),
-            _ => {
-                let queued = conn.session.replies().pinned();
-                let queued: usize = queued.map(|(len, _)| len).sum();
-                (owned, 0, conn.lent + queued)
-            }
+        let account = conn.counted(self.usual_answer);
+        self.conns.count(at, account);
+        let sums = self.conns.sums();
+        let Some(conn) = self.conns.get(at) else {
+            return;
         };
-        let (waiting, leaving) = match conn.link {
-            Link::Socket(_) => {
-                let leaving = match conn.slow_since {
-                    0 => conn.in_batch + ready,
-                    _ => 0,
-                };
-                (conn.session.foreign(), leaving)
-            }
-            // What is read for another worker is copied out of its frame before it leaves.
-            Link::Virtual(_) => (conn.session.replies().waiting(), 0),
-        };
-        let answers = answers + waiting * self.usual_answer;
-        let before = std::mem::replace(&mut conn.leaving, leaving);
-        self.leaving = self.leaving + leaving - before;
-        let before = std::mem::replace(&mut conn.pinned, pinned);
-        self.slow_pinned = self.slow_pinned + pinned - before;
-        let memory = conn.unread_memory();
-        let ciphered = conn.tls.as_ref().map_or(0, |tls| tls.held());
-        let held = memory + ciphered + conn.copied + queued;
-        let before = std::mem::replace(&mut conn.held, held);
-        self.held = self.held + held - before;
-        // Bytes that wait for the rest of a request, or for a slow reader, are nobody's backlog.
-        let waits = !conn.takes_input() && conn.slow_since == 0;
-        let backlog = if waits { memory } else { 0 };
-        let before = std::mem::replace(&mut conn.backlog, backlog);
-        let sum = match conn.link {
-            Link::Socket(_) => &mut self.backlog,
-            Link::Virtual(_) => &mut self.backlog_of_others,
-        };
-        *sum = *sum + backlog - before;
-        let before = std::mem::replace(&mut conn.answers, answers);
-        self.answers = self.answers + answers - before;
+        let waits = conn.has_backlog();
         if let Link::Virtual(origin) = conn.link {
             // Only the connection that has much unread is held back; those that have nothing
             // unread are heard, whatever waits here.
-            let most = match self.backlog_of_others > self.pending / 4 {
+            let most = match sums.backlog_of_others > self.pending / 4 {
                 true => 0,
                 false => MOST_TAIL,
             };
@@ -587,7 +553,7 @@ impl Worker {
             // Who waits for memory is not received from, so that the kernel holds the sender back and not this worker
             // the bytes.
             let held_back = matches!(conn.wait, Some(Wait::Window | Wait::Memory | Wait::Room));
-            let most = match waits && self.backlog > self.pending / 2 {
+            let most = match waits && sums.backlog > self.pending / 2 {
                 true => 0,
                 false => MOST_TAIL,
             };
@@ -604,19 +570,19 @@ impl Worker {
     /// requests, may take as much once more: who is only a little late means no harm, and senders are held back already.
     pub(super) fn enforce_bound(&mut self) {
         let now_ms = self.now_ms;
-        while self.held > self.pending {
-            let beyond = self.held > 2 * self.pending;
+        while self.conns.sums().held > self.pending {
+            let beyond = self.conns.sums().held > 2 * self.pending;
             let longest = self
                 .conns
                 .iter()
                 .filter(|(_, c)| {
                     let late =
                         c.slow_since != 0 && now_ms.saturating_sub(c.slow_since) >= PATIENCE_MS;
-                    c.held > 0 && (late || beyond)
+                    c.account().held > 0 && (late || beyond)
                 })
                 // Of those that are not slow, the one that holds most.
                 .min_by_key(|(_, c)| match c.slow_since {
-                    0 => (true, u64::MAX - c.held as u64),
+                    0 => (true, u64::MAX - c.account().held as u64),
                     since => (false, since),
                 });
             let Some((at, _)) = longest else { return };
@@ -677,14 +643,6 @@ impl Worker {
             return;
         };
         conn.session.cancel(&mut self.core.ctx(at, None));
-        self.held -= conn.held;
-        match conn.link {
-            Link::Socket(_) => self.backlog -= conn.backlog,
-            Link::Virtual(_) => self.backlog_of_others -= conn.backlog,
-        }
-        self.answers -= conn.answers;
-        self.leaving -= conn.leaving;
-        self.slow_pinned -= conn.pinned;
         // Its replies may have held frames.
         self.frames_freed = true;
         match conn.link {

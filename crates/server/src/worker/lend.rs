@@ -28,7 +28,7 @@ impl Worker {
         };
         let free = !conn.sending && !conn.closing && !conn.is_stopped() && conn.lent_to.is_none();
         let free = free && conn.tls.is_none();
-        let lone = if free && conn.takes_input() && self.transfers.is_none() {
+        let lone = if free && conn.takes_input() {
             conn.session.lone_foreign()
         } else {
             None

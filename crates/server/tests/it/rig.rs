@@ -10,8 +10,9 @@ use senko_cache::{
 use senko_io::SendBatch;
 use senko_io::faulty::{FaultyDevice, FaultyQueue};
 use senko_server::auth::Auth;
+use senko_server::context::{Ctx, Router, Window, Work};
 use senko_server::reply::shard_of;
-use senko_server::session::{Ctx, FeedState, Router, Session, Wait, Window, Work};
+use senko_server::session::{FeedState, Session, Wait};
 use senko_server::settings::Settings;
 use senko_server::shared::{Cursor, Shared, ThreadStats};
 

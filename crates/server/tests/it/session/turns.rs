@@ -2,7 +2,8 @@
 //! What one turn of a connection may do: all work has a bound in requests, keys, bytes or parts,
 //! counted and not timed.
 
-use senko_server::session::{FeedState, Wait, Window};
+use senko_server::context::Window;
+use senko_server::session::{FeedState, Wait};
 use senko_server::settings::Settings;
 
 use super::drop_in;
