@@ -201,8 +201,10 @@ impl Shard {
         };
         let made =
             restore::make(plan, logs, comeback, config.seed).map_err(|error| match error {
-                restore::Unmade::IndexTooLarge(bytes) => index_too_large(bytes, item_page_bytes),
-                restore::Unmade::Unusable(why) => OpenError::new(why),
+                restore::StartError::IndexTooLarge(bytes) => {
+                    index_too_large(bytes, item_page_bytes)
+                }
+                restore::StartError::Unusable(why) => OpenError::new(why),
             })?;
         let arena = Arena::for_items(made.items);
         if memory < made.index.bytes() + 2 * LEAST_PAGES * arena.page_bytes() {
