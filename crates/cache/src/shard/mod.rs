@@ -10,6 +10,7 @@
 //! - S2: a slot of kind flash whose place was reclaimed or flushed is never followed.
 //! - S3: an item's `flash` copy is identical to it in key, value, flags, expiry, marks and unique.
 
+mod completions; // what a device ended
 pub(crate) mod demote; // an item leaves DRAM, for flash or for good
 pub(crate) mod fetch; // from a matching slot to a verified record
 mod keep; // a region whose live records are all written again
@@ -199,8 +200,10 @@ impl Shard {
         };
         let made =
             restore::make(plan, logs, comeback, config.seed).map_err(|error| match error {
-                restore::Unmade::IndexTooLarge(bytes) => index_too_large(bytes, item_page_bytes),
-                restore::Unmade::Unusable(why) => OpenError::new(why),
+                restore::StartError::IndexTooLarge(bytes) => {
+                    index_too_large(bytes, item_page_bytes)
+                }
+                restore::StartError::Unusable(why) => OpenError::new(why),
             })?;
         let arena = Arena::for_items(made.items);
         if memory < made.index.bytes() + 2 * LEAST_PAGES * arena.page_bytes() {

@@ -123,7 +123,7 @@ pub(crate) struct Plan {
 
 /// Why index, logs and memory can't be made.
 #[derive(Debug)]
-pub(crate) enum Unmade {
+pub(crate) enum StartError {
     /// Memory can't be had; one sentence.
     Unusable(String),
     /// The index takes so many bytes, which the memory is too small for.
@@ -146,8 +146,8 @@ pub(crate) fn make<'a>(
     logs: Vec<Log>,
     comeback: Option<Comeback<'a>>,
     seed: u64,
-) -> Result<Made<'a>, Unmade> {
-    let unusable = |e: std::io::Error| Unmade::Unusable(e.to_string());
+) -> Result<Made<'a>, StartError> {
+    let unusable = |e: std::io::Error| StartError::Unusable(e.to_string());
     let Some(comeback) = comeback else {
         let shape = Shape::plan(plan.flash_pages, plan.memory);
         let pages = Arena::segment_memory(plan.memory, shape.page_bytes);
@@ -226,9 +226,9 @@ fn empty<'a>(
     items: AlignedBuf,
     state: Option<State>,
     life: u32,
-) -> Result<Made<'a>, Unmade> {
+) -> Result<Made<'a>, StartError> {
     let index = Index::new(shape, memory, state.clone())
-        .ok_or_else(|| Unmade::IndexTooLarge(Index::bytes_of(&vec![0; shape.segments()])))?;
+        .ok_or_else(|| StartError::IndexTooLarge(Index::bytes_of(&vec![0; shape.segments()])))?;
     for log in &mut logs {
         log.live(life, state.clone());
     }
@@ -270,7 +270,7 @@ impl Parts {
         logs: Vec<Log>,
         shape: Shape,
         why: Option<String>,
-    ) -> Result<Made<'a>, Unmade> {
+    ) -> Result<Made<'a>, StartError> {
         self.clear();
         let state = State::new(self.words, &plan.belongs, self.life, &shape);
         state.set_flushes(self.flushes);
@@ -286,7 +286,7 @@ impl Parts {
         mut logs: Vec<Log>,
         (state, life, kept_shape): (State, u32, Shape),
         shape: Shape,
-    ) -> Result<Made<'a>, Unmade> {
+    ) -> Result<Made<'a>, StartError> {
         let damaged = "the shared memory is damaged".to_owned();
         let marks: Option<Vec<LogMark>> = logs.iter().map(|log| log.mark_of(&state)).collect();
         let Some(marks) = marks.filter(|marks| marks_fit(&logs, marks)) else {
@@ -334,7 +334,7 @@ impl Parts {
         head: &saved::Head,
         from: &mut dyn Read,
         shape: Shape,
-    ) -> Result<Made<'a>, Unmade> {
+    ) -> Result<Made<'a>, StartError> {
         if !marks_fit(&logs, &head.marks) {
             return self.begin(
                 plan,
@@ -346,7 +346,7 @@ impl Parts {
         let state = State::new(self.words, &plan.belongs, head.life, &head.shape);
         state.set_flushes(self.flushes);
         let mut index = Index::sized(head.shape, self.memory, Some(state.clone()), &head.steps)
-            .ok_or_else(|| Unmade::IndexTooLarge(Index::bytes_of(&head.steps)))?;
+            .ok_or_else(|| StartError::IndexTooLarge(Index::bytes_of(&head.steps)))?;
         for (log, mark) in logs.iter_mut().zip(&head.marks) {
             log.go_on(mark);
         }
