@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The drop-in: what memcached 1.6's options mean to senko when it is called by that program's name.
+//! The drop-in: what memcached 1.6's options mean to senko when it is called by that program's
+//! name.
 //!
-//! Three kinds. Those that mean something are taken over ([`Meaning::overlay`]). Tuning options for parts that senko does not have
-//! are accepted, and named once in a warning. Those that promise security, or a protocol that is not built, are refused,
-//! because ignoring them would break the promise unseen. Exit codes are memcached's (64 for usage, 67 for no such user).
+//! Three kinds. Those that mean something are taken over ([`Meaning::overlay`]). Tuning options for
+//! parts that senko does not have are accepted, and named once in a warning. Those that promise
+//! security, or a protocol that is not built, are refused, because ignoring them would break the
+//! promise unseen. Exit codes are memcached's (64 for usage, 67 for no such user).
 //!
-//! Flash is used when `-o ext_path=FILE:SIZE` asks for it, as in memcached, or when a TOML file named by
-//! `-o senko_config=FILE` does (its names are those of `senko serve`; the command line goes over it).
+//! Flash is used when `-o ext_path=FILE:SIZE` asks for it, as in memcached, or when a TOML file
+//! named by `-o senko_config=FILE` does (its names are those of `senko serve`; the command line
+//! goes over it).
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -112,7 +115,7 @@ fn version() -> String {
     format!("memcached {MEMCACHED_VERSION} (senko {})", crate::VERSION)
 }
 
-/// What the options given so far add up to.
+/// The sum of the options given so far.
 #[derive(Debug)]
 struct Meaning {
     /// Those that `senko serve` has too.
@@ -286,7 +289,8 @@ impl Meaning {
         });
         options.port = self.port.unwrap_or(options.port);
         let port = options.port.unwrap_or(DEFAULT_PORT);
-        // What the network is, is settled below: memcached's defaults differ from those of `senko serve`.
+        // What the network is, is settled below: memcached's defaults differ from those of
+        // `senko serve`.
         let listen = std::mem::take(&mut options.listen);
         let mut settings = options.settings().or_else(|e| usage(format!("{e:#}")))?;
         settings.drop_in = true;
@@ -418,7 +422,8 @@ const UNUSED_EXTENDED: &[&str] = &[
     "ext_max_sleep",
 ];
 
-/// Scripts look in here for `ext_path`, `unix-socket` and the like to learn what the server can do, so nothing is named that it can't.
+/// Scripts look in here for `ext_path`, `unix-socket` and the like to learn what the server can do,
+/// so nothing is named that it can't.
 const USAGE: &str = "\
 -p, --port=<num>          TCP port to listen on (default: 11211; 0: off, -1: any free one)
 -U, --udp-port=<num>      must be 0: there is no UDP

@@ -98,7 +98,7 @@ pub struct ServeOptions {
     /// Which items leave DRAM first: s3-fifo or lru
     #[arg(long, value_name = "POLICY", help_heading = "Memory")]
     pub policy: Option<Policy>,
-    /// Answer an error when memory is exhausted, instead of evicting
+    /// Answer an error when memory and flash are full of live items, instead of evicting
     #[arg(short = 'M', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Memory")]
     pub disable_evictions: Option<bool>,
 

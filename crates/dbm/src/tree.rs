@@ -169,7 +169,13 @@ impl<'a> Batch<'a> {
             Some(path) => path,
             None => self.leaf_for(root, key, None)?.0,
         };
-        self.split_and_insert(&mut path, leaf.id, key, value, long)?;
+        let mut id = leaf.id;
+        while !self.split_and_insert(&mut path, id, key, value, long)? {
+            // A record of another shape than a dense leaf's may need more than its half.
+            let leaf;
+            (path, leaf) = self.leaf_for(root, key, None)?;
+            id = leaf.id;
+        }
         Ok(new)
     }
 
@@ -202,6 +208,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Splits a page that has no room for a cell, and puts the cell on the half where it belongs.
+    /// False if there is no room on that either.
     fn split_and_insert(
         &mut self,
         path: &mut Path,
@@ -209,7 +216,7 @@ impl<'a> Batch<'a> {
         key: &[u8],
         value: &[u8],
         long: bool,
-    ) -> Result<(), DbmError> {
+    ) -> Result<bool, DbmError> {
         self.last = None;
         let mut id = id;
         if path.is_empty() {
@@ -229,6 +236,7 @@ impl<'a> Batch<'a> {
         let mut right = Page::new(right_id, page.level());
         let (Ok(nth) | Err(nth)) = page.search(key);
         let separator;
+        let mut fits = true;
         if nth == page.count() {
             // Ascending: the left one stays full.
             separator = key.to_vec();
@@ -253,18 +261,21 @@ impl<'a> Batch<'a> {
                 &mut right
             };
             let (Ok(nth) | Err(nth)) = half.search(key);
-            let fits = half.insert(nth, key, value, long);
-            assert!(fits, "N2: a cell fits on the half of a page");
+            fits = half.insert(nth, key, value, long);
+            assert!(
+                fits || half.level() == 0,
+                "N2: a cell fits on the half of an inner page"
+            );
         }
         self.pages.insert(right_id, right);
         let (parent, _) = path.pop().expect("only the root has no parent");
         let child = right_id.to_le_bytes();
         let page = self.page(parent)?;
         let (Ok(nth) | Err(nth)) = page.search(&separator);
-        if page.insert(nth, &separator, &child, false) {
-            return Ok(());
+        if !page.insert(nth, &separator, &child, false) {
+            self.split_and_insert(path, parent, &separator, &child, false)?;
         }
-        self.split_and_insert(path, parent, &separator, &child, false)
+        Ok(fits)
     }
 
     /// Deletes a key; true if it was there.
@@ -376,8 +387,9 @@ impl<'a> Batch<'a> {
                 page.key(left).to_vec(),
             )
         })?;
+        let right = self.look(b, Page::clone)?;
         let (used_a, level) = self.look(a, |page| (page.used(), page.level()))?;
-        let used_b = self.look(b, Page::used)?;
+        let (used_b, used) = (right.used(), self.look(a, |page| page.used_with(&right))?);
         let extra = if level > 0 { separator.len() + 10 } else { 0 };
         // An empty page may fill its neighbour up.
         let most = if used_a == 0 || used_b == 0 {
@@ -385,10 +397,9 @@ impl<'a> Batch<'a> {
         } else {
             MERGED
         };
-        if used_a + used_b + extra > most {
+        if used + extra > most {
             return Ok(false);
         }
-        let right = self.look(b, Page::clone)?;
         let page = self.page(a)?;
         if level > 0 {
             let child = right.child(0).to_le_bytes();

@@ -2,10 +2,9 @@
 //! One device over several files, so that it grows in a file that no commit waits on.
 //!
 //! `fdatasync` of a file waits for all of that file's metadata. So a file that grows makes each
-//! commit in it wait for the file system's journal.
-//! Here the device of path `X` grows by a further file: `X.1`, `X.2` and so on. A new one is made
-//! as `X.1.new`, written with zeros and
-//! flushed, and only then gets its name: what has the name is whole, and none of its extents is
+//! commit in it wait for the file system's journal. Here the device of path `X` grows by a further
+//! file: `X.1`, `X.2` and so on. A new one is made as `X.1.new`, written with zeros and flushed,
+//! and only then gets its name. So a file with the name is whole, and none of its extents is
 //! unwritten.
 //!
 //! With `one_file` the last file is made longer instead, for programs that rename, copy and delete
@@ -133,9 +132,8 @@ impl SpannedFile {
         Arc::clone(&parts[number])
     }
 
-    /// Cuts `pages` pages from `page` on at the borders of files, and hands each piece to `work`
-    /// with its file, its first page in that file and its
-    /// first page of the whole.
+    /// Cuts `pages` pages from `page` on at the borders of files. It hands each piece to `work`
+    /// with its file, its first page in that file and its first page of the whole.
     fn pieces(
         &self,
         page: u64,

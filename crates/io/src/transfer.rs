@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paper B's transfer: from a file through the page cache to a socket, by the kernel's sendfile, in threads because it blocks.
+//! Paper B's transfer: from a file through the page cache to a socket, by the kernel's sendfile, in
+//! threads because it blocks.
 //!
 //! ```text
 //! event loop --Job--> thread: drop cached pages, read, Answer::find, sendfile --Transferred, waker--> event loop
 //! ```
 //!
-//! The thread reads the pages itself before it sends from them, because nothing may leave that was not checked; the read leaves
-//! them in the page cache, which sendfile then sends from. It never waits for the socket: what its buffer does not take comes back as
-//! bytes, and goes out as any other answer to a slow reader does.
+//! The thread reads the pages itself before it sends from them, because nothing may leave that was
+//! not checked; the read leaves them in the page cache, which sendfile then sends from. It never
+//! waits for the socket: what its buffer does not take comes back as bytes, and goes out as any
+//! other answer to a slow reader does.
 //!
 //! Always holds:
-//! - T1: what sendfile sends is what was checked. The submitter keeps the pages from being written until the job has come back. Pages
-//!   that a socket still refers to after that are safe too: a write that bypasses the page cache takes them out of it and
-//!   leaves their content alone. Hence [`CachedFile::open`] refuses file systems where O_DIRECT is not known to bypass it.
+//! - T1: what sendfile sends is what was checked. The submitter keeps the pages from being written
+//!   until the job has come back. Pages that a socket still refers to after that are safe too: a
+//!   write that bypasses the page cache takes them out of it and leaves their content alone. Hence
+//!   [`CachedFile::open`] refuses file systems where O_DIRECT is not known to bypass it.
 //! - T2: every job comes back once, unless the pool is dropped.
 //! - T3: the socket stays open until its job is over: a job owns a descriptor of its own.
 //!
-//! The page cache is no second cache here: what it has of a range is dropped before the range is read, so that each read reaches the
-//! device, as with O_DIRECT. (Dropping after the send would mostly fail, because the socket still refers to the pages.)
+//! The page cache is no second cache here: what it has of a range is dropped before the range is
+//! read, so that each read reaches the device, as with O_DIRECT. (Dropping after the send would
+//! mostly fail, because the socket still refers to the pages.)
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -43,7 +47,8 @@ impl CachedFile {
     /// Opens the file a second time, without O_DIRECT.
     ///
     /// # Errors
-    /// One sentence, where the file's own writes do not bypass the page cache (T1), or when it can't be opened.
+    /// One sentence, where the file's own writes do not bypass the page cache (T1), or when it
+    /// can't be opened.
     pub fn open(flash: Arc<FlashFile>) -> io::Result<CachedFile> {
         let failed = |what: &str, error: &dyn std::fmt::Display| {
             io::Error::other(format!("{what} {}: {error}", flash.path().display()))
@@ -96,7 +101,8 @@ impl CachedFile {
         let mut sent = 0;
         while sent < len {
             let mut offset = at as libc::off_t;
-            // SAFETY: the kernel reads and writes only `offset`, on this stack; both descriptors are open.
+            // SAFETY: the kernel reads and writes only `offset`, on this stack; both descriptors
+            // are open.
             let done = unsafe {
                 libc::sendfile(
                     socket.as_raw_fd(),
@@ -122,7 +128,8 @@ pub(crate) const EXT4: i64 = 0xef53;
 pub(crate) const XFS: i64 = 0x5846_5342;
 pub(crate) const TMPFS: i64 = 0x0102_1994;
 
-/// Whether this is a file system whose O_DIRECT writes are known to leave cached pages' content alone.
+/// Whether this is a file system whose O_DIRECT writes are known to leave cached pages' content
+/// alone.
 fn bypasses_cache(file: &File) -> io::Result<bool> {
     Ok([EXT4, XFS].contains(&file_system(file)?))
 }
@@ -173,7 +180,8 @@ pub enum Moved {
     Unread(io::Error),
     /// [`Answer::find`] found nothing; nothing was sent.
     Nothing,
-    /// So many bytes of the answer were sent; `rest` (mostly empty) has those that the socket did not take.
+    /// So many bytes of the answer were sent; `rest` (mostly empty) has those that the socket did
+    /// not take.
     Sent {
         /// Bytes sent.
         bytes: usize,
@@ -216,7 +224,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<A: Answer> Transfers<A> {
-    /// `threads` threads, each with memory for `most_pages` pages; `bell` is rung when jobs have ended.
+    /// `threads` threads, each with memory for `most_pages` pages; `bell` is rung when jobs have
+    /// ended.
     ///
     /// # Errors
     /// When a thread can't be started.
@@ -265,8 +274,8 @@ impl<A: Answer> Transfers<A> {
 }
 
 impl<A> Drop for Transfers<A> {
-    /// Waits for the jobs under way, but not for ever: a thread that a device keeps owns all that it works on, and ends after that. Jobs that were not
-    /// begun are dropped.
+    /// Waits for the jobs under way, but not for ever: a thread that a device keeps owns all that
+    /// it works on, and ends after that. Jobs that were not begun are dropped.
     fn drop(&mut self) {
         let mut queue = lock(&self.shared.queue);
         queue.stop = true;
@@ -346,7 +355,8 @@ fn carry<A: Answer>(job: Job<A>, buf: &mut [u8]) -> Transferred<A> {
 
 /// Unlike `send`, sendfile can't be told not to raise the signal where the peer is gone.
 fn block_sigpipe() {
-    // SAFETY: zeros are storage for a signal set, which is then initialised and only read; only this thread's mask changes.
+    // SAFETY: zeros are storage for a signal set, which is then initialised and only read; only
+    // this thread's mask changes.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);

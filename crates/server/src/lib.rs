@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The memcached-compatible server over DRAM and flash, and its load generator.
+//! The memcached-compatible server over DRAM and flash.
 //!
 //! Bytes in, requests out ([`protocol`], no I/O); a [`session`] runs the requests of one connection against the
 //! owning shard; a worker (one a thread) joins sessions, shard and event loop.
@@ -13,7 +13,6 @@ mod commands; // what each command does to the shard
 pub mod hot; // the keys that are looked up most
 mod intake; // the memory that values take while they are coming in
 pub mod latency; // how long requests took
-pub mod load; // the load generator and checker
 pub mod protocol; // parsers of the three dialects, no I/O
 pub mod reply; // ordered answers of one connection, some still waiting for flash
 pub mod route; // requests for keys that another shard owns

@@ -55,7 +55,7 @@ thread_stats! {
     store_too_large store_no_memory
     bytes_read bytes_written conn_yields idle_kicks
     forwarded sent_for_others read_across retries slow_readers_closed transfers_given_up
-    rounds heavy_turns values_given_up auth_cmds auth_errors
+    rounds heavy_turns conns_held values_given_up auth_cmds auth_errors
 }
 
 /// What a worker shows the others, about ten times a second.

@@ -128,8 +128,8 @@ pub struct Worker {
     /// by shard, at the last tick.
     room_returns: u64,
     room_refusals: Vec<u64>,
-    /// Connections that wait for another worker to catch up.
-    paused: Vec<ConnKey>,
+    /// Connections that wait for another worker to catch up, and for which.
+    paused: Vec<(ConnKey, usize)>,
     /// Virtual connections whose answers wait until another worker takes them.
     held_back: VecDeque<ConnKey>,
     /// Sends on sockets that other workers lent: the virtual connection, and whose it is.
@@ -180,9 +180,11 @@ pub struct Worker {
     /// Bytes held for connections, and how many may be.
     held: usize,
     pending: usize,
-    /// Bytes of these that are requests which can't run yet, and the receive buffers kept from the
-    /// loop while they are many.
+    /// Bytes of these that are requests which can't run yet: those of other workers' connections
+    /// apart.
+    backlog_of_others: usize,
     backlog: usize,
+    /// The receive buffers kept from the loop while `backlog` is large.
     withheld: VecDeque<RecvBuf>,
     /// Bytes of item memory that slow readers' answers refer to.
     slow_pinned: usize,
@@ -323,6 +325,7 @@ impl Worker {
             usual_answer: 1 << 10,
             held: 0,
             backlog: 0,
+            backlog_of_others: 0,
             withheld: VecDeque::new(),
             pending: config.pending,
             slow_pinned: 0,

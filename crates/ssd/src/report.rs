@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a run found: response times, what reached the flash and why, wear, memory, life.
+//! The results of a run: response times, operations of the flash by cause, wear, memory, life.
 
 use senko_workload::Histogram;
 use serde::{Deserialize, Serialize};
@@ -233,7 +233,7 @@ impl Wear {
     }
 }
 
-/// What a run found, over all drives.
+/// The results of a run, over all drives.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The translation layer, with its parameters.
@@ -246,7 +246,8 @@ pub struct Report {
     pub timed: bool,
     /// From the first arrival to the last completion, in virtual seconds.
     pub seconds: f64,
-    /// From the first arrival to the last, in virtual seconds: less where the drives did not keep up.
+    /// From the first arrival to the last, in virtual seconds: less where the drives did not keep
+    /// up.
     pub arrival_seconds: f64,
     /// All requests together.
     pub all: ResponseTimes,
@@ -264,7 +265,7 @@ pub struct Report {
     pub host_bytes_written: u64,
     /// Bytes that the host read.
     pub host_bytes_read: u64,
-    /// What host, buffer and layer passed to each other.
+    /// The pages that host, buffer and layer passed to each other.
     pub pages: PageCounts,
     /// Bytes of a page.
     pub page_bytes: u64,

@@ -2,7 +2,8 @@
 //! One run as a user names it: its workload, its drives, its outcome. `senko ssd` and the Python
 //! package both run this, so their results are the same.
 //!
-//! A sentence about a wrong setting begins with the setting's name; the command puts `--` before it.
+//! A sentence about a wrong setting begins with the setting's name; the command puts `--` before
+//! it.
 
 use std::sync::atomic::AtomicBool;
 

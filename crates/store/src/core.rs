@@ -19,8 +19,10 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Condvar, Mutex};
 use senko_io::Device;
 
+use crate::block::bytes_expected;
 use crate::change::Change;
 use crate::jobs::LatchOnPanic;
+use crate::log::Log;
 use crate::pace::Pace;
 use crate::record_cache::RecordCache;
 use crate::snapshot::Pin;
@@ -32,6 +34,10 @@ use crate::{Hasher, Options, StoreError};
 /// Logs that may wait to be sealed before writers wait.
 pub(crate) const MAX_FROZEN: usize = 3;
 
+/// A log for the deletes of a full store is sealed when it takes one in so many of what others may
+/// take: then there is space to compact a block, and the deletes free more.
+const TIGHT: u64 = 5;
+
 /// Milliseconds that the reads of an ended snapshot are waited for, at most.
 const RELEASE_MS: u32 = 100;
 
@@ -41,6 +47,12 @@ pub(crate) struct Writer {
     pub active: Option<Arc<LogHandle>>,
     /// The time of the last write.
     pub last_time: u64,
+    /// Pages of the active log when it was last looked at whether it is to take more (S6).
+    pub looked_at: u32,
+    /// It is not.
+    pub full: bool,
+    /// It was taken for deletes, though there is no room for it.
+    pub tight: bool,
 }
 
 /// What the manifest says, and who changes it.
@@ -283,10 +295,49 @@ impl Core {
         }
     }
 
-    /// Space in which a log is sealed or blocks are compacted, and manifests.
+    /// The most that a log takes as blocks, or a block when it is compacted.
+    fn sealed_most(&self) -> u64 {
+        let most = self.options.block_bytes.max(self.options.log_bytes);
+        most + most / 4
+    }
+
+    /// Space in which a log is sealed and then a block compacted (S6 of `space.rs`), and manifests.
+    /// The sealed log gives its own place to the compaction.
     pub fn work_bytes(&self) -> u64 {
         let most = self.options.block_bytes.max(self.options.log_bytes);
-        most + most / 4 + 4 * crate::options::UNIT_BYTES
+        self.sealed_most() + most / 4 + 4 * crate::options::UNIT_BYTES
+    }
+
+    /// Whether a log with `elements` and `bytes` more takes as much as a block as there is kept for
+    /// it (S6); `tight`: for one that was taken though there is no room for it.
+    pub fn seals_to_the_most(&self, log: &Log, tight: bool, elements: u64, bytes: u64) -> bool {
+        let most = self.sealed_most();
+        let most = if tight { most / TIGHT } else { most };
+        self.sealed_bytes(log, elements, bytes) > most
+    }
+
+    /// Whether the place of a log is kept, and with it the space to seal a short log and then to
+    /// compact a block.
+    pub fn reserve_is_whole(&self) -> bool {
+        let there = self.reserve.lock().is_some() || self.spare.lock().is_some();
+        let bytes = self.work_bytes() - self.options.log_bytes;
+        there && self.space.left_in_file(bytes) >= bytes
+    }
+
+    /// Bytes of the blocks that a log with `elements` and `bytes` more becomes.
+    fn sealed_bytes(&self, log: &Log, elements: u64, bytes: u64) -> u64 {
+        let elements = log.elements() + elements;
+        bytes_expected(elements, log.bytes_used() + bytes, self.options.page_bytes)
+    }
+
+    /// Bytes that sealing all logs takes, beyond the places that they give back.
+    fn sealing_bytes(&self) -> u64 {
+        let version = self.current();
+        let more = version.logs.iter().map(|handle| {
+            let sealed = self.sealed_bytes(&handle.log, 0, 0);
+            sealed.saturating_sub(self.options.log_bytes)
+        });
+        more.sum()
     }
 
     /// Whether a log can be prepared without taking the space in which logs are sealed.
@@ -305,7 +356,7 @@ impl Core {
         more || self.space.bounded() || !self.space.plenty(reserve.saturating_add(bytes))
     }
 
-    /// Takes the space for a log that deletes need, where it is free.
+    /// Takes the space for a log that deletes need, where it is free in one piece.
     pub fn refill_reserve(&self) {
         if self.keeps_reserve(0) {
             let mut log = self.reserve.lock();
@@ -332,11 +383,12 @@ impl Core {
     /// needed. Otherwise a full store could never be emptied. Where there is less, snapshots end
     /// and the background is given the chance to free some.
     pub fn leave_reserve(&self, bytes: u64) -> Result<(), StoreError> {
-        let wanted = self.work_bytes().saturating_add(bytes);
         let mut last_look = false;
         while self.keeps_reserve(bytes) {
             self.refill_reserve();
-            let enough = self.space.left(wanted) >= wanted;
+            let wanted = self.work_bytes() + self.sealing_bytes();
+            let wanted = wanted.saturating_add(bytes);
+            let enough = self.space.left_in_file(wanted) >= wanted;
             if enough && self.reserve.lock().is_some() {
                 self.record_storage();
                 break;
@@ -436,7 +488,7 @@ impl Core {
         let bytes = self.options.log_bytes;
         let held = self.with_expiry(|space| space.allocate_log(bytes))?;
         let id = state.manifest.next_id;
-        let log = crate::log::Log::create(
+        let log = Log::create(
             Arc::clone(&self.device),
             id,
             held.extent(),

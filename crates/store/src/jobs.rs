@@ -102,10 +102,9 @@ impl Core {
             if self.jobs.lock().stop {
                 return;
             }
-            let Some(active) = self.current().logs.first().cloned() else {
-                return;
-            };
-            if let Err(error) = active.log.write_behind() {
+            if let Some(active) = self.current().logs.first()
+                && let Err(error) = active.log.write_behind()
+            {
                 self.failed(error);
             }
         }
@@ -342,17 +341,21 @@ impl Core {
     }
 
     /// Compacts these; where there is no space for what lives in them, the emptiest alone: if nothing of it lives, it takes none.
+    /// At last the place that is kept for a log serves, until a log's place is free again.
     fn compact_what_fits(
         &self,
         version: &Version,
         victims: &[(u32, Arc<BlockHandle>)],
     ) -> Result<u64, StoreError> {
-        match self.compact(version, victims) {
-            Err(StoreError::NoSpace(_)) if victims.len() > 1 => {
-                self.compact(version, &victims[..1])
-            }
-            other => other,
+        let mut done = self.compact(version, victims);
+        if matches!(done, Err(StoreError::NoSpace(_))) && victims.len() > 1 {
+            done = self.compact(version, &victims[..1]);
         }
+        let given = || self.reserve.lock().take().is_some();
+        if matches!(done, Err(StoreError::NoSpace(_))) && given() {
+            done = self.compact(version, &victims[..1]);
+        }
+        done
     }
 }
 

@@ -184,6 +184,9 @@ fn assemble(
         writer: Mutex::new(Writer {
             active: None,
             last_time: manifest.last_time,
+            looked_at: 0,
+            full: false,
+            tight: false,
         }),
         state: Mutex::new(State {
             superblock,

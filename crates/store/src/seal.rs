@@ -4,6 +4,7 @@
 //! The oldest frozen log is sealed first. Its elements come sorted; of each key the newest `keep_versions` go into the block. Then one step
 //! swaps the log for the block (C1). A snapshot that needs an older version still holds the log.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use senko_io::{Purpose, Tag};
@@ -277,6 +278,17 @@ impl Core {
         Ok(true)
     }
 
+    /// Seals the frozen logs, oldest first, and then the active one, which was frozen as well. The
+    /// caller holds `block_work` and the writer's lock.
+    pub fn seal_all_logs(&self) -> Result<(), StoreError> {
+        while self.seal_one()? {}
+        let version = self.current();
+        match version.logs.first() {
+            Some(handle) => self.seal(&version, handle),
+            None => Ok(()),
+        }
+    }
+
     fn seal(&self, version: &Version, handle: &Arc<LogHandle>) -> Result<(), StoreError> {
         self.check_writable()?;
         // Its last bytes may still be in memory.
@@ -315,6 +327,7 @@ impl Core {
         let elements = output.elements;
         let change = output.finish()?.change(self, vec![log.id()], Vec::new())?;
         self.replace_blocks(change)?;
+        overwritten.enter();
         Counters::add(&self.counters.seals, 1);
         Counters::add(&self.counters.sealed_elements, elements);
         Ok(())
@@ -325,9 +338,17 @@ impl Core {
 #[derive(Default)]
 struct Overwritten {
     candidates: Candidates,
+    dead: HashMap<u64, (Arc<BlockHandle>, u64)>,
 }
 
 impl Overwritten {
+    /// Takes the counts over, once the newer ones lie in blocks: a seal that fails is done again.
+    fn enter(self) {
+        for (handle, dead) in self.dead.into_values() {
+            handle.some_dead(dead);
+        }
+    }
+
     fn count(&mut self, version: &Version, hash: KeyHash) {
         for entry in &version.shards[hash.shard()].generations {
             self.candidates.clear();
@@ -337,7 +358,8 @@ impl Overwritten {
             }
             let member = entry.generation.members.get(self.candidates[0] as usize);
             if let Some(handle) = member.and_then(|&member| version.block(member)) {
-                handle.one_dead();
+                let dead = self.dead.entry(handle.id());
+                dead.or_insert_with(|| (Arc::clone(handle), 0)).1 += 1;
                 return;
             }
         }

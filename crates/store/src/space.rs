@@ -14,6 +14,9 @@
 //!   the list before it is punched. It leaves the list after it got storage; until then it
 //!   counts as a hole after a crash. The reserve for deletes is not kept in such a part.
 //! - S5: what deletes and compaction need is never punched.
+//! - S6: a log takes no more elements than can be sealed in what is kept, however short they are. A
+//!   log for the deletes of a full store takes few: behind its seal there is room to compact any
+//!   block. So deletes always find space: that of the deleted elements.
 //!
 //! `docs/architecture/store.md` says how a store becomes smaller.
 
@@ -490,7 +493,15 @@ impl Space {
     /// How many of `wanted` bytes may be taken before the bound. Where the file system may be full
     /// before that, the file grows for them: what it has then, nobody else can take.
     pub fn left(&self, wanted: u64) -> u64 {
-        let plenty = self.plenty(wanted);
+        self.left_of(wanted, self.plenty(wanted))
+    }
+
+    /// As [`Space::left`], with all of it in the file: others may fill the file system at any time.
+    pub fn left_in_file(&self, wanted: u64) -> u64 {
+        self.left_of(wanted, false)
+    }
+
+    fn left_of(&self, wanted: u64, plenty: bool) -> u64 {
         let units = wanted.div_ceil(crate::options::UNIT_BYTES);
         let mut free = self.free.lock();
         let mut left = units.min(self.limit.saturating_sub(free.used));

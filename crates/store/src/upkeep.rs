@@ -99,7 +99,15 @@ impl Store {
                     Err(error) => return Err(error),
                 }
                 let _working = self.core.block_work.lock();
-                if !self.core.compact_emptiest()? {
+                let compacted = match self.core.compact_emptiest() {
+                    Err(StoreError::NoSpace(_)) => {
+                        // A merge in the background may hold blocks that are gone by now.
+                        drop(self.core.map_work.lock());
+                        self.core.compact_emptiest()?
+                    }
+                    other => other?,
+                };
+                if !compacted {
                     break;
                 }
             }

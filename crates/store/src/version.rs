@@ -82,12 +82,12 @@ impl BlockHandle {
             });
     }
 
-    /// One element less.
-    pub fn one_dead(&self) {
+    /// So many elements less.
+    pub fn some_dead(&self, dead: u64) {
         let _ = self
             .live
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |live| {
-                live.checked_sub(1)
+                Some(live.saturating_sub(dead))
             });
     }
 

@@ -17,11 +17,14 @@ use parking_lot::MutexGuard;
 
 use crate::core::{Core, Counters, MAX_FROZEN, Writer};
 use crate::element::{Element, LARGE, MORE, TOMBSTONE};
-use crate::log::AppendError;
+use crate::log::{AppendError, Ticket};
 use crate::options::{LAST_EXPIRY, MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use crate::space::Held;
 use crate::version::LogHandle;
 use crate::{Durability, KeyHash, StoreError, WriteOptions};
+
+/// Elements of a batch from which on it is looked at whether the log is to take them (S6).
+const LOOKED_AT: usize = 16;
 
 /// One operation of a batch.
 #[derive(Clone, Debug)]
@@ -364,12 +367,15 @@ impl Core {
         &self,
         writer: &mut MutexGuard<'_, Writer>,
         elements: &[(KeyHash, Element<'_>)],
-    ) -> Result<(Arc<LogHandle>, crate::log::Ticket), StoreError> {
+    ) -> Result<(Arc<LogHandle>, Ticket), StoreError> {
         loop {
+            let deletes = || elements.iter().all(|(_, element)| element.is_tombstone());
             let Some(active) = writer.active.clone() else {
-                return Err(StoreError::ReadOnly(crate::open::READ_ONLY.to_owned()));
+                // It was sealed, and there was no space for another one.
+                self.rotate(writer, deletes())?;
+                continue;
             };
-            match active.log.append(elements) {
+            match self.append_to(&active, writer, elements) {
                 Ok(ticket) => return Ok((active, ticket)),
                 Err(AppendError::Full) if active.log.is_empty() => {
                     let bytes = elements
@@ -381,18 +387,67 @@ impl Core {
                     });
                 }
                 Err(AppendError::Full) => {
-                    let deletes = elements.iter().all(|(_, element)| element.is_tombstone());
-                    if !deletes {
-                        // Without one that is prepared, the next log takes of what is left.
-                        let prepared = self.spare.lock().is_some();
-                        let log = if prepared { 0 } else { self.options.log_bytes };
-                        self.leave_reserve(log)?;
-                    }
-                    self.rotate(writer, deletes)?;
+                    self.rotate(writer, deletes())?;
                 }
                 Err(AppendError::Store(error)) => return Err(self.failed(error)),
             }
         }
+    }
+
+    /// Appends to a log that has not got as much as can be sealed on a full file system (S6 of
+    /// `space.rs`). A batch is looked at before, and a log whenever it has another page.
+    fn append_to(
+        &self,
+        active: &LogHandle,
+        writer: &mut Writer,
+        elements: &[(KeyHash, Element<'_>)],
+    ) -> Result<Ticket, AppendError> {
+        let log = &active.log;
+        if !writer.full && elements.len() > LOOKED_AT && !log.is_empty() {
+            let bytes = elements.iter().map(|(_, element)| element.encoded_len());
+            let bytes = bytes.sum::<usize>() as u64;
+            writer.full = self.seals_to_the_most(log, writer.tight, elements.len() as u64, bytes);
+        }
+        if writer.full {
+            return Err(AppendError::Full);
+        }
+        let ticket = log.append(elements)?;
+        if ticket.pages() != writer.looked_at {
+            writer.looked_at = ticket.pages();
+            writer.full = self.seals_to_the_most(log, writer.tight, 0, 0);
+        }
+        Ok(ticket)
+    }
+
+    /// Makes room for a log that takes deletes. Where less is kept than the next one needs, the
+    /// active log is sealed, and compaction drops the elements that it deletes. Meanwhile there is no
+    /// active log. True if the next log is to be a short one.
+    fn make_room_for_deletes(&self, writer: &mut Writer) -> Result<bool, StoreError> {
+        if self.room_for_spare() {
+            return Ok(false);
+        }
+        self.refill_reserve();
+        if self.reserve_is_whole() {
+            return Ok(true);
+        }
+        if let Some(active) = writer.active.clone() {
+            active.log.freeze();
+            drop(active);
+            let _working = self.block_work.lock();
+            match self.seal_all_logs() {
+                Ok(()) => writer.active = None,
+                Err(StoreError::NoSpace(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let pieces = self.current().blocks().count() + 1;
+        for _ in 0..pieces {
+            self.refill_reserve();
+            if self.reserve_is_whole() || !self.wait_for_space()? {
+                break;
+            }
+        }
+        Ok(true)
     }
 
     /// Writes values that are too large for the log; gives the position and the encoded reference of each, and their holders.
@@ -502,20 +557,28 @@ impl Core {
         reserve: bool,
     ) -> Result<(), StoreError> {
         self.check_writable()?;
+        if !reserve {
+            // Without one that is prepared, the next log takes of what is left.
+            let prepared = self.spare.lock().is_some();
+            let log = if prepared { 0 } else { self.options.log_bytes };
+            self.leave_reserve(log)?;
+        }
         while self.current().logs.len() > MAX_FROZEN {
             if !self.wait_for_seal()? {
                 break;
             }
         }
         self.seal_if_tight()?;
-        let Some(old) = writer.active.clone() else {
-            return Ok(());
-        };
-        // What is acknowledged from now on must not be ahead of what a killed process would leave of this log (W3).
-        old.log
-            .commit(old.log.end(), Durability::Buffered)
-            .map_err(|error| self.failed(error))?;
-        old.log.freeze();
+        let tight = reserve && self.make_room_for_deletes(writer)?;
+        let old = writer.active.clone();
+        if let Some(old) = &old {
+            // Writes that are acknowledged from now on must not be ahead of what a killed process
+            // would leave of this log (W3).
+            old.log
+                .commit(old.log.end(), Durability::Buffered)
+                .map_err(|error| self.failed(error))?;
+            old.log.freeze();
+        }
         let spare = self.spare.lock().take();
         let mut last_try = false;
         let fresh = match spare {
@@ -549,15 +612,20 @@ impl Core {
                 }
             },
         };
-        fresh.log.follow(old.log.chain());
+        if let Some(old) = &old {
+            fresh.log.follow(old.log.chain());
+        }
         {
             let _publishing = self.publish.lock();
             let mut next = self.current().next();
             next.logs.insert(0, Arc::clone(&fresh));
             self.version.store(Arc::new(next));
         }
-        self.pace.froze(old.log.bytes_used());
+        if let Some(old) = &old {
+            self.pace.froze(old.log.bytes_used());
+        }
         writer.active = Some(fresh);
+        (writer.looked_at, writer.full, writer.tight) = (0, false, tight);
         self.notify();
         Ok(())
     }

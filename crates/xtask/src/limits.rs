@@ -2,7 +2,7 @@
 //! Runs programs under an ordinary user's limits, and with io_uring refused, as containers refuse it. Both hold for the program alone:
 //! no setting of the machine is changed.
 
-#![allow(unsafe_code)] // prctl and kill: the standard library has neither
+#![allow(unsafe_code)] // prctl: the standard library has none
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -146,13 +146,4 @@ fn refuse_io_uring() -> Result<()> {
             .context("the kernel took no filter of system calls");
     }
     Ok(())
-}
-
-/// Ends a child that leads its own process group, and all of that group.
-pub fn kill_group(leader: u32) {
-    let Ok(leader) = i32::try_from(leader) else {
-        return;
-    };
-    // SAFETY: the call takes numbers only; the group is one that we started and have not waited for, so its number is not reused.
-    unsafe { libc::kill(-leader, libc::SIGKILL) };
 }

@@ -150,7 +150,7 @@ fn the_background() {
     signal(pid_text.trim().parse().unwrap(), "TERM");
     wait_for(|| (!pid.exists()).then_some(()));
 
-    // What goes wrong in the background is said and shows in the exit code.
+    // A failure in the background is told, and shows in the exit code.
     let error = refused(
         folder.memcached(),
         &folder,

@@ -28,8 +28,8 @@ fn sent(io: &mut EventLoop) -> (Box<SendBatch>, std::io::Result<usize>) {
     }
 }
 
-/// A batch of random pieces of all three kinds, its bytes laid end to end, and how many pins it has. `pinned` must
-/// outlive the batch.
+/// A batch of random pieces of all three kinds, its bytes laid end to end, and how many pins it
+/// has. `pinned` must outlive the batch.
 fn random_batch(
     io: &mut EventLoop,
     rng: &mut Rng,
@@ -175,7 +175,8 @@ fn a_loop_sends_on_a_socket_of_another() {
         }
         assert!(other.send_for(socket, batch(b"over")).is_err());
         poll_until(&mut other, |events| events.len() == 2);
-        // What the socket does not take is left, and neither loop nor socket is the worse for it.
+        // Bytes that the socket does not take are left, and neither loop nor socket is the worse
+        // for it.
         let large = batch(&vec![7; 4 << 20]);
         other.send_for(socket, large).unwrap();
         let (mut rest, result) = sent(&mut other);

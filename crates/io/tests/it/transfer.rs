@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sending from a file by sendfile: what goes to the socket, what comes back, and what a vanished peer does.
+//! Sending from a file by sendfile: what goes to the socket, what comes back, and what a vanished
+//! peer does.
 
 use std::io::Read;
 use std::ops::Range;

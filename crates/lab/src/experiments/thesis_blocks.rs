@@ -15,11 +15,11 @@
 
 use anyhow::Result;
 
-use crate::layouts::bloom::BlockBloom;
-use crate::layouts::run::{BLOCK_BITS, Run, SIZES};
-use crate::layouts::sorted::{Scattered, SortedFile};
-use crate::layouts::unsorted::{self, Unsorted};
+use crate::thesis::{BLOCK_BITS, Run, SIZES};
 use crate::{Claim, Experiment, Options, Outcome, Progress};
+use senko_thesis::bloom::BlockBloom;
+use senko_thesis::sorted::{Scattered, SortedFile};
+use senko_thesis::unsorted::{self, Unsorted};
 
 /// The experiment.
 pub struct ThesisBlocks;

@@ -19,13 +19,13 @@ use anyhow::Result;
 use senko_store::index::Candidates;
 use serde_json::json;
 
-use crate::layouts::bloom::BlockBloom;
-use crate::layouts::hashed::{self, Fill, Hashed, HashedFile, Overwrites, Sized};
-use crate::layouts::ours::{self, StaticIndex};
-use crate::layouts::run::{BLOCK_BITS, Run, SIZES};
-use crate::layouts::sorted::{Head, InDram, Scattered, SortedFile};
-use crate::layouts::{Built, Geometry, Reader, get};
+use crate::thesis::{BLOCK_BITS, Run, SIZES};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
+use senko_thesis::bloom::BlockBloom;
+use senko_thesis::hashed::{self, Fill, Hashed, HashedFile, Overwrites, Sized};
+use senko_thesis::ours::{self, StaticIndex};
+use senko_thesis::sorted::{Head, InDram, Scattered, SortedFile};
+use senko_thesis::{Built, Geometry, Reader, get};
 
 /// The experiment.
 pub struct ThesisImproved;

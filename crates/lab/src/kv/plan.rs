@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::driver::{Amount, Fill, Work};
+use super::limit::DEPTH;
 use super::protocol::Opened;
 use super::session::Session;
 use super::{Durability, ItemShape, KEY_BYTES, Tuning};
@@ -20,8 +21,6 @@ use crate::rig::{Bench, sys};
 
 /// Bytes of the disk that stay free for others.
 const LEAVE_FREE: u64 = 3 << 30;
-/// Reads that are under way at depth.
-pub const DEPTH: u32 = 64;
 
 /// An experiment's size and what its engines are told.
 #[derive(Clone, Debug)]

@@ -4,8 +4,6 @@
 
 // The two policies against published miss counts and a slow model.
 mod dram_policy;
-// The thesis's block layouts are exact.
-mod layouts;
 // The pieces of the experiments on commits.
 mod commits;
 // Devices, and what they are found to be.

@@ -677,6 +677,11 @@ fn workers(text: &mut Text, stats: &ThreadStats) {
             stats.conn_yields,
         ),
         (
+            "senko_connections_held_total",
+            "Times that a connection sent nothing more to another worker before its commands ran.",
+            stats.conns_held,
+        ),
+        (
             "senko_idle_kicks_total",
             "Connections closed because they were idle.",
             stats.idle_kicks,

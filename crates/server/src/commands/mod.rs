@@ -40,9 +40,6 @@ use crate::protocol::meta::Flags;
 use crate::reply::Reply;
 use crate::session::Ctx;
 
-/// Values above this are sent from where they lie, pinned, instead of being copied.
-pub(crate) const COPY_LIMIT: u32 = 32 << 10;
-
 /// What a command does, without key and dialect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {

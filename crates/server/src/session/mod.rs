@@ -147,6 +147,18 @@ pub enum Window {
     One,
 }
 
+impl Window {
+    /// Bytes of the largest value that an answer copies. A larger one is sent from where it lies,
+    /// pinned. A copy is faster to send, but where answers take much memory a pin takes none.
+    pub(crate) fn copy_limit(self) -> u32 {
+        match self {
+            Window::Wide => 32 << 10,
+            Window::Small => 4 << 10,
+            Window::One => 1 << 10,
+        }
+    }
+}
+
 /// What a session waits for before it takes more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
@@ -544,6 +556,11 @@ impl Session {
     /// Commands that other shards have not answered.
     pub fn foreign(&self) -> usize {
         self.foreign.len()
+    }
+
+    /// Bytes of commands that other shards have not answered.
+    pub fn foreign_bytes(&self) -> usize {
+        self.foreign_bytes
     }
 
     /// S2: a command that changes this key must wait for a parked one that reads it.

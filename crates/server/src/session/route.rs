@@ -47,7 +47,7 @@ impl Session {
             return false;
         }
         let found = match there.lookup(&req.key) {
-            Lookup::Dram(item) if there.meta(item).value_len <= commands::COPY_LIMIT => None,
+            Lookup::Dram(item) if there.meta(item).value_len <= ctx.window.copy_limit() => None,
             // Not to be looked up again: once an expired item is gone, its tag may lead to another key's copy on flash.
             Lookup::Miss => Some(Fetched::Absent),
             Lookup::Dram(_) | Lookup::Flash(_) => return false,

@@ -119,6 +119,10 @@ pub struct Conn {
     pub dirty: bool,
     /// It sent much to a worker that is behind: nothing more is taken until that one has caught up.
     pub paused: bool,
+    /// So many workers have unread commands of it that must wait: nothing more is taken meanwhile.
+    pub holds: usize,
+    /// The worker that sends its commands was told to wait (virtual ones only).
+    pub holds_origin: bool,
     /// Its answers wait until the worker that asked takes them (virtual ones only).
     pub held_back: bool,
     /// The peer will send no more.
@@ -160,6 +164,8 @@ impl Conn {
             queued: false,
             dirty: false,
             paused: false,
+            holds: 0,
+            holds_origin: false,
             held_back: false,
             ended: false,
             closing: false,
@@ -170,7 +176,12 @@ impl Conn {
 
     /// Whether input would be fed to the session at once.
     pub fn takes_input(&self) -> bool {
-        self.wait.is_none() && !self.queued && !self.paused
+        self.wait.is_none() && !self.queued && !self.is_stopped()
+    }
+
+    /// Nothing more is taken before another worker has taken what it has.
+    pub fn is_stopped(&self) -> bool {
+        self.paused || self.holds > 0
     }
 
     /// Feeding the session would do nothing: it waits for bytes, and there are none.

@@ -9,14 +9,19 @@
 //!
 //! Always holds:
 //! - W1: one batch a connection is in the loop at most, and none while a transfer (`transfer.rs`) sends on its socket, or while that is lent (`lend.rs`).
-//! - W2: what a connection makes the worker hold is bounded: unread bytes by [`MOST_TAIL`] and the receive buffers under way,
-//!   answers by the session's own window; all together by the plan's `pending`. While requests that
-//!   can't run yet take half of it, a connection that has any is not received from before they have
-//!   run, and waits at its socket ([`Worker::settle`]). Others are received from, one after the
-//!   other and [`SMALL_RECEIVE`] bytes of each ([`Worker::give_back_buffers`]). While answers take
-//!   half of it, each session's window is small
-//!   ([`crate::session::Window`]), and while those that go out take all of it other workers keep theirs; where unread bytes and slow readers' answers
-//!   take it, the slowest is closed, else the one that holds most.
+//! - W2: what a connection makes the worker hold is bounded, and so is what all hold together.
+//!   - Unread bytes of one connection are at most [`MOST_TAIL`] and the receive buffers under way.
+//!     Its answers are bounded by its session's window.
+//!   - Requests that can't run yet may take half of the plan's `pending`. Beyond that, a connection
+//!     that has any waits at its socket until they have run ([`Worker::settle`]). The loop receives
+//!     from the others in turn, [`SMALL_RECEIVE`] bytes of each ([`Worker::give_back_buffers`]).
+//!   - Requests of another worker's connection hold that connection back, and no other
+//!     ([`Message::Hold`]).
+//!   - While answers take half of `pending`, each session's window is small
+//!     ([`crate::session::Window`]). While those that go out take all of it, other workers keep
+//!     theirs.
+//!   - Where unread bytes and slow readers' answers take `pending`, the slowest is closed, else the
+//!     one that holds most.
 //! - W3: a slow reader's answer holds no frame: it is copied. Item memory it may hold; while more than an eighth of a shard is held, those of its readers who
 //!   have been behind for [`PATIENCE_MS`] are closed one after the other ([`Worker::free_pinned`]).
 
@@ -35,6 +40,8 @@ const MOST_TAIL: usize = 64 << 10;
 /// can't run yet are many.
 const FEW_BUFFERS: usize = 8;
 const SMALL_RECEIVE: usize = 2 << 10;
+/// Bytes of commands that any connection may have with other workers, however far these are behind.
+const FEW_BYTES: usize = 2 << 10;
 /// Batches kept for the next sends.
 const SPARE_BATCHES: usize = 64;
 
@@ -96,7 +103,6 @@ impl Worker {
             return;
         };
         if conn.closing {
-            self.dropped(at, data.len());
             return;
         }
         conn.last_active = self.now_ms;
@@ -106,13 +112,11 @@ impl Worker {
                 && !conn.closing
             {
                 conn.append(&data[consumed..]);
-            } else {
-                self.dropped(at, data.len() - consumed);
             }
         } else {
             conn.append(data);
             // A value is taken whatever the session waits for.
-            if !conn.queued && !conn.paused {
+            if !conn.queued && !conn.is_stopped() {
                 self.feed_tail(at);
             }
         }
@@ -130,7 +134,7 @@ impl Worker {
             return;
         }
         let feeds = !conn.closing || conn.session.waits_for_memory();
-        if !conn.queued && !conn.paused && feeds {
+        if !conn.queued && !conn.is_stopped() && feeds {
             self.feed_tail(at);
         } else {
             self.mark_dirty(at);
@@ -152,7 +156,6 @@ impl Worker {
         };
         if conn.closing {
             conn.tail_start = 0;
-            self.dropped(at, tail.len() - start - consumed);
         } else {
             conn.tail = tail;
             conn.consume(consumed);
@@ -210,14 +213,16 @@ impl Worker {
                 }
             }
         }
-        if self.core.outbox.take_congested() {
+        if let Some(worker) = self.core.outbox.take_behind()
+            && conn.session.foreign_bytes() > FEW_BYTES
+        {
             conn.paused = true;
-            self.paused.push(at);
+            self.paused.push((at, worker));
         }
-        match conn.link {
-            Link::Virtual(_) => self.core.outbox.mesh().ran(self.index, fed.consumed),
-            Link::Socket(id) if fed.consumed == data.len() => self.lend_socket(at, id),
-            Link::Socket(_) => {}
+        if let Link::Socket(id) = conn.link
+            && fed.consumed == data.len()
+        {
+            self.lend_socket(at, id);
         }
         // What a line of many keys has brought so far is sent with the rest of it.
         let goes_on = (self.conns.get(at)).is_some_and(|c| c.queued && c.session.is_in_keys());
@@ -225,15 +230,6 @@ impl Worker {
             self.mark_dirty(at);
         }
         fed.consumed
-    }
-
-    /// Input of a connection was dropped: another worker's bytes are no longer before this one.
-    fn dropped(&mut self, at: ConnKey, bytes: usize) {
-        if let Some(conn) = self.conns.get(at)
-            && !conn.is_socket()
-        {
-            self.core.outbox.mesh().ran(self.index, bytes);
-        }
     }
 
     /// Notes that a connection may have something to send.
@@ -540,16 +536,34 @@ impl Worker {
         let held = memory + conn.copied + queued;
         let before = std::mem::replace(&mut conn.held, held);
         self.held = self.held + held - before;
-        // What waits for the rest of a request, or for a slow reader, is nobody's backlog, and another worker's bytes are held back there.
+        // Bytes that wait for the rest of a request, or for a slow reader, are nobody's backlog.
         let waits = !conn.takes_input() && conn.slow_since == 0;
-        let backlog = match conn.link {
-            Link::Socket(_) if waits => memory,
-            _ => 0,
-        };
+        let backlog = if waits { memory } else { 0 };
         let before = std::mem::replace(&mut conn.backlog, backlog);
-        self.backlog = self.backlog + backlog - before;
+        let sum = match conn.link {
+            Link::Socket(_) => &mut self.backlog,
+            Link::Virtual(_) => &mut self.backlog_of_others,
+        };
+        *sum = *sum + backlog - before;
         let before = std::mem::replace(&mut conn.answers, answers);
         self.answers = self.answers + answers - before;
+        if let Link::Virtual(origin) = conn.link {
+            // Only the connection that has much unread is held back; those that have nothing
+            // unread are heard, whatever waits here.
+            let most = match self.backlog_of_others > self.pending / 4 {
+                true => 0,
+                false => MOST_TAIL,
+            };
+            let holds = waits && unread > most;
+            if std::mem::replace(&mut conn.holds_origin, holds) != holds {
+                let message = match holds {
+                    true => Message::Hold(origin.conn),
+                    false => Message::GoOn(origin.conn),
+                };
+                self.core.stats.conns_held += u64::from(holds);
+                self.core.outbox.send(origin.worker, message);
+            }
+        }
         if conn.closing && !conn.sending && conn.session.replies().is_empty() {
             if conn.is_socket() {
                 self.close(at);
@@ -565,7 +579,7 @@ impl Worker {
                 false => MOST_TAIL,
             };
             let full = held_back || unread > most;
-            let receive = !conn.closing && !conn.ended && !conn.paused && !full;
+            let receive = !conn.closing && !conn.ended && !conn.is_stopped() && !full;
             if receive != conn.receiving {
                 conn.receiving = receive;
                 self.core.ev.set_receiving(id, receive);
@@ -645,7 +659,10 @@ impl Worker {
         };
         conn.session.cancel(&mut self.core.ctx(at, None));
         self.held -= conn.held;
-        self.backlog -= conn.backlog;
+        match conn.link {
+            Link::Socket(_) => self.backlog -= conn.backlog,
+            Link::Virtual(_) => self.backlog_of_others -= conn.backlog,
+        }
         self.answers -= conn.answers;
         self.leaving -= conn.leaving;
         self.slow_pinned -= conn.pinned;
@@ -661,7 +678,6 @@ impl Worker {
                 }
             }
             Link::Virtual(origin) => {
-                self.core.outbox.mesh().ran(self.index, conn.unread());
                 if conn.borrowed.is_some() {
                     self.core.outbox.give_back(origin);
                 }

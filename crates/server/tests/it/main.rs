@@ -19,4 +19,3 @@ mod faults; // flash devices that fail under a running server
 mod login; // passwords, and what is served without one
 mod property; // random commands of several connections over real sockets, against a model
 mod transcript; // requests and exact answers, played against memcached and against senko
-mod load; // the load generator against memcached and against a server with one fault

@@ -118,6 +118,15 @@ impl Rig {
         }
         self.add(node, session, None)
     }
+    /// A virtual connection of a node. Nothing takes its answers.
+    pub fn connect_for_another(&mut self, node: usize) -> u64 {
+        self.add(node, Session::remote(), None)
+    }
+    /// Bytes that a connection's answers own.
+    pub fn owned(&mut self, id: u64) -> usize {
+        let conn = self.conns.get_mut(&id).expect("the connection is open");
+        conn.session.replies().owned_bytes().0
+    }
     fn add(&mut self, node: usize, session: Session, origin: Option<u64>) -> u64 {
         let id = self.next;
         self.next += 1;

@@ -70,6 +70,19 @@ pub struct Ticket {
     pages: u32,
 }
 
+impl Ticket {
+    /// Pages of the log up to there.
+    ///
+    /// ```
+    /// # let device = senko_store::example::device();
+    /// # let log = senko_store::example::log(&device);
+    /// assert_eq!(log.end().pages(), 1);
+    /// ```
+    pub fn pages(self) -> u32 {
+        self.pages
+    }
+}
+
 /// Why nothing was appended.
 ///
 /// ```

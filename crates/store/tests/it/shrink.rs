@@ -9,6 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use senko_io::Device;
 use senko_store::{Batch, Clock, Options, Store, StoreError, WriteOptions};
+use senko_workload::Rng;
 
 use crate::support::hooked::Hooked;
 
@@ -321,4 +322,121 @@ fn a_compaction_ends_between_two_pieces() {
     assert!(store.compact_while(|| true).unwrap());
     assert_eq!(store.stats().block_elements, 20_000);
     check(&store, 0..20_000);
+}
+
+/// How much of the background's work is done between two batches: what a fast machine does, a slow
+/// one, and one on which the work comes in fits.
+struct Pace {
+    rng: Rng,
+    percent: u64,
+    pieces: u64,
+}
+
+impl Pace {
+    fn new(seed: u64) -> Pace {
+        let percent = [0, 3, 20, 60, 100][seed as usize % 5];
+        let pieces = [1, 3, 1000][seed as usize / 5 % 3];
+        let rng = Rng::new(seed);
+        Pace {
+            rng,
+            percent,
+            pieces,
+        }
+    }
+
+    fn work(&mut self, store: &Store) {
+        if self.rng.below(100) < self.percent {
+            let pieces = 1 + self.rng.below(self.pieces);
+            let mut done = 0;
+            while done < pieces {
+                match store.maintain() {
+                    Ok(true) => done += 1,
+                    Ok(false) | Err(StoreError::NoSpace(_)) => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    }
+}
+
+/// Other users of the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Others {
+    Nothing,
+    /// They fill it.
+    Fill,
+    /// They fill it when the store gave space back.
+    FillAfterShrink,
+}
+
+/// A full store was emptied, and `compact` found no space: the deletes in the last log took more
+/// space as a block than was kept. How far the background had come decided it.
+#[test]
+fn a_full_store_is_emptied_at_any_pace() {
+    let all = [Others::Nothing, Others::Fill, Others::FillAfterShrink];
+    for seed in 0..9 {
+        // Of 2,100 bytes, one fits into a page: a block has twice the bytes of its log.
+        let value = [1000, 100, 2100][(seed / 3) as usize];
+        empty_at_a_pace(seed, all[seed as usize % 3], value);
+    }
+}
+
+fn empty_at_a_pace(seed: u64, others: Others, value: usize) {
+    let what = format!("seed {seed}, {others:?}, values of {value}");
+    let device = Hooked::limited(seed, 16 * MIB / 4096);
+    let mut pace = Pace::new(seed);
+    let small = || Options {
+        inline_max: 8192,
+        ..options(false)
+    };
+    let key = |number: u64| format!("key{number}").into_bytes();
+    let mut change = |store: &Store, keys: std::ops::Range<u64>, value: Option<&[u8]>| {
+        let mut next = keys.start;
+        while next < keys.end {
+            let end = keys.end.min(next + 200);
+            let mut batch = Batch::new();
+            for number in next..end {
+                match value {
+                    Some(value) => batch.put(&key(number), value),
+                    None => batch.delete(&key(number)),
+                };
+            }
+            if let Err(error) = store.write(&batch, WriteOptions::default()) {
+                return (next, Some(error));
+            }
+            next = end;
+            pace.work(store);
+        }
+        (next, None)
+    };
+    let value = vec![7; value];
+    let some = 5 * MIB / (value.len() as u64 + 40);
+    let store = open(&device, small());
+    assert!(change(&store, 0..some, Some(&value)).1.is_none(), "{what}");
+    let mut first = 0;
+    if others == Others::FillAfterShrink {
+        first = some * 3 / 4;
+        assert!(change(&store, 0..first, None).1.is_none(), "{what}");
+        store.compact().unwrap();
+        store.shrink().unwrap();
+    }
+    if others != Others::Nothing {
+        device.fill_up();
+    }
+    let (end, full) = change(&store, some..1 << 40, Some(&value));
+    assert!(matches!(full, Some(StoreError::NoSpace(_))), "{what}");
+    store.close().unwrap();
+    let store = open(&device, small());
+    let (at, failed) = change(&store, first..end, None);
+    if let Some(error) = failed {
+        panic!("{what}: delete {at} of {end}: {error}; {:?}", store.stats());
+    }
+    store.close().unwrap();
+    let store = open(&device, small());
+    store
+        .compact()
+        .unwrap_or_else(|error| panic!("{what}: {end} keys: {error}; {:?}", store.stats()));
+    assert_eq!(store.scan().unwrap().count(), 0, "{what}");
+    let again = change(&store, 0..some / 5, Some(&value)).1;
+    assert!(again.is_none(), "{what}: {again:?}");
 }
