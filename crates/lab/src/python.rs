@@ -2,8 +2,8 @@
 //! Experiments on the Python package: programs in `python/` measure, and say what they found as a
 //! line of JSON. Each figure is a ratio of two rates or times that were taken in turn.
 //!
-//! The interpreter is `SENKO_PYTHON`, or `python3`. It must have the wheel that `cargo xtask python`
-//! builds. Where it has not, the figures are missing.
+//! The interpreter is `SENKO_PYTHON`, or `python3`. It must have the wheel that `cargo xtask
+//! python` builds. Where it has not, the figures are missing.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

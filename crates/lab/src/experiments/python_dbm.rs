@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The DBM from Python against `dbm.gnu`, and its shelves against a table of SQLite.
 //!
-//! A program in Python sets, gets and iterates over records of 4 and 100 bytes on one thread. Neither
-//! side syncs. Its shelves write small objects, each synced, and so does SQLite with one commit a
-//! write.
-//! Expected shape: a call of Python costs as much as the engine's work, so the ratios stay near one.
+//! A program in Python sets, gets and iterates over records of 4 and 100 bytes on one thread.
+//! Neither side syncs. Its shelves write small objects, each synced, and so does SQLite with one
+//! commit a write. Expected shape: a call of Python costs as much as the engine's work, so the
+//! ratios stay near one.
 
 use anyhow::Result;
 
