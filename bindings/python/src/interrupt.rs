@@ -54,9 +54,9 @@ impl Stop {
     }
 }
 
-/// Does `work` with the GIL released. Its flag is set when a signal's handler raised, or when `stop`
-/// was set; the work then ends soon. An exception of a handler is raised at once. Work that does not
-/// look at its flag goes on to its end meanwhile.
+/// Does `work` with the GIL released. Its flag is set when a signal's handler raised, or when
+/// `stop` was set; the work then ends soon. An exception of a handler is raised at once. Work
+/// that does not look at its flag goes on to its end meanwhile.
 pub fn interruptible<T: Send + 'static>(
     py: Python<'_>,
     stop: Option<&Stop>,

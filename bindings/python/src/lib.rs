@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The native half of the Python package `senko_flash`: the module `_native` over [`senko_dbm`],
-//! [`senko_store`] and [`senko_ssd`]. The modules in `python/senko_flash` import it; docs/python is for their users.
+//! [`senko_store`] and [`senko_ssd`]. The modules in `python/senko_flash` import it; docs/python
+//! is for their users.
 //!
 //! Always holds: the GIL is released while the engine works; what a process opened does nothing in
 //! the child of a fork.
@@ -13,6 +14,7 @@ mod bytes; // keys and values from Python
 mod interrupt; // long work that Ctrl-C ends
 mod iteration; // records in batches
 mod reads; // base classes of all that is read
+mod opened; // one opening of a database
 mod database; // a table of an open database, as a mapping
 mod snapshot; // a state that stays
 mod transaction; // commits or rolls back

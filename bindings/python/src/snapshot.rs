@@ -6,9 +6,9 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use senko_dbm::Table;
 
-use crate::database::Shared;
 use crate::failure::exception;
 use crate::guard::Owned;
+use crate::opened::Shared;
 use crate::reads::{InOrder, Ordered, Source};
 
 /// A table as it was when the snapshot was taken.

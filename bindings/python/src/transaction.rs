@@ -9,9 +9,9 @@ use pyo3::types::PyBytes;
 use senko_dbm::{DbmError, Durability, Record, Table};
 
 use crate::bytes;
-use crate::database::Shared;
 use crate::failure::{error, exception};
 use crate::guard::Owned;
+use crate::opened::Shared;
 use crate::reads::{Reads, Source};
 
 /// The transaction that the views of all tables share; none when it has ended.

@@ -106,6 +106,15 @@ pub mod dbm_appendpages;
 // Optimistic transactions against record locks (paper D, section 2.3).
 pub mod dbm_occ;
 
+// The DBM from Python against dbm.gnu and SQLite.
+pub mod python_dbm;
+
+// A run of the simulator from Python against the command.
+pub mod python_ssd;
+
+// A sweep on two processes against one.
+pub mod python_sweep;
+
 /// Every experiment that can be run.
 pub static ALL: &[&dyn Experiment] = &[
     &dram_policy::DramPolicy,
@@ -141,4 +150,7 @@ pub static ALL: &[&dyn Experiment] = &[
     &dbm_small::DbmSmall,
     &dbm_appendpages::DbmAppendPages,
     &dbm_occ::DbmOcc,
+    &python_dbm::PythonDbm,
+    &python_ssd::PythonSsd,
+    &python_sweep::PythonSweep,
 ];

@@ -46,6 +46,9 @@ pub mod kv;
 // Transactions under test: the DBM, its rivals, the floor under them.
 pub mod commits;
 
+// Programs in Python that measure.
+pub mod python;
+
 // The experiments, one file each.
 pub mod experiments;
 

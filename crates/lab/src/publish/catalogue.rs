@@ -376,6 +376,29 @@ pub static ALL: &[Entry] = &[
         ],
         &[],
     ),
+    entry(
+        "python-dbm",
+        Paper::Design,
+        &[
+            more("set_over_gnu", 1.0, 2.0),
+            more("get_over_gnu", 1.0, 2.0),
+            more("iterate_over_gnu", 1.0, 3.0),
+            more("shelve_over_sqlite3", 1.5, 3.0),
+        ],
+        &[],
+    ),
+    entry(
+        "python-ssd",
+        Paper::Design,
+        &[less("overhead", 1.05, 1.02)],
+        &[],
+    ),
+    entry(
+        "python-sweep",
+        Paper::Design,
+        &[more("speedup2", 1.7, 1.9)],
+        &[],
+    ),
 ];
 
 /// A part of a paper, the files that hold it, and the experiment that measures it; or why there is

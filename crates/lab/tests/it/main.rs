@@ -19,3 +19,5 @@ mod report;
 mod rig;
 // The simulator's tables against the papers'.
 mod ssd_tables;
+// Programs in Python.
+mod python;
