@@ -81,8 +81,7 @@ impl Plan {
             memory: bench.scaled(64 << 20, 1 << 30),
             // 8 GB of pages in full, eight times the memory in both.
             keys: bench.scaled(1 << 17, 2_000_000),
-            // The machine's speed changes within seconds, not for all contenders alike: many short
-            // turns.
+            // Many short turns: the machine's speed changes within seconds.
             rounds: bench.scaled(5, 10),
             window: Duration::from_millis(bench.scaled(500, 3000)),
             curve_window: Duration::from_millis(bench.scaled(500, 10_000)),
@@ -390,8 +389,7 @@ impl Run<'_> {
         closed
     }
 
-    /// The device's own figures, once more, on a server's flash file and the span of it that was
-    /// written.
+    /// The device's own figures, once more, on the written span of a server's flash file.
     fn look_at_device(&self, look: Look<'_>, device: &mut Device) {
         if device.trouble.is_some() {
             return;
@@ -504,8 +502,7 @@ impl Run<'_> {
         );
     }
 
-    /// The mean latency of a flash GET alone, over the device's and a DRAM hit's, all three in each
-    /// round.
+    /// The mean latency of a lone flash GET over the device's and a DRAM hit's, all in each round.
     fn latency_at_one(&mut self, senko: &Contender, items: &Items) {
         // The same values, few enough to stay in DRAM.
         let few = Items {
