@@ -75,8 +75,8 @@ impl<'c> Copy<'c> {
             None => &merged.found.value[..],
             Some(value) => {
                 let held = self.to.allocate(value.len() as u64)?;
-                let place = crate::read::write_large(&self.to.device, &held, value)?;
-                self.large.push(self.to.register_large(held));
+                let place = crate::large::write(&self.to.device, &held, value)?;
+                self.large.push(self.to.large.register(held));
                 reference = place.encode();
                 &reference[..]
             }
@@ -90,9 +90,7 @@ impl<'c> Copy<'c> {
         };
         self.output.push(merged.hash, &element)?;
         // What a store shows, and the times that it gives, go from its newest element on.
-        self.to
-            .visible
-            .fetch_max(element.time, std::sync::atomic::Ordering::AcqRel);
+        self.to.view.show_at_least(element.time);
         self.report.elements += 1;
         self.report.bytes += (merged.key.len() + large.map_or(value.len(), <[u8]>::len)) as u64;
         if self.output.bytes >= self.to.options.block_bytes - self.to.options.block_bytes / 16 {
@@ -121,7 +119,7 @@ impl<'c> Copy<'c> {
     pub fn finish(mut self) -> Result<BackupReport, StoreError> {
         self.next_run()?;
         {
-            let _working = self.to.map_work.lock();
+            let _working = self.to.requests.map_work();
             self.to.merge(&self.to.generations())?;
         }
         crate::open::close(self.to)?;
@@ -153,7 +151,7 @@ impl Target {
             ..options.clone()
         };
         let how = FileOptions {
-            bytes: crate::options::UNIT_BYTES,
+            bytes: crate::extent::UNIT_BYTES,
             ..FileOptions::default()
         };
         let core = FlashFile::open(unfinished.draft(), &how)
@@ -234,7 +232,7 @@ pub(crate) fn backup<G: GoOn>(
     to: &Path,
     mut progress: impl FnMut(u64) -> G,
 ) -> Result<BackupReport, StoreError> {
-    let shape = core.state.lock().superblock.shape;
+    let shape = core.manifests.lock().shape();
     let target = Target::make(shape, &core.options, to)?;
     let report = fill(core, snapshot, &target, &mut progress)?;
     target.finish()?;
@@ -248,7 +246,7 @@ fn fill<G: GoOn>(
     progress: &mut impl FnMut(u64) -> G,
 ) -> Result<BackupReport, StoreError> {
     let pin = snapshot.pin();
-    let mut merge = Merge::new(core, &*pin.version()?, pin.time)?;
+    let mut merge = Merge::new(core, &*pin.version()?, pin.time())?;
     let mut copy = Copy::new(&to.core);
     let mut versions = Versions::default();
     loop {
@@ -262,13 +260,13 @@ fn fill<G: GoOn>(
             continue;
         }
         let gone = merged.found.flags & TOMBSTONE != 0
-            || !core.has_value(&merged.found, Some(pin.seconds));
+            || !core.has_value(&merged.found, Some(pin.seconds()));
         if gone && core.options.keep_versions == 1 {
             continue;
         }
         let large = match ExtentRef::decode(&merged.found.value) {
             Some(place) if merged.found.flags & LARGE != 0 => {
-                Some(crate::read::large(&*core.device, &place)?)
+                Some(crate::large::read(&*core.device, &place)?)
             }
             _ => None,
         };
@@ -279,6 +277,6 @@ fn fill<G: GoOn>(
         }
     }
     check_go_on(progress(copy.report.elements))?;
-    copy.report.time = pin.time;
+    copy.report.time = pin.time();
     copy.finish().map_err(|error| to.told(error))
 }

@@ -17,11 +17,12 @@ use std::sync::Arc;
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, ReadRequest, Tag};
 
 use crate::block::{BlockScan, HashEntry};
-use crate::core::{Core, Counters};
+use crate::core::Core;
 use crate::element::Element;
 use crate::hash::SHARDS;
 use crate::index::{BlockMap, Candidates};
 use crate::seal::Output;
+use crate::state::counters::Counters;
 use crate::version::{BlockHandle, Generation, Member, ShardIndex, Version};
 use crate::{KeyHash, StoreError};
 

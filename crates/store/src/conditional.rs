@@ -6,14 +6,14 @@
 //! again, so of several writers one always gets on.
 
 use std::borrow::Cow;
-use std::sync::atomic::Ordering;
 
 use crate::core::Core;
+use crate::options::check_key;
 use crate::scan::Merge;
 use crate::seal::Versions;
 use crate::snapshot::Snapshot;
 use crate::value::Value;
-use crate::write::{Write, check_key};
+use crate::write::Write;
 use crate::{Store, StoreError, WriteOptions};
 
 /// What a write rests on.
@@ -53,7 +53,7 @@ impl Core {
 
     /// Whether a key has another version than the one that was seen. Asked under the writer's lock.
     fn changed_since(&self, key: &[u8], seen: &Seen) -> Result<bool, StoreError> {
-        if self.visible.load(Ordering::Acquire) == seen.at {
+        if self.view.visible() == seen.at {
             return Ok(false);
         }
         let (version, terms) = self.present();
@@ -89,7 +89,7 @@ impl Core {
     /// Keys that have a value in a snapshot; it stops at `most`.
     fn count_keys(&self, snapshot: &Snapshot, most: u64) -> Result<u64, StoreError> {
         let pin = snapshot.pin();
-        let mut merge = Merge::new(self, &*pin.version()?, pin.time)?;
+        let mut merge = Merge::new(self, &*pin.version()?, pin.time())?;
         let mut versions = Versions::default();
         let mut keys = 0;
         while keys < most {
@@ -99,7 +99,7 @@ impl Core {
                 break;
             };
             let newest = versions.next(merged.hash, &merged.key) == 0;
-            keys += u64::from(newest && self.has_value(&merged.found, Some(pin.seconds)));
+            keys += u64::from(newest && self.has_value(&merged.found, Some(pin.seconds())));
         }
         Ok(keys)
     }
@@ -202,7 +202,7 @@ impl Store {
     ) -> Result<u64, StoreError> {
         let next = |old: Option<&[u8]>| Next::Write(change(old).map(Cow::Owned));
         let written = self.core.write_on_seen(key, options, next)?;
-        Ok(written.unwrap_or_else(|| self.core.visible.load(Ordering::Acquire)))
+        Ok(written.unwrap_or_else(|| self.core.view.visible()))
     }
 
     /// How many keys have a value at this moment, exactly. It reads all of the store but large

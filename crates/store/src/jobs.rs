@@ -5,17 +5,15 @@
 //! A failure ends writing (C2); readers go on.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::StoreError;
 use crate::compact::Reason;
-use crate::core::{Core, MAX_FROZEN};
+use crate::core::Core;
+use crate::options::MAX_FROZEN;
+use crate::state::requests::{Waited, Work};
 use crate::version::{BlockHandle, Version};
-
-/// How long the background waits before it looks again though nobody asked.
-const NAP: Duration = Duration::from_millis(200);
 
 /// Compactions that may go before a log that waits to be sealed.
 const MOST_TURNS: u32 = 3;
@@ -37,7 +35,7 @@ impl Threads {
             let thread = std::thread::Builder::new()
                 .name(name.to_owned())
                 .spawn(move || {
-                    let _latch = LatchOnPanic(&core);
+                    let _latch = core.health.latch_on_panic();
                     work(&core);
                 })?;
             threads.push(thread);
@@ -47,34 +45,11 @@ impl Threads {
 
     /// Waits for the pieces of work under way.
     pub fn join(self, core: &Core) {
-        core.jobs.lock().stop = true;
-        core.changed.notify_all();
-        core.ask_to_write_chunks();
+        core.requests.stop();
         for thread in self.threads {
             let _ = thread.join();
         }
     }
-}
-
-/// A thread that died would be waited for: writing ends instead.
-pub(crate) struct LatchOnPanic<'c>(pub &'c Core);
-
-impl Drop for LatchOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let _ = self
-                .0
-                .latch
-                .set("a thread of the store panicked".to_owned());
-            self.0.notify();
-        }
-    }
-}
-
-/// What a try to do a piece of work gave.
-enum Work {
-    Done,
-    Nothing,
 }
 
 impl Core {
@@ -91,30 +66,12 @@ impl Core {
 
     /// Writes the active log's full chunks, so that an append does not have to.
     fn log_thread(&self) {
-        loop {
-            {
-                let mut asked = self.chunks.lock();
-                while !*asked {
-                    self.chunks_wait.wait(&mut asked);
-                }
-                *asked = false;
-            }
-            if self.jobs.lock().stop {
-                return;
-            }
+        while self.requests.wait_for_chunks() {
             if let Some(active) = self.current().logs.first()
                 && let Err(error) = active.log.write_behind()
             {
                 self.failed(error);
             }
-        }
-    }
-
-    /// Tells the thread that writes chunks.
-    pub fn ask_to_write_chunks(&self) {
-        let mut asked = self.chunks.lock();
-        if !std::mem::replace(&mut *asked, true) {
-            self.chunks_wait.notify_one();
         }
     }
 
@@ -129,52 +86,27 @@ impl Core {
         counts: bool,
     ) {
         let mut seen = 0;
-        let mut idle = false;
-        loop {
-            {
-                let mut jobs = self.jobs.lock();
-                // Whoever waits for work done shares the signal, so being woken alone says nothing.
-                while jobs.asked == seen && !idle && !jobs.stop {
-                    let held_back = jobs
-                        .compact_from
-                        .map(|from| from.saturating_duration_since(Instant::now()))
-                        .filter(|wait| counts && !wait.is_zero());
-                    let nap = held_back.map_or(NAP, |wait| wait.min(NAP));
-                    let timed_out = self.changed.wait_for(&mut jobs, nap).timed_out();
-                    idle = timed_out && jobs.asked == seen;
-                }
-                if jobs.stop {
-                    return;
-                }
-                seen = jobs.asked;
-            }
-            let was_idle = std::mem::take(&mut idle);
-            let result = if self.latch.get().is_some() {
+        while let Some(idle) = self.requests.next(&mut seen, counts) {
+            let result = if self.health.is_latched() {
                 Ok(Work::Nothing)
             } else {
-                piece(self, was_idle)
+                piece(self, idle)
             };
-            let mut jobs = self.jobs.lock();
-            match result {
-                Ok(Work::Done) => {
-                    jobs.done += 1;
-                    jobs.asked += 1;
-                }
-                Ok(Work::Nothing) | Err(StoreError::NoSpace(_)) => {
-                    jobs.idle_looks += u64::from(counts);
-                }
+            let work = match result {
+                Ok(work) => work,
+                Err(StoreError::NoSpace(_)) => Work::Nothing,
                 Err(error) => {
-                    let _ = self.latch.set(error.to_string());
+                    self.health.latch(error.to_string());
+                    Work::Nothing
                 }
-            }
-            drop(jobs);
-            self.changed.notify_all();
+            };
+            self.requests.looked(work, counts);
         }
     }
 
     /// One piece of work on blocks: what is most urgent.
     fn block_piece(&self) -> Result<Work, StoreError> {
-        let _working = self.block_work.lock();
+        let _working = self.requests.block_work();
         match self.prepare_spare() {
             Ok(true) => return Ok(Work::Done),
             // Then compaction comes first.
@@ -182,7 +114,7 @@ impl Core {
             Err(error) => return Err(error),
         }
         let version = self.current();
-        let hurry = self.jobs.lock().hurry;
+        let hurry = self.requests.hurry();
         let (mut victims, mut reason) = self.victims(&version, false);
         if hurry && reason != Reason::Space {
             // The bound is nearer than what the ratio allows.
@@ -194,29 +126,27 @@ impl Core {
         self.pace.set_space(excess);
         let frozen = version.logs.len() > 1;
         // Held to its rate by waiting its turn, not with the lock of this work: logs are sealed meanwhile, and do not cut the wait short.
-        let early = self.jobs.lock().compact_from;
-        let held_back = early.is_some_and(|from| Instant::now() < from) && excess <= 0.5 && !hurry;
+        let held_back = self.requests.compaction_waits() && excess <= 0.5 && !hurry;
         // Logs wait for a few compactions at most, unless there is no room for what they hold.
-        let turns = self.turns.load(Ordering::Relaxed);
+        let turns = self.requests.turns();
         let urgent = reason == Reason::Space && (turns < MOST_TURNS || excess > 1.0 || hurry);
         if !victims.is_empty() && !held_back && (urgent || !frozen) {
-            self.turns.store(turns + 1, Ordering::Relaxed);
+            self.requests.set_turns(turns + 1);
             let started = Instant::now();
             let written = match reason {
                 Reason::Small => self.compact(&version, &victims)?,
                 _ => self.compact_what_fits(&version, &victims)?,
             };
-            self.jobs.lock().hurry = false;
-            if let Some(rate) = self.options.compaction_rate
-                && excess <= 0.5
-            {
+            let rate = self.options.compaction_rate.filter(|_| excess <= 0.5);
+            let next = rate.and_then(|rate| {
                 let due = Duration::from_secs_f64(written as f64 / rate.max(1) as f64);
-                self.jobs.lock().compact_from = started.checked_add(due);
-            }
+                started.checked_add(due)
+            });
+            self.requests.compacted(next);
             return Ok(Work::Done);
         }
         drop(version);
-        self.turns.store(0, Ordering::Relaxed);
+        self.requests.set_turns(0);
         if !frozen {
             return Ok(Work::Nothing);
         }
@@ -235,17 +165,17 @@ impl Core {
 
     /// Makes the next log before it is needed.
     fn prepare_spare(&self) -> Result<bool, StoreError> {
-        let mut state = self.state.lock();
-        if self.spare.lock().is_some() || self.options.read_only || !self.room_for_spare() {
+        let mut manifests = self.manifests.lock();
+        if self.spare.is_there() || self.options.read_only || !self.room_for_spare() {
             return Ok(false);
         }
-        let made = self.make_log(&mut state)?;
-        *self.spare.lock() = Some(made);
+        let made = self.make_log(&mut manifests)?;
+        self.spare.put(made);
         Ok(true)
     }
 
     fn map_piece(&self, idle: bool) -> Result<Work, StoreError> {
-        let _working = self.map_work.lock();
+        let _working = self.requests.map_work();
         let due = self.merge_due(idle);
         if self.merge(&due)? {
             return Ok(Work::Done);
@@ -255,9 +185,9 @@ impl Core {
 
     /// One piece of whatever there is to do; false if there is nothing.
     pub fn maintain(&self) -> Result<bool, StoreError> {
-        self.check_writable()?;
+        self.health.check_writable()?;
         {
-            let _working = self.map_work.lock();
+            let _working = self.requests.map_work();
             if self.merge(&self.merge_due(false))? {
                 return Ok(true);
             }
@@ -271,9 +201,9 @@ impl Core {
 
     /// Waits until a frozen log was sealed; false if that will not happen.
     pub fn wait_for_seal(&self) -> Result<bool, StoreError> {
-        self.check_takes_writes()?;
+        self.health.check_takes_writes()?;
         if !self.options.background {
-            let _working = self.block_work.lock();
+            let _working = self.requests.block_work();
             return match self.seal_one() {
                 Err(StoreError::NoSpace(why)) => match self.compact_emptiest()? {
                     true => Ok(true),
@@ -297,9 +227,9 @@ impl Core {
 
     /// Gives the background the chance to free space; false if it has nothing to do.
     pub fn wait_for_space(&self) -> Result<bool, StoreError> {
-        self.check_takes_writes()?;
+        self.health.check_takes_writes()?;
         if !self.options.background {
-            let _working = self.block_work.lock();
+            let _working = self.requests.block_work();
             return match self.seal_one() {
                 Ok(true) => Ok(true),
                 Ok(false) | Err(StoreError::NoSpace(_)) => self.compact_emptiest(),
@@ -311,22 +241,14 @@ impl Core {
 
     /// Waits until the background did a piece of work; false if it looked, after this call, and could do nothing.
     fn wait_for_work(&self, hurry: bool) -> Result<bool, StoreError> {
-        let mut jobs = self.jobs.lock();
-        let (done, looks) = (jobs.done, jobs.idle_looks);
-        jobs.hurry |= hurry;
-        while !jobs.stop && jobs.done == done {
-            // One look may have been under way.
-            if jobs.idle_looks >= looks + 2 || self.latch.get().is_some() {
-                jobs.hurry &= !hurry;
-                return self.check_writable().map(|()| false);
-            }
-            jobs.asked += 1;
-            self.changed.notify_all();
-            self.changed.wait_for(&mut jobs, NAP);
+        match self
+            .requests
+            .wait_for_work(hurry, || !self.health.is_latched())
+        {
+            Waited::InVain => self.health.check_writable().map(|()| false),
+            // The background stops only for a close.
+            Waited::Done | Waited::Stopped => self.health.check_takes_writes().map(|()| true),
         }
-        drop(jobs);
-        // The background stops only for a close.
-        self.check_takes_writes().map(|()| true)
     }
 
     /// Compacts the emptiest blocks, whether there is need or not; false if all are full.
@@ -351,7 +273,7 @@ impl Core {
         if matches!(done, Err(StoreError::NoSpace(_))) && victims.len() > 1 {
             done = self.compact(version, &victims[..1]);
         }
-        let given = || self.reserve.lock().take().is_some();
+        let given = || self.reserve.give_up();
         if matches!(done, Err(StoreError::NoSpace(_))) && given() {
             done = self.compact(version, &victims[..1]);
         }
@@ -364,13 +286,14 @@ impl Core {
 mod tests {
     use super::*;
     use crate::Options;
+    use crate::state::requests::NAP;
 
     #[test]
     fn idle_threads_sleep() {
         let device = senko_io::faulty::FaultyDevice::new(1 << 20, 1);
         let core = Arc::new(crate::open::open(device, Options::default()).unwrap());
         let threads = Threads::start(&core).unwrap();
-        let looks = || core.jobs.lock().idle_looks;
+        let looks = || core.requests.idle_looks();
         let start = Instant::now();
         while looks() == 0 {
             std::thread::sleep(NAP / 20);
@@ -378,7 +301,7 @@ mod tests {
         let before = looks();
         // What others signal to each other is nothing to do.
         for _ in 0..100 {
-            core.changed.notify_all();
+            core.requests.signal();
             std::thread::sleep(NAP / 100);
         }
         let most = 3 + (start.elapsed().as_millis() / NAP.as_millis()) as u64;

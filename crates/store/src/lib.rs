@@ -40,6 +40,7 @@
 #![deny(unsafe_code)]
 
 // The store as its users see it, and its settings.
+mod durability;
 mod options;
 mod store;
 mod upkeep;
@@ -55,6 +56,8 @@ mod repair;
 // The parts of an open store, and where its state changes.
 mod change;
 mod core;
+mod reserve;
+mod state;
 mod version;
 
 // The data's way in, down, and out.
@@ -65,14 +68,18 @@ mod seal;
 mod merge;
 mod compact;
 mod jobs;
+mod get;
+mod history;
+mod hit;
 mod lookup;
 mod read;
 mod record_cache;
 
 // What lies on the device beside logs and blocks.
+mod extent;
+mod large;
 mod open;
 mod saved_index;
-mod runs;
 mod shrink;
 mod space;
 mod superblock;
@@ -100,15 +107,16 @@ pub mod index;
 pub mod log;
 
 pub use backup::{BackupReport, GoOn};
+pub use durability::Durability;
 pub use error::StoreError;
+pub use extent::Extent;
 pub use hash::{Hasher, KeyHash, SHARDS};
 pub use index::IndexKind;
-pub use options::{Clock, Durability, MAX_KEY_BYTES, MAX_VALUE_BYTES, Options, WriteOptions};
+pub use options::{Clock, MAX_KEY_BYTES, MAX_VALUE_BYTES, Options, WriteOptions};
 pub use repair::{Loss, RepairReport, repair, repair_device};
 pub use scan::Scan;
 pub use shrink::Shrunk;
 pub use snapshot::Snapshot;
-pub use space::Extent;
 pub use stats::Stats;
 pub use store::Store;
 pub use value::{Entry, KeyVersion, Value};

@@ -13,9 +13,10 @@
 
 use std::sync::Arc;
 
-use crate::block::{Found, PageRun};
+use crate::block::PageRun;
+use crate::hit::Hit;
 use crate::index::{BlockMap, Candidates};
-use crate::log::{LogElement, LogFind, LogRead};
+use crate::log::{LogFind, LogRead};
 use crate::record_cache::{RecordCache, Ticket, Want};
 use crate::version::{BlockHandle, LogHandle, Version};
 use crate::{KeyHash, StoreError};
@@ -27,39 +28,6 @@ pub(crate) struct Pages {
     pub page: u64,
     /// How many.
     pub pages: u32,
-}
-
-/// A version of a key that was found: a value, the reference to a large one, or a tombstone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Hit {
-    pub flags: u8,
-    pub time: u64,
-    pub expiry: u64,
-    pub value: Vec<u8>,
-}
-
-impl From<LogElement> for Hit {
-    fn from(found: LogElement) -> Hit {
-        let element = found.element();
-        let (flags, time, expiry) = (element.flags, element.time, element.expiry);
-        Hit {
-            flags,
-            time,
-            expiry,
-            value: found.into_value(),
-        }
-    }
-}
-
-impl From<Found<'_>> for Hit {
-    fn from(found: Found<'_>) -> Hit {
-        Hit {
-            flags: found.flags,
-            time: found.time,
-            expiry: found.expiry,
-            value: found.value.into_owned(),
-        }
-    }
 }
 
 /// What a look-up may see, and what it may use.

@@ -18,10 +18,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::block::HashEntry;
-use crate::core::{Core, Counters};
+use crate::core::Core;
 use crate::element::{LARGE, TOMBSTONE};
 use crate::hash::SHARDS;
 use crate::index::{MapEntry, MapOptions, ShardMap, build};
+use crate::state::counters::Counters;
 use crate::version::{BlockHandle, Generation, Member, ShardGeneration, Version};
 use crate::{KeyHash, StoreError};
 
@@ -111,11 +112,7 @@ impl Core {
             .iter()
             .map(|(_, handle)| handle.block.record().elements)
             .sum();
-        let id = {
-            let mut state = self.state.lock();
-            state.next_generation += 1;
-            state.next_generation - 1
-        };
+        let id = self.manifests.lock().take_generations(1);
         let generation = Arc::new(Generation {
             id,
             members: members.iter().map(|&(member, _)| member).collect(),
@@ -150,7 +147,7 @@ impl Core {
         groups.rotate_left(first);
         let mut all_there = true;
         for shards in groups {
-            if self.jobs.lock().stop {
+            if self.requests.stopping() {
                 // Shards that are done stay merged; the others keep their old maps.
                 return Ok(false);
             }
@@ -282,34 +279,32 @@ impl Core {
         shards: Range<usize>,
         maps: Vec<ShardMap>,
     ) {
-        let _publishing = self.publish.lock();
-        let mut next = self.current().next();
-        for (shard, map) in shards.zip(maps) {
-            let mut index = (*next.shards[shard]).clone();
-            index
-                .generations
-                .retain(|entry| !old.contains(&entry.generation.id));
-            index.insert(ShardGeneration {
-                generation: Arc::clone(generation),
-                map: Arc::new(map),
-            });
-            next.shards[shard] = Arc::new(index);
-        }
-        self.version.store(Arc::new(next));
+        self.view.publish(|next| {
+            for (shard, map) in shards.zip(maps) {
+                let mut index = (*next.shards[shard]).clone();
+                index
+                    .generations
+                    .retain(|entry| !old.contains(&entry.generation.id));
+                index.insert(ShardGeneration {
+                    generation: Arc::clone(generation),
+                    map: Arc::new(map),
+                });
+                next.shards[shard] = Arc::new(index);
+            }
+        });
     }
 
     /// Takes generations without blocks out of all shards.
     fn forget_generations(&self, ids: &[u64]) {
-        let _publishing = self.publish.lock();
-        let mut next = self.current().next();
-        for shard in &mut next.shards {
-            let mut index = (**shard).clone();
-            index
-                .generations
-                .retain(|entry| !ids.contains(&entry.generation.id));
-            *shard = Arc::new(index);
-        }
-        self.version.store(Arc::new(next));
+        self.view.publish(|next| {
+            for shard in &mut next.shards {
+                let mut index = (**shard).clone();
+                index
+                    .generations
+                    .retain(|entry| !ids.contains(&entry.generation.id));
+                *shard = Arc::new(index);
+            }
+        });
     }
 
     /// Maps of all blocks as one generation, as after a crash: on both cores, from the hash lists.

@@ -12,32 +12,31 @@
 //! - O2: but for making durable what lies there, opening changes nothing on the device before the state was read whole; in a store that
 //!   is only read, it changes nothing at all.
 
-use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-use arc_swap::ArcSwap;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use senko_io::{Device, PAGE_SIZE, Purpose, Tag, content_of};
 
 use crate::block::Block;
-use crate::core::{Core, Counters, Jobs, MAX_FROZEN, State, Writer};
+use crate::core::{Core, Opened};
+use crate::large::LargeValues;
 use crate::log::Log;
+use crate::options::MAX_FROZEN;
 use crate::pace::Pace;
 use crate::saved_index;
 use crate::space::Space;
-use crate::superblock::{Found, Manifest, SavedIndex, Shape, Superblock};
+use crate::state::counters::Counters;
+use crate::state::health::{CLOSED, Health, READ_ONLY};
+use crate::state::logs::{Reserve, Spare, Writer};
+use crate::state::manifests::Manifests;
+use crate::state::pins::Pins;
+use crate::state::requests::Requests;
+use crate::state::view::View;
+use crate::superblock::{Found, Manifest, Shape, Superblock};
 use crate::version::{BlockHandle, LogHandle, Version};
 use crate::{Hasher, Options, StoreError};
-
-/// Why a store that was opened to be read takes no writes: the latch keeps everything from the device that would change it.
-pub(crate) const READ_ONLY: &str = "it was opened to be read";
-
-/// Why a closed store takes no writes.
-pub(crate) const CLOSED: &str = "the store is closed";
 
 /// The file at a path, if there is one; an error if that cannot be told.
 pub(crate) fn look_at(path: &Path) -> Result<Option<std::fs::Metadata>, StoreError> {
@@ -71,11 +70,11 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
     let started = Instant::now();
     let options = options.checked()?;
     let mut made = false;
-    if device.pages() < crate::space::UNIT_PAGES && !options.read_only && options.create {
+    if device.pages() < crate::extent::UNIT_PAGES && !options.read_only && options.create {
         // What is too short for a store and not the beginning of one is somebody else's, and stays as it is.
         Superblock::check_beginning(&*device)?;
         device
-            .grow(crate::space::UNIT_PAGES)
+            .grow(crate::extent::UNIT_PAGES)
             .map_err(StoreError::io("growing the file"))?;
     }
     let (superblock, manifest, space) = match Superblock::find(&*device)? {
@@ -109,10 +108,10 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
         StoreError::damaged(0, format!("the superblock cannot be right: {error}"))
     })?;
     let mut core = assemble(device, options, superblock, manifest, space);
-    core.made = made;
+    core.opened.made = made;
     load(&core)?;
     if core.options.read_only {
-        let _ = core.latch.set(READ_ONLY.to_owned());
+        core.health.latch(READ_ONLY);
     } else {
         core.check_bound()?;
         // Before anything else is taken, and before the background begins. A manifest or a block would
@@ -121,9 +120,9 @@ pub(crate) fn open(device: Arc<dyn Device>, options: Options) -> Result<Core, St
         if core.space.first_fit(core.options.log_bytes).is_some() {
             core.refill_reserve();
         }
-        core.state.lock().superblock.prepare(&core.space);
+        core.manifests.lock().prepare(&core.space);
     }
-    core.open_us = started.elapsed().as_micros() as u64;
+    core.opened.took_us = started.elapsed().as_micros() as u64;
     Ok(core)
 }
 
@@ -180,49 +179,27 @@ fn assemble(
         device,
         hasher,
         space,
-        version: ArcSwap::from_pointee(Version::empty()),
-        writer: Mutex::new(Writer {
-            active: None,
-            last_time: manifest.last_time,
-            looked_at: 0,
-            full: false,
-            tight: false,
-        }),
-        state: Mutex::new(State {
-            superblock,
-            manifest,
-            next_generation: 1,
-            saved_index: None,
-            retired: Vec::new(),
-        }),
-        spare: Mutex::new(None),
-        reserve: Mutex::new(None),
-        publish: Mutex::new(()),
-        jobs: Mutex::new(Jobs::default()),
-        changed: Condvar::new(),
-        chunks: Mutex::new(false),
-        chunks_wait: Condvar::new(),
-        block_work: Mutex::new(()),
-        map_work: Mutex::new(()),
-        turns: AtomicU32::new(0),
-        visible: AtomicU64::new(0),
-        latch: OnceLock::new(),
-        large: Mutex::default(),
-        pins: Mutex::new(VecDeque::new()),
+        view: View::empty(),
+        writer: Mutex::new(Writer::new(manifest.last_time)),
+        manifests: Mutex::new(Manifests::new(superblock, manifest)),
+        spare: Spare::default(),
+        reserve: Reserve::default(),
+        requests: Requests::default(),
+        health: Health::default(),
+        large: LargeValues::default(),
+        pins: Pins::default(),
         pace: Pace::new(capacity),
         cache: crate::record_cache::RecordCache::new(options.cache_bytes),
         counters: Counters::default(),
-        open_us: 0,
-        made: false,
-        closed: AtomicBool::new(false),
+        opened: Opened::default(),
         options,
     }
 }
 
 /// Reads blocks, maps and logs, and shows them.
 fn load(core: &Core) -> Result<(), StoreError> {
-    let manifest = core.state.lock().manifest.clone();
-    core.state.lock().superblock.claim(&core.space)?;
+    let manifest = core.manifests.lock().manifest().clone();
+    core.manifests.lock().claim(&core.space)?;
     let mut version = Version::empty();
     let mut handles = Vec::with_capacity(manifest.blocks.len());
     // All extents are claimed before any is looked into, so that no large value can take the place of another's block.
@@ -236,26 +213,27 @@ fn load(core: &Core) -> Result<(), StoreError> {
         .map(|log| core.space.claim(log.extent))
         .collect::<Result<Vec<_>, _>>()?;
     if let Some(saved) = manifest.index {
-        core.state.lock().saved_index = Some(core.space.claim(saved.extent)?);
+        let held = core.space.claim(saved.extent)?;
+        core.manifests.lock().hold_saved_index(held);
     }
     for ((record, live), held) in manifest.blocks.iter().zip(held) {
         let block = Block::open(&*core.device, record)?;
         let large = block
             .large()
             .iter()
-            .map(|place| core.large_holder(place.extent))
+            .map(|place| core.large.holder(&core.space, place.extent))
             .collect::<Result<_, _>>()?;
         let handle = Arc::new(BlockHandle::new(block, held, large, *live));
         let slot = version.add_block(Arc::clone(&handle));
         handles.push((slot, handle));
     }
-    core.version.store(Arc::new(version));
+    core.view.publish(|shown| *shown = version);
     let version = match manifest.index.map(|saved| saved_index::load(core, &saved)) {
         Some(Ok(version)) => version,
         // The saved maps only save time; whatever is wrong with them, the hash lists have it all.
         Some(Err(_)) | None => core.rebuild(&handles)?,
     };
-    core.version.store(Arc::new(version));
+    core.view.publish(|shown| *shown = version);
     load_logs(core, &manifest, log_extents)
 }
 
@@ -309,61 +287,53 @@ fn load_logs(
         last_time = last_time.max(log.last_time());
         let mut large = Vec::new();
         for place in log.large()? {
-            large.push(core.large_holder(place.extent)?);
+            large.push(core.large.holder(&core.space, place.extent)?);
         }
-        logs.push(Arc::new(LogHandle {
-            log,
-            held,
-            large: Mutex::new(large),
-        }));
+        let handle = LogHandle::new(log, held);
+        handle.hold_large(large);
+        logs.push(Arc::new(handle));
     }
     // All is claimed that the manifest names, and nothing was taken yet.
     core.space.set_holes(&manifest.holes);
-    core.visible.store(last_time, Ordering::Release);
+    core.view.show(last_time);
     let mut writer = core.writer.lock();
-    writer.last_time = last_time;
-    let mut state = core.state.lock();
+    writer.wrote(last_time);
+    let mut manifests = core.manifests.lock();
     // The next commit forgets the others.
     let known: Vec<u64> = logs
         .iter()
         .map(|handle| handle.log.id())
         .chain(spare.as_ref().map(|(log, _)| log.id()))
         .collect();
-    state.manifest.logs.retain(|log| known.contains(&log.id));
+    manifests.keep_logs(&known);
     for handle in logs.iter().rev().skip(1) {
         handle.log.freeze();
         core.pace.froze(handle.log.bytes_used());
     }
     if core.options.read_only {
-        let mut next = core.current().next();
-        next.logs = logs.into_iter().rev().collect();
-        core.version.store(Arc::new(next));
+        core.view
+            .publish(|next| next.logs = logs.into_iter().rev().collect());
         return Ok(());
     }
-    state.retired = retired;
+    manifests.retire(retired);
     if let Some((log, held)) = spare {
         log.erase_end()?;
-        *core.spare.lock() = Some(Arc::new(LogHandle {
-            log,
-            held,
-            large: Mutex::new(Vec::new()),
-        }));
+        core.spare.put(Arc::new(LogHandle::new(log, held)));
     }
     if logs.is_empty() {
-        let spare = core.spare.lock().take();
+        let spare = core.spare.take();
         let first = match spare {
             Some(spare) => spare,
-            None => core.make_log(&mut state)?,
+            None => core.make_log(&mut manifests)?,
         };
         logs.push(first);
     }
     if let Some(active) = logs.last() {
         active.log.erase_end()?;
-        writer.active = Some(Arc::clone(active));
+        writer.turn_to(Arc::clone(active), false);
     }
-    let mut next = core.current().next();
-    next.logs = logs.into_iter().rev().collect();
-    core.version.store(Arc::new(next));
+    core.view
+        .publish(|next| next.logs = logs.into_iter().rev().collect());
     Ok(())
 }
 
@@ -374,24 +344,36 @@ pub(crate) fn close(core: &Core) -> Result<(), StoreError> {
         Ok(saved) => saved,
         // They only save time.
         Err(StoreError::NoSpace(_)) => {
-            let _ = core.latch.set(CLOSED.to_owned());
+            core.health.latch(CLOSED);
             return Ok(());
         }
         Err(error) => return Err(error),
     };
-    let mut state = core.state.lock();
-    match core.commit_with_index(&mut state, index) {
-        Ok(()) => {
-            state.saved_index = Some(saved);
-            state.retired.clear();
+    let mut manifests = core.manifests.lock();
+    manifests.edit(|manifest| {
+        let version = core.current();
+        for record in &mut manifest.logs {
+            let log = version.logs.iter().find(|log| log.log.id() == record.id);
+            let pages = log.map_or(0, |log| log.log.bytes_used() / PAGE_SIZE as u64);
+            record.pages = pages as u32;
         }
-        // The state before names everything, but for the maps.
-        Err(StoreError::NoSpace(_)) => state.manifest.index = None,
-        Err(error) => return Err(error),
-    }
+        refresh_live(&version, manifest);
+    });
+    manifests.commit_saved(&core.target(), index, saved)?;
     // Nothing is written after the maps were saved.
-    let _ = core.latch.set(CLOSED.to_owned());
+    core.health.latch(CLOSED);
     Ok(())
+}
+
+/// Brings the live counts of the manifest up to date.
+fn refresh_live(version: &Version, manifest: &mut Manifest) {
+    let live: std::collections::HashMap<u64, u64> = version
+        .blocks()
+        .map(|(_, handle)| (handle.id(), handle.live()))
+        .collect();
+    for (record, count) in &mut manifest.blocks {
+        *count = live.get(&record.id).copied().unwrap_or(*count);
+    }
 }
 
 impl Core {
@@ -403,36 +385,6 @@ impl Core {
                 "the store has {used} bytes in use, and is to have at most {most}"
             ))),
             _ => Ok(()),
-        }
-    }
-
-    /// Commits the manifest with the saved maps.
-    fn commit_with_index(&self, state: &mut State, index: SavedIndex) -> Result<(), StoreError> {
-        self.check_writable()?;
-        state.manifest.last_time = self.visible.load(Ordering::Acquire);
-        state.manifest.index = Some(index);
-        let version = self.current();
-        for record in &mut state.manifest.logs {
-            let log = version.logs.iter().find(|log| log.log.id() == record.id);
-            let pages = log.map_or(0, |log| log.log.bytes_used() / PAGE_SIZE as u64);
-            record.pages = pages as u32;
-        }
-        self.refresh_live(state);
-        state
-            .superblock
-            .commit(&*self.device, &self.space, &state.manifest)
-            .map_err(|error| self.failed(error))
-    }
-
-    /// Brings the live counts of the manifest up to date.
-    pub fn refresh_live(&self, state: &mut State) {
-        let version = self.current();
-        let live: std::collections::HashMap<u64, u64> = version
-            .blocks()
-            .map(|(_, handle)| (handle.id(), handle.live()))
-            .collect();
-        for (record, count) in &mut state.manifest.blocks {
-            *count = live.get(&record.id).copied().unwrap_or(*count);
         }
     }
 }

@@ -11,11 +11,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use senko_io::trace::Recorder;
 
 use crate::StoreError;
+use crate::durability::Durability;
+use crate::extent::UNIT_BYTES;
 use crate::index::IndexKind;
-use crate::space::UNIT_PAGES;
 
-/// Bytes of a unit of space.
-pub(crate) const UNIT_BYTES: u64 = UNIT_PAGES * senko_io::PAGE_SIZE as u64;
+/// Logs that may wait to be sealed before writers wait.
+pub(crate) const MAX_FROZEN: usize = 3;
 
 /// The longest key.
 pub const MAX_KEY_BYTES: usize = 65_536;
@@ -238,26 +239,6 @@ impl Options {
     }
 }
 
-/// What a write waits for.
-///
-/// ```
-/// # let store = senko_store::example::store();
-/// use senko_store::{Durability, WriteOptions};
-/// let durability = Durability::Synced;
-/// store.put_with(b"colour", b"green", WriteOptions { durability, ..WriteOptions::default() })?;
-/// # Ok::<(), senko_store::StoreError>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// Nothing: the write is in memory, and reaches the device when enough has gathered. A killed process may lose it.
-    None,
-    /// The write was handed to the device: a killed process loses nothing, a power cut may.
-    #[default]
-    Buffered,
-    /// The write is on the device for good. Writers that wait at the same time share a flush.
-    Synced,
-}
-
 /// Settings of one write.
 ///
 /// ```
@@ -304,4 +285,12 @@ impl WriteOptions {
             None => self.expires_at.min(LAST_EXPIRY),
         }
     }
+}
+
+/// Refuses keys that cannot be stored.
+pub(crate) fn check_key(key: &[u8]) -> Result<(), StoreError> {
+    if key.is_empty() || key.len() > MAX_KEY_BYTES {
+        return Err(StoreError::KeyLength(key.len()));
+    }
+    Ok(())
 }

@@ -10,14 +10,13 @@ use std::sync::Arc;
 
 use senko_io::{AlignedBuf, Device, IoError, PAGE_SIZE, Purpose, ReadStream, Tag};
 
-use crate::element::ExtentRef;
+use crate::hit::Hit;
 use crate::index::BlockMap;
-use crate::lookup::{Hit, Lookup, Pages, Step, Terms};
+use crate::lookup::{Lookup, Pages, Step, Terms};
 use crate::version::Version;
 use crate::{KeyHash, StoreError};
 
 const LOOKUP: Tag = Tag::store(Purpose::Lookup);
-const REST: Tag = Tag::store(Purpose::LookupRest);
 
 /// Reads under way at a time, at most.
 pub(crate) const MOST_DEPTH: usize = senko_io::MOST_UNDER_WAY;
@@ -27,9 +26,6 @@ const LOOKUPS_A_READ: usize = 2;
 
 /// Keys whose memory is asked for ahead of the one at hand.
 const AHEAD: usize = 8;
-
-/// Bytes of a large value that are read at a time.
-const PIECE_PAGES: usize = 256;
 
 /// Buffers of each thread that are kept, and the pages that each may have.
 const KEPT: usize = 4;
@@ -232,69 +228,4 @@ fn prefetch(version: &Version, hash: KeyHash) {
     for entry in &version.shards[hash.shard()].generations {
         entry.map.prefetch(hash);
     }
-}
-
-/// Reads a value that lies in an extent of its own, and checks it.
-pub(crate) fn large(device: &dyn Device, place: &ExtentRef) -> Result<Vec<u8>, StoreError> {
-    let offset = place.extent.first.saturating_mul(PAGE_SIZE as u64);
-    let pages = place.bytes.div_ceil(PAGE_SIZE as u64);
-    let inside = place
-        .extent
-        .first
-        .checked_add(pages)
-        .is_some_and(|end| end <= device.pages());
-    if !inside
-        || pages > u64::from(place.extent.pages)
-        || place.bytes > crate::options::MAX_VALUE_BYTES
-    {
-        return Err(StoreError::damaged(
-            offset,
-            "a large value lies beyond its extent",
-        ));
-    }
-    let mut value = Vec::with_capacity(place.bytes as usize);
-    let mut buffer = AlignedBuf::new(PIECE_PAGES.min(pages as usize).max(1));
-    let (mut page, mut left) = (place.extent.first, place.bytes);
-    while left > 0 {
-        let bytes = left.min(buffer.len() as u64) as usize;
-        let whole = bytes.div_ceil(PAGE_SIZE) * PAGE_SIZE;
-        device
-            .read(page, &mut buffer[..whole], REST)
-            .map_err(StoreError::io("reading a large value"))?;
-        value.extend_from_slice(&buffer[..bytes]);
-        page += (whole / PAGE_SIZE) as u64;
-        left -= bytes as u64;
-    }
-    if crc32c::crc32c(&value) != place.crc {
-        return Err(StoreError::damaged(
-            offset,
-            "the checksum of a large value does not match",
-        ));
-    }
-    Ok(value)
-}
-
-/// Writes a large value into an extent that was taken for it.
-pub(crate) fn write_large(
-    device: &Arc<dyn Device>,
-    held: &crate::space::Held,
-    value: &[u8],
-) -> Result<ExtentRef, StoreError> {
-    let extent = held.extent();
-    let mut buffer = AlignedBuf::new(PIECE_PAGES.min(extent.pages as usize));
-    let mut page = extent.first;
-    for piece in value.chunks(buffer.len()) {
-        let whole = piece.len().div_ceil(PAGE_SIZE) * PAGE_SIZE;
-        buffer[..piece.len()].copy_from_slice(piece);
-        buffer[piece.len()..whole].fill(0);
-        device
-            .write(page, &buffer[..whole], Tag::store(Purpose::Admit))
-            .map_err(StoreError::io("writing a large value"))?;
-        page += (whole / PAGE_SIZE) as u64;
-    }
-    Ok(ExtentRef {
-        extent,
-        bytes: value.len() as u64,
-        crc: crc32c::crc32c(value),
-    })
 }

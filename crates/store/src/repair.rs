@@ -27,7 +27,7 @@ use crate::backup::{Copy, GoOn, Target, check_go_on};
 use crate::block::{BlockRecord, BlockScan, probe};
 use crate::core::Core;
 use crate::element::{Element, ExtentRef};
-use crate::lookup::Hit;
+use crate::hit::Hit;
 use crate::scan::Merged;
 use crate::superblock::{CopyState, Found, LogRecord, Shape, Superblock, copies};
 use crate::{Extent, KeyHash, Options, StoreError};
@@ -320,7 +320,7 @@ impl Sources {
             .clamp(default.block_bytes.min(*sizes.end()), *sizes.end());
         let pages = self.blocks.iter().map(|record| record.page_bytes as usize);
         let options = Options {
-            block_bytes: block_bytes.next_multiple_of(crate::options::UNIT_BYTES),
+            block_bytes: block_bytes.next_multiple_of(crate::extent::UNIT_BYTES),
             page_bytes: pages.max().unwrap_or(default.page_bytes),
             ..default
         };
@@ -524,7 +524,7 @@ impl Repair<'_> {
             let Some(place) = ExtentRef::decode(element.value) else {
                 return Ok(());
             };
-            match crate::read::large(&*self.from, &place) {
+            match crate::large::read(&*self.from, &place) {
                 Ok(value) => large = Some(value),
                 Err(error) => {
                     let key = String::from_utf8_lossy(&element.key[..element.key.len().min(64)]);
@@ -555,7 +555,7 @@ impl Repair<'_> {
 
     /// Keeps the maps few while blocks are added.
     fn merge_some(&self) -> Result<(), StoreError> {
-        let _working = self.to.map_work.lock();
+        let _working = self.to.requests.map_work();
         loop {
             let due = self.to.merge_due(false);
             if !self.to.merge(&due)? {
@@ -568,10 +568,10 @@ impl Repair<'_> {
     fn drop_dead(&self) -> Result<(), StoreError> {
         for _ in 0..2 {
             {
-                let _working = self.to.map_work.lock();
+                let _working = self.to.requests.map_work();
                 self.to.merge(&self.to.generations())?;
             }
-            let _working = self.to.block_work.lock();
+            let _working = self.to.requests.block_work();
             while self.to.compact_emptiest()? {}
         }
         Ok(())

@@ -18,9 +18,10 @@ use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::StoreError;
 use crate::core::Core;
+use crate::extent::Extent;
 use crate::hash::SHARDS;
 use crate::index::{BlockMap, MAX_BLOCKS};
-use crate::space::{Extent, Held};
+use crate::space::Held;
 use crate::superblock::SavedIndex;
 use crate::version::{BlockHandle, Generation, Member, ShardGeneration, Version};
 
@@ -114,10 +115,10 @@ fn encode(
 pub(crate) fn load(core: &Core, saved: &SavedIndex) -> Result<Version, StoreError> {
     let mut from = ExtentReader::new(&*core.device, saved)?;
     let mut version = core.current().next();
-    let first = core.state.lock().next_generation;
+    let first = core.manifests.lock().take_generations(0);
     let decoded = decode(&mut from, &mut version, first)?;
     from.end(saved)?;
-    core.state.lock().next_generation = first + decoded.generations;
+    core.manifests.lock().take_generations(decoded.generations);
     for (handle, live) in decoded.live {
         handle.set_live(live);
     }
@@ -465,7 +466,7 @@ mod tests {
         }
         store.close().unwrap();
         let core = crate::open::open(device.copy(2), options.clone()).unwrap();
-        let saved = core.state.lock().manifest.index.unwrap();
+        let saved = core.manifests.lock().manifest().index.unwrap();
         load(&core, &saved).unwrap();
         drop(core);
         for nth in 0..40 {

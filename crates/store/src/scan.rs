@@ -15,9 +15,9 @@ use senko_io::{Device, Purpose, Tag};
 use crate::block::BlockScan;
 use crate::core::Core;
 use crate::element::{Element, TOMBSTONE};
+use crate::hit::Hit;
 use crate::log::SortedLog;
-use crate::lookup::Hit;
-use crate::snapshot::Pin;
+use crate::state::pins::Pin;
 use crate::value::Entry;
 use crate::version::Version;
 use crate::{KeyHash, StoreError};
@@ -199,14 +199,14 @@ pub struct Scan {
 
 impl std::fmt::Debug for Scan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Scan({})", self.pin.time)
+        write!(f, "Scan({})", self.pin.time())
     }
 }
 
 impl Scan {
     pub(crate) fn new(core: Arc<Core>, pin: Arc<Pin>) -> Result<Scan, StoreError> {
         let version = pin.version()?;
-        let merge = Merge::new(&core, &version, pin.time)?;
+        let merge = Merge::new(&core, &version, pin.time())?;
         Ok(Scan {
             core,
             pin,
@@ -226,7 +226,8 @@ impl Scan {
             }
             self.last.clone_from(&merged.key);
             let found = merged.found;
-            if found.flags & TOMBSTONE != 0 || !self.core.has_value(&found, Some(self.pin.seconds))
+            if found.flags & TOMBSTONE != 0
+                || !self.core.has_value(&found, Some(self.pin.seconds()))
             {
                 continue;
             }

@@ -11,13 +11,14 @@ use senko_io::{Purpose, Tag};
 
 use crate::block::{Block, BlockRecord, BlockWriter, bytes_expected, bytes_needed};
 use crate::change::Change;
-use crate::core::{Core, Counters};
+use crate::core::Core;
 use crate::element::Element;
+use crate::extent::UNIT_BYTES;
 use crate::hash::SHARDS;
 use crate::index::{BlockMap, Candidates, IndexKind, MapEntry, MapOptions, ShardMap, build};
-use crate::options::UNIT_BYTES;
 use crate::record_cache::RecordCache;
 use crate::space::Held;
+use crate::state::counters::Counters;
 use crate::version::{BlockHandle, LogHandle, Version};
 use crate::{KeyHash, Options, StoreError};
 
@@ -112,7 +113,7 @@ impl<'c> Output<'c> {
     }
 
     fn open_block(&mut self, least: u64) -> Result<(), StoreError> {
-        self.core.check_writable()?;
+        self.core.health.check_writable()?;
         let options = &self.core.options;
         let expected = bytes_expected(
             self.elements_left.max(1),
@@ -210,7 +211,7 @@ impl Sealed {
             let large = block
                 .large()
                 .iter()
-                .map(|place| core.large_holder(place.extent))
+                .map(|place| core.large.holder(&core.space, place.extent))
                 .collect::<Result<_, _>>()?;
             added.push(Arc::new(BlockHandle::new(block, held, large, live)));
         }
@@ -261,7 +262,7 @@ impl Core {
 
     /// Seals the oldest frozen log; false if there is none. The caller holds `block_work`.
     pub fn seal_one(&self) -> Result<bool, StoreError> {
-        self.check_writable()?;
+        self.health.check_writable()?;
         let version = self.current();
         if version.logs.len() < 2 {
             return Ok(false);
@@ -290,7 +291,7 @@ impl Core {
     }
 
     fn seal(&self, version: &Version, handle: &Arc<LogHandle>) -> Result<(), StoreError> {
-        self.check_writable()?;
+        self.health.check_writable()?;
         // Its last bytes may still be in memory.
         handle
             .log

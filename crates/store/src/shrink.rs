@@ -60,15 +60,15 @@ impl Store {
 impl Core {
     /// Gives back what is free, or only `most` bytes of it.
     fn shrink(&self, most: Option<u64>) -> Result<Released, StoreError> {
-        self.check_takes_writes()?;
+        self.health.check_takes_writes()?;
         // Nobody seals or compacts meanwhile, who would have to grow the file again.
-        let _working = self.block_work.lock();
+        let _working = self.requests.block_work();
         let mut keep = LEAST_KEPT;
         if self.keeps_reserve(0) {
             self.refill_reserve();
             keep = keep.max(self.work_bytes());
         } else {
-            self.reserve.lock().take();
+            self.reserve.give_up();
         }
         if let Some(most) = most {
             keep = keep.max(self.space.stored_bytes().saturating_sub(most));
@@ -77,11 +77,7 @@ impl Core {
             .space
             .release(keep)
             .map_err(|error| self.failed(error))?;
-        let committed = {
-            let mut state = self.state.lock();
-            self.commit(&mut state)
-        };
-        if let Err(error) = committed {
+        if let Err(error) = self.commit() {
             self.space.keep_storage();
             return Err(error);
         }

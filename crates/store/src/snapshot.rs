@@ -6,36 +6,11 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::StoreError;
 use crate::core::Core;
 use crate::scan::Scan;
+use crate::state::pins::Pin;
 use crate::value::{Entry, Value};
-use crate::version::Version;
-
-/// What a snapshot holds, and what the store may take from it.
-pub(crate) struct Pin {
-    version: Mutex<Option<Arc<Version>>>,
-    pub time: u64,
-    /// What had expired by then is gone: the clock's second, since the last write may be long ago.
-    pub seconds: u64,
-}
-
-impl Pin {
-    /// Ends the snapshot and gives what it held; nothing if it had ended.
-    pub fn expire(&self) -> Option<Arc<Version>> {
-        self.version.lock().take()
-    }
-
-    /// The version, if the snapshot goes on.
-    pub fn version(&self) -> Result<Arc<Version>, StoreError> {
-        self.version
-            .lock()
-            .clone()
-            .ok_or(StoreError::SnapshotExpired)
-    }
-}
 
 /// The store as it was at one moment.
 ///
@@ -63,22 +38,15 @@ pub struct Snapshot {
 
 impl std::fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Snapshot({})", self.pin.time)
+        write!(f, "Snapshot({})", self.pin.time())
     }
 }
 
 impl Snapshot {
     pub(crate) fn new(core: &Arc<Core>) -> Snapshot {
-        let (version, time) = core.moment();
-        let pin = Arc::new(Pin {
-            version: Mutex::new(Some(version)),
-            time,
-            seconds: core.options.clock.seconds(),
-        });
-        let mut pins = core.pins.lock();
-        pins.retain(|pin| pin.strong_count() > 0);
-        pins.push_back(Arc::downgrade(&pin));
-        drop(pins);
+        let (version, time) = core.view.moment();
+        let pin = Arc::new(Pin::new(version, time, core.options.clock.seconds()));
+        core.pins.add(&pin);
         Snapshot {
             core: Arc::clone(core),
             pin,
@@ -98,7 +66,7 @@ impl Snapshot {
     /// # Ok::<(), senko_store::StoreError>(())
     /// ```
     pub fn time(&self) -> u64 {
-        self.pin.time
+        self.pin.time()
     }
 
     /// The value of a key at that moment.
@@ -131,8 +99,8 @@ impl Snapshot {
     /// As [`Snapshot::get`].
     pub fn get_entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
         let version = self.pin.version()?;
-        let seconds = Some(self.pin.seconds);
-        let terms = self.core.bounded(self.pin.time);
+        let seconds = Some(self.pin.seconds());
+        let terms = self.core.bounded(self.pin.time());
         self.core.get_in(&version, key, terms, seconds)
     }
 
@@ -148,8 +116,8 @@ impl Snapshot {
     pub fn multi_get(&self, keys: &[&[u8]]) -> Vec<Result<Option<Value>, StoreError>> {
         match self.pin.version() {
             Ok(version) => {
-                let seconds = Some(self.pin.seconds);
-                let terms = self.core.bounded(self.pin.time);
+                let seconds = Some(self.pin.seconds());
+                let terms = self.core.bounded(self.pin.time());
                 self.core.multi_get_in(&version, keys, terms, seconds)
             }
             Err(error) => keys.iter().map(|_| Err(error.clone())).collect(),

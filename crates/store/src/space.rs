@@ -27,14 +27,15 @@ use parking_lot::Mutex;
 use senko_io::Device;
 
 mod release; // gives free space back to the file system
+mod runs; // a set of units
 
 pub(crate) use release::Released;
 
-use crate::StoreError;
-use crate::runs::Runs;
+use runs::Runs;
 
-/// Pages of the device ([`senko_io::PAGE_SIZE`]) in a unit of space: extents begin and end on units, of 64 KiB.
-pub const UNIT_PAGES: u64 = 16;
+use crate::StoreError;
+use crate::extent::{Extent, UNIT_BYTES, UNIT_PAGES};
+use crate::options::MAX_FROZEN;
 
 /// Units by which the file grows at least: 4 MiB.
 const GROWTH: u64 = 64;
@@ -43,7 +44,7 @@ const GROWTH: u64 = 64;
 pub(crate) const PIECES: u64 = 25;
 
 /// Extents that are kept for logs, at most: as many logs as there are at a time.
-const MOST_LOGS: usize = crate::core::MAX_FROZEN + 2;
+const MOST_LOGS: usize = MAX_FROZEN + 2;
 
 /// A piece is at least one in so many of what was asked for, and at least so many units: shorter ones are wasted on heads and roundings.
 const SHORTEST_PIECE: u64 = 4;
@@ -52,40 +53,6 @@ const LEAST_PIECE: u64 = 32;
 /// How many times what it needs the file system must have, so that the store keeps nothing free in
 /// its file.
 const PLENTY: u64 = 4;
-
-/// A run of pages of the device.
-///
-/// ```
-/// let extent = senko_store::Extent { first: 16, pages: 4 };
-/// assert_eq!((extent.end(), extent.bytes()), (20, 16_384));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Extent {
-    /// The first page.
-    pub first: u64,
-    /// How many.
-    pub pages: u32,
-}
-
-impl Extent {
-    /// The page behind the last.
-    ///
-    /// ```
-    /// assert_eq!(senko_store::Extent { first: 16, pages: 4 }.end(), 20);
-    /// ```
-    pub fn end(self) -> u64 {
-        self.first + u64::from(self.pages)
-    }
-
-    /// Its bytes.
-    ///
-    /// ```
-    /// assert_eq!(senko_store::Extent { first: 16, pages: 4 }.bytes(), 16_384);
-    /// ```
-    pub fn bytes(self) -> u64 {
-        u64::from(self.pages) * senko_io::PAGE_SIZE as u64
-    }
-}
 
 /// Units that are free, and the file's length.
 #[derive(Debug, Default)]
@@ -229,7 +196,7 @@ impl Space {
     /// All of `device` but its first unit (the superblock's) is free; it may grow to `max_bytes`.
     pub fn new(device: Arc<dyn Device>, max_bytes: Option<u64>) -> Arc<Space> {
         let units = device.pages() / UNIT_PAGES;
-        let limit = max_bytes.map_or(u64::MAX, |bytes| bytes / crate::options::UNIT_BYTES);
+        let limit = max_bytes.map_or(u64::MAX, |bytes| bytes / UNIT_BYTES);
         let mut free = Free {
             units,
             used: 1,
@@ -280,7 +247,7 @@ impl Space {
     /// # Errors
     /// As [`Space::allocate`].
     pub fn allocate_log(self: &Arc<Space>, bytes: u64) -> Result<Held, StoreError> {
-        let units = bytes.div_ceil(crate::options::UNIT_BYTES).max(1);
+        let units = bytes.div_ceil(UNIT_BYTES).max(1);
         let mut free = self.free.lock();
         if free.log_units == units
             && free.used + units <= self.limit
@@ -324,7 +291,7 @@ impl Space {
     /// # Errors
     /// [`StoreError::NoSpace`] at the bound or when the device is full.
     pub fn allocate_between(self: &Arc<Space>, most: u64, least: u64) -> Result<Held, StoreError> {
-        let units = |bytes: u64| bytes.div_ceil(crate::options::UNIT_BYTES).max(1);
+        let units = |bytes: u64| bytes.div_ceil(UNIT_BYTES).max(1);
         let (mut most, least) = (units(most.max(least)), units(least));
         let mut free = self.free.lock();
         let room = self.limit.saturating_sub(free.used);
@@ -389,7 +356,7 @@ impl Space {
             .map_err(|error| match error {
                 error if error.no_space() => StoreError::NoSpace(format!(
                     "the file system has no room for {} more bytes of the file",
-                    units * crate::options::UNIT_BYTES
+                    units * UNIT_BYTES
                 )),
                 source => StoreError::Io {
                     what: "allocating space in the file",
@@ -436,11 +403,11 @@ impl Space {
                     .map_err(|error| match error {
                         error if error.too_long() => StoreError::NoSpace(format!(
                             "the file may not have more than {} bytes here (ulimit -f, or the file system)",
-                            free.units * crate::options::UNIT_BYTES
+                            free.units * UNIT_BYTES
                         )),
                         error if error.no_space() => StoreError::NoSpace(format!(
                             "the device cannot grow beyond {} bytes",
-                            free.units * crate::options::UNIT_BYTES
+                            free.units * UNIT_BYTES
                         )),
                         source => StoreError::Io {
                             what: "growing the file",
@@ -459,15 +426,15 @@ impl Space {
     fn at_limit(&self, free: &Free) -> StoreError {
         StoreError::NoSpace(format!(
             "{} of at most {} bytes are in use",
-            free.used * crate::options::UNIT_BYTES,
-            self.limit.saturating_mul(crate::options::UNIT_BYTES)
+            free.used * UNIT_BYTES,
+            self.limit.saturating_mul(UNIT_BYTES)
         ))
     }
 
     /// Gives back the end of an extent that turned out too large; `bytes` stay.
     pub fn shorten(&self, held: &mut Held, bytes: u64) {
         let units = u64::from(held.extent.pages) / UNIT_PAGES;
-        let keep = bytes.div_ceil(crate::options::UNIT_BYTES).max(1);
+        let keep = bytes.div_ceil(UNIT_BYTES).max(1);
         if keep >= units {
             return;
         }
@@ -502,7 +469,7 @@ impl Space {
     }
 
     fn left_of(&self, wanted: u64, plenty: bool) -> u64 {
-        let units = wanted.div_ceil(crate::options::UNIT_BYTES);
+        let units = wanted.div_ceil(UNIT_BYTES);
         let mut free = self.free.lock();
         let mut left = units.min(self.limit.saturating_sub(free.used));
         if !plenty {
@@ -511,12 +478,12 @@ impl Space {
             self.store_more(&mut free, lacks);
             left = left.min(free.stored());
         }
-        wanted.min(left * crate::options::UNIT_BYTES)
+        wanted.min(left * UNIT_BYTES)
     }
 
     /// The first page of the first free run that is long enough.
     pub fn first_fit(&self, bytes: u64) -> Option<u64> {
-        let units = bytes.div_ceil(crate::options::UNIT_BYTES);
+        let units = bytes.div_ceil(UNIT_BYTES);
         let free = self.free.lock();
         let mut fits = free.runs.iter().filter(|&(_, length)| length >= units);
         fits.next().map(|(first, _)| first * UNIT_PAGES)
@@ -525,7 +492,7 @@ impl Space {
     /// Bytes in use, and bytes of the file.
     pub fn bytes(&self) -> (u64, u64) {
         let free = self.free.lock();
-        let bytes = crate::options::UNIT_BYTES;
+        let bytes = UNIT_BYTES;
         (free.used * bytes, free.units * bytes)
     }
 }

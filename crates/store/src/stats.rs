@@ -141,8 +141,8 @@ impl Stats {
             merged_elements: read(&counters.merged_elements),
             snapshots_expired: read(&counters.snapshots_expired),
             throttled_us: read(&counters.throttled_us),
-            open_us: core.open_us,
-            read_only: core.latch.get().is_some() || core.options.read_only,
+            open_us: core.opened.took_us,
+            read_only: core.health.is_latched() || core.options.read_only,
         }
     }
 

@@ -3,22 +3,19 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use senko_io::{Device, FileOptions, FlashFile};
 
-use crate::core::{Core, Counters};
-use crate::element::{ExtentRef, LARGE, TOMBSTONE};
+use crate::core::Core;
+use crate::get::Many;
 use crate::jobs::Threads;
-use crate::lookup::{Hit, Terms};
-use crate::record_cache::RecordCache;
+use crate::options::check_key;
 use crate::scan::Scan;
 use crate::snapshot::Snapshot;
+use crate::state::counters::Counters;
 use crate::stats::Stats;
 use crate::value::{Entry, KeyVersion, Value};
-use crate::version::Version;
-use crate::write::check_key;
 use crate::{Batch, Options, StoreError, WriteOptions};
 
 /// An open store: cheap to clone, used from any thread.
@@ -62,7 +59,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.stop();
         // What was only in memory is written; nobody is left to hear of a failure.
-        if !self.core.closed.load(Ordering::Acquire) && self.core.latch.get().is_none() {
+        if !self.core.health.is_closed() && !self.core.health.is_latched() {
             let _ = self.core.sync();
         }
     }
@@ -114,7 +111,7 @@ impl Store {
             }
             _ => {
                 checked.check_bound()?;
-                crate::options::UNIT_BYTES
+                crate::extent::UNIT_BYTES
             }
         };
         let file = FileOptions {
@@ -470,7 +467,7 @@ impl Store {
     /// assert!(senko_store::example::store().is_new());
     /// ```
     pub fn is_new(&self) -> bool {
-        self.core.made
+        self.core.opened.made
     }
 
     /// Counts and sizes.
@@ -502,226 +499,11 @@ impl Store {
     /// A failing device.
     pub fn close(self) -> Result<(), StoreError> {
         // Set first: writers that wait for the background are told so, and not that there is no space.
-        let closed = self.core.closed.swap(true, Ordering::AcqRel);
+        let closed = self.core.health.close();
         self.guard.stop();
         if closed || self.core.options.read_only {
             return Ok(());
         }
         crate::open::close(&self.core)
-    }
-}
-
-/// How many keys are looked up.
-pub(crate) struct Many {
-    /// Reads under way, at most.
-    pub depth: usize,
-    /// Tells what has expired; without it, the clock does.
-    pub seconds: Option<u64>,
-}
-
-/// A key and its place among those asked for.
-struct Placed<'k> {
-    place: usize,
-    key: &'k [u8],
-}
-
-impl AsRef<[u8]> for Placed<'_> {
-    fn as_ref(&self) -> &[u8] {
-        self.key
-    }
-}
-
-impl Core {
-    /// The version of this moment, and the terms of a look-up in it. Each get is bounded by the moment: one that saw a write before all others
-    /// do would be followed by a snapshot without it.
-    pub fn present(&self) -> (Arc<Version>, Terms<'_>) {
-        // Before the version (R4 of the cache).
-        let ticket = self.cache.as_ref().map(RecordCache::ticket);
-        let (version, at) = self.moment();
-        let terms = Terms {
-            ticket,
-            ..self.bounded(at)
-        };
-        (version, terms)
-    }
-
-    /// The terms of a look-up that sees what there was at a time.
-    pub fn bounded(&self, at: u64) -> Terms<'_> {
-        Terms {
-            at,
-            keep_versions: self.options.keep_versions,
-            cache: self.cache.as_ref(),
-            ticket: None,
-        }
-    }
-
-    /// The newest version of a key that the terms allow, whatever it is.
-    pub fn find(
-        &self,
-        version: &Version,
-        key: &[u8],
-        terms: Terms<'_>,
-    ) -> Result<Option<Hit>, StoreError> {
-        crate::read::one(&*self.device, version, key, self.hasher.hash(key), terms)
-    }
-
-    /// Whether a version is a value that has not expired, now or at a second.
-    pub fn has_value(&self, found: &Hit, seconds: Option<u64>) -> bool {
-        let expired = || found.expiry <= seconds.unwrap_or_else(|| self.options.clock.seconds());
-        found.flags & TOMBSTONE == 0 && (found.expiry == 0 || !expired())
-    }
-
-    /// The value of an element that was found.
-    pub fn value_of(&self, found: Hit) -> Result<Value, StoreError> {
-        if found.flags & LARGE == 0 {
-            return Ok(Value(found.value));
-        }
-        let place = ExtentRef::decode(&found.value).ok_or_else(|| {
-            StoreError::damaged(0, "the reference to a large value cannot be read")
-        })?;
-        crate::read::large(&*self.device, &place).map(Value)
-    }
-
-    /// A key's value in a version; `seconds` tells what has expired, without it the clock does.
-    pub fn get_in(
-        &self,
-        version: &Version,
-        key: &[u8],
-        terms: Terms<'_>,
-        seconds: Option<u64>,
-    ) -> Result<Option<Entry>, StoreError> {
-        check_key(key)?;
-        Counters::add(&self.counters.gets, 1);
-        let Some(found) = self
-            .find(version, key, terms)?
-            .filter(|found| self.has_value(found, seconds))
-        else {
-            return Ok(None);
-        };
-        Counters::add(&self.counters.hits, 1);
-        Ok(Some(Entry {
-            key: key.to_vec(),
-            time: found.time,
-            expires_at: found.expiry,
-            value: self.value_of(found)?,
-        }))
-    }
-
-    /// The values of many keys in a version.
-    pub fn multi_get_in(
-        &self,
-        version: &Arc<Version>,
-        keys: &[&[u8]],
-        terms: Terms<'_>,
-        seconds: Option<u64>,
-    ) -> Vec<Result<Option<Value>, StoreError>> {
-        let mut values: Vec<_> = keys.iter().map(|_| Ok(None)).collect();
-        let keys = keys
-            .iter()
-            .enumerate()
-            .map(|(place, &key)| Placed { place, key });
-        let gets = Many {
-            depth: crate::read::MOST_DEPTH,
-            seconds,
-        };
-        self.get_many(
-            keys,
-            || (Arc::clone(version), terms),
-            gets,
-            |placed, value| values[placed.place] = value,
-        );
-        values
-    }
-
-    /// Looks many keys up, each in the version and on the terms that `see` gives when its turn comes.
-    pub fn get_many<'c, K: AsRef<[u8]>>(
-        &self,
-        keys: impl Iterator<Item = K>,
-        see: impl FnMut() -> (Arc<Version>, Terms<'c>),
-        many: Many,
-        mut each: impl FnMut(K, Result<Option<Value>, StoreError>),
-    ) {
-        let (mut asked, mut hits) = (0, 0);
-        let gets = crate::read::Gets {
-            see,
-            hash: |key: &[u8]| self.hasher.hash(key),
-            depth: many.depth,
-        };
-        crate::read::many(&*self.device, keys, gets, |key, found| {
-            asked += 1;
-            let value = check_key(key.as_ref()).and_then(|()| {
-                let found = found?.filter(|found| self.has_value(found, many.seconds));
-                hits += u64::from(found.is_some());
-                found.map(|found| self.value_of(found)).transpose()
-            });
-            each(key, value);
-        });
-        Counters::add(&self.counters.gets, asked);
-        Counters::add(&self.counters.hits, hits);
-    }
-
-    /// Calls `take` for the versions of a key that are kept, newest first from `at` on, until it says that it is enough. An older one may still lie
-    /// somewhere, but not all that came between, so it would be no answer.
-    fn walk_versions(
-        &self,
-        version: &Version,
-        key: &[u8],
-        mut at: u64,
-        mut take: impl FnMut(Hit) -> Result<bool, StoreError>,
-    ) -> Result<(), StoreError> {
-        check_key(key)?;
-        for _ in 0..self.options.keep_versions {
-            let Some(found) = self.find(version, key, self.bounded(at))? else {
-                break;
-            };
-            let time = found.time;
-            if take(found)? || time == 0 {
-                break;
-            }
-            at = time - 1;
-        }
-        Ok(())
-    }
-
-    /// The version of a key that was the newest at `time`, if it is kept, of those up to `at`.
-    fn version_at(
-        &self,
-        version: &Version,
-        key: &[u8],
-        time: u64,
-        at: u64,
-    ) -> Result<Option<Hit>, StoreError> {
-        let mut answer = None;
-        self.walk_versions(version, key, at, |found| {
-            let early = found.time <= time;
-            answer = early.then_some(found);
-            Ok(early)
-        })?;
-        Ok(answer)
-    }
-
-    /// The versions of a key up to `at`, newest first.
-    pub fn history(
-        &self,
-        version: &Version,
-        key: &[u8],
-        at: u64,
-    ) -> Result<Vec<KeyVersion>, StoreError> {
-        let mut history = Vec::new();
-        self.walk_versions(version, key, at, |found| {
-            let (time, expires_at) = (found.time, found.expiry);
-            let value = if found.flags & TOMBSTONE == 0 {
-                Some(self.value_of(found)?)
-            } else {
-                None
-            };
-            history.push(KeyVersion {
-                time,
-                value,
-                expires_at,
-            });
-            Ok(false)
-        })?;
-        Ok(history)
     }
 }

@@ -12,8 +12,9 @@
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
 use crate::block::BlockRecord;
+use crate::extent::{Extent, UNIT_PAGES};
 use crate::index::IndexKind;
-use crate::space::{Extent, Held, Space, UNIT_PAGES};
+use crate::space::{Held, Space};
 use crate::{Options, StoreError};
 use std::sync::Arc;
 
@@ -384,7 +385,7 @@ impl Superblock {
     /// # Errors
     /// Foreign or newer content, damage, a failing device.
     pub fn find(device: &dyn Device) -> Result<Found, StoreError> {
-        if device.pages() < crate::space::UNIT_PAGES {
+        if device.pages() < crate::extent::UNIT_PAGES {
             return Err(StoreError::Foreign(format!(
                 "it has {} bytes, a superblock takes 65536",
                 device.pages() * PAGE_SIZE as u64

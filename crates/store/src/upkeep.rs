@@ -23,11 +23,7 @@ impl Store {
     pub fn seal(&self) -> Result<(), StoreError> {
         {
             let mut writer = self.core.writer.lock();
-            if writer
-                .active
-                .as_ref()
-                .is_some_and(|active| !active.log.is_empty())
-            {
+            if writer.active().is_some_and(|active| !active.log.is_empty()) {
                 self.core.rotate(&mut writer, true)?;
             }
         }
@@ -35,7 +31,7 @@ impl Store {
     }
 
     fn seal_all(&self) -> Result<(), StoreError> {
-        let _working = self.core.block_work.lock();
+        let _working = self.core.requests.block_work();
         while self.core.seal_one()? {}
         Ok(())
     }
@@ -98,11 +94,11 @@ impl Store {
                     Ok(()) | Err(StoreError::NoSpace(_)) => {}
                     Err(error) => return Err(error),
                 }
-                let _working = self.core.block_work.lock();
+                let _working = self.core.requests.block_work();
                 let compacted = match self.core.compact_emptiest() {
                     Err(StoreError::NoSpace(_)) => {
                         // A merge in the background may hold blocks that are gone by now.
-                        drop(self.core.map_work.lock());
+                        drop(self.core.requests.map_work());
                         self.core.compact_emptiest()?
                     }
                     other => other?,
@@ -124,7 +120,7 @@ impl Store {
 
     /// One map for all blocks.
     fn merge_all(&self) -> Result<(), StoreError> {
-        let _working = self.core.map_work.lock();
+        let _working = self.core.requests.map_work();
         let generations = self.core.generations();
         self.core.merge(&generations).map(|_| ())
     }

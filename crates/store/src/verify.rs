@@ -14,7 +14,7 @@ pub use crate::block::Problem;
 
 use crate::block::{Block, BlockRecord, verify_block};
 use crate::element::{Element, ExtentRef};
-use crate::space::UNIT_PAGES;
+use crate::extent::UNIT_PAGES;
 use crate::superblock::{CopyState, Found, LogRecord, Manifest, SavedIndex, Superblock, copies};
 use crate::{Extent, Hasher, StoreError};
 
@@ -302,7 +302,7 @@ impl Check {
         self.report.pages += place.bytes.div_ceil(PAGE_SIZE as u64);
         let offset = place.extent.first.saturating_mul(PAGE_SIZE as u64);
         self.uses.push((place.extent, "a large value".to_owned()));
-        if let Err(error) = crate::read::large(&*self.device, place) {
+        if let Err(error) = crate::large::read(&*self.device, place) {
             self.report.error(offset, &error);
         }
     }

@@ -21,6 +21,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+
 use crate::block::Block;
 use crate::hash::SHARDS;
 use crate::index::{BlockMap, ShardMap};
@@ -33,7 +35,23 @@ pub(crate) struct LogHandle {
     /// The log's extent.
     pub held: Held,
     /// Extents of the large values that its elements name.
-    pub large: parking_lot::Mutex<Vec<Arc<Held>>>,
+    large: Mutex<Vec<Arc<Held>>>,
+}
+
+impl LogHandle {
+    /// Of a log that names no large values yet.
+    pub fn new(log: Log, held: Held) -> LogHandle {
+        LogHandle {
+            log,
+            held,
+            large: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Holds more large values that its elements name.
+    pub fn hold_large(&self, held: impl IntoIterator<Item = Arc<Held>>) {
+        self.large.lock().extend(held);
+    }
 }
 
 /// A sealed block in use, with what keeps its bytes.

@@ -11,15 +11,16 @@
 //! - W3: what is acknowledged is never behind something lost: before a commit in the active log is acknowledged, frozen logs are as durable.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 
-use crate::core::{Core, Counters, MAX_FROZEN, Writer};
+use crate::core::Core;
 use crate::element::{Element, LARGE, MORE, TOMBSTONE};
 use crate::log::{AppendError, Ticket};
-use crate::options::{LAST_EXPIRY, MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use crate::options::{LAST_EXPIRY, MAX_FROZEN, MAX_VALUE_BYTES, check_key};
 use crate::space::Held;
+use crate::state::counters::Counters;
+use crate::state::logs::Writer;
 use crate::version::LogHandle;
 use crate::{Durability, KeyHash, StoreError, WriteOptions};
 
@@ -163,14 +164,6 @@ pub(crate) struct Write<'a> {
     pub expires_at: Option<u64>,
 }
 
-/// Refuses keys and values that cannot be stored.
-pub(crate) fn check_key(key: &[u8]) -> Result<(), StoreError> {
-    if key.is_empty() || key.len() > MAX_KEY_BYTES {
-        return Err(StoreError::KeyLength(key.len()));
-    }
-    Ok(())
-}
-
 impl Core {
     /// Writes one element.
     pub fn write_one(
@@ -223,7 +216,7 @@ impl Core {
         options: WriteOptions,
     ) -> Result<u64, StoreError> {
         let written = self.write_unless(writes, options, || Ok(false))?;
-        Ok(written.unwrap_or_else(|| self.visible.load(Ordering::Acquire)))
+        Ok(written.unwrap_or_else(|| self.view.visible()))
     }
 
     /// Writes elements together, unless `changed` says that what they rest on is no longer so. Then
@@ -234,7 +227,7 @@ impl Core {
         options: WriteOptions,
         changed: impl FnOnce() -> Result<bool, StoreError>,
     ) -> Result<Option<u64>, StoreError> {
-        self.check_takes_writes()?;
+        self.health.check_takes_writes()?;
         if writes.is_empty() {
             return Ok(None);
         }
@@ -270,12 +263,12 @@ impl Core {
         self.keep_pace(bytes);
 
         let mut writer = self.writer.lock();
-        self.check_takes_writes()?;
+        self.health.check_takes_writes()?;
         if changed()? {
             return Ok(None);
         }
         let now = self.options.clock.now();
-        let time = now.max(writer.last_time + 1);
+        let time = writer.time_at(now);
         let default_expiry = options.expiry(now);
         let last = writes.len() - 1;
         let elements: Vec<(KeyHash, Element<'_>)> = writes
@@ -311,9 +304,9 @@ impl Core {
             })
             .collect();
         let (active, ticket) = self.append(&mut writer, &elements)?;
-        active.large.lock().extend(holders);
-        writer.last_time = time;
-        self.visible.store(time, Ordering::Release);
+        active.hold_large(holders);
+        writer.wrote(time);
+        self.view.show(time);
         drop(writer);
         if let Some(cache) = &self.cache {
             for (hash, element) in &elements {
@@ -321,7 +314,7 @@ impl Core {
             }
         }
         if options.durability == Durability::None && active.log.unwritten_chunks() > 0 {
-            self.ask_to_write_chunks();
+            self.requests.ask_to_write_chunks();
         }
 
         for (_, element) in &elements {
@@ -343,7 +336,7 @@ impl Core {
             .map_err(|error| self.failed(error))?;
         if options.durability == Durability::Synced {
             // A flush that failed elsewhere meanwhile may have lost what this one should have made durable (C2).
-            self.check_writable()?;
+            self.health.check_writable()?;
         }
         Ok(Some(time))
     }
@@ -353,7 +346,7 @@ impl Core {
         if !self.options.background {
             return;
         }
-        let version = self.version.load();
+        let version = self.view.glance();
         let active = version.logs.first().map_or(0, |log| log.log.bytes_used());
         drop(version);
         let waited = self.pace.wait(bytes, active);
@@ -370,7 +363,7 @@ impl Core {
     ) -> Result<(Arc<LogHandle>, Ticket), StoreError> {
         loop {
             let deletes = || elements.iter().all(|(_, element)| element.is_tombstone());
-            let Some(active) = writer.active.clone() else {
+            let Some(active) = writer.active() else {
                 // It was sealed, and there was no space for another one.
                 self.rotate(writer, deletes())?;
                 continue;
@@ -403,18 +396,22 @@ impl Core {
         elements: &[(KeyHash, Element<'_>)],
     ) -> Result<Ticket, AppendError> {
         let log = &active.log;
-        if !writer.full && elements.len() > LOOKED_AT && !log.is_empty() {
+        if !writer.is_full() && elements.len() > LOOKED_AT && !log.is_empty() {
             let bytes = elements.iter().map(|(_, element)| element.encoded_len());
             let bytes = bytes.sum::<usize>() as u64;
-            writer.full = self.seals_to_the_most(log, writer.tight, elements.len() as u64, bytes);
+            writer.set_full(self.seals_to_the_most(
+                log,
+                writer.is_tight(),
+                elements.len() as u64,
+                bytes,
+            ));
         }
-        if writer.full {
+        if writer.is_full() {
             return Err(AppendError::Full);
         }
         let ticket = log.append(elements)?;
-        if ticket.pages() != writer.looked_at {
-            writer.looked_at = ticket.pages();
-            writer.full = self.seals_to_the_most(log, writer.tight, 0, 0);
+        if writer.has_another_page(ticket.pages()) {
+            writer.set_full(self.seals_to_the_most(log, writer.is_tight(), 0, 0));
         }
         Ok(ticket)
     }
@@ -430,12 +427,12 @@ impl Core {
         if self.reserve_is_whole() {
             return Ok(true);
         }
-        if let Some(active) = writer.active.clone() {
+        if let Some(active) = writer.active() {
             active.log.freeze();
             drop(active);
-            let _working = self.block_work.lock();
+            let _working = self.requests.block_work();
             match self.seal_all_logs() {
-                Ok(()) => writer.active = None,
+                Ok(()) => writer.let_go(),
                 Err(StoreError::NoSpace(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -465,10 +462,10 @@ impl Core {
                 continue;
             };
             let held = self.with_space(value.len() as u64)?;
-            let place = crate::read::write_large(&self.device, &held, value)
+            let place = crate::large::write(&self.device, &held, value)
                 .map_err(|error| self.failed(error))?;
             references.push((nth, place.encode()));
-            holders.push(self.register_large(held));
+            holders.push(self.large.register(held));
         }
         if !holders.is_empty() {
             // The reference must not survive without what it names, whatever the write itself waits for.
@@ -495,7 +492,7 @@ impl Core {
 
     /// Makes everything that returned before durable.
     pub fn flush(&self) -> Result<(), StoreError> {
-        self.check_writable()?;
+        self.health.check_writable()?;
         self.device
             .flush(senko_io::Tag::store(senko_io::Purpose::Log))
             .map_err(StoreError::io("flushing"))
@@ -504,7 +501,7 @@ impl Core {
 
     /// Makes the frozen logs durable (W3).
     fn sync_frozen_logs(&self) -> Result<(), StoreError> {
-        self.check_writable()?;
+        self.health.check_writable()?;
         let version = self.current();
         for handle in version.logs.iter().skip(1).rev() {
             handle
@@ -521,7 +518,7 @@ impl Core {
             return Ok(());
         }
         // Taken first: a log that another thread freezes meanwhile is then among the frozen ones, or it is this one.
-        let active = self.writer.lock().active.clone();
+        let active = self.writer.lock().active();
         self.sync_frozen_logs()?;
         if let Some(active) = active {
             active
@@ -536,7 +533,7 @@ impl Core {
     /// next log has the place of one of them.
     fn seal_if_tight(&self) -> Result<(), StoreError> {
         for _ in 0..=MAX_FROZEN {
-            let prepared = self.spare.lock().is_some();
+            let prepared = self.spare.is_there();
             if prepared || self.current().logs.len() < 2 || self.room_for_spare() {
                 break;
             }
@@ -556,10 +553,10 @@ impl Core {
         writer: &mut MutexGuard<'_, Writer>,
         reserve: bool,
     ) -> Result<(), StoreError> {
-        self.check_writable()?;
+        self.health.check_writable()?;
         if !reserve {
             // Without one that is prepared, the next log takes of what is left.
-            let prepared = self.spare.lock().is_some();
+            let prepared = self.spare.is_there();
             let log = if prepared { 0 } else { self.options.log_bytes };
             self.leave_reserve(log)?;
         }
@@ -570,7 +567,7 @@ impl Core {
         }
         self.seal_if_tight()?;
         let tight = reserve && self.make_room_for_deletes(writer)?;
-        let old = writer.active.clone();
+        let old = writer.active();
         if let Some(old) = &old {
             // Writes that are acknowledged from now on must not be ahead of what a killed process
             // would leave of this log (W3).
@@ -579,33 +576,33 @@ impl Core {
                 .map_err(|error| self.failed(error))?;
             old.log.freeze();
         }
-        let spare = self.spare.lock().take();
+        let spare = self.spare.take();
         let mut last_try = false;
         let fresh = match spare {
             Some(spare) => spare,
             None => loop {
-                let mut state = self.state.lock();
+                let mut manifests = self.manifests.lock();
                 // Logs are used in the order in which the manifest names them, or a recovery would take a later one for the end: so one that was
                 // prepared meanwhile comes first.
-                if let Some(spare) = self.spare.lock().take() {
+                if let Some(spare) = self.spare.take() {
                     break spare;
                 }
                 if reserve && !self.room_for_spare() {
                     // The log takes this place, and not of what compaction needs.
-                    self.reserve.lock().take();
+                    self.reserve.give_up();
                 }
-                let made = self.make_log(&mut state);
-                drop(state);
+                let made = self.make_log(&mut manifests);
+                drop(manifests);
                 match made {
                     Err(StoreError::NoSpace(why)) => {
-                        let given = reserve && self.reserve.lock().take().is_some();
+                        let given = reserve && self.reserve.give_up();
                         if !given && !self.wait_for_space()? {
                             if last_try {
                                 return Err(StoreError::NoSpace(why));
                             }
                             // A merge of maps may hold blocks that were compacted meanwhile.
                             last_try = true;
-                            drop(self.map_work.lock());
+                            drop(self.requests.map_work());
                         }
                     }
                     other => break other?,
@@ -615,18 +612,13 @@ impl Core {
         if let Some(old) = &old {
             fresh.log.follow(old.log.chain());
         }
-        {
-            let _publishing = self.publish.lock();
-            let mut next = self.current().next();
-            next.logs.insert(0, Arc::clone(&fresh));
-            self.version.store(Arc::new(next));
-        }
+        self.view
+            .publish(|next| next.logs.insert(0, Arc::clone(&fresh)));
         if let Some(old) = &old {
             self.pace.froze(old.log.bytes_used());
         }
-        writer.active = Some(fresh);
-        (writer.looked_at, writer.full, writer.tight) = (0, false, tight);
-        self.notify();
+        writer.turn_to(fresh, tight);
+        self.requests.ask();
         Ok(())
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use senko_io::faulty::FaultyDevice;
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
-use super::head::{self, HEAD_HEADER, HEAD_PAYLOAD, META_HEADER, Meta};
+use super::frame::{self, HEAD_HEADER, HEAD_PAYLOAD};
+use super::head::{META_HEADER, Meta};
 use super::page::{Found, PAGE_HEADER, PageFormat, PageHead};
 use super::record::BlockRecord;
 use super::{Block, BlockScan, probe, verify_block};
@@ -186,7 +187,7 @@ pub fn head(data: &[u8]) {
         let from = data.len().min(number as usize * HEAD_PAYLOAD);
         let to = data.len().min(from + HEAD_PAYLOAD);
         page[HEAD_HEADER..HEAD_HEADER + to - from].copy_from_slice(&data[from..to]);
-        head::seal(&mut page, record.id, number);
+        frame::seal(&mut page, record.id, number);
         if number == 0
             && let Some(probed) = probe(&page)
         {

@@ -4,13 +4,14 @@
 //! Entries of 19 bytes, sorted as the elements, 214 to a page, none across pages; a directory of 257 numbers in the head's first page
 //! says where each shard begins. The top byte of `order` is the shard and is not written.
 
+use super::frame::HEAD_PAYLOAD;
 use crate::element::{END_OF_TIME, EXPIRY, LARGE, TOMBSTONE};
 use crate::{KeyHash, SHARDS};
 
 /// Bytes of an entry.
 pub const ENTRY_BYTES: usize = 19;
 /// Entries in a page of the head.
-pub const ENTRIES_PER_PAGE: usize = super::head::HEAD_PAYLOAD / ENTRY_BYTES;
+pub const ENTRIES_PER_PAGE: usize = HEAD_PAYLOAD / ENTRY_BYTES;
 /// Bytes of the directory.
 pub const DIRECTORY_BYTES: usize = 4 * (SHARDS + 1);
 

@@ -7,23 +7,18 @@
 
 use senko_io::PAGE_SIZE;
 
+use super::frame::{self, HEAD_HEADER, HEAD_PAYLOAD};
 use super::hash_list::{DIRECTORY_BYTES, Directory, ENTRIES_PER_PAGE, ENTRY_BYTES, HashEntry};
 use super::page_index::PageIndex;
 use super::record::BlockRecord;
 use crate::element::ExtentRef;
 
-/// Bytes in front of a head page's payload.
-pub const HEAD_HEADER: usize = 16;
-/// Bytes of payload in a head page.
-pub const HEAD_PAYLOAD: usize = PAGE_SIZE - HEAD_HEADER;
 /// The fixed header at the start of the meta part.
 pub const META_HEADER: usize = 128;
 /// The version of the format of blocks.
 pub const BLOCK_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"senkoBLK";
-/// Tells a page of a head from one of data.
-const KIND: u32 = u32::from_le_bytes(*b"HEAD");
 const RECORD_AT: usize = 32;
 
 /// The meta part, read.
@@ -33,31 +28,6 @@ pub(crate) struct Meta {
     pub directory: Directory,
     pub index: PageIndex,
     pub large: Vec<ExtentRef>,
-}
-
-fn seed(id: u64) -> u32 {
-    crc32c::crc32c(&id.to_le_bytes())
-}
-
-/// Completes a head page whose payload is in place.
-pub(crate) fn seal(page: &mut [u8], id: u64, number: u32) {
-    page[4..8].copy_from_slice(&(id as u32).to_le_bytes());
-    page[8..12].copy_from_slice(&number.to_le_bytes());
-    page[12..16].copy_from_slice(&KIND.to_le_bytes());
-    let crc = crc32c::crc32c_append(seed(id), &page[4..]);
-    page[..4].copy_from_slice(&crc.to_le_bytes());
-}
-
-/// Checks one head page and gives its payload.
-pub(crate) fn check(page: &[u8], id: u64, number: u32) -> Result<&[u8], &'static str> {
-    let half = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("4 bytes"));
-    if half(0) != crc32c::crc32c_append(seed(id), &page[4..]) {
-        return Err("the checksum of a head page is wrong");
-    }
-    if half(4) != id as u32 || half(8) != number || half(12) != KIND {
-        return Err("a head page belongs to another place");
-    }
-    Ok(&page[HEAD_HEADER..])
 }
 
 /// Head pages of the meta part.
@@ -163,7 +133,7 @@ pub(crate) fn directory(payload: &[u8], record: &BlockRecord) -> Result<Director
 pub fn probe(page: &[u8]) -> Option<BlockRecord> {
     let payload = page.get(HEAD_HEADER..PAGE_SIZE)?;
     let (record, _) = decode_header(payload).ok()?;
-    check(&page[..PAGE_SIZE], record.id, 0).ok()?;
+    frame::check(&page[..PAGE_SIZE], record.id, 0).ok()?;
     Some(record)
 }
 

@@ -15,6 +15,7 @@
 //! id in it.
 
 mod hash_list; // the hash list in the head: 19 bytes an element
+mod frame; // header and checksum of a head page
 mod head; // the head's pages
 mod page; // a data page, and the look-up in a run's bytes
 mod page_index; // from a hash to its pages, in DRAM
@@ -380,7 +381,7 @@ fn read_head(
             .map_err(StoreError::io("reading the head of a block"))?;
         for (nth, page) in bytes.chunks(PAGE_SIZE).enumerate() {
             let number = next + nth as u32;
-            let payload = head::check(page, record.id, number)
+            let payload = frame::check(page, record.id, number)
                 .map_err(|what| StoreError::damaged(record.head_offset(number), what))?;
             take(number, payload)?;
         }

@@ -6,6 +6,7 @@
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Purpose, Tag};
 
+use super::frame;
 use super::hash_list::{ENTRIES_PER_PAGE, HashEntry};
 use super::head::{self, Meta};
 use super::read_meta;
@@ -261,7 +262,7 @@ impl<'d> HashReader<'d> {
                     .read(self.record.head() + u64::from(number), &mut self.page, TAG)
                     .map_err(StoreError::io("reading the head of a block"));
                 let checked = read.and_then(|()| {
-                    head::check(&self.page, self.record.id, number)
+                    frame::check(&self.page, self.record.id, number)
                         .map(|_| ())
                         .map_err(|what| StoreError::damaged(self.record.head_offset(number), what))
                 });
@@ -273,7 +274,7 @@ impl<'d> HashReader<'d> {
                 }
             }
             self.shard = meta.directory.shard_of(self.next, self.shard);
-            let payload = &self.page[PAGE_SIZE - head::HEAD_PAYLOAD..];
+            let payload = &self.page[PAGE_SIZE - frame::HEAD_PAYLOAD..];
             let entry = head::entry(payload, self.next % ENTRIES_PER_PAGE, self.shard);
             if entry.is_some() {
                 return entry;

@@ -15,14 +15,15 @@
 
 use senko_io::{AlignedBuf, Device, PAGE_SIZE, Tag};
 
+use super::frame::{self, HEAD_HEADER, HEAD_PAYLOAD};
 use super::hash_list::{Directory, ENTRIES_PER_PAGE, HashEntry};
-use super::head::{self, HEAD_HEADER, HEAD_PAYLOAD, Meta};
+use super::head::{self, Meta};
 use super::page::{PAGE_HEADER, PageFormat, PageHead};
 use super::page_index::{PageIndex, PageNote, shift_for};
 use super::record::{BlockRecord, MAX_PAGE_BYTES, MIN_PAGE_BYTES};
 use super::{Block, data_pages_bound};
 use crate::element::{EXPIRY, Element, ExtentRef, MAX_HEADER, MORE};
-use crate::space::UNIT_PAGES;
+use crate::extent::UNIT_PAGES;
 use crate::{Extent, KeyHash, SHARDS, StoreError};
 
 /// Bytes written at once.
@@ -498,7 +499,7 @@ impl<'d> BlockWriter<'d> {
             let end = HEAD_HEADER + payload.len();
             page[HEAD_HEADER..end].copy_from_slice(payload);
             page[end..].fill(0);
-            head::seal(page, self.record.id, number as u32);
+            frame::seal(page, self.record.id, number as u32);
             self.page_at += PAGE_SIZE;
             if self.page_at == self.piece.len() {
                 self.write_piece()?;

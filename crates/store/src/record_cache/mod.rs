@@ -40,7 +40,7 @@ use parking_lot::Mutex;
 
 use crate::KeyHash;
 use crate::element::{Element, LARGE, TOMBSTONE};
-use crate::lookup::Hit;
+use crate::hit::Hit;
 
 use shard::Shard;
 

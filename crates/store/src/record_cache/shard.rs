@@ -20,7 +20,7 @@ use super::ghost::Ghost;
 use super::ring::{HEADER, Head, MOST_USES, Ring, UNIT, record_len};
 use super::{CacheCounts, Record, Want};
 use crate::KeyHash;
-use crate::lookup::Hit;
+use crate::hit::Hit;
 
 /// The least that a cache can be made of.
 pub(crate) const MIN_BYTES: u64 = 64 << 10;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use senko_io::{IoError, Purpose, Tag};
 
-use super::{Free, Runs, Space, UNIT_PAGES};
+use super::{Free, Runs, Space};
 use crate::StoreError;
-use crate::options::UNIT_BYTES;
+use crate::extent::{UNIT_BYTES, UNIT_PAGES};
 
 /// Units that are punched at a time, at most: 64 MiB.
 const PUNCH_UNITS: u64 = 1024;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The sizes and offsets that `docs/formats/store.md` names, in the bytes of a block.
 
-use super::head::{HEAD_HEADER, HEAD_PAYLOAD, META_HEADER};
+use super::frame::{HEAD_HEADER, HEAD_PAYLOAD};
+use super::head::META_HEADER;
 use super::*;
 
 fn half(bytes: &[u8], at: usize) -> u32 {

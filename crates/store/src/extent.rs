@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Extents: runs of pages of the device, which begin and end on units.
+
+/// Pages of the device ([`senko_io::PAGE_SIZE`]) in a unit of space: extents begin and end on
+/// units, of 64 KiB.
+pub const UNIT_PAGES: u64 = 16;
+
+/// Bytes of a unit of space.
+pub(crate) const UNIT_BYTES: u64 = UNIT_PAGES * senko_io::PAGE_SIZE as u64;
+
+/// A run of pages of the device.
+///
+/// ```
+/// let extent = senko_store::Extent { first: 16, pages: 4 };
+/// assert_eq!((extent.end(), extent.bytes()), (20, 16_384));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Extent {
+    /// The first page.
+    pub first: u64,
+    /// How many.
+    pub pages: u32,
+}
+
+impl Extent {
+    /// The page behind the last.
+    ///
+    /// ```
+    /// assert_eq!(senko_store::Extent { first: 16, pages: 4 }.end(), 20);
+    /// ```
+    pub fn end(self) -> u64 {
+        self.first + u64::from(self.pages)
+    }
+
+    /// Its bytes.
+    ///
+    /// ```
+    /// assert_eq!(senko_store::Extent { first: 16, pages: 4 }.bytes(), 16_384);
+    /// ```
+    pub fn bytes(self) -> u64 {
+        u64::from(self.pages) * senko_io::PAGE_SIZE as u64
+    }
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The versions of a key that are kept. `store.rs` calls it.
+
+use crate::StoreError;
+use crate::core::Core;
+use crate::element::TOMBSTONE;
+use crate::hit::Hit;
+use crate::options::check_key;
+use crate::value::KeyVersion;
+use crate::version::Version;
+
+impl Core {
+    /// Calls `take` for the versions of a key that are kept, newest first from `at` on, until it
+    /// says that it is enough. An older one may still lie somewhere, but not all that came between,
+    /// so it would be no answer.
+    fn walk_versions(
+        &self,
+        version: &Version,
+        key: &[u8],
+        mut at: u64,
+        mut take: impl FnMut(Hit) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
+        check_key(key)?;
+        for _ in 0..self.options.keep_versions {
+            let Some(found) = self.find(version, key, self.bounded(at))? else {
+                break;
+            };
+            let time = found.time;
+            if take(found)? || time == 0 {
+                break;
+            }
+            at = time - 1;
+        }
+        Ok(())
+    }
+
+    /// The version of a key that was the newest at `time`, if it is kept, of those up to `at`.
+    pub fn version_at(
+        &self,
+        version: &Version,
+        key: &[u8],
+        time: u64,
+        at: u64,
+    ) -> Result<Option<Hit>, StoreError> {
+        let mut answer = None;
+        self.walk_versions(version, key, at, |found| {
+            let early = found.time <= time;
+            answer = early.then_some(found);
+            Ok(early)
+        })?;
+        Ok(answer)
+    }
+
+    /// The versions of a key up to `at`, newest first.
+    pub fn history(
+        &self,
+        version: &Version,
+        key: &[u8],
+        at: u64,
+    ) -> Result<Vec<KeyVersion>, StoreError> {
+        let mut history = Vec::new();
+        self.walk_versions(version, key, at, |found| {
+            let (time, expires_at) = (found.time, found.expiry);
+            let value = if found.flags & TOMBSTONE == 0 {
+                Some(self.value_of(found)?)
+            } else {
+                None
+            };
+            history.push(KeyVersion {
+                time,
+                value,
+                expires_at,
+            });
+            Ok(false)
+        })?;
+        Ok(history)
+    }
+}

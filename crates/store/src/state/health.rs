@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether the store takes writes, and why not. Part of `core.rs`.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::StoreError;
+
+/// Why a store that was opened to be read takes no writes: the latch keeps everything from the
+/// device that would change it.
+pub(crate) const READ_ONLY: &str = "it was opened to be read";
+
+/// Why a closed store takes no writes.
+pub(crate) const CLOSED: &str = "the store is closed";
+
+/// The latch: once it is set, nothing is written any more (C2).
+#[derive(Default)]
+pub(crate) struct Health {
+    latch: OnceLock<String>,
+    closed: AtomicBool,
+}
+
+impl Health {
+    /// Ends writing; the first cause stays.
+    pub fn latch(&self, cause: impl Into<String>) {
+        let _ = self.latch.set(cause.into());
+    }
+
+    /// Whether nothing is written any more.
+    pub fn is_latched(&self) -> bool {
+        self.latch.get().is_some()
+    }
+
+    /// Latches after an error that leaves unknown what reached the device (C2).
+    pub fn failed(&self, error: &StoreError) {
+        if matches!(error, StoreError::Io { .. }) {
+            self.latch(error.to_string());
+        }
+    }
+
+    /// Refuses writes after a failure.
+    pub fn check_writable(&self) -> Result<(), StoreError> {
+        match self.latch.get() {
+            None => Ok(()),
+            Some(cause) => Err(StoreError::ReadOnly(cause.clone())),
+        }
+    }
+
+    /// Refuses what callers write, after a failure and from the beginning of a close on.
+    pub fn check_takes_writes(&self) -> Result<(), StoreError> {
+        self.check_writable()?;
+        if self.is_closed() {
+            return Err(StoreError::ReadOnly(CLOSED.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Refuses callers' writes from now on; true if that was so already.
+    pub fn close(&self) -> bool {
+        self.closed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether a close began.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Latches if the thread panics while the guard is there.
+    pub fn latch_on_panic(&self) -> LatchOnPanic<'_> {
+        LatchOnPanic(self)
+    }
+}
+
+/// A thread that died would be waited for: writing ends instead.
+pub(crate) struct LatchOnPanic<'h>(&'h Health);
+
+impl Drop for LatchOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.latch("a thread of the store panicked");
+        }
+    }
+}

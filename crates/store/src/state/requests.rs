@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the background is asked to do, and who waits for it. Part of `core.rs`; `jobs.rs` does it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+/// How long the background waits before it looks again though nobody asked.
+pub(crate) const NAP: Duration = Duration::from_millis(200);
+
+/// What a try to do a piece of work gave.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    Done,
+    Nothing,
+}
+
+#[derive(Default)]
+struct Asked {
+    stop: bool,
+    /// Counts up when something may be to do.
+    asked: u64,
+    /// Counts up when a piece of work is done.
+    done: u64,
+    /// Counts up when the thread of the blocks found nothing to do, or no space to do it in.
+    idle_looks: u64,
+    /// When the rate limit lets compaction go on.
+    compact_from: Option<Instant>,
+    /// Someone waits for space: compaction goes without its rate limit.
+    hurry: bool,
+}
+
+/// Requests to the threads of the store, and the turns that they take.
+#[derive(Default)]
+pub(crate) struct Requests {
+    asked: Mutex<Asked>,
+    changed: Condvar,
+    /// Whether full chunks of the active log wait to be written, and who is told.
+    chunks: Mutex<bool>,
+    chunks_wait: Condvar,
+    /// Held while one thread works on blocks (seals or compacts), and while one merges maps.
+    block_work: Mutex<()>,
+    map_work: Mutex<()>,
+    /// Compactions since the last seal.
+    turns: AtomicU32,
+}
+
+/// Whether a thread that waited for the background got what it waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// A piece of work was done.
+    Done,
+    /// The background looked, after the call, and could do nothing.
+    InVain,
+    /// The background stops.
+    Stopped,
+}
+
+impl Requests {
+    /// The turn to seal or compact blocks.
+    pub fn block_work(&self) -> MutexGuard<'_, ()> {
+        self.block_work.lock()
+    }
+
+    /// The turn to merge maps.
+    pub fn map_work(&self) -> MutexGuard<'_, ()> {
+        self.map_work.lock()
+    }
+
+    /// Compactions since the last seal.
+    pub fn turns(&self) -> u32 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
+    /// Counts compactions since the last seal.
+    pub fn set_turns(&self, turns: u32) {
+        self.turns.store(turns, Ordering::Relaxed);
+    }
+
+    /// Wakes the background.
+    pub fn ask(&self) {
+        self.asked.lock().asked += 1;
+        self.changed.notify_all();
+    }
+
+    /// Lets the background end after the pieces of work under way.
+    pub fn stop(&self) {
+        self.asked.lock().stop = true;
+        self.changed.notify_all();
+        self.ask_to_write_chunks();
+    }
+
+    /// Whether the background ends.
+    pub fn stopping(&self) -> bool {
+        self.asked.lock().stop
+    }
+
+    /// Tells the thread that writes chunks.
+    pub fn ask_to_write_chunks(&self) {
+        let mut asked = self.chunks.lock();
+        if !std::mem::replace(&mut *asked, true) {
+            self.chunks_wait.notify_one();
+        }
+    }
+
+    /// Waits until chunks are to be written; false if the background ends.
+    pub fn wait_for_chunks(&self) -> bool {
+        let mut asked = self.chunks.lock();
+        while !*asked {
+            self.chunks_wait.wait(&mut asked);
+        }
+        *asked = false;
+        drop(asked);
+        !self.stopping()
+    }
+
+    /// Waits until something may be to do that was not there at `seen`, or for a nap; gives whether
+    /// the nap was undisturbed. `None` if the background ends. `held_back`: the compaction's rate
+    /// limit cuts the nap short.
+    pub fn next(&self, seen: &mut u64, held_back: bool) -> Option<bool> {
+        let mut jobs = self.asked.lock();
+        let mut idle = false;
+        // Whoever waits for work done shares the signal, so being woken alone says nothing.
+        while jobs.asked == *seen && !idle && !jobs.stop {
+            let held_back = jobs
+                .compact_from
+                .map(|from| from.saturating_duration_since(Instant::now()))
+                .filter(|wait| held_back && !wait.is_zero());
+            let nap = held_back.map_or(NAP, |wait| wait.min(NAP));
+            let timed_out = self.changed.wait_for(&mut jobs, nap).timed_out();
+            idle = timed_out && jobs.asked == *seen;
+        }
+        if jobs.stop {
+            return None;
+        }
+        *seen = jobs.asked;
+        Some(idle)
+    }
+
+    /// Says what came of a look at what there is to do. `counts`: waiting writers count the look.
+    pub fn looked(&self, work: Work, counts: bool) {
+        let mut jobs = self.asked.lock();
+        match work {
+            Work::Done => {
+                jobs.done += 1;
+                jobs.asked += 1;
+            }
+            Work::Nothing => jobs.idle_looks += u64::from(counts),
+        }
+        drop(jobs);
+        self.changed.notify_all();
+    }
+
+    /// Waits until the background did a piece of work, as long as `goes_on` says that it can.
+    /// `hurry`: compaction goes without its rate limit.
+    pub fn wait_for_work(&self, hurry: bool, goes_on: impl Fn() -> bool) -> Waited {
+        let mut jobs = self.asked.lock();
+        let (done, looks) = (jobs.done, jobs.idle_looks);
+        jobs.hurry |= hurry;
+        while !jobs.stop && jobs.done == done {
+            // One look may have been under way.
+            if jobs.idle_looks >= looks + 2 || !goes_on() {
+                jobs.hurry &= !hurry;
+                return Waited::InVain;
+            }
+            jobs.asked += 1;
+            self.changed.notify_all();
+            self.changed.wait_for(&mut jobs, NAP);
+        }
+        if jobs.stop {
+            Waited::Stopped
+        } else {
+            Waited::Done
+        }
+    }
+
+    /// Whether someone waits for space.
+    pub fn hurry(&self) -> bool {
+        self.asked.lock().hurry
+    }
+
+    /// Whether the rate limit holds compaction back.
+    pub fn compaction_waits(&self) -> bool {
+        let from = self.asked.lock().compact_from;
+        from.is_some_and(|from| Instant::now() < from)
+    }
+
+    /// A compaction ended, and nobody waits for it any more; the next is to begin no sooner than at
+    /// `next`, where one is given.
+    pub fn compacted(&self, next: Option<Instant>) {
+        let mut jobs = self.asked.lock();
+        jobs.hurry = false;
+        if next.is_some() {
+            jobs.compact_from = next;
+        }
+    }
+
+    /// How often the thread of the blocks found nothing to do.
+    #[cfg(test)]
+    pub fn idle_looks(&self) -> u64 {
+        self.asked.lock().idle_looks
+    }
+
+    /// A signal that asks for nothing.
+    #[cfg(test)]
+    pub fn signal(&self) {
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The version that readers see, and the time up to which they see it whole. Part of `core.rs`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
+
+use crate::version::Version;
+
+/// The current version.
+pub(crate) struct View {
+    version: ArcSwap<Version>,
+    /// Held while the next version is made of the current one.
+    publish: Mutex<()>,
+    /// Time up to which every write can be seen whole.
+    visible: AtomicU64,
+}
+
+impl View {
+    /// Of nothing.
+    pub fn empty() -> View {
+        View {
+            version: ArcSwap::from_pointee(Version::empty()),
+            publish: Mutex::new(()),
+            visible: AtomicU64::new(0),
+        }
+    }
+
+    /// The current version; it stays as it is while it is held.
+    pub fn current(&self) -> Arc<Version> {
+        self.version.load_full()
+    }
+
+    /// The current version for a moment, cheaper than [`View::current`].
+    pub fn glance(&self) -> Guard<Arc<Version>> {
+        self.version.load()
+    }
+
+    /// The time up to which every write can be seen whole.
+    pub fn visible(&self) -> u64 {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    /// Says that all writes up to `time` can be found (W2).
+    pub fn show(&self, time: u64) {
+        self.visible.store(time, Ordering::Release);
+    }
+
+    /// As [`View::show`], unless a later time was shown.
+    pub fn show_at_least(&self, time: u64) {
+        self.visible.fetch_max(time, Ordering::AcqRel);
+    }
+
+    /// A version, and the time up to which it has every write: with the same active log before and
+    /// after, no write up to the time is in a later log, and none was trimmed for a later one.
+    pub fn moment(&self) -> (Arc<Version>, u64) {
+        let mut version = self.current();
+        loop {
+            let time = self.visible();
+            let again = self.version.load();
+            let first = |version: &Version| version.logs.first().map(|handle| handle.log.id());
+            if first(&version) == first(&again) {
+                return (version, time);
+            }
+            version = Guard::into_inner(again);
+        }
+    }
+
+    /// Swaps in the next version: the current one with a change. Whoever changes it at the same
+    /// time waits for a moment.
+    pub fn publish(&self, change: impl FnOnce(&mut Version)) {
+        let _publishing = self.publish.lock();
+        let mut next = self.current().next();
+        change(&mut next);
+        self.version.store(Arc::new(next));
+    }
+}
