@@ -144,7 +144,10 @@ impl Core {
         let mut maps = self.maintenance.lock();
         let mut left = self.dirty.load(Ordering::Relaxed);
         loop {
-            let most = self.step();
+            // As many as there is room for, so that there are few checkpoints.
+            let kept = self.shaped.load(Ordering::Relaxed) + 2 * SEGMENT as usize;
+            let room = self.space.free() * SEGMENT as usize;
+            let most = self.step().max(room.saturating_sub(kept));
             self.checkpoint_held(&mut maps, most)?;
             if left <= most {
                 break;
@@ -152,7 +155,7 @@ impl Core {
             left -= most;
         }
         // Files that came free must stay free for one checkpoint. The next one leaves them out.
-        if self.device.border(self.least_end()).is_some() {
+        if self.free_end(u64::MAX).is_some() {
             self.checkpoint_held(&mut maps, 0)?;
             if self.cut_end() {
                 self.checkpoint_held(&mut maps, 0)?;

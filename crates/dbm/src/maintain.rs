@@ -114,7 +114,7 @@ impl Core {
     }
 
     /// Where the device may end, as far as what has to stay free tells.
-    pub fn least_end(&self) -> u64 {
+    fn least_end(&self) -> u64 {
         u64::from(self.space.segments()) * SEGMENT - self.spare_pages()
     }
 
@@ -128,9 +128,15 @@ impl Core {
                 .unwrap_or(log.checkpoint)
                 .min(log.checkpoint.saturating_sub(1))
         };
-        let used = u64::from(self.space.end(pinned)) * SEGMENT;
+        let end = self.free_end(pinned);
+        end.is_some_and(|end| self.space.cut((end / SEGMENT) as u32))
+    }
+
+    /// Where the device can end, if all behind became free with checkpoint `settled` or before.
+    pub fn free_end(&self, settled: u64) -> Option<u64> {
+        let used = u64::from(self.space.end(settled)) * SEGMENT;
         let end = self.device.border(used.max(self.least_end()));
-        end.is_some_and(|end| end.is_multiple_of(SEGMENT) && self.space.cut((end / SEGMENT) as u32))
+        end.filter(|end| end.is_multiple_of(SEGMENT))
     }
 
     /// Removes the files that a durable checkpoint leaves out.
