@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The head of a sorted block: its header, page index, large values and hash list, on arbitrary bytes.
+//! The head of a sorted block: its header, page index, large values and hash list, on arbitrary
+//! bytes.
 
 #![no_main]
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The superblock, the manifest and the saved maps of a store, on arbitrary bytes: opened, read, verified and written to.
+//! The superblock, the manifest and the saved maps of a store, on arbitrary bytes: opened, read,
+//! verified and written to.
 
 #![no_main]
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Traces of block devices: recognition, every format's parser, folding, the summary and conversion.
+//! Traces of block devices: recognition, every format's parser, folding, the summary and
+//! conversion.
 
 #![no_main]
 

@@ -47,6 +47,7 @@ typedef struct senko_db senko_db;         /* an open database */
 typedef struct senko_txn senko_txn;       /* a transaction */
 typedef struct senko_cursor senko_cursor; /* a place in the keys of a table */
 typedef struct senko_pending senko_pending; /* a commit that is awaited later */
+typedef struct senko_batch senko_batch;     /* writes that are gathered */
 typedef uint32_t senko_table;             /* a table, for as long as the database is open */
 
 /* A key or a value. An empty one may have any data. */
@@ -120,7 +121,7 @@ const char *senko_message(void);
 /* Opens the database of a path. Without options: as with SENKO_CREATE. One process writes (another
  * gets EBUSY); any number of processes open with SENKO_RDONLY beside it and see it as of then. */
 int senko_open(const char *path, const senko_options *options, senko_db **db);
-/* Closes it: all commits are durable then. EBUSY while transactions, cursors or pending
+/* Closes it: all commits are durable then. EBUSY while transactions, cursors, batches or pending
  * commits are open. After any other error it is closed all the same. */
 int senko_close(senko_db *db);
 /* Of a database that was opened to be read: transactions that begin from now on see what is
@@ -176,6 +177,30 @@ int senko_delete(senko_txn *txn, senko_table table, const senko_val *key);
 /* Deletes the keys from one on (NULL: from the lowest) below another (NULL: all behind). */
 int senko_delete_range(senko_txn *txn, senko_table table, const senko_val *from,
                        const senko_val *to);
+
+/* Puts and deletes that are gathered first and committed as one. A batch reads nothing, so it never
+ * conflicts. */
+int senko_batch_begin(senko_db *db, senko_batch **batch);
+int senko_batch_put(senko_batch *batch, senko_table table, const senko_val *key,
+                    const senko_val *value);
+int senko_batch_delete(senko_batch *batch, senko_table table, const senko_val *key);
+/* As senko_delete_range; what the batch puts later stays. */
+int senko_batch_delete_range(senko_batch *batch, senko_table table, const senko_val *from,
+                             const senko_val *to);
+/* Commits all of it or, on an error, nothing, and ends the batch in every case. */
+int senko_batch_commit(senko_batch *batch, int durability);
+/* Ends it; nothing of it was done. NULL is ignored. */
+void senko_batch_abort(senko_batch *batch);
+
+/* Loads records whose keys ascend and lie behind all keys of the table. It calls next for each
+ * record, which sets key and value and gives 0; their bytes live until the next call. At the end
+ * next gives SENKO_NOTFOUND. Anything else ends the load and is returned. A record out of order is
+ * SENKO_UNSORTED. After an error nothing of the load is left; a crash in its midst leaves the first
+ * part. *loaded (may be NULL) is the number of records. Nobody else may write behind the last
+ * key of the table meanwhile. */
+int senko_bulk_load(senko_db *db, senko_table table,
+                    int (*next)(void *arg, senko_val *key, senko_val *value), void *arg,
+                    int durability, uint64_t *loaded);
 
 /* A cursor sees what its transaction sees. When that has ended it gives SENKO_ENDED. */
 int senko_cursor_open(senko_txn *txn, senko_table table, senko_cursor **cursor);

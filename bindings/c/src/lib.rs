@@ -10,7 +10,9 @@ mod failure; // error codes, their words, and the wall around every call
 mod database; // open, close, tables, counts
 mod transaction; // begin, get, put, commit
 mod cursor; // places in the keys of a table
+mod bulk; // batches and loads
 
+pub use bulk::*;
 pub use cursor::*;
 pub use database::*;
 pub use failure::{senko_message, senko_strerror};

@@ -157,7 +157,7 @@ pub unsafe extern "C" fn senko_commit(txn: *mut SenkoTxn, durability: c_int) -> 
     })
 }
 
-fn durability_of(number: c_int) -> Result<Durability, Failure> {
+pub(crate) fn durability_of(number: c_int) -> Result<Durability, Failure> {
     match number {
         0 => Ok(Durability::None),
         1 => Ok(Durability::Buffered),

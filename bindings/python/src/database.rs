@@ -2,69 +2,66 @@
 //! A table of an open database as a mapping. Every table of one opening shares the database.
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict};
 use senko_dbm::{DbmError, Durability, Options, Table};
 
 use crate::bytes;
 use crate::failure::{closed, error, exception};
 use crate::guard::Owned;
-use crate::iteration::{Part, Records, Span};
+use crate::interrupt::interruptible;
+use crate::opened::{Opened, Shared};
+use crate::reads::{InOrder, Ordered, Source};
 use crate::snapshot::Snapshot;
-use crate::transaction::Transaction;
+use crate::transaction::{self, Transaction};
 
 /// The table that a database has from the start; `senko dbm` takes it without being told.
 const MAIN: &str = "main";
 
-/// One opening. None when it is closed.
-pub struct Shared {
-    db: Owned<RwLock<Option<senko_dbm::Database>>>,
-    path: PathBuf,
-    writes: bool,
-}
-
-impl Shared {
-    /// Works on the database with the GIL released. A closing waits until the work is done.
-    fn on<T: Send>(
-        &self,
-        py: Python<'_>,
-        work: impl FnOnce(&senko_dbm::Database) -> Result<T, DbmError> + Send,
-    ) -> PyResult<T> {
-        let lock = self.db.get()?;
-        let done = py.detach(|| {
-            let db = lock.read().unwrap_or_else(PoisonError::into_inner);
-            db.as_ref().map(work)
-        });
-        done.ok_or_else(closed)?.map_err(exception)
-    }
-
-    /// As `on`, for what changes the database.
-    fn write<T: Send>(
-        &self,
-        py: Python<'_>,
-        work: impl FnOnce(&senko_dbm::Database) -> Result<T, DbmError> + Send,
-    ) -> PyResult<T> {
-        if !self.writes {
-            return Err(error::new_err("the database was opened to be read"));
-        }
-        self.on(py, work)
-    }
-
-    /// A table by its name.
-    pub fn find(&self, name: &str) -> PyResult<Table> {
-        Python::attach(|py| self.on(py, |db| db.table(name)))
-    }
-}
-
 /// A table of a database.
-#[pyclass(subclass, module = "senko_flash._native", frozen)]
+#[pyclass(extends = Ordered, subclass, module = "senko_flash._native", frozen)]
 pub struct Database {
+    view: Arc<View>,
+}
+
+/// A table by its name, and what its writes wait for.
+struct View {
     shared: Arc<Shared>,
-    table: Table,
+    table: Arc<str>,
     durability: Durability,
+}
+
+impl Source for View {
+    fn value(&self, py: Python<'_>, key: &[u8]) -> PyResult<Option<Vec<u8>>> {
+        self.shared.on(py, |opened| {
+            opened.db.snapshot().get(&opened.table(&self.table)?, key)
+        })
+    }
+}
+
+impl InOrder for View {
+    fn state(&self, py: Python<'_>) -> PyResult<(senko_dbm::Snapshot, Table)> {
+        let state = |opened: &Opened| Ok((opened.db.snapshot(), opened.table(&self.table)?));
+        self.shared.on(py, state)
+    }
+}
+
+impl View {
+    /// Does `work` in a transaction of its own.
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        mut work: impl FnMut(&mut senko_dbm::Transaction, &Table) -> Result<T, DbmError> + Send,
+    ) -> PyResult<T> {
+        self.shared.write(py, |opened| {
+            let table = opened.table(&self.table)?;
+            opened.db.run(self.durability, |tx| work(tx, &table))
+        })
+    }
 }
 
 fn durability_of(name: &str) -> PyResult<Durability> {
@@ -89,16 +86,16 @@ fn options(create: bool, mode: u32, cache_bytes: Option<usize>) -> Options {
     }
 }
 
-/// Opens the database, and finds its table.
+/// Opens the database, whose table it makes.
 fn open(
     path: &std::path::Path,
     flag: char,
     options: Options,
-) -> Result<(senko_dbm::Database, Table), DbmError> {
+) -> Result<senko_dbm::Database, DbmError> {
     if flag == 'r' {
         let db = senko_dbm::Database::open_to_read(path, options)?;
-        let table = db.table(MAIN)?;
-        return Ok((db, table));
+        db.table(MAIN)?;
+        return Ok(db);
     }
     let mut opened = senko_dbm::Database::open(path, options.clone());
     let unusable = |error: &DbmError| {
@@ -122,8 +119,8 @@ fn open(
             db.drop_table(&table)?;
         }
     }
-    let table = db.create_table(MAIN)?;
-    Ok((db, table))
+    db.create_table(MAIN)?;
+    Ok(db)
 }
 
 #[pymethods]
@@ -137,7 +134,7 @@ impl Database {
         mode: u32,
         durability: &str,
         cache_bytes: Option<usize>,
-    ) -> PyResult<Database> {
+    ) -> PyResult<PyClassInitializer<Database>> {
         let kind = match flag {
             "r" => 'r',
             "w" => 'w',
@@ -150,55 +147,16 @@ impl Database {
         };
         let durability = durability_of(durability)?;
         let options = options(matches!(kind, 'c' | 'n'), mode, cache_bytes);
-        let (db, table) = py
-            .detach(|| open(&path, kind, options))
-            .map_err(exception)?;
+        let (place, chosen) = (path.clone(), options.clone());
+        let db = interruptible(py, None, move |_| open(&place, kind, chosen))?;
+        let db = db.map_err(exception)?;
         let shared = Arc::new(Shared {
-            db: Owned::new(RwLock::new(Some(db))),
+            db: Owned::new(RwLock::new(Some(Opened::new(db)))),
             path,
             writes: kind != 'r',
+            options,
         });
-        Ok(Database {
-            shared,
-            table,
-            durability,
-        })
-    }
-
-    fn _get<'py>(
-        &self,
-        py: Python<'py>,
-        key: &Bound<'py, PyAny>,
-    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let key = bytes::of(key)?;
-        let found = self
-            .shared
-            .on(py, |db| db.snapshot().get(&self.table, &key))?;
-        Ok(found.map(|value| PyBytes::new(py, &value)))
-    }
-
-    fn __getitem__<'py>(
-        &self,
-        py: Python<'py>,
-        key: Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyBytes>> {
-        self._get(py, &key)?
-            .ok_or_else(|| PyKeyError::new_err(key.unbind()))
-    }
-
-    /// The value of a key, or `default`.
-    #[pyo3(signature = (key, default=None))]
-    fn get<'py>(
-        &self,
-        py: Python<'py>,
-        key: &Bound<'py, PyAny>,
-        default: Option<Bound<'py, PyAny>>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        Ok(self._get(py, key)?.map(Bound::into_any).or(default))
-    }
-
-    fn __contains__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
-        Ok(self._get(py, key)?.is_some())
+        Ok(Database::of(shared, MAIN, durability))
     }
 
     fn __setitem__(
@@ -208,9 +166,7 @@ impl Database {
         value: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let (key, value) = (bytes::of(key)?, bytes::of(value)?);
-        self.shared.write(py, |db| {
-            db.run(self.durability, |tx| tx.put(&self.table, &key, &value))
-        })
+        self.view.run(py, |tx, table| tx.put(table, &key, &value))
     }
 
     fn __delitem__(&self, py: Python<'_>, key: Bound<'_, PyAny>) -> PyResult<()> {
@@ -227,14 +183,12 @@ impl Database {
         key: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let key = bytes::of(key)?;
-        let taken = self.shared.write(py, |db| {
-            db.run(self.durability, |tx| {
-                let value = tx.get(&self.table, &key)?;
-                if value.is_some() {
-                    tx.delete(&self.table, &key)?;
-                }
-                Ok(value)
-            })
+        let taken = self.view.run(py, |tx, table| {
+            let value = tx.get(table, &key)?;
+            if value.is_some() {
+                tx.delete(table, &key)?;
+            }
+            Ok(value)
         })?;
         Ok(taken.map(|value| PyBytes::new(py, &value)))
     }
@@ -247,168 +201,131 @@ impl Database {
         key: &Bound<'py, PyAny>,
         default: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        if let Some(value) = self._get(py, key)? {
-            return Ok(value);
-        }
         let (key, value) = (bytes::of(key)?, bytes::maybe(default)?.unwrap_or_default());
-        let found = self.shared.write(py, |db| {
-            db.run(self.durability, |tx| {
-                if let Some(there) = tx.get(&self.table, &key)? {
-                    return Ok(there);
-                }
-                tx.put(&self.table, &key, &value)?;
-                Ok(value.clone())
-            })
+        if let Some(there) = self.view.value(py, &key)? {
+            return Ok(PyBytes::new(py, &there));
+        }
+        let found = self.view.run(py, |tx, table| {
+            if let Some(there) = tx.get(table, &key)? {
+                return Ok(there);
+            }
+            tx.put(table, &key, &value)?;
+            Ok(value.clone())
         })?;
         Ok(PyBytes::new(py, &found))
     }
 
-    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        let count = self.shared.on(py, |db| db.snapshot().count(&self.table))?;
-        Ok(count as usize)
-    }
-
-    fn __iter__(&self, py: Python<'_>) -> PyResult<Records> {
-        self.records(py, Span::default(), Part::Key)
-    }
-
-    /// The keys, in order, as a list.
-    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let records = self.__iter__(py)?;
-        let keys = PyList::empty(py);
-        while let Some((key, _)) = records.record(py)? {
-            keys.append(PyBytes::new(py, &key))?;
-        }
-        Ok(keys)
-    }
-
-    fn _values(&self, py: Python<'_>) -> PyResult<Records> {
-        self.records(py, Span::default(), Part::Value)
-    }
-
-    /// The records from `start` on and before `stop`, of one snapshot.
-    #[pyo3(signature = (start=None, stop=None, *, reverse=false))]
-    fn range(
-        &self,
-        py: Python<'_>,
-        start: Option<&Bound<'_, PyAny>>,
-        stop: Option<&Bound<'_, PyAny>>,
-        reverse: bool,
-    ) -> PyResult<Records> {
-        let (from, to) = (bytes::maybe(start)?, bytes::maybe(stop)?);
-        self.records(py, Span { from, to, reverse }, Part::Both)
-    }
-
-    /// The records whose keys begin with `prefix`, of one snapshot.
-    #[pyo3(signature = (prefix, *, reverse=false))]
-    fn prefix(
-        &self,
-        py: Python<'_>,
-        prefix: &Bound<'_, PyAny>,
-        reverse: bool,
-    ) -> PyResult<Records> {
-        let prefix = bytes::of(prefix)?;
-        self.shared.on(py, |db| {
-            let cursor = db.snapshot().prefix(&self.table, &prefix)?;
-            Records::over(cursor, reverse, Part::Both)
-        })
-    }
-
-    /// The first key, or None.
-    fn firstkey<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        self.key_from(py, b"", true)
-    }
-
-    /// The first key behind `key`, or None.
-    fn nextkey<'py>(
-        &self,
-        py: Python<'py>,
-        key: &Bound<'py, PyAny>,
-    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        self.key_from(py, &bytes::of(key)?, false)
-    }
-
     /// Removes every record, in one transaction.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
-        self.shared
-            .write(py, |db| db.run(self.durability, |tx| tx.clear(&self.table)))
+        let (table, durability) = (self.view.table.clone(), self.view.durability);
+        self.view.shared.write_long(py, move |opened| {
+            let table = opened.table(&table)?;
+            opened.db.run(durability, |tx| tx.clear(&table))
+        })
     }
 
     /// Returns when all that was committed is on the device.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
-        match self.shared.writes {
-            true => self.shared.on(py, senko_dbm::Database::sync),
-            false => self.shared.on(py, |_| Ok(())),
+        match self.view.shared.writes {
+            true => self.view.shared.write_long(py, |opened| opened.db.sync()),
+            false => self.view.shared.on(py, |_| Ok(())),
         }
     }
 
-    /// Writes a checkpoint, so that the space of old records can be used again. The file does not
-    /// shrink; `senko dbm compact` shrinks it.
+    /// Puts a copy in the place of the database, without the space of removed records. Until the
+    /// copy is whole the database is as it was. Transactions, snapshots and iterators must have
+    /// ended.
     fn reorganize(&self, py: Python<'_>) -> PyResult<()> {
-        self.shared.write(py, senko_dbm::Database::checkpoint)
+        self.view.shared.check_writes()?;
+        let held = self.view.shared.alone(py, |shared, opened, stop| {
+            let Some(Opened { db, .. }) = opened else {
+                return Ok(None);
+            };
+            let held = db.stats().open_snapshots;
+            if held > 0 {
+                return Ok(Some(held));
+            }
+            db.sync()?;
+            *opened = None;
+            let (path, options) = (&shared.path, &shared.options);
+            let going = |_| !stop.load(Ordering::Relaxed);
+            let compacted = senko_dbm::Database::compact(path, options.clone(), going);
+            let db = senko_dbm::Database::open(path, options.clone())?;
+            *opened = Some(Opened::new(db));
+            compacted.map(|_| Some(0))
+        })?;
+        match held.ok_or_else(closed)? {
+            0 => Ok(()),
+            held => Err(error::new_err(format!(
+                "the database can be reorganized when its transactions, snapshots and iterators \
+                 have ended, and {held} have not"
+            ))),
+        }
     }
 
     /// Closes the database for all of its tables. Nothing if it is closed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let lock = self.shared.db.get()?;
-        py.detach(|| {
-            let db = lock.write().unwrap_or_else(PoisonError::into_inner).take();
-            db.map_or(Ok(()), senko_dbm::Database::close)
+        self.view.shared.alone(py, |_, opened, _| {
+            opened.take().map_or(Ok(()), |opened| opened.db.close())
         })
-        .map_err(exception)
     }
 
     /// A table of this database. One that is not there is made if `create` is true.
     #[pyo3(signature = (name, *, create=false))]
-    fn _table(&self, py: Python<'_>, name: &str, create: bool) -> PyResult<Database> {
-        let table = match create {
-            true => self.shared.write(py, |db| db.create_table(name))?,
-            false => self.shared.on(py, |db| db.table(name))?,
-        };
-        Ok(Database {
-            shared: self.shared.clone(),
-            table,
-            durability: self.durability,
-        })
+    fn _table(&self, py: Python<'_>, name: &str, create: bool) -> PyResult<Py<Database>> {
+        let shared = &self.view.shared;
+        if create {
+            shared.write(py, |opened| opened.db.create_table(name).map(drop))?;
+        }
+        shared.find(py, name)?;
+        Py::new(py, Database::of(shared.clone(), name, self.view.durability))
     }
 
     /// The names of the tables.
     fn tables(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        self.shared.on(py, |db| {
-            Ok(db.tables().iter().map(|t| t.name().to_owned()).collect())
+        self.view.shared.on(py, |opened| {
+            let tables = opened.db.tables();
+            Ok(tables.iter().map(|t| t.name().to_owned()).collect())
         })
     }
 
     /// Removes a table with its records.
     fn drop_table(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        self.shared.write(py, |db| db.drop_table(&db.table(name)?))
+        let name = name.to_owned();
+        self.view.shared.write_long(py, move |opened| {
+            let table = opened.db.table(&name)?;
+            let mut tables = opened.tables.lock().unwrap_or_else(PoisonError::into_inner);
+            tables.remove(&name);
+            opened.db.drop_table(&table)
+        })
     }
 
     /// The state of now, which stays as it is.
-    fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
-        Ok(Snapshot {
-            inner: Owned::new(self.shared.on(py, |db| Ok(db.snapshot()))?),
-            table: self.table.clone(),
-            shared: self.shared.clone(),
-        })
+    fn snapshot(&self, py: Python<'_>) -> PyResult<Py<Snapshot>> {
+        let (snapshot, table) = self.view.state(py)?;
+        Snapshot::new(py, snapshot, table, self.view.shared.clone())
     }
 
     /// A transaction. Its `with` block commits, or rolls back when it raises.
     #[pyo3(signature = (*, durability=None))]
-    fn transaction(&self, py: Python<'_>, durability: Option<&str>) -> PyResult<Transaction> {
-        let durability = durability.map_or(Ok(self.durability), durability_of)?;
-        let tx = self.shared.write(py, |db| Ok(db.begin()))?;
-        Ok(Transaction {
-            running: Arc::new(Owned::new(Mutex::new(Some(tx)))),
-            table: self.table.clone(),
-            shared: self.shared.clone(),
+    fn transaction(&self, py: Python<'_>, durability: Option<&str>) -> PyResult<Py<Transaction>> {
+        let durability = durability.map_or(Ok(self.view.durability), durability_of)?;
+        let (tx, table) = self.view.shared.write(py, |opened| {
+            Ok((opened.db.begin(), opened.table(&self.view.table)?))
+        })?;
+        let running = Arc::new(Owned::new(Mutex::new(Some(tx))));
+        let view = transaction::View {
+            running,
+            table,
+            shared: self.view.shared.clone(),
             durability,
-        })
+        };
+        Transaction::new(py, view)
     }
 
     /// Counts of the database: bytes, commits, conflicts, page reads, open snapshots.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.shared.on(py, |db| Ok(db.stats()))?;
+        let stats = self.view.shared.on(py, |opened| Ok(opened.db.stats()))?;
         let dict = PyDict::new(py);
         dict.set_item("file_bytes", stats.file_bytes)?;
         dict.set_item("live_bytes", stats.live_bytes)?;
@@ -424,27 +341,22 @@ impl Database {
     }
 
     fn __repr__(&self) -> String {
-        let (path, table) = (self.shared.path.display(), self.table.name());
+        let (path, table) = (self.view.shared.path.display(), &self.view.table);
         format!("<senko_flash.dbm database {path}, table {table}>")
     }
 }
 
 impl Database {
-    fn records(&self, py: Python<'_>, span: Span, part: Part) -> PyResult<Records> {
-        self.shared.on(py, |db| {
-            Records::new(&db.snapshot(), &self.table, span, part)
-        })
-    }
-
-    fn key_from<'py>(
-        &self,
-        py: Python<'py>,
-        from: &[u8],
-        inclusive: bool,
-    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let found = self.shared.on(py, |db| {
-            db.snapshot().next_key(&self.table, from, inclusive)
-        })?;
-        Ok(found.map(|key| PyBytes::new(py, &key)))
+    fn of(
+        shared: Arc<Shared>,
+        table: &str,
+        durability: Durability,
+    ) -> PyClassInitializer<Database> {
+        let view = Arc::new(View {
+            shared,
+            table: table.into(),
+            durability,
+        });
+        Ordered::of(view.clone()).add_subclass(Database { view })
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The native half of the Python package `senko_flash`: the module `_native` over [`senko_dbm`].
-//! Imported by `python/senko_flash/dbm.py`; docs/python/dbm.md is for its users.
+//! The native half of the Python package `senko_flash`: the module `_native` over [`senko_dbm`],
+//! [`senko_store`] and [`senko_ssd`]. The modules in `python/senko_flash` import it; docs/python
+//! is for their users.
 //!
 //! Always holds: the GIL is released while the engine works; what a process opened does nothing in
 //! the child of a fork.
@@ -10,10 +11,15 @@
 mod guard; // what a process opened, refused in its children
 mod failure; // the engine's errors as Python's exceptions
 mod bytes; // keys and values from Python
-mod database; // a table of an open database, as a mapping
+mod interrupt; // long work that Ctrl-C ends
 mod iteration; // records in batches
+mod reads; // base classes of all that is read
+mod opened; // one opening of a database
+mod database; // a table of an open database, as a mapping
 mod snapshot; // a state that stays
 mod transaction; // commits or rolls back
+mod store; // the unordered store
+mod ssd; // the simulator
 
 use pyo3::prelude::*;
 
@@ -26,5 +32,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<snapshot::Snapshot>()?;
     module.add_class::<transaction::Transaction>()?;
     module.add_class::<iteration::Records>()?;
-    Ok(())
+    module.add_class::<reads::Reads>()?;
+    module.add_class::<reads::Ordered>()?;
+    store::add(module)?;
+    ssd::add(module)
 }

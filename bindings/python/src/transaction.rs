@@ -9,23 +9,45 @@ use pyo3::types::PyBytes;
 use senko_dbm::{DbmError, Durability, Record, Table};
 
 use crate::bytes;
-use crate::database::Shared;
 use crate::failure::{error, exception};
 use crate::guard::Owned;
+use crate::opened::Shared;
+use crate::reads::{Reads, Source};
 
 /// The transaction that the views of all tables share; none when it has ended.
 pub type Running = Arc<Owned<Mutex<Option<senko_dbm::Transaction>>>>;
 
 /// A table as a transaction sees it.
-#[pyclass(module = "senko_flash._native", frozen)]
+#[pyclass(extends = Reads, module = "senko_flash._native", frozen)]
 pub struct Transaction {
+    view: Arc<View>,
+}
+
+/// The table, and the transaction that sees it.
+pub struct View {
     pub running: Running,
     pub table: Table,
     pub shared: Arc<Shared>,
     pub durability: Durability,
 }
 
+impl Source for View {
+    fn value(&self, py: Python<'_>, key: &[u8]) -> PyResult<Option<Vec<u8>>> {
+        self.on(py, |tx, table| tx.get(table, key))
+    }
+}
+
 impl Transaction {
+    pub fn new(py: Python<'_>, view: View) -> PyResult<Py<Transaction>> {
+        let view = Arc::new(view);
+        Py::new(
+            py,
+            Reads::of(view.clone()).add_subclass(Transaction { view }),
+        )
+    }
+}
+
+impl View {
     fn on<T: Send>(
         &self,
         py: Python<'_>,
@@ -52,46 +74,14 @@ fn pairs(py: Python<'_>, records: Vec<Record>) -> Vec<(Bound<'_, PyBytes>, Bound
 #[pymethods]
 impl Transaction {
     /// Another table within the same transaction.
-    fn table(&self, name: &str) -> PyResult<Transaction> {
-        Ok(Transaction {
-            running: self.running.clone(),
-            table: self.shared.find(name)?,
-            shared: self.shared.clone(),
-            durability: self.durability,
-        })
-    }
-
-    fn _get<'py>(
-        &self,
-        py: Python<'py>,
-        key: &Bound<'py, PyAny>,
-    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let key = bytes::of(key)?;
-        let found = self.on(py, |tx, table| tx.get(table, &key))?;
-        Ok(found.map(|value| PyBytes::new(py, &value)))
-    }
-
-    fn __getitem__<'py>(
-        &self,
-        py: Python<'py>,
-        key: Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyBytes>> {
-        self._get(py, &key)?
-            .ok_or_else(|| PyKeyError::new_err(key.unbind()))
-    }
-
-    #[pyo3(signature = (key, default=None))]
-    fn get<'py>(
-        &self,
-        py: Python<'py>,
-        key: &Bound<'py, PyAny>,
-        default: Option<Bound<'py, PyAny>>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        Ok(self._get(py, key)?.map(Bound::into_any).or(default))
-    }
-
-    fn __contains__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<bool> {
-        Ok(self._get(py, key)?.is_some())
+    fn table(&self, py: Python<'_>, name: &str) -> PyResult<Py<Transaction>> {
+        let view = View {
+            running: self.view.running.clone(),
+            table: self.view.shared.find(py, name)?,
+            shared: self.view.shared.clone(),
+            durability: self.view.durability,
+        };
+        Transaction::new(py, view)
     }
 
     fn __setitem__(
@@ -101,12 +91,12 @@ impl Transaction {
         value: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let (key, value) = (bytes::of(key)?, bytes::of(value)?);
-        self.on(py, |tx, table| tx.put(table, &key, &value))
+        self.view.on(py, |tx, table| tx.put(table, &key, &value))
     }
 
     fn __delitem__(&self, py: Python<'_>, key: Bound<'_, PyAny>) -> PyResult<()> {
         let name = bytes::of(&key)?;
-        let there = self.on(py, |tx, table| {
+        let there = self.view.on(py, |tx, table| {
             let there = tx.get(table, &name)?.is_some();
             if there {
                 tx.delete(table, &name)?;
@@ -132,7 +122,9 @@ impl Transaction {
             bytes::maybe(start)?.unwrap_or_default(),
             bytes::maybe(stop)?,
         );
-        let found = self.on(py, |tx, table| tx.range(table, &from, to.as_deref()))?;
+        let found = self
+            .view
+            .on(py, |tx, table| tx.range(table, &from, to.as_deref()))?;
         Ok(pairs(py, found))
     }
 
@@ -143,13 +135,13 @@ impl Transaction {
         prefix: &Bound<'py, PyAny>,
     ) -> PyResult<Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
         let prefix = bytes::of(prefix)?;
-        let found = self.on(py, |tx, table| tx.prefix(table, &prefix))?;
+        let found = self.view.on(py, |tx, table| tx.prefix(table, &prefix))?;
         Ok(pairs(py, found))
     }
 
     /// Commits. Raises Conflict if what was read has changed.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
-        let (mutex, durability) = (self.running.get()?, self.durability);
+        let (mutex, durability) = (self.view.running.get()?, self.view.durability);
         let done = py.detach(|| {
             let mut running = mutex.lock().unwrap_or_else(PoisonError::into_inner);
             running.take().map(|tx| tx.commit(durability))
@@ -159,7 +151,7 @@ impl Transaction {
 
     /// Ends without a change. Nothing if it has ended.
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
-        let mutex = self.running.get()?;
+        let mutex = self.view.running.get()?;
         py.detach(|| drop(mutex.lock().unwrap_or_else(PoisonError::into_inner).take()));
         Ok(())
     }
@@ -175,7 +167,7 @@ impl Transaction {
         _value: &Bound<'_, PyAny>,
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
-        let mutex = self.running.get()?;
+        let mutex = self.view.running.get()?;
         let ended = py.detach(|| {
             let running = mutex.lock().unwrap_or_else(PoisonError::into_inner);
             running.is_none()

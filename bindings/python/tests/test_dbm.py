@@ -63,8 +63,56 @@ def test_firstkey_and_nextkey_walk_over_all_keys(db):
         walked.append(key)
         key = db.nextkey(key)
     assert walked == db.keys() and len(walked) == 1000
+
+
+def test_reorganize_shrinks_the_file(db, path):
+    value = os.urandom(1000)
+    other = db.table("other", create=True)
+    for n in range(20_000):
+        db["%05d" % n] = value
+    other["k"] = "stays"
+    for n in range(100, 20_000):
+        del db["%05d" % n]
+    db.sync()
+    before = os.path.getsize(path)
+    snapshot = db.snapshot()
+    with pytest.raises(dbm.error, match="1 have not"):
+        db.reorganize()
+    del snapshot
     db.reorganize()
-    assert len(db) == 1000
+    assert os.path.getsize(path) < before / 2
+    assert len(db) == 100 and db["00099"] == value and other["k"] == b"stays"
+    other["k"] = "changes"
+    with db.transaction() as tx:
+        tx["new"] = tx.table("other")["k"]
+    db.close()
+    with dbm.open(path) as again:
+        assert len(again) == 101 and again["new"] == b"changes"
+        with pytest.raises(dbm.error, match="opened to be read"):
+            again.reorganize()
+    with pytest.raises(dbm.error, match="closed"):
+        db.reorganize()
+
+
+def test_ctrl_c_in_a_reorganization_loses_nothing(path):
+    program = """
+import sys, senko_flash.dbm
+with senko_flash.dbm.open(sys.argv[1], "c") as db:
+    for n in range(3000):
+        db[str(n)] = str(n)
+    try:
+        print("running", flush=True)
+        while True:
+            db.reorganize()
+    except KeyboardInterrupt:
+        print("ended", flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", program, path], stdout=subprocess.PIPE) as running:
+        assert running.stdout.readline() == b"running\n"
+        running.send_signal(signal.SIGINT)
+        assert running.stdout.readline() == b"ended\n"
+    with dbm.open(path, "w") as db:
+        assert dict(db) == {str(n).encode(): str(n).encode() for n in range(3000)}
 
 
 def test_ranges_and_prefixes(db):
@@ -210,9 +258,3 @@ def test_ctrl_c_ends_an_iteration(db):
             if n == 0:
                 os.kill(os.getpid(), signal.SIGINT)
     assert pickle.loads(pickle.dumps(db.keys())) == db.keys()
-
-
-def test_the_page_of_the_documentation_runs():
-    page = os.path.join(os.path.dirname(__file__), "../../../docs/python/dbm.md")
-    done = doctest.testfile(page, module_relative=False)
-    assert done.attempted > 10 and done.failed == 0

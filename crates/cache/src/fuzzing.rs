@@ -3,10 +3,10 @@
 
 use senko_io::PAGE_SIZE;
 
-use crate::fetch::{Found, find_record};
 use crate::record::{self, At, Header, RECORD_HEADER};
+use crate::shard::fetch::{Found, find_record};
+pub use crate::shard::restore::fuzz_saved as saved;
 use crate::superblock::{DeviceLabel, Superblock};
-pub use crate::warm::fuzz_saved as saved;
 
 /// Reads a superblock and a label, with their checksums made right where the first byte is odd.
 pub fn superblock(data: &[u8]) {

@@ -8,38 +8,31 @@
 
 #![deny(unsafe_code)]
 
-mod ahead; // memory that coming lookups will read
-mod arena; // DRAM: pages cut into chunks
-mod change; // storing, deleting, marking
-mod cool; // which hits on flash were lately
-mod demote; // an item leaves DRAM, for flash or for good
-mod dram; // memory for items, by eviction where there is none left
-mod fetch; // from a matching slot to a verified record
-mod flash; // the flash tier: logs, reads, admission, reclaim
+mod arena; // memory: pages cut into chunks
+mod config; // what a shard is made from
+mod dram; // the DRAM tier: items, and which of them leave first
+mod flash; // the flash tier: logs, reads in flight, admission, health
 #[doc(hidden)]
 pub mod fuzzing; // the readers of what was stored, for the fuzz targets
 mod index; // one 8-byte slot per item of either tier
-mod item; // an item in the arena
 mod key; // a key and its hash, computed once at the edge
-mod policy; // which items leave DRAM first
 mod record; // the one format of an item, in DRAM and on flash: header, then the complete answer
-mod shard; // the shard: lookups, reading an item in DRAM
+mod shard; // where the tiers meet: lookups, storing, demotion, fetches, reclaim, restart
 mod stats; // counters of a shard
-mod transfer; // answers that are sent from where they lie on flash
 mod superblock; // what a data directory says of itself, and each flash file of the directory it belongs to
-mod upkeep; // what is due without a command
-mod warm; // what outlives the process, and how a shard comes back
+mod types; // what callers and a shard say to each other
+mod words; // what of a shard outlives its process, word by word
 
+pub use config::{Admission, AdmissionRule, Budget, DeviceSlice, PolicyKind, ShardConfig};
 pub use flash::health::{DeviceState, DeviceTrouble, Pauses};
-pub use flash::outage::DeviceHealth;
 pub use key::{HashSeed, Key, MAX_KEY};
 pub use record::{Meta, RECORD_HEADER};
-pub use shard::{
-    Admission, AdmissionRule, AllocError, Budget, DeviceSlice, Done, Draft, FRAME_PAGES, Fetch,
-    Fetched, FlashItem, FlashRef, ItemRef, Listed, Lookup, OpenError, Pinned, PolicyKind, Scanned,
-    Shard, ShardConfig, Want,
-};
+pub use shard::Shard;
+pub use shard::outage::DeviceHealth;
+pub use shard::restore::{Comeback, Origin, Recovered, ServerWords, SharedFiles};
 pub use stats::{CacheStats, ClassCounts, SlabClassStats};
 pub use superblock::{DeviceLabel, Superblock, SuperblockError};
-pub use transfer::{Transfer, TransferEnd};
-pub use warm::{Comeback, Origin, Recovered, ServerWords, SharedFiles};
+pub use types::{
+    AllocError, Done, Draft, FRAME_PAGES, Fetch, Fetched, FlashItem, FlashRef, ItemRef, Listed,
+    Lookup, OpenError, Pinned, Scanned, Want,
+};

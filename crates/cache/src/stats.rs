@@ -27,7 +27,6 @@ pub struct CacheStats {
     pub demotions_clean: u64,
     pub flash_hits: u64,
     pub flash_buffer_hits: u64,
-    pub flash_sendfile_transfers: u64,
     pub flash_false_matches: u64,
     pub flash_read_errors: u64,
     pub flash_checksum_errors: u64,

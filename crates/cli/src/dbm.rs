@@ -29,6 +29,7 @@ use made::Made;
 mod made; // a database that a command makes, and that goes again if nothing comes into it
 
 mod formats; // what load reads and dump writes
+mod rows; // a record, and the lines that readers share
 mod berkeley; // db_dump's
 mod gdbm; // gdbm_dump's
 mod transfer; // load and dump

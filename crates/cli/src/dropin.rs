@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The drop-in: what memcached 1.6's options mean to senko when it is called by that program's name.
+//! The drop-in: what memcached 1.6's options mean to senko when it is called by that program's
+//! name.
 //!
-//! Three kinds. Those that mean something are taken over ([`Meaning::overlay`]). Tuning options for parts that senko does not have
-//! are accepted, and named once in a warning. Those that promise security, or a protocol that is not built, are refused,
-//! because ignoring them would break the promise unseen. Exit codes are memcached's (64 for usage, 67 for no such user).
+//! Three kinds. Those that mean something are taken over ([`Meaning::overlay`]). Tuning options for
+//! parts that senko does not have are accepted, and named once in a warning. Those that promise
+//! security, or a protocol that is not built, are refused, because ignoring them would break the
+//! promise unseen. Exit codes are memcached's (64 for usage, 67 for no such user).
 //!
-//! Flash is used when `-o ext_path=FILE:SIZE` asks for it, as in memcached, or when a TOML file named by
-//! `-o senko_config=FILE` does (its names are those of `senko serve`; the command line goes over it).
+//! Flash is used when `-o ext_path=FILE:SIZE` asks for it, as in memcached, or when a TOML file
+//! named by `-o senko_config=FILE` does (its names are those of `senko serve`; the command line
+//! goes over it).
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -18,10 +21,10 @@ use senko_server::settings::Settings;
 
 use crate::getopt;
 use crate::machine;
-use crate::options::{DEFAULT_PORT, ServeOptions, resolve_doors};
+use crate::options::{DEFAULT_PORT, Doors, ServeOptions, resolve_doors};
 use crate::process::{self, User};
 use crate::serve::{self, Surroundings};
-use crate::units::{Bytes, Flash, Megabytes, Protocol};
+use crate::units::{Bytes, Flash, Megabytes, Protocol, TlsVersion};
 
 /// The memcached release whose behaviour is followed; what scripts read as the version.
 const MEMCACHED_VERSION: &str = "1.6.18";
@@ -112,7 +115,7 @@ fn version() -> String {
     format!("memcached {MEMCACHED_VERSION} (senko {})", crate::VERSION)
 }
 
-/// What the options given so far add up to.
+/// The sum of the options given so far.
 #[derive(Debug)]
 struct Meaning {
     /// Those that `senko serve` has too.
@@ -123,6 +126,8 @@ struct Meaning {
     config: Option<PathBuf>,
     refuse_fast: bool,
     no_watch: bool,
+    /// A suboption about TLS.
+    ssl: Option<String>,
     /// `-S`.
     sasl: bool,
     prefix_delimiter: Option<u8>,
@@ -140,6 +145,7 @@ impl Default for Meaning {
             config: None,
             refuse_fast: true,
             no_watch: false,
+            ssl: None,
             sasl: false,
             prefix_delimiter: None,
             lock_memory: false,
@@ -171,12 +177,7 @@ impl Meaning {
             's' => to.unix_socket = Some(PathBuf::from(value)),
             'a' => to.unix_mask = Some(value.parse().or_else(usage)?),
             'A' => to.enable_shutdown = Some(true),
-            'l' => {
-                if value.split(',').any(|a| a.trim().starts_with("notls:")) {
-                    return usage("TLS is not supported, so the notls prefix in -l has no place");
-                }
-                to.listen.push(value.to_string());
-            }
+            'l' => to.listen.push(value.to_string()),
             'd' => to.daemon = Some(true),
             'r' => self.core_dumps = true,
             'u' => to.user = Some(value.to_string()),
@@ -206,7 +207,7 @@ impl Meaning {
             'W' => self.no_watch = true,
             'S' => self.sasl = true,
             'Y' => to.auth_file = Some(PathBuf::from(value)),
-            'Z' => return usage("TLS (-Z) is not supported"),
+            'Z' => to.tls.tls = Some(true),
             'e' => {
                 return usage(
                     "a memory file (-e) is not supported; -o ext_path=FILE:SIZE keeps items on flash",
@@ -250,9 +251,10 @@ impl Meaning {
             }
             "senko_config" => self.config = Some(PathBuf::from(need()?)),
             _ if name.starts_with("ssl_") => {
-                return usage(format!(
-                    "TLS is not supported, so the suboption {name} is refused"
-                ));
+                // Nothing but -Z turns encryption on, and a certificate that is not used would be
+                // a promise unkept.
+                self.ssl = Some(name.to_owned());
+                return self.ssl(name, value);
             }
             _ if name.starts_with("proxy_") => {
                 return usage(format!(
@@ -266,8 +268,49 @@ impl Meaning {
         Ok(())
     }
 
+    /// Takes one of the suboptions of TLS over.
+    fn ssl(&mut self, name: &str, value: Option<&str>) -> Answer<()> {
+        let tls = &mut self.options.tls;
+        if name == "ssl_session_cache" {
+            tls.tls_session_cache = Some(true);
+            return Ok(());
+        }
+        if name == "ssl_kernel_tls" {
+            self.unused.push(format!("-o {name}"));
+            return Ok(());
+        }
+        let Some(value) = value else {
+            return usage(format!("Missing value for the suboption {name}"));
+        };
+        match (name, value) {
+            ("ssl_chain_cert", _) => tls.tls_chain_cert = Some(PathBuf::from(value)),
+            ("ssl_key", _) => tls.tls_key = Some(PathBuf::from(value)),
+            ("ssl_ca_cert", _) => tls.tls_ca_cert = Some(PathBuf::from(value)),
+            ("ssl_ciphers", _) => tls.tls_ciphers = Some(value.to_owned()),
+            ("ssl_verify_mode", "0" | "1" | "2" | "3") => {
+                tls.tls_verify_mode = Some(value.parse().or_else(usage)?);
+            }
+            ("ssl_verify_mode", _) => return usage("ssl_verify_mode is 0, 1, 2 or 3"),
+            ("ssl_min_version", "2") => tls.tls_min_version = Some(TlsVersion(false)),
+            ("ssl_min_version", "3") => tls.tls_min_version = Some(TlsVersion(true)),
+            ("ssl_min_version", _) => {
+                return usage(
+                    "ssl_min_version is 2 (tlsv1.2) or 3 (tlsv1.3); older versions are not served",
+                );
+            }
+            ("ssl_keyformat", "1" | "PEM") => {}
+            ("ssl_keyformat", _) => return usage("ssl_keyformat is PEM"),
+            ("ssl_wbuf_size", _) => self.unused.push(format!("-o {name}")),
+            _ => return usage(format!("Illegal suboption \"{name}\"")),
+        }
+        Ok(())
+    }
+
     /// Settings and surroundings, with memcached's defaults.
     fn finish(&mut self) -> Answer<(Settings, Surroundings)> {
+        if let (Some(name), None) = (&self.ssl, self.options.tls.tls) {
+            return usage(format!("{name} is about TLS, and -Z turns that on"));
+        }
         let file = match &self.config {
             Some(path) => ServeOptions::from_file(path).or_else(|e| usage(format!("{e:#}")))?,
             None => ServeOptions::default(),
@@ -286,7 +329,8 @@ impl Meaning {
         });
         options.port = self.port.unwrap_or(options.port);
         let port = options.port.unwrap_or(DEFAULT_PORT);
-        // What the network is, is settled below: memcached's defaults differ from those of `senko serve`.
+        // What the network is, is settled below: memcached's defaults differ from those of
+        // `senko serve`.
         let listen = std::mem::take(&mut options.listen);
         let mut settings = options.settings().or_else(|e| usage(format!("{e:#}")))?;
         settings.drop_in = true;
@@ -298,8 +342,8 @@ impl Meaning {
             };
             settings.sasl_file = Some(PathBuf::from(path));
         }
-        (settings.listen, settings.noauth) = if options.unix_socket.is_some() {
-            (Vec::new(), Vec::new())
+        let doors = if options.unix_socket.is_some() {
+            Doors::default()
         } else if self.port == Some(None) {
             return usage("-p 0 turns TCP off, and without -s nothing is left to listen on");
         } else {
@@ -310,6 +354,7 @@ impl Meaning {
             };
             resolve_doors(&all, port).or_else(|e| usage(format!("{e:#}")))?
         };
+        doors.enter(&mut settings);
         if options.threads.is_none() {
             settings.threads = machine::cores().min(4);
         }
@@ -418,7 +463,8 @@ const UNUSED_EXTENDED: &[&str] = &[
     "ext_max_sleep",
 ];
 
-/// Scripts look in here for `ext_path`, `unix-socket` and the like to learn what the server can do, so nothing is named that it can't.
+/// Scripts look in here for `ext_path`, `unix-socket` and the like to learn what the server can do,
+/// so nothing is named that it can't.
 const USAGE: &str = "\
 -p, --port=<num>          TCP port to listen on (default: 11211; 0: off, -1: any free one)
 -U, --udp-port=<num>      must be 0: there is no UDP
@@ -426,7 +472,8 @@ const USAGE: &str = "\
 -a, --unix-mask=<mask>    access mask for UNIX socket, in octal (default: 700)
 -A, --enable-shutdown     enable ascii \"shutdown\" command
 -l, --listen=<addr>       interface to listen on (default: INADDR_ANY); noauth: in front asks
-                          for no password there
+                          for no password there; notls: is not encrypted, btls: asks for no
+                          client certificate, mtls: for one that ssl_ca_cert vouches for
 -d, --daemon              run as a daemon
 -r, --enable-coredumps    maximize core file limit
 -u, --user=<user>         assume identity of <username> (only when run as root)
@@ -456,6 +503,7 @@ const USAGE: &str = "\
 -S, --enable-sasl         ask for a user and password in the binary protocol (SASL PLAIN)
 -Y, --auth-file=<file>    ask for a user and password in the ascii protocol; the file has a
                           line user:password for each of 8 users at most
+-Z, --enable-ssl          encrypt TCP connections (-o ssl_chain_cert and ssl_key)
 -W  --disable-watch       disable watch commands (live logging)
 -f, -n, -L, -N            accepted, without effect
 -o, --extended            comma separated list of extended options
@@ -465,6 +513,14 @@ const USAGE: &str = "\
    - ext_path:            file or device to keep items on, and its size; may be repeated
                           ie: ext_path=/mnt/d1/extstore:1G
    - ext_page_size:       size in megabytes of the regions that are written and reclaimed at a time
+   - ssl_chain_cert:      certificate chain file in PEM format
+   - ssl_key:             private key in PEM format, if not part of ssl_chain_cert
+   - ssl_verify_mode:     clients' certificates: 0(None), 1(Request), 2(Require) or 3(Once)
+                          (default: 0)
+   - ssl_ca_cert:         PEM format file of acceptable client CA's
+   - ssl_min_version:     2(tlsv1.2) or 3(tlsv1.3) (default: 2)
+   - ssl_ciphers:         cipher suites by OpenSSL's names, with colons between
+   - ssl_session_cache:   clients may resume sessions
    - senko_config:        TOML file with the options of `senko serve`, under this command line
    - memcached's other extended options are accepted, without effect
 
@@ -475,6 +531,8 @@ MEMCACHED_PORT_FILENAME   file to write port information to";
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use senko_server::settings::{TlsMode, TlsVerify};
+
     use super::*;
 
     fn read(line: &str) -> Answer<(Settings, Surroundings, Vec<String>)> {
@@ -538,6 +596,12 @@ mod tests {
             "-S",
             "-Z",
             "--enable-ssl",
+            "-Z -o ssl_key=k",
+            "-o ssl_chain_cert=c,ssl_key=k",
+            "-Z -o ssl_chain_cert=c,ssl_key=k,ssl_min_version=1",
+            "-Z -o ssl_chain_cert=c,ssl_key=k,ssl_verify_mode=4",
+            "-Z -o ssl_chain_cert=c,ssl_key=k,ssl_keyformat=2",
+            "-Z -o ssl_chain_cert=c,ssl_key=k -l btls:mtls:1.2.3.4",
             "--enable-sasl",
             "-U 1",
             "-e f",
@@ -553,7 +617,6 @@ mod tests {
             "-I 40m",
             "-B udp",
             "-p 99999",
-            "-l notls:1.2.3.4",
             "-Q",
         ] {
             let Refusal(code, text) = read(line).expect_err(line);
@@ -571,6 +634,25 @@ mod tests {
         let (settings, ..) = read("-l noauth:127.0.0.1").unwrap();
         assert_eq!(settings.listen, settings.noauth);
         assert!(read("-l 127.0.0.1,noauth:127.0.0.1").is_err());
+    }
+
+    #[test]
+    fn tls() {
+        let (settings, _, unused) = read(
+            "-Z -p 7 -l 10.0.0.1,notls:127.0.0.1 -o ssl_chain_cert=c,ssl_key=k,ssl_verify_mode=2,ssl_ca_cert=a,ssl_min_version=3,ssl_ciphers=TLS_AES_128_GCM_SHA256,ssl_session_cache,ssl_wbuf_size=16",
+        )
+        .unwrap();
+        let tls = settings.tls.clone().unwrap();
+        assert_eq!((tls.chain, tls.key), ("c".into(), "k".into()));
+        assert_eq!((tls.verify, tls.ca), (TlsVerify::Require, Some("a".into())));
+        assert!(tls.only_1_3 && tls.session_cache);
+        assert_eq!(tls.ciphers.as_deref(), Some("TLS_AES_128_GCM_SHA256"));
+        assert_eq!(unused, ["-o ssl_wbuf_size"]);
+        let mode = |address: &str| settings.tls_mode(&address.parse().unwrap());
+        assert_eq!(mode("10.0.0.1:7"), TlsMode::Default);
+        assert_eq!(mode("127.0.0.1:7"), TlsMode::Off);
+        let (settings, ..) = read("-Z -o ssl_chain_cert=both").unwrap();
+        assert_eq!(settings.tls.unwrap().key, PathBuf::from("both"));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko load`: options in, results out; the work is [`senko_server::load`]'s.
+//! `senko load`: options in, results out; the work is [`senko_load`]'s.
 //!
-//! Exit is non-zero, with one sentence on stderr, when the work was not done: the run could not be made
-//! or finished, an answer was wrong (`--verify`), fewer keys were found than expected
-//! (`--expect-found`), more requests failed than allowed (`--max-failed`), or the rate was not reached.
-//! What was measured until then is printed all the same.
+//! Exit is non-zero, with one sentence on stderr, when the work was not done: the run could not be
+//! made or finished, an answer was wrong (`--verify`), fewer keys were found than expected
+//! (`--expect-found`), more requests failed than allowed (`--max-failed`), or the rate was not
+//! reached. What was measured until then is printed all the same.
 
 mod results; // for machines
 
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use senko_io::bar;
-use senko_server::load::{
-    self, Amount, Gaps, Gather, KeyCount, Pace, Part, Second, Settings, Step, Stretch, Target,
-    Watch, Wire,
+use senko_load::{
+    Amount, Gaps, Gather, KeyCount, Pace, Part, Second, Settings, Step, Stretch, Target, Watch,
+    Wire,
 };
 use senko_workload::units::{count, rate, share, time, time_above_zero};
 use senko_workload::{KeyShape, Mix, Popularity, ValueLen};
@@ -103,8 +103,9 @@ pub struct LoadArgs {
         help_heading = "Connections"
     )]
     io: Io,
-    /// Answers to let gather before the kernel wakes a thread, and for how many microseconds at most; 1 turns it off
-    /// [default: off in an open loop; in a closed one 32:100 while a thread uses more than half of its processor]
+    /// Answers to let gather before the kernel wakes a thread, and for how many microseconds at
+    /// most; 1 turns it off [default: off in an open loop; in a closed one 32:100 while a thread
+    /// uses more than half of its processor]
     #[arg(long, value_name = "N[:US]", value_parser = gather, help_heading = "Connections")]
     gather: Option<Gather>,
 
@@ -130,9 +131,8 @@ pub struct LoadArgs {
     /// Run the mix for this time first, unmeasured
     #[arg(long, value_name = "TIME", value_parser = time_above_zero, help_heading = "Steps")]
     warm_up: Option<Duration>,
-    /// Requests a second over all connections (an open loop; without it each answer starts the next request).
-    /// With --gaps etc alone,
-    /// ETC's own rate
+    /// Requests a second over all connections (an open loop; without it each answer starts the next
+    /// request). With --gaps etc alone, ETC's own rate
     #[arg(value_parser = rate, short = 'r', long, value_name = "RATE", help_heading = "Steps")]
     rate: Option<f64>,
     /// Gaps of the open loop: even, poisson or etc [default: poisson]
@@ -156,8 +156,8 @@ pub struct LoadArgs {
         help_heading = "Requests"
     )]
     mix: Option<Mix>,
-    /// Popularity of keys: uniform, zipf[:S], zipf-ordered[:S], latest[:S], hotcold[:KEYS:REQUESTS] or sequential
-    /// [default: zipf:0.99, or what the mix says]
+    /// Popularity of keys: uniform, zipf[:S], zipf-ordered[:S], latest[:S], hotcold[:KEYS:REQUESTS]
+    /// or sequential [default: zipf:0.99, or what the mix says]
     #[arg(long, value_name = "LAW", help_heading = "Requests")]
     dist: Option<Popularity>,
     /// Keys of one get
@@ -222,7 +222,8 @@ pub struct LoadArgs {
     /// A key's value changes its length when it is overwritten
     #[arg(long, help_heading = "Items")]
     vary_size: bool,
-    /// --load writes keys in a random order (the same each time) instead of in that of their numbers
+    /// --load writes keys in a random order (the same each time) instead of in that of their
+    /// numbers
     #[arg(long, help_heading = "Items")]
     permuted: bool,
     /// First place of the load order that --read-back reads
@@ -256,14 +257,15 @@ pub struct LoadArgs {
     /// Fail if a larger share of a step's requests fails: errors, timeouts, lost connections
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = share, help_heading = "Checks")]
     max_failed: f64,
-    /// Version that --load writes, or, without --load, the version that the server is known to hold, so that
-    /// any other is a fault
+    /// Version that --load writes, or, without --load, the version that the server is known to
+    /// hold, so that any other is a fault
     #[arg(value_parser = count::<u32>, long, value_name = "N", help_heading = "Checks")]
     generation: Option<u32>,
     /// Process number of the server, to report its processor time
     #[arg(value_parser = count::<u32>, long, value_name = "N", help_heading = "Results")]
     server_pid: Option<u32>,
-    /// Write the latencies of each step into this folder, as percentiles in HdrHistogram's text form, in microseconds
+    /// Write the latencies of each step into this folder, as percentiles in HdrHistogram's text
+    /// form, in microseconds
     #[arg(long, value_name = "DIR", help_heading = "Results")]
     histograms: Option<PathBuf>,
     /// One JSON object a line on stdout, nothing else there
@@ -337,7 +339,7 @@ impl LoadArgs {
                     s: 0.99,
                     scrambled: true,
                 };
-                load::reads_and_updates(self.get_ratio, zipf).map_err(|_| {
+                senko_load::reads_and_updates(self.get_ratio, zipf).map_err(|_| {
                     anyhow!(
                         "--get-ratio is a share from 0 to 1, and {} is not",
                         self.get_ratio
@@ -422,7 +424,7 @@ pub fn main(args: LoadArgs) -> Result<()> {
         progress: senko_io::say::terminal(),
         began: Instant::now(),
     };
-    let report = load::run_until(&settings, process::stop_flag(), &mut shown);
+    let report = senko_load::run_until(&settings, process::stop_flag(), &mut shown);
     if shown.progress {
         bar!("\r\x1b[K");
     }
@@ -454,7 +456,7 @@ pub fn main(args: LoadArgs) -> Result<()> {
     }
 }
 
-/// What is shown while a run lasts.
+/// The progress line of a run.
 struct Shown {
     series: bool,
     progress: bool,
@@ -464,13 +466,15 @@ struct Shown {
 impl Watch for Shown {
     fn begins(&mut self, _: Step) {
         self.began = Instant::now();
-        // Before, there is nothing to print, and connecting can take long: a signal ends it at once.
+        // Before, there is nothing to print, and connecting can take long: a signal ends it at
+        // once.
         process::stop_on_signals();
     }
 
     fn second(&mut self, second: &Second) {
         if self.series {
-            // An error other than a closed pipe is met again, and told, when the results are written.
+            // An error other than a closed pipe is met again, and told, when the results are
+            // written.
             let _ = writeln!(out::stdout(), "{}", results::second_json(second));
             out::end_if_closed();
         }

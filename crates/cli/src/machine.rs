@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the machine has: memory, free space, cores. Asked once at start, for the defaults.
+//! The machine's memory, free space and cores. Asked once at start, for the defaults.
 
 use std::io;
 use std::path::Path;
 
-/// Memory cap when none is given: 1 GiB, but at most a quarter of what the machine (or the container) has.
+/// Memory cap when none is given: 1 GiB, but at most a quarter of what the machine (or the
+/// container) has.
 pub fn default_memory() -> u64 {
     let quarter = usable_memory().map_or(u64::MAX, |bytes| bytes / 4);
     (1 << 30).min(quarter & !((1 << 20) - 1)).max(32 << 20)
@@ -50,7 +51,8 @@ pub fn free_bytes(path: &Path) -> io::Result<u64> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
     let mut answer = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
-    // SAFETY: the path is NUL-terminated and the answer is writable memory of the right type; both outlive the call.
+    // SAFETY: the path is NUL-terminated and the answer is writable memory of the right type; both
+    // outlive the call.
     if unsafe { libc::statvfs(path.as_ptr(), answer.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The senko binary: subcommands, and memcached's command line when it is called by that name.
 //!
-//! A thin user of the libraries: it parses, starts, reports. Bad input ends in one sentence on stderr and a non-zero
-//! exit; stdout carries results alone (with `--json`, one object a line). Nothing writes to stderr or stdout but through
-//! `senko_io::say` and `out`.
+//! A thin user of the libraries: it parses, starts, reports. Bad input ends in one sentence on
+//! stderr and a non-zero exit; stdout carries results alone (with `--json`, one object a line).
+//! Nothing writes to stderr or stdout but through `senko_io::say` and `out`.
 
 #![deny(unsafe_code)]
 
@@ -40,7 +40,7 @@ use senko_io::tell;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What `senko version` and memcached's `-V` name.
+/// The name that `senko version` and memcached's `-V` give.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The version, and the commit that was built where it is known.

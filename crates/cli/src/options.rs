@@ -5,7 +5,9 @@
 //! Every option has the same name in both places (`--max-item-size 2m` is `max-item-size = "2m"`), and an unknown name in
 //! the file is refused. Nothing is opened here; only host names are resolved.
 
+mod doors; // addresses, with what stands in front of them
 mod file; // the TOML file
+mod tls; // TLS
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -17,10 +19,12 @@ use senko_server::server::home::make_folder;
 use senko_server::settings::{FlashSpec, Settings};
 use senko_workload::units::count;
 
+pub use doors::{Doors, resolve_doors};
+pub use tls::TlsOptions;
+
 use crate::machine;
 use crate::units::{
-    Bytes, Flash, Io, Megabytes, Octal, Policy, Protocol, Rule, TransferKind, WriteBudget,
-    whole_seconds, within,
+    Bytes, Flash, Io, Megabytes, Octal, Policy, Protocol, Rule, WriteBudget, whole_seconds, within,
 };
 
 /// Port of every memcached.
@@ -38,7 +42,7 @@ pub struct ServeOptions {
     /// TCP port [default: 11211]; 0 takes any free port
     #[arg(value_parser = count::<u16>, short = 'p', long, value_name = "PORT", help_heading = "Network")]
     pub port: Option<u16>,
-    /// Address, name or address:port to listen on, comma separated or repeated; noauth: in front asks for no password [default: 127.0.0.1]
+    /// Address, name or address:port to listen on, comma separated or repeated; noauth: in front asks for no password, notls:, btls: and mtls: choose how it is encrypted [default: 127.0.0.1]
     #[arg(
         short = 'l',
         long,
@@ -53,6 +57,9 @@ pub struct ServeOptions {
     /// Ask for a user and password in the binary protocol (SASL PLAIN): a file with a line user:password for each, 64 at most
     #[arg(long, value_name = "FILE", help_heading = "Security")]
     pub sasl_file: Option<PathBuf>,
+    /// TLS.
+    #[command(flatten)]
+    pub tls: TlsOptions,
     /// Unix socket to listen on; TCP is then off unless -p or -l is given too
     #[arg(short = 's', long, value_name = "PATH", help_heading = "Network")]
     pub unix_socket: Option<PathBuf>,
@@ -98,7 +105,7 @@ pub struct ServeOptions {
     /// Which items leave DRAM first: s3-fifo or lru
     #[arg(long, value_name = "POLICY", help_heading = "Memory")]
     pub policy: Option<Policy>,
-    /// Answer an error when memory is exhausted, instead of evicting
+    /// Answer an error when memory and flash are full of live items, instead of evicting
     #[arg(short = 'M', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Memory")]
     pub disable_evictions: Option<bool>,
 
@@ -138,9 +145,6 @@ pub struct ServeOptions {
     /// Do not write items that were hit again when their region is reclaimed
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL", help_heading = "Flash")]
     pub no_reinsert: Option<bool>,
-    /// How an answer goes from flash to the socket: direct, or sendfile through the page cache
-    #[arg(long, value_name = "WAY", help_heading = "Flash")]
-    pub transfer: Option<TransferKind>,
     /// How long a worker looks for the end of a flash read before it sleeps; 0 to sleep at once [default: 20]
     #[arg(long, value_name = "US", value_parser = |text: &str| within(text, 0, MOST_SPIN_US), help_heading = "Flash")]
     pub spin_us: Option<u32>,
@@ -218,6 +222,7 @@ impl ServeOptions {
             listen: many(self.listen, file.listen),
             auth_file: self.auth_file.or(file.auth_file),
             sasl_file: self.sasl_file.or(file.sasl_file),
+            tls: self.tls.over(file.tls),
             unix_socket: self.unix_socket.or(file.unix_socket),
             unix_mask: self.unix_mask.or(file.unix_mask),
             connections: self.connections.or(file.connections),
@@ -245,7 +250,6 @@ impl ServeOptions {
             flash_rated_writes: self.flash_rated_writes.or(file.flash_rated_writes),
             promote_after: self.promote_after.or(file.promote_after),
             no_reinsert: self.no_reinsert.or(file.no_reinsert),
-            transfer: self.transfer.or(file.transfer),
             spin_us: self.spin_us.or(file.spin_us),
             discard: self.discard.or(file.discard),
             trace: self.trace.or(file.trace),
@@ -275,15 +279,14 @@ impl ServeOptions {
         if self.udp_port.is_some_and(|port| port != 0) {
             bail!("UDP is not supported; leave out -U or give -U 0");
         }
-        let (listen, noauth) = self.addresses()?;
         let mut settings = Settings {
-            listen,
-            noauth,
             auth_file: self.auth_file.clone(),
             sasl_file: self.sasl_file.clone(),
             unix_socket: self.unix_socket.clone(),
+            tls: self.tls.settings()?,
             ..Settings::default()
         };
+        self.addresses()?.enter(&mut settings);
         if let Some(Octal(mask)) = self.unix_mask {
             settings.unix_mask = mask;
         }
@@ -349,7 +352,6 @@ impl ServeOptions {
             settings.promote_after = hits;
         }
         settings.reinsert = !self.no_reinsert.unwrap_or(false);
-        settings.transfer = self.transfer.map_or(settings.transfer, |t| t.0);
         if let Some(micros) = self.spin_us {
             if micros > MOST_SPIN_US {
                 bail!("spin-us is 0 to {MOST_SPIN_US}; {micros} is not");
@@ -404,43 +406,17 @@ impl ServeOptions {
         Ok((vec![FlashSpec { path, bytes }], true))
     }
 
-    /// Where to listen, and where without a password.
-    fn addresses(&self) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>)> {
+    /// Where to listen.
+    fn addresses(&self) -> Result<Doors> {
         if self.unix_socket.is_some() && self.port.is_none() && self.listen.is_empty() {
-            return Ok((Vec::new(), Vec::new()));
+            return Ok(Doors::default());
         }
         let port = self.port.unwrap_or(DEFAULT_PORT);
         if self.listen.is_empty() {
-            let all = vec![SocketAddr::from(([127, 0, 0, 1], port))];
-            return Ok((all, Vec::new()));
+            return Ok(Doors::one(SocketAddr::from(([127, 0, 0, 1], port))));
         }
         resolve_doors(&self.listen, port)
     }
-}
-
-/// Resolves a list as [`resolve_all`] does; the second list has those with `noauth:` in front.
-pub fn resolve_doors(list: &[String], port: u16) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>)> {
-    const PREFIX: &str = "noauth:";
-    let words = list.iter().flat_map(|l| l.split(',')).map(str::trim);
-    let (exempt, others): (Vec<&str>, Vec<&str>) = words.partition(|w| w.starts_with(PREFIX));
-    let exempt: Vec<String> = exempt
-        .iter()
-        .map(|w| w[PREFIX.len()..].to_owned())
-        .collect();
-    let others: Vec<String> = others.into_iter().map(str::to_owned).collect();
-    if exempt.is_empty() {
-        return Ok((resolve_all(&others, port)?, Vec::new()));
-    }
-    let exempt = resolve_all(&exempt, port)?;
-    let mut all = match others.iter().all(String::is_empty) {
-        true => Vec::new(),
-        false => resolve_all(&others, port)?,
-    };
-    if let Some(both) = exempt.iter().find(|address| all.contains(address)) {
-        bail!("{both} is in the list of addresses (-l) with and without noauth:");
-    }
-    all.extend(&exempt);
-    Ok((all, exempt))
 }
 
 /// Resolves a list of `host`, `host:port`, `[v6]:port`, `v6`.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Results on stdout. Whoever reads them may have enough before they end, as `head` has: that ends
-//! the command quietly, with the exit code of a process that SIGPIPE ended.
+//! Results on stdout. A reader such as `head` may have enough before they end. That ends the
+//! command quietly, with the exit code of a process that SIGPIPE ended.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;

@@ -91,7 +91,7 @@ pub fn main(args: &PlanArgs) -> Result<()> {
         bail!("--bytes 0: items without bytes need no cache");
     }
     let (requests, times) = requests(args)?;
-    // What one unit of the curve is in bytes.
+    // The bytes of one unit of the curve.
     let (basis, unit) = if requests.sizes.is_some() {
         (Basis::Bytes, 1.0)
     } else {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a server does to its own process: limits, user, signals, the background, the pid file.
+//! A server's changes to its own process: limits, user, signals, the background, the pid file.
 //!
-//! All of it happens on the main thread before any other is started, except that one thread waits for signals. This
-//! is the only module of the binary, beside `machine`, with system calls of its own.
+//! All of it happens on the main thread before any other is started, except that one thread waits
+//! for signals. This is the only module of the binary, beside `machine`, with system calls of its
+//! own.
 
 #![allow(unsafe_code)]
 
@@ -85,10 +86,11 @@ pub fn lock_memory() -> io::Result<()> {
     }
 }
 
-/// Keeps the allocator's memory in small pages: with huge ones each of its arenas and threads rounds up to 2 MiB, which is
-/// a tenth of a small cap.
+/// Keeps the allocator's memory in small pages: with huge ones each of its arenas and threads
+/// rounds up to 2 MiB, which is a tenth of a small cap.
 pub fn use_small_pages() {
-    // SAFETY: changes how the kernel backs this process's memory, not what it holds. Where it is not known it does nothing.
+    // SAFETY: changes how the kernel backs this process's memory, not what it holds. Where it is
+    // not known it does nothing.
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
 }
 
@@ -113,7 +115,8 @@ impl User {
         let mut entry = std::mem::MaybeUninit::<libc::passwd>::zeroed();
         let mut text = vec![0_u8; 16 << 10];
         let mut found = std::ptr::null_mut();
-        // SAFETY: every pointer is to memory of the right type and the length given, alive through the call.
+        // SAFETY: every pointer is to memory of the right type and the length given, alive through
+        // the call.
         let error = unsafe {
             libc::getpwnam_r(
                 name.as_ptr(),
@@ -180,7 +183,8 @@ impl Signals {
     /// Blocks them; to be called before any thread is started, since threads inherit the mask.
     pub fn block() -> Signals {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
-        // SAFETY: the set is writable memory of the right type; sigemptyset initialises it before the others use it.
+        // SAFETY: the set is writable memory of the right type; sigemptyset initialises it before
+        // the others use it.
         let set = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1] {
@@ -196,7 +200,8 @@ impl Signals {
     pub fn wait(&self) -> Signal {
         loop {
             let mut signal = 0;
-            // SAFETY: the set was initialised by `block`, the number is writable; both outlive the call.
+            // SAFETY: the set was initialised by `block`, the number is writable; both outlive the
+            // call.
             if unsafe { libc::sigwait(&raw const self.set, &raw mut signal) } != 0 {
                 continue;
             }
@@ -215,16 +220,18 @@ static STOP: AtomicBool = AtomicBool::new(false);
 /// That signal's number.
 static STOPPED_BY: AtomicI32 = AtomicI32::new(0);
 
-/// Lets a long command end by itself on SIGINT, SIGTERM and SIGHUP: the first one sets the flag that is returned,
-/// which the command looks at several times a second. The second one ends the process at once.
+/// Lets a long command end by itself on SIGINT, SIGTERM and SIGHUP: the first one sets the flag
+/// that is returned, which the command looks at several times a second. The second one ends the
+/// process at once.
 pub fn stop_on_signals() -> &'static AtomicBool {
     extern "C" fn note(signal: libc::c_int) {
         STOPPED_BY.store(signal, Ordering::Relaxed);
         STOP.store(true, Ordering::Release);
     }
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: the struct is initialised and outlives the calls. The handler stores to two atomics and does nothing
-        // else, which is allowed at any moment. A signal that was ignored before (nohup) stays ignored.
+        // SAFETY: the struct is initialised and outlives the calls. The handler stores to two
+        // atomics and does nothing else, which is allowed at any moment. A signal that was ignored
+        // before (nohup) stays ignored.
         unsafe {
             let mut before: libc::sigaction = std::mem::zeroed();
             if libc::sigaction(signal, std::ptr::null(), &raw mut before) == 0
@@ -261,7 +268,7 @@ impl Interrupted {
         })
     }
 
-    /// What a shell reports for a process that the signal ended: 130 for Ctrl-C.
+    /// A shell's report of a process that the signal ended: 130 for Ctrl-C.
     pub fn exit_code(&self) -> u8 {
         128 + self.signal as u8
     }
@@ -282,8 +289,9 @@ pub struct Background {
 }
 
 impl Background {
-    /// Leaves a child in a session of its own and returns in it. The caller's process waits until the child is
-    /// [`Background::ready`], and ends with 0, or with 1 when the child ended first (having said why on stderr).
+    /// Leaves a child in a session of its own and returns in it. The caller's process waits until
+    /// the child is [`Background::ready`], and ends with 0, or with 1 when the child ended first
+    /// (having said why on stderr).
     pub fn enter() -> Result<Background> {
         let mut ends = [0; 2];
         // SAFETY: the array is writable and has the two elements that the call fills.
@@ -321,7 +329,8 @@ impl Background {
             .open("/dev/null")
             .context("cannot open /dev/null")?;
         for stream in 0..3 {
-            // SAFETY: replaces a standard stream by /dev/null; nobody owns those descriptors in Rust's sense.
+            // SAFETY: replaces a standard stream by /dev/null; nobody owns those descriptors in
+            // Rust's sense.
             unsafe { libc::dup2(null.as_raw_fd(), stream) };
         }
         std::fs::File::from(self.pipe)
@@ -330,8 +339,8 @@ impl Background {
     }
 }
 
-/// Writes a small file that is not there yet. One that is there is removed: a symbolic link that another user has put in its place would
-/// have root overwrite what it points to.
+/// Writes a small file that is not there yet. One that is there is removed: a symbolic link that
+/// another user has put in its place would have root overwrite what it points to.
 pub fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
@@ -348,7 +357,8 @@ pub struct PidFile {
 }
 
 impl PidFile {
-    /// Writes it. The path is made absolute, so that its removal does not depend on the working directory.
+    /// Writes it. The path is made absolute, so that its removal does not depend on the working
+    /// directory.
     pub fn write(path: &Path) -> Result<PidFile> {
         let path = std::path::absolute(path)
             .with_context(|| format!("cannot write the pid file {}", path.display()))?;
@@ -363,7 +373,8 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Having given up root, the process may no longer be allowed to; the number in it is dead then, as after a kill.
+        // Having given up root, the process may no longer be allowed to; the number in it is dead
+        // then, as after a kill.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -373,7 +384,8 @@ impl Drop for PidFile {
 mod tests {
     use super::*;
 
-    /// As root, `-P /tmp/x` followed a symbolic link that another user had put at `/tmp/x.tmp`, and wrote over what it pointed to.
+    /// As root, `-P /tmp/x` followed a symbolic link that another user had put at `/tmp/x.tmp`, and
+    /// wrote over what it pointed to.
     #[test]
     fn a_pid_file_is_not_written_through_a_symbolic_link() {
         let dir = std::env::temp_dir().join(format!("senko-pid-{}", std::process::id()));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `senko serve`: starts a server, says where it listens and what it uses, and waits for its end.
 //!
-//! The order matters. The background is entered while there is one thread; sockets are bound and the pid file is written as
-//! root, flash files are opened as the user the server runs as; the process that put the server in the background is
-//! released when it answers.
+//! The order matters. The process enters the background while it has one thread. It binds sockets
+//! and writes the pid file as root, and opens flash files as the user that the server runs as. The
+//! process that put it in the background is released when the server answers.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -47,7 +47,7 @@ pub struct ServeArgs {
     json: bool,
 }
 
-/// What the process does around the server.
+/// The process around the server.
 #[derive(Debug, Default)]
 pub struct Surroundings {
     /// Run as this user.
@@ -85,7 +85,8 @@ pub fn main(args: ServeArgs) -> Result<()> {
     };
     let (flash, made) = options.flash_or_default()?;
     if made && options.memory.is_none() && settings.memory < 64 << 20 {
-        // Flash of gigabytes under a few megabytes of memory would start with an error about the index.
+        // Flash of gigabytes under a few megabytes of memory would start with an error about the
+        // index.
         settings.memory = 64 << 20;
     }
     if let [spec] = &flash[..]
@@ -137,9 +138,6 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
         );
         tell_one(around.log_format, &text);
     }
-    if let Some(text) = crate::together::unused_flash(&settings) {
-        tell_one(around.log_format, &format!("warning: {text}"));
-    }
     process::raise_open_files(settings.max_connections, settings.threads)?;
     if settings.item_memory.unwrap_or(settings.memory) < 1 << 30 {
         process::use_small_pages();
@@ -151,7 +149,8 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
         absolute_paths(&mut settings, &mut around)?;
         let background = Background::enter()?;
         if !around.core_dumps {
-            // A server in the background must not keep the file system busy that it was started from.
+            // A server in the background must not keep the file system busy that it was started
+            // from.
             std::env::set_current_dir("/").context("cannot change to /")?;
         }
         Some(background)
@@ -225,7 +224,7 @@ pub fn run(mut settings: Settings, mut around: Surroundings) -> Result<()> {
                     manager.reloading();
                     match control.reload() {
                         0 => tracing::info!("SIGHUP: nothing to reload"),
-                        files => tracing::info!("SIGHUP: {files} password files were read again"),
+                        files => tracing::info!("SIGHUP: password files and certificates were read: {files}"),
                     }
                     manager.ready(&status);
                 }
@@ -319,7 +318,8 @@ fn stop_json(ended: &Result<StopReport, ServerError>, took: Option<Duration>) ->
     stop
 }
 
-/// A server in the background leaves the working directory, so relative paths are made absolute first.
+/// A server in the background leaves the working directory, so relative paths are made absolute
+/// first.
 fn absolute_paths(settings: &mut Settings, around: &mut Surroundings) -> Result<()> {
     let optional = [
         &mut settings.unix_socket,
@@ -330,9 +330,14 @@ fn absolute_paths(settings: &mut Settings, around: &mut Surroundings) -> Result<
         &mut around.pidfile,
         &mut around.port_file,
     ];
+    let tls = settings.tls.iter_mut().flat_map(|tls| {
+        let ca = tls.ca.as_mut();
+        [&mut tls.chain, &mut tls.key].into_iter().chain(ca)
+    });
     for path in optional
         .into_iter()
         .flatten()
+        .chain(tls)
         .chain(settings.flash.iter_mut().map(|f| &mut f.path))
     {
         *path = std::path::absolute(&*path)
@@ -360,7 +365,8 @@ fn start_log(verbosity: u8, format: LogFormat) {
     };
 }
 
-/// `TCP INET: port` a line, as memcached writes it; renamed into place, so that a reader never sees half of it.
+/// `TCP INET: port` a line, as memcached writes it; renamed into place, so that a reader never sees
+/// half of it.
 fn write_ports(path: &std::path::Path, addresses: &[std::net::SocketAddr]) -> Result<()> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".lck");

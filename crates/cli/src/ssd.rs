@@ -10,14 +10,13 @@ mod transfer; // the direct transfer engine
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
 use senko_io::tell;
-use senko_ssd::device::Parts;
 use senko_ssd::profile::Profile;
+use senko_ssd::run::{Reading, Setup};
 use senko_ssd::source::Workload;
-use senko_ssd::spec::Spec;
-use senko_ssd::trace::{Fold, Summary, TraceSpec};
+use senko_ssd::trace::Summary;
 use senko_workload::units::{count, number};
 
 use crate::process::Interrupted;
@@ -142,17 +141,13 @@ impl WorkloadArgs {
     }
 
     fn open(&self, name: &str) -> Result<Workload> {
-        let spec: TraceSpec = self.format.parse()?;
-        let mut workload = Workload::named(name, &spec)?;
-        if let Some(fold) = &self.fold {
-            workload.fold = fold.parse::<Fold>()?;
-        }
-        if self.rounds == 0 {
-            bail!("a workload that is repeated 0 times does nothing");
-        }
-        workload.rounds = self.rounds;
-        workload.limit = self.limit;
-        Ok(workload)
+        let reading = Reading {
+            format: self.format.clone(),
+            fold: self.fold.clone(),
+            limit: self.limit,
+            rounds: self.rounds,
+        };
+        Ok(reading.open(name)?)
     }
 }
 
@@ -192,50 +187,30 @@ struct DriveArgs {
 }
 
 impl DriveArgs {
-    fn profile(&self) -> Result<Profile> {
+    /// The drives and how requests come to them, if that can be.
+    fn setup(&self) -> Result<Setup> {
         let mut profile = Profile::find(&self.profile)?;
         if let Some(size) = &self.buffer_size {
             profile.buffer_bytes = size_of("--buffer-size", size)?;
         }
-        Ok(profile)
-    }
-
-    fn parts(&self, ftl: Option<&str>, buffer: Option<&str>) -> Result<Parts> {
-        let spec = |text: Option<&str>| text.map(str::parse::<Spec>).transpose();
-        Ok(Parts {
-            ftl: spec(ftl)?,
-            buffer: spec(buffer)?,
-            buffer_pages: None,
+        let setup = Setup {
+            profile,
+            drives: self.drives,
+            stripe_bytes: size_of("--stripe", &self.stripe)?,
+            precondition: self.precondition,
+            closed: self.closed,
+            speed: self.speed,
             untimed: self.wa,
             check: self.check,
             seed: self.seed,
-        })
-    }
-
-    /// Bytes that all drives have for the host, about: before a layer takes its part.
-    fn capacity(&self, profile: &Profile) -> u64 {
-        profile.user_bytes.saturating_mul(u64::from(self.drives))
-    }
-
-    fn check(&self) -> Result<()> {
-        if !(0.0..=100.0).contains(&self.precondition) {
-            bail!(
-                "--precondition is {}, and must be 0 to 100",
-                self.precondition
-            );
-        }
-        if !self.speed.is_finite() || self.speed <= 0.0 {
-            bail!("--speed is {}, and must be more than 0", self.speed);
-        }
-        if self.closed == Some(0) {
-            bail!("--closed 0 never sends a request");
-        }
-        Ok(())
+        };
+        setup.check().map_err(|wrong| anyhow!("--{wrong}"))?;
+        Ok(setup)
     }
 }
 
 fn size_of(option: &str, text: &str) -> Result<u64> {
-    senko_workload::units::size(text, 1).map_err(|error| anyhow::anyhow!("{option}: {error}"))
+    senko_workload::units::size(text, 1).map_err(|error| anyhow!("{option}: {error}"))
 }
 
 /// Writes a file that a user asked for.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko store`: the unordered store on the command line. Arguments in, calls of `senko_store`, text, JSON lines and CSV out.
+//! `senko store`: the unordered store on the command line. Arguments in, calls of `senko_store`,
+//! text, JSON lines and CSV out.
 //!
-//! Exit codes, so that scripts can tell: 0 done, 1 the answer is no (a key that is not there, a problem that was found, something that
-//! was lost), 2 it could not be done, with one sentence on stderr. `out` has the one of a closed stdout.
+//! Exit codes for scripts: 0 done; 1 the answer is no (a key that is not there, a problem that was
+//! found, something that was lost); 2 it could not be done, with one sentence on stderr. `out` has
+//! the one of a closed stdout.
 
 mod bench; // loads, runs mixes, measures
 mod bulk; // load, dump, scan
@@ -321,7 +323,8 @@ impl MakeArgs {
             ),
         ];
         for (name, asked, has) in asked {
-            // The bound on inline values depends on the sizes of block and log, which may have lowered it.
+            // The bound on inline values depends on the sizes of block and log, which may have
+            // lowered it.
             let lowered = name == "--inline-max";
             if let Some(asked) = asked
                 && asked != has

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of the command line as a whole: every example parses as it stands, every option takes the one grammar.
+//! Tests of the command line as a whole: every example parses as it stands, every option takes the
+//! one grammar.
 
 use clap::{Command, CommandFactory};
 
@@ -90,8 +91,8 @@ fn every_example_parses() {
     assert!(parsed > 80, "{parsed} are too few: are all found?");
 }
 
-/// What the names of values mean, each with texts that all say the same and that every option of that kind takes. A
-/// number is 2 here, which lies in every option's range.
+/// The meaning of value names, each with texts that all say the same and that every option of that
+/// kind takes. A number is 2 here, which lies in every option's range.
 const NUMBERS: &[(&str, &[&str])] = &[
     ("N", &["2", "2e0", "0.002k", "20e-1"]),
     ("N[:US]", &["2", "2e0", "0.002k:50", "2:5e1us"]),
@@ -123,7 +124,9 @@ const OTHERS: &[&str] = &[
     "FTL",
     "LAW",
     "LEN",
+    "LIST",
     "MASK",
+    "MODE",
     "NAME",
     "PATH",
     "PATH:SIZE",
@@ -134,6 +137,7 @@ const OTHERS: &[&str] = &[
     "SIZE/TIME",
     "TEXT",
     "USER",
+    "VERSION",
     "WAY",
     "0",
 ];

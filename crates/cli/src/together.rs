@@ -3,8 +3,6 @@
 //! The table is `docs/cache/options-together.md`, and a test walks it. Pairs that contradict each
 //! other are refused where the settings are made (`options.rs`, and `check` of the server).
 
-use senko_server::settings::Settings;
-
 use crate::options::ServeOptions;
 
 /// Warnings about options that are given and do nothing.
@@ -22,13 +20,20 @@ pub fn without_effect(options: &ServeOptions) -> Vec<String> {
         (options.flash_write_budget.is_some(), "--flash-write-budget"),
         (options.promote_after.is_some(), "--promote-after"),
         (options.no_reinsert == Some(true), "--no-reinsert"),
-        (options.transfer.is_some(), "--transfer"),
         (options.discard == Some(true), "--discard"),
     ] {
         pair(given, option, no_flash, "with --no-flash");
     }
     let no_evict = options.disable_evictions == Some(true);
-    pair(options.policy.is_some(), "--policy", no_evict, "with -M");
+    for (given, option) in [
+        (options.admission.is_some(), "--admission"),
+        (options.no_reinsert == Some(true), "--no-reinsert"),
+    ] {
+        pair(given, option, no_evict && !no_flash, "with -M");
+    }
+    // Without flash, no item leaves DRAM then.
+    let stays = no_evict && no_flash;
+    pair(options.policy.is_some(), "--policy", stays, "with -M");
     let no_socket = options.unix_socket.is_none();
     pair(
         options.unix_mask.is_some(),
@@ -37,11 +42,4 @@ pub fn without_effect(options: &ServeOptions) -> Vec<String> {
         "without --unix-socket",
     );
     all
-}
-
-/// What `-M` does to flash, if both are there.
-pub fn unused_flash(settings: &Settings) -> Option<&'static str> {
-    (settings.no_evict && !settings.flash.is_empty()).then_some(
-        "with -M items stay in memory: flash takes none, and sets fail once memory is full",
-    )
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use senko_server::settings::{
-    AdmissionRule, BackendChoice, Budget, Dialect, FlashSpec, PolicyKind, Transfer,
+    AdmissionRule, BackendChoice, Budget, Dialect, FlashSpec, PolicyKind, TlsVerify,
 };
 use senko_workload::{SpecError, units};
 
@@ -226,10 +226,6 @@ words!(
     Policy(PolicyKind), "eviction policy", "s3-fifo" => PolicyKind::S3Fifo, "lru" => PolicyKind::Lru
 );
 words!(
-    /// `--transfer`.
-    TransferKind(Transfer), "transfer", "direct" => Transfer::Direct, "sendfile" => Transfer::Sendfile
-);
-words!(
     /// `--io`.
     Io(BackendChoice), "I/O backend",
     "auto" => BackendChoice::Auto, "uring" => BackendChoice::Uring, "posix" => BackendChoice::Posix
@@ -238,6 +234,18 @@ words!(
     /// `-B`.
     Protocol(Option<Dialect>), "protocol",
     "auto" => None, "ascii" => Some(Dialect::Ascii), "binary" => Some(Dialect::Binary)
+);
+
+words!(
+    /// `--tls-verify-mode`, by memcached's numbers too.
+    Verify(TlsVerify), "way to verify clients",
+    "none" => TlsVerify::None, "request" => TlsVerify::Request, "require" => TlsVerify::Require,
+    "once" => TlsVerify::Once, "0" => TlsVerify::None, "1" => TlsVerify::Request,
+    "2" => TlsVerify::Require, "3" => TlsVerify::Once
+);
+words!(
+    /// `--tls-min-version`: whether only 1.3 will do.
+    TlsVersion(bool), "version of TLS", "1.2" => false, "1.3" => true
 );
 
 /// An access mask in octal digits (`-a`).

@@ -19,6 +19,7 @@ use crate::DbmError;
 use crate::changes::{Change, begin_commit, end_commit};
 use crate::commit::{Node, TableChange};
 use crate::core::{Blob, Catalogue, Core, TableInfo, Visible};
+use crate::dirty::Dirty;
 use crate::mapping::Version;
 use crate::node::{MAX_INLINE, Page};
 use crate::tail::Tail;
@@ -26,6 +27,8 @@ use crate::tree::{Batch, Ids};
 
 /// Numbers of one chunk of the translation table as it lies in the log.
 pub(crate) const CHUNK: u32 = 500;
+/// Pages that are swept under one hold of the writer's lock.
+const SWEPT: usize = 64;
 /// Bytes of changes that one batch takes, about.
 const MOST_BYTES: usize = 4 << 20;
 
@@ -46,9 +49,10 @@ pub(crate) struct Writer {
     pub limbo: VecDeque<Limbo>,
     /// Pages with more than one version.
     pub chained: FxHashSet<u32>,
-    /// Changed since the last checkpoint began.
-    pub dirty: FxHashSet<u32>,
-    /// Chunks of the translation table of which a word changed since then.
+    /// Pages that changed and that no checkpoint took since.
+    pub dirty: Dirty,
+    /// Chunks of the translation table that the next checkpoint has to write, beside those of the
+    /// pages that it writes.
     pub changed: FxHashSet<u32>,
     pub changed_blobs: FxHashSet<u32>,
     /// Long values since the last checkpoint: for each first part the commit, and how many parts.
@@ -134,13 +138,21 @@ impl BlobIds {
 pub(crate) struct Applied {
     commit: u64,
     pages: FxHashMap<u32, Page>,
+    /// Those whose place in the tree is another one than before, and new ones.
+    shaped: FxHashSet<u32>,
     freed: Vec<u32>,
     freed_blobs: Vec<(u32, u32)>,
     catalogue: Arc<Catalogue>,
 }
 
 impl Writer {
-    pub fn new(applied: Arc<Node>, catalogue: Catalogue, ids: Ids, blob_ids: BlobIds) -> Writer {
+    pub fn new(
+        applied: Arc<Node>,
+        catalogue: Catalogue,
+        ids: Ids,
+        blob_ids: BlobIds,
+        dirty: Dirty,
+    ) -> Writer {
         let next_table = catalogue.iter().map(|table| table.id + 1).max();
         Writer {
             applied,
@@ -150,7 +162,7 @@ impl Writer {
             blob_ids,
             limbo: VecDeque::new(),
             chained: FxHashSet::default(),
-            dirty: FxHashSet::default(),
+            dirty,
             changed: FxHashSet::default(),
             changed_blobs: FxHashSet::default(),
             born: BTreeMap::new(),
@@ -289,6 +301,7 @@ impl Core {
         let applied = Applied {
             commit: last.number(),
             pages: batch.pages,
+            shaped: batch.shaped,
             freed: batch.freed,
             freed_blobs: batch.freed_blobs,
             catalogue,
@@ -326,6 +339,7 @@ impl Core {
         let applied = Applied {
             commit,
             pages: batch.pages,
+            shaped: batch.shaped,
             freed: batch.freed,
             freed_blobs: batch.freed_blobs,
             catalogue,
@@ -348,7 +362,7 @@ impl Core {
         for (id, page) in pages.chain(freed) {
             let word = self.nodes.at(id);
             let before = word.load_full();
-            let chained = before.is_some();
+            let (chained, is_new_page) = (before.is_some(), before.is_none());
             let is_new = Version::new(id, commit, page, before, &self.space);
             if is_new.freed {
                 writer.limbo.push_back(Limbo {
@@ -360,12 +374,18 @@ impl Core {
             if chained {
                 writer.chained.insert(id);
             }
+            let is_shaped = is_new_page || applied.shaped.contains(&id);
+            if is_new.freed {
+                writer.dirty.forget(id);
+                writer.changed.insert(id / CHUNK);
+            } else {
+                writer.dirty.change(id, is_shaped);
+            }
             word.store(Some(Arc::new(is_new)));
-            writer.dirty.insert(id);
-            writer.changed.insert(id / CHUNK);
             touched.push(id);
         }
         self.dirty.store(writer.dirty.len(), Ordering::Relaxed);
+        self.shaped.store(writer.dirty.shaped(), Ordering::Relaxed);
         self.pages
             .store(writer.ids.next as usize, Ordering::Relaxed);
         for blobs in applied.freed_blobs {
@@ -439,7 +459,6 @@ impl Core {
             if let Some(id) = limbo.node {
                 self.nodes.at(id).store(None);
                 writer.chained.remove(&id);
-                writer.dirty.insert(id);
                 writer.changed.insert(id / CHUNK);
                 writer.ids.free.push(id);
             }
@@ -458,14 +477,17 @@ impl Core {
 
     /// Drops what only closed snapshots needed.
     pub fn sweep(&self) {
-        let mut writer = self.writer.lock();
+        let chained: Vec<u32> = self.writer.lock().chained.iter().copied().collect();
         let mut needed = Vec::new();
-        self.registry.lock().needed(&mut needed);
-        let chained: Vec<u32> = writer.chained.iter().copied().collect();
-        for id in chained {
-            self.prune(&mut writer, id, &needed);
+        // In parts, so that no commit waits for all of them.
+        for ids in chained.chunks(SWEPT).chain([&[][..]]) {
+            let mut writer = self.writer.lock();
+            self.registry.lock().needed(&mut needed);
+            for id in ids {
+                self.prune(&mut writer, *id, &needed);
+            }
+            self.settle_limbo(&mut writer, needed[0]);
         }
-        self.settle_limbo(&mut writer, needed[0]);
     }
 }
 

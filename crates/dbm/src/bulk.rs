@@ -187,17 +187,48 @@ impl Database {
         records: impl IntoIterator<Item = (K, V)>,
         durability: Durability,
     ) -> Result<u64, DbmError> {
+        let records = records.into_iter().map(Ok::<_, DbmError>);
+        self.try_bulk_load(table, records, durability)
+    }
+
+    /// As [`Database::bulk_load`], of records that may fail to come. Then what was loaded is
+    /// deleted again, and the error is given back.
+    ///
+    /// # Errors
+    /// Those of [`Database::bulk_load`], and the first one of the records.
+    ///
+    /// ```
+    /// # let db = senko_dbm::example::database();
+    /// # let table = db.create_table("t")?;
+    /// use senko_dbm::{DbmError, Durability};
+    /// let lines = ["a 1", "b 2", "nonsense"].into_iter();
+    /// let records = lines.map(|line| {
+    ///     let record = line.split_once(' ');
+    ///     record.ok_or_else(|| DbmError::Invalid(format!("no record: {line}")))
+    /// });
+    /// let refused = db.try_bulk_load(&table, records, Durability::Synced).unwrap_err();
+    /// assert_eq!(refused.to_string(), "no record: nonsense");
+    /// assert_eq!(db.snapshot().count(&table)?, 0);
+    /// # Ok::<(), senko_dbm::DbmError>(())
+    /// ```
+    pub fn try_bulk_load<K: AsRef<[u8]>, V: AsRef<[u8]>, E: From<DbmError>>(
+        &self,
+        table: &Table,
+        records: impl IntoIterator<Item = Result<(K, V), E>>,
+        durability: Durability,
+    ) -> Result<u64, E> {
         let tables = std::slice::from_ref(table);
         let mut last = self.snapshot().last(table)?.map(|(key, _)| key);
         // The first key, once a commit has it.
         let (mut first, mut committed) = (None::<Vec<u8>>, false);
         let (mut writes, mut loaded) = (WriteSet::default(), 0);
-        let load = || {
-            for (key, value) in records {
+        let load = || -> Result<(), E> {
+            for record in records {
+                let (key, value) = record?;
                 let (key, value) = (key.as_ref(), value.as_ref());
                 check_record(key, value)?;
                 if last.as_deref().is_some_and(|last| key <= last) {
-                    return Err(DbmError::Unsorted(loaded + 1));
+                    return Err(E::from(DbmError::Unsorted(loaded + 1)));
                 }
                 if writes.bytes() > LOAD {
                     let full = std::mem::take(&mut writes);
@@ -214,7 +245,7 @@ impl Database {
             match writes.is_empty() {
                 true => Ok(()),
                 // The log is one: with the last commit all before it are what it is.
-                false => self.commit_writes(std::mem::take(&mut writes), tables, durability),
+                false => Ok(self.commit_writes(std::mem::take(&mut writes), tables, durability)?),
             }
         };
         let done = load();

@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checkpoints: the pages that changed, the changed parts of the translation table, and one record
-//! that names all. Then the log in front of it is free.
+//! Checkpoints: pages that changed, the changed parts of the translation table, and one record that
+//! names all. Then the log that only these pages needed is free.
 //!
 //! A checkpoint is of a commit C: it opens a snapshot of C, and commits go on meanwhile. Pages go
-//! to the log merged, as they are at C. A crash
-//! before the superblock names the checkpoint leaves the one before, of which nothing was
-//! overwritten.
+//! to the log merged, as they are at C. A crash before the superblock names the checkpoint leaves
+//! the one before, of which nothing was overwritten.
 //!
-//! K1: what a durable checkpoint names is whole on the device. K2: all commits behind C stand in
-//! the log at or behind the checkpoint's replay position.
+//! Card: a checkpoint writes a part of the changed pages, those that changed first (a fuzzy
+//! checkpoint in rounds; ARIES, Mohan et al. 1992, has the like with page LSNs). So the space for a
+//! checkpoint is a fraction of the database. The leaves that stay keep their older places. Each
+//! page in the log says as of which commit it is, and recovery puts into a leaf only the commits
+//! that it lacks (`catch_up.rs`). That works because the shape of the trees is that of C: pages
+//! that split, merged or are new are always written (`dirty.rs`, D2). Deviation: changes are logged
+//! by key, so recovery looks the leaf up, and needs no log record for each page.
+//!
+//! K1: what a durable checkpoint names is whole on the device. K2: what it names lacks commits only
+//! in leaves, and these commits stand in the log at or behind the checkpoint's replay position. K3:
+//! all commits up to C stand in the log in front of the checkpoint's record.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,22 +26,29 @@ use rustc_hash::FxHashSet;
 use crate::DbmError;
 use crate::apply::CHUNK;
 use crate::codec::{Reader, put_bytes, put_number};
-use crate::core::{Catalogue, Core, MapPlaces, Seen, TableInfo};
-use crate::entry::Kind;
+use crate::core::{Catalogue, Core, MapPlaces, Maps, Seen, TableInfo};
+use crate::dirty::Began;
+use crate::entry::{BODY, Kind};
 use crate::log::{Label, Position, append_bytes};
 use crate::mapping::Version;
 use crate::node::Page;
+use crate::space::SEGMENT;
 use crate::superblock::Superblock;
 
 /// Pages that are written under one hold of the log's lock.
 const AT_A_TIME: usize = 16;
 
+/// Pages that a checkpoint may take beside those that are counted, for what is rounded up.
+const ENDS: usize = 4;
+
 /// What a checkpoint says.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub commit: u64,
-    /// Where the log goes on that has the commits behind it.
+    /// From where the log is needed.
     pub replay: Position,
+    /// The entry from which on long values are not in the translation table.
+    pub began: u64,
     pub next_node: u32,
     pub next_blob: u32,
     pub next_table: u32,
@@ -48,6 +63,7 @@ impl Record {
         to.extend_from_slice(&self.replay.page.to_le_bytes());
         to.extend_from_slice(&self.replay.sequence.to_le_bytes());
         to.extend_from_slice(&self.replay.previous.to_le_bytes());
+        to.extend_from_slice(&self.began.to_le_bytes());
         for number in [self.next_node, self.next_blob, self.next_table] {
             to.extend_from_slice(&number.to_le_bytes());
         }
@@ -75,6 +91,7 @@ impl Record {
             sequence: from.u64()?,
             previous: from.u32()?,
         };
+        let began = from.u64()?;
         let (next_node, next_blob, next_table) = (from.u32()?, from.u32()?, from.u32()?);
         let places = |from: &mut Reader<'_>| {
             let count = usize::try_from(from.number()?).ok()?;
@@ -94,6 +111,7 @@ impl Record {
         from.0.is_empty().then_some(Record {
             commit,
             replay,
+            began,
             next_node,
             next_blob,
             next_table,
@@ -103,28 +121,81 @@ impl Record {
     }
 }
 
-/// What changed since the last checkpoint began.
+/// What a checkpoint writes.
 struct Changed {
     pages: FxHashSet<u32>,
     nodes: FxHashSet<u32>,
     blobs: FxHashSet<u32>,
 }
 
+/// A checkpoint under way.
+struct Begun {
+    seen: Seen,
+    record: Record,
+    changed: Changed,
+    number: u64,
+    /// Entries of changes that the log had had at its replay position.
+    replayed: u64,
+}
+
 impl Core {
-    /// Writes a checkpoint.
+    /// Writes everything that changed before, in as many checkpoints as that takes.
     pub fn checkpoint(self: &Arc<Core>) -> Result<(), DbmError> {
         let mut maps = self.maintenance.lock();
-        self.checkpoint_held(&mut maps)
+        let mut left = self.dirty.load(Ordering::Relaxed);
+        loop {
+            // As many as there is room for, so that there are few checkpoints.
+            let kept = self.shaped.load(Ordering::Relaxed) + 2 * SEGMENT as usize;
+            let room = self.space.free() * SEGMENT as usize;
+            let most = self.step().max(room.saturating_sub(kept));
+            self.checkpoint_held(&mut maps, most)?;
+            if left <= most {
+                break;
+            }
+            left -= most;
+        }
+        // Files that came free must stay free for one checkpoint. The next one leaves them out.
+        if self.free_end(u64::MAX).is_some() {
+            self.checkpoint_held(&mut maps, 0)?;
+            if self.cut_end() {
+                self.checkpoint_held(&mut maps, 0)?;
+            }
+        }
+        Ok(())
     }
 
-    pub fn checkpoint_held(self: &Arc<Core>, maps: &mut MapPlaces) -> Result<(), DbmError> {
+    /// Writes a checkpoint of the pages that it has to write and of `most` others.
+    pub fn checkpoint_held(self: &Arc<Core>, maps: &mut Maps, most: usize) -> Result<(), DbmError> {
         self.check()?;
         self.expire();
         self.sweep();
-        self.write_checkpoint(maps)
+        let most = self.room_for_checkpoint(maps, most)?;
+        self.write_checkpoint(maps, most)
             .inspect_err(|error| self.latch(error))?;
         self.sweep();
         Ok(())
+    }
+
+    /// How many of `most` pages there is room for; an error if there is none for those that have to
+    /// be written. Nothing was done then, and a later call may find room.
+    fn room_for_checkpoint(&self, maps: &Maps, most: usize) -> Result<usize, DbmError> {
+        let parts = maps.places.nodes.len() + maps.places.blobs.len() + 2;
+        let overhead =
+            parts + parts * 8 / BODY + self.unlogged.load(Ordering::Relaxed) / BODY + ENDS;
+        let least = overhead + self.shaped.load(Ordering::Relaxed);
+        let most = most.min(self.dirty.load(Ordering::Relaxed));
+        let have = || self.space.free() * SEGMENT as usize + self.log.lock().left();
+        if have() < least + most {
+            let missing = (least + most - have()).div_ceil(SEGMENT as usize);
+            match self.grow(missing as u64) {
+                Err(DbmError::NoSpace(_)) => {}
+                done => done?,
+            }
+        }
+        match have().checked_sub(least) {
+            Some(room) => Ok(most.min(room)),
+            None => Err(DbmError::NoSpace((least - have()) as u64)),
+        }
     }
 
     /// Ends the snapshots that are too old.
@@ -141,46 +212,69 @@ impl Core {
         });
     }
 
-    fn write_checkpoint(self: &Arc<Core>, maps: &mut MapPlaces) -> Result<(), DbmError> {
-        let (seen, mut record, changed, number) = self.begin_checkpoint()?;
+    fn write_checkpoint(self: &Arc<Core>, maps: &mut Maps, most: usize) -> Result<(), DbmError> {
+        let Begun {
+            seen,
+            mut record,
+            mut changed,
+            number,
+            replayed,
+        } = self.begin_checkpoint(most, &maps.nodes)?;
         self.write_pages(&changed.pages, seen.commit)?;
-        let nodes = self.node_map(&changed.nodes, seen.commit)?;
+        let chunks = changed.pages.iter().map(|id| id / CHUNK);
+        changed.nodes.extend(chunks);
+        let nodes = self.node_map(&changed.nodes, seen.commit, &maps.nodes)?;
         let blobs = self.blob_map(&changed);
-        let mut next = maps.clone();
-        let mut old = self.write_map(&mut next.nodes, nodes)?;
-        old.extend(self.write_map(&mut next.blobs, blobs)?);
-        record.maps = next.clone();
-        let bytes = record.encode();
-        {
+        let mut places = maps.places.clone();
+        let mut old = Vec::new();
+        self.write_map(&mut places.nodes, &nodes, &mut old)?;
+        self.write_map(&mut places.blobs, &blobs, &mut old)?;
+        self.name(&mut maps.nodes, nodes, &mut old);
+        self.name(&mut maps.blobs, blobs, &mut old);
+        record.maps = places.clone();
+        let (at, written) = {
             let mut log = self.log.lock();
-            self.check()?;
+            // K3; and who waits for these commits has them with the same flush.
+            self.write_pending(&mut log, false)?;
             let at = log.position();
-            append_bytes(&mut log, Kind::Checkpoint, record.commit, true, &bytes)?;
-            log.sync()?;
+            append_bytes(
+                &mut log,
+                Kind::Checkpoint,
+                record.commit,
+                true,
+                &record.encode(),
+            )?;
             let written = self.written.load(Ordering::Acquire).max(record.commit);
-            Superblock {
-                checkpoint: number,
-                at,
-                pages: self.device.pages(),
-            }
-            .write(&*self.device)?;
+            log.sync()?;
             self.written.fetch_max(written, Ordering::AcqRel);
             self.durable.fetch_max(written, Ordering::AcqRel);
-            log.checkpoint = number;
-            log.written = 0;
-            for place in old {
-                self.space.release(place);
-            }
-            let open = log.open_segments();
-            self.space.reclaim(number, record.replay.sequence, &open);
+            (at, log.written)
+        };
+        Superblock {
+            checkpoint: number,
+            at,
+            // What is cut off is left out first, then removed.
+            pages: u64::from(self.space.segments()) * SEGMENT,
         }
+        .write(&*self.device)?;
+        maps.places = places;
+        let mut log = self.log.lock();
+        log.checkpoint = number;
+        log.written -= written;
+        log.replayed = replayed;
+        for place in old {
+            self.space.unname(place);
+        }
+        let open = log.open_segments();
+        self.space.reclaim(number, record.replay.sequence, &open);
+        drop(log);
         self.due.store(0, Ordering::Relaxed);
-        *maps = next;
+        self.remove_end();
         Ok(())
     }
 
-    /// Fixes the commit of the checkpoint and the place from which the log is replayed.
-    fn begin_checkpoint(self: &Arc<Core>) -> Result<(Seen, Record, Changed, u64), DbmError> {
+    /// Fixes the commit of the checkpoint, its pages, and the place from which the log is replayed.
+    fn begin_checkpoint(self: &Arc<Core>, most: usize, named: &[u64]) -> Result<Begun, DbmError> {
         let mut log = self.log.lock();
         loop {
             self.write_pending(&mut log, false)?;
@@ -191,25 +285,41 @@ impl Core {
             }
             self.turn_tail(&log, &mut writer);
             let (seen, _) = self.see();
+            let number = self.space.started.fetch_add(1, Ordering::AcqRel) + 1;
+            let began = Began {
+                number,
+                position: log.position(),
+                changes: log.changes,
+            };
+            let (pages, replay) = writer.dirty.begin(began, most, |id| {
+                named.get(id as usize).copied().unwrap_or(0)
+            });
             let record = Record {
                 commit: seen.commit,
-                replay: log.position(),
+                replay: replay.position,
+                began: began.position.sequence,
                 next_node: writer.ids.next,
                 next_blob: writer.blob_ids.next,
                 next_table: writer.next_table,
                 maps: MapPlaces::default(),
                 catalogue: seen.catalogue.to_vec(),
             };
+            self.due.store(pages.len(), Ordering::Relaxed);
+            self.dirty.store(writer.dirty.len(), Ordering::Relaxed);
+            self.shaped.store(0, Ordering::Relaxed);
             let changed = Changed {
-                pages: std::mem::take(&mut writer.dirty),
+                pages,
                 nodes: std::mem::take(&mut writer.changed),
                 blobs: std::mem::take(&mut writer.changed_blobs),
             };
             writer.born.clear();
-            self.due.store(changed.pages.len(), Ordering::Relaxed);
-            self.dirty.store(0, Ordering::Relaxed);
-            let number = self.space.started.fetch_add(1, Ordering::AcqRel) + 1;
-            return Ok((seen, record, changed, number));
+            return Ok(Begun {
+                seen,
+                record,
+                changed,
+                number,
+                replayed: replay.changes,
+            });
         }
     }
 
@@ -269,20 +379,27 @@ impl Core {
         None
     }
 
-    /// The words of changed chunks, as of a commit.
-    fn node_map(&self, chunks: &FxHashSet<u32>, commit: u64) -> Result<Words, DbmError> {
+    /// The words of changed chunks, as of a commit. A page that changed and was not taken keeps the
+    /// place that is `named`.
+    fn node_map(
+        &self,
+        chunks: &FxHashSet<u32>,
+        commit: u64,
+        named: &[u64],
+    ) -> Result<Words, DbmError> {
         let mut words = Words::new();
         for &chunk in chunks {
             let mut places = Vec::with_capacity(CHUNK as usize);
             for id in chunk * CHUNK..(chunk + 1) * CHUNK {
                 let place = match self.version_at(id, commit) {
                     None => 0,
-                    Some(version) => match version.place() {
-                        0 => {
+                    Some(version) => match (version.place(), named.get(id as usize)) {
+                        (0, None | Some(0)) => {
                             let what = format!("page {id} was changed and not written");
                             return Err(DbmError::damaged(0, what));
                         }
-                        place => place,
+                        (0, Some(place)) => *place,
+                        (place, _) => place,
                     },
                 };
                 places.push(place);
@@ -316,9 +433,13 @@ impl Core {
             .collect()
     }
 
-    /// Writes chunks of the table; gives the places that they had.
-    fn write_map(&self, places: &mut Vec<u64>, words: Words) -> Result<Vec<u64>, DbmError> {
-        let mut old = Vec::new();
+    /// Writes chunks of the table; the places that they had go into `old`.
+    fn write_map(
+        &self,
+        places: &mut Vec<u64>,
+        words: &Words,
+        old: &mut Vec<u64>,
+    ) -> Result<(), DbmError> {
         for (chunk, words) in words {
             let mut log = self.log.lock();
             self.check()?;
@@ -335,14 +456,30 @@ impl Core {
                 words.len() * 8
             })?;
             log.write_out()?;
-            self.space.hold(place);
-            let nth = chunk as usize;
+            self.space.name(place);
+            let nth = *chunk as usize;
             if places.len() <= nth {
                 places.resize(nth + 1, 0);
             }
             old.push(std::mem::replace(&mut places[nth], place));
         }
-        Ok(old)
+        Ok(())
+    }
+
+    /// Names the places of changed chunks; those that had a name before go into `old`.
+    fn name(&self, named: &mut Vec<u64>, words: Words, old: &mut Vec<u64>) {
+        for (chunk, words) in words {
+            let first = (chunk * CHUNK) as usize;
+            if named.len() < first + words.len() {
+                named.resize(first + words.len(), 0);
+            }
+            for (named, word) in named[first..].iter_mut().zip(words) {
+                if *named != word {
+                    self.space.name(word);
+                    old.push(std::mem::replace(named, word));
+                }
+            }
+        }
     }
 }
 

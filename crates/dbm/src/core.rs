@@ -81,7 +81,7 @@ pub(crate) struct Core {
     pub registry: Mutex<Registry>,
     pub writer: Mutex<Writer>,
     pub log: Mutex<Log>,
-    pub maintenance: Mutex<MapPlaces>,
+    pub maintenance: Mutex<Maps>,
     /// A child of the process that opened it has another number.
     forks: u32,
     /// Why nothing is written any more.
@@ -99,10 +99,14 @@ pub(crate) struct Core {
     pub wake: Mutex<Wake>,
     pub woken: Condvar,
     hand: AtomicU32,
-    /// Pages that the next checkpoint has to write, about.
+    /// Pages that changed and that no checkpoint took since, about.
     pub dirty: AtomicUsize,
+    /// Those of them that the next checkpoint has to write.
+    pub shaped: AtomicUsize,
     /// Pages that the checkpoint under way has to write, at most.
     pub due: AtomicUsize,
+    /// The device cannot grow, as far as is known.
+    pub fixed: AtomicBool,
     /// Pages that trees have, about.
     pub pages: AtomicUsize,
     pub commits: AtomicU64,
@@ -114,6 +118,16 @@ pub(crate) struct Core {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MapPlaces {
     pub nodes: Vec<u64>,
+    pub blobs: Vec<u64>,
+}
+
+/// What the newest durable checkpoint names.
+#[derive(Default)]
+pub(crate) struct Maps {
+    pub places: MapPlaces,
+    /// The place of each page of a tree.
+    pub nodes: Vec<u64>,
+    /// The place of each part of a long value.
     pub blobs: Vec<u64>,
 }
 
@@ -182,9 +196,10 @@ impl Core {
         commit: u64,
         writer: impl FnOnce(Arc<Node>) -> Writer,
         log: Log,
-        maps: MapPlaces,
+        maps: Maps,
     ) -> Core {
         let node = Node::first(commit);
+        let fixed = device.room() == Some(0);
         let writer = writer(Arc::clone(&node));
         let pages = writer.ids.next as usize;
         let visible = Visible {
@@ -214,6 +229,8 @@ impl Core {
             woken: Condvar::new(),
             hand: AtomicU32::new(0),
             dirty: AtomicUsize::new(0),
+            shaped: AtomicUsize::new(0),
+            fixed: AtomicBool::new(fixed),
             pages: AtomicUsize::new(pages),
             due: AtomicUsize::new(0),
             commits: AtomicU64::new(0),

@@ -493,6 +493,16 @@ impl Database {
         self.core().checkpoint()
     }
 
+    /// One checkpoint of a part: pages that it has to write, and `most` others; for tests.
+    ///
+    /// # Errors
+    /// The device's.
+    #[doc(hidden)]
+    pub fn checkpoint_of(&self, most: usize) -> Result<(), DbmError> {
+        let core = self.core();
+        core.checkpoint_held(&mut core.maintenance.lock(), most)
+    }
+
     /// Closes it with a checkpoint. Other clones stay usable.
     ///
     /// # Errors
@@ -519,7 +529,7 @@ impl Database {
     pub fn stats(&self) -> Stats {
         let core = self.core();
         let page = PAGE_SIZE as u64;
-        let live = core.space.live.load(Ordering::Relaxed);
+        let live = core.space.needed();
         let checkpoint = core.space.started.load(Ordering::Relaxed);
         let snapshots = core.open_snapshots();
         let registry = core.registry.lock();
@@ -577,7 +587,7 @@ impl Core {
             if self.unlogged.load(Ordering::Relaxed) > MOST_UNLOGGED {
                 self.write_pending(&mut log, false)?;
             }
-            let due = self.is_due(log.written);
+            let due = self.is_due(log.changes - log.replayed);
             drop(log);
             if due {
                 self.nudge();

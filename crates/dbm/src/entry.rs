@@ -73,6 +73,11 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
+/// The commit as of which a page of a tree is, from its entry.
+pub(crate) fn commit_of(page: &[u8]) -> u64 {
+    u64_at(page, 16)
+}
+
 /// The checksum of an entry.
 pub(crate) fn checksum(page: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&[0; 4]), &page[4..])

@@ -22,8 +22,11 @@ use crate::tail::Tail;
 
 /// Bytes in front of a group's commits.
 pub(crate) const GROUP_HEAD: usize = 8;
-/// Pages that are kept for the end of a checkpoint, beside those that are counted.
+/// Pages that are kept for the end of a checkpoint, beside those that are counted, on a device that
+/// cannot grow.
 const SLACK: u64 = 4 * SEGMENT;
+/// The same where it can.
+pub(crate) const GROWING_SLACK: u64 = 2 * SEGMENT;
 
 impl Core {
     /// Returns when a commit is durable.
@@ -160,16 +163,34 @@ impl Core {
     /// Makes the device longer.
     pub fn grow(&self, segments: u64) -> Result<(), DbmError> {
         let bytes = (self.device.pages() + segments * SEGMENT) * senko_io::PAGE_SIZE as u64;
-        if self.options.max_bytes.is_some_and(|most| bytes > most) {
-            return Err(DbmError::NoSpace(segments * SEGMENT));
-        }
-        grow(&*self.device, &self.space, segments)
+        let grown = match self.options.max_bytes.is_some_and(|most| bytes > most) {
+            true => Err(DbmError::NoSpace(segments * SEGMENT)),
+            false => grow(&*self.device, &self.space, segments),
+        };
+        let full = matches!(grown, Err(DbmError::NoSpace(_)));
+        self.fixed.store(full, Ordering::Relaxed);
+        grown
+    }
+
+    /// Pages that are kept free for the next checkpoint on a device that can grow.
+    pub fn reserve(&self) -> u64 {
+        let shaped = self.shaped.load(Ordering::Relaxed);
+        let others = self.dirty.load(Ordering::Relaxed).saturating_sub(shaped);
+        let due = self.due.load(Ordering::Relaxed);
+        (shaped + others.min(self.step()) + due) as u64 + GROWING_SLACK
     }
 
     /// Pages that are free, and those that must stay free for a commit and a checkpoint after it.
-    /// What only deletes may use a part of the reserve,
-    /// or a full database could not be emptied.
+    /// A device that can grow keeps as many as the next checkpoint takes. One that cannot keeps as
+    /// many as a checkpoint of everything takes. There, what only deletes may use a part of the
+    /// reserve, or a full database could not be emptied.
     fn room(&self, size: &Size) -> (u64, u64) {
+        let have = self.space.free() as u64 * SEGMENT;
+        if !self.fixed.load(Ordering::Relaxed) {
+            let unlogged = self.unlogged.load(Ordering::Relaxed);
+            let need = (size.bytes + unlogged).div_ceil(BODY) + 2 * size.bytes / crate::node::ROOM;
+            return (have, need as u64 + self.reserve());
+        }
         let slack = if size.only_deletes { SLACK / 2 } else { SLACK };
         let pages = self.pages.load(Ordering::Relaxed).min(size.changes);
         let unlogged = self.unlogged.load(Ordering::Relaxed);
@@ -179,10 +200,7 @@ impl Core {
             + self.dirty.load(Ordering::Relaxed)
             + self.due.load(Ordering::Relaxed);
         let map = u64::from(self.space.segments()) * SEGMENT / u64::from(CHUNK);
-        (
-            self.space.free() as u64 * SEGMENT,
-            need as u64 + map + slack,
-        )
+        (have, need as u64 + map + slack)
     }
 
     /// Sees to it that the log has room for a commit, before anything of it happens.
@@ -199,7 +217,7 @@ impl Core {
         }
         // The device is full: what the log and dead pages hold comes free by checkpoints and
         // cleaning.
-        for _ in 0..4 {
+        for _ in 0..8 {
             self.make_room()?;
             let (have, need) = self.room(size);
             if have >= need {

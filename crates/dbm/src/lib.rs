@@ -33,6 +33,7 @@ mod salvage;
 mod writes;
 mod commit;
 mod apply;
+mod dirty; // pages that changed, oldest first
 mod tree;
 mod flush;
 mod group;
@@ -40,6 +41,7 @@ mod group;
 // What goes on beside commits, and what an opening does.
 mod checkpoint;
 mod maintain;
+mod catch_up; // leaves that a checkpoint left as they were
 mod open;
 
 // The parts: pages, the translation table, the log, space.

@@ -63,6 +63,10 @@ pub(crate) struct Log {
     pub checkpoint: u64,
     /// Pages written since the checkpoint before.
     pub written: u64,
+    /// Entries of changes that were appended.
+    pub changes: u64,
+    /// How many of them the newest durable checkpoint needs no more.
+    pub replayed: u64,
 }
 
 impl Log {
@@ -85,11 +89,21 @@ impl Log {
             durable: 0,
             checkpoint: 0,
             written: 0,
+            changes: 0,
+            replayed: 0,
         }
     }
 
     pub fn position(&self) -> Position {
         self.next
+    }
+
+    /// Pages that can be written before another segment is needed.
+    pub fn left(&self) -> usize {
+        match self.next_segment {
+            Some(_) => (SEGMENT - self.next.page % SEGMENT) as usize,
+            None => 0,
+        }
     }
 
     /// The segments that the log is about to write.
@@ -147,6 +161,7 @@ impl Log {
         self.next.sequence += 1;
         self.next.page += 1;
         self.written += 1;
+        self.changes += u64::from(label.kind == Kind::Changes);
         if self.next.page.is_multiple_of(SEGMENT) {
             self.write_out()?;
             self.next.page = u64::from(next_segment) * SEGMENT;
@@ -194,7 +209,13 @@ impl Log {
 
 /// Makes the device longer by at least `segments` segments.
 pub(crate) fn grow(device: &dyn Device, space: &Space, segments: u64) -> Result<(), DbmError> {
+    let _growth = space.growth.lock();
     let pages = device.pages();
+    if u64::from(space.segments()) < pages / SEGMENT {
+        // An end that was about to go.
+        space.grown(pages);
+        return Ok(());
+    }
     match device.grow(pages + segments * SEGMENT) {
         Ok(()) => {
             space.grown(device.pages());

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What goes on beside commits: checkpoints when the log is long, segments cleaned when dead pages
-//! hold too many, the file made longer ahead of need.
+//! What goes on beside commits. Checkpoints are written when the log is long, and segments cleaned
+//! when dead pages hold too many. Files are made ahead of need, and removed at the end when they
+//! stay free.
 //!
-//! The cleaner takes the segments with the fewest live pages, and writes these again at the end of
-//! the log. A segment comes
-//! free with the next checkpoint (`space.rs`).
+//! Card: the cleaner takes segments by cost and benefit (Rosenblum and Ousterhout, SOSP 1991). The
+//! benefit is what comes free times the segment's age; the cost is what is read and written. It
+//! writes their live pages again at the end of the log. A page that changed since the checkpoint is
+//! not moved: the next checkpoint writes it as it is now. The segments come free with that
+//! checkpoint (`space.rs`).
+//!
+//! Each call does a bounded part of the work: one checkpoint of a twelfth of the database, and one
+//! round of the cleaner. So a commit that does the work itself (`Options::threads` of 0) is never
+//! held up by all of it.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -14,91 +21,205 @@ use senko_io::{AlignedBuf, PAGE_SIZE, Purpose, Tag};
 
 use crate::DbmError;
 use crate::apply::CHUNK;
-use crate::core::{Core, MapPlaces};
+use crate::core::{Core, Maps};
 use crate::entry::{HEAD, Head, Kind};
+use crate::flush::GROWING_SLACK;
 use crate::log::Label;
 use crate::space::SEGMENT;
 
 /// Segments that one round cleans at most.
 const ROUND: usize = 16;
-/// The cleaner leaves a database alone whose device has no more segments.
-const SMALL: u32 = 32;
+/// Pages that a checkpoint writes at least, if so many changed.
+const LEAST_STEP: u64 = 16;
+/// Pages that one writes at most that a commit has to wait for.
+const MOST_STEP: u64 = 256;
 
 impl Core {
-    /// Whether there is work; asked after each commit.
-    pub fn is_due(&self, log_pages: u64) -> bool {
-        let budget = self.options.cache_bytes / PAGE_SIZE;
-        let log_limit = (self.options.log_bytes / PAGE_SIZE as u64)
-            .max(self.space.live.load(Ordering::Relaxed) / 4);
-        log_pages > log_limit
-            || self.dirty.load(Ordering::Relaxed) > budget / 2
-            || self.should_clean()
-    }
-
-    /// Live pages are less than two thirds of what is in use, and little is free.
-    fn should_clean(&self) -> bool {
-        let segments = self.space.segments();
-        let used = u64::from(segments).saturating_sub(self.space.free() as u64) * SEGMENT;
-        let live = self.space.live.load(Ordering::Relaxed);
-        let few_free = (self.space.free() as u32) < segments / 4;
-        segments > SMALL && few_free && live * 3 < used * 2
-    }
-
-    /// Does the work that is due.
-    pub fn maintain(self: &Arc<Core>) -> Result<(), DbmError> {
-        let mut maps = self.maintenance.lock();
-        if self.is_due(self.log.lock().written) {
-            self.checkpoint_held(&mut maps)?;
-            if self.should_clean() {
-                self.clean(&mut maps)?;
-                self.checkpoint_held(&mut maps)?;
-            }
+    /// Pages beside those that it has to write that a checkpoint takes.
+    pub fn step(&self) -> usize {
+        let step = (self.space.needed() / 12).max(LEAST_STEP);
+        match self.options.threads {
+            0 => step.min(MOST_STEP) as usize,
+            _ => step as usize,
         }
-        // Growth ahead of need; who needs it now does it itself.
-        let segments = self.space.segments();
-        if segments > 3 && self.space.free() < 4 {
+    }
+
+    /// Entries of changes behind the last checkpoint with which the next one is due.
+    fn log_limit(&self) -> u64 {
+        (self.options.log_bytes / PAGE_SIZE as u64).max(self.space.needed() / 6)
+    }
+
+    /// Whether there is work, with so many entries of changes behind the last checkpoint; asked
+    /// after each commit.
+    pub fn is_due(&self, changes: u64) -> bool {
+        let budget = self.options.cache_bytes / PAGE_SIZE;
+        changes > self.log_limit()
+            || self.dirty.load(Ordering::Relaxed) > budget / 2
+            || self.is_short()
+    }
+
+    /// Free space goes below what the next commits need, and the device can grow. Not in an empty
+    /// database, which is to stay small.
+    fn is_short(&self) -> bool {
+        let free = self.space.free() as u64 * SEGMENT;
+        !self.fixed.load(Ordering::Relaxed)
+            && self.space.segments() > 3
+            && free < self.reserve() + SEGMENT.max(self.space.needed() / 128)
+    }
+
+    /// Dead pages hold more than an eighth of what is live and of the log.
+    fn should_clean(&self, changes: u64) -> bool {
+        let segments = u64::from(self.space.segments()).saturating_sub(1);
+        let used = segments.saturating_sub(self.space.free() as u64) * SEGMENT;
+        let live = self.space.needed();
+        used > live + live / 8 + changes + 4 * SEGMENT
+    }
+
+    fn changes(&self) -> u64 {
+        let log = self.log.lock();
+        log.changes - log.replayed
+    }
+
+    /// Does a part of the work that is due. Whether there is more.
+    pub fn maintain(self: &Arc<Core>) -> Result<bool, DbmError> {
+        let mut maps = self.maintenance.lock();
+        let changes = self.changes();
+        let budget = self.options.cache_bytes / PAGE_SIZE;
+        let is_long = changes > self.log_limit();
+        if is_long || self.dirty.load(Ordering::Relaxed) > budget / 2 {
+            let moved = match self.cut_end() || self.spare_pages() < 2 * SEGMENT {
+                true => 0,
+                false => self.clean_end(&maps)?,
+            };
+            if moved == 0 && self.should_clean(changes) {
+                self.clean(&maps)?;
+            }
+            self.checkpoint_held(&mut maps, self.step())?;
+        }
+        if self.is_short() {
             match self.grow(1) {
                 Err(DbmError::NoSpace(_)) => {}
                 done => done?,
             }
         }
-        Ok(())
+        Ok(self.is_due(self.changes()))
+    }
+
+    /// Free pages beyond those that the next commits and checkpoints need.
+    pub fn spare_pages(&self) -> u64 {
+        let free = self.space.free() as u64 * SEGMENT;
+        let ahead = (3 * SEGMENT).max(self.space.needed() / 48);
+        let step = self.shaped.load(Ordering::Relaxed) + self.step();
+        free.saturating_sub(self.reserve().max(step as u64 + GROWING_SLACK) + ahead)
+    }
+
+    /// Where the device may end, as far as what has to stay free tells.
+    fn least_end(&self) -> u64 {
+        u64::from(self.space.segments()) * SEGMENT - self.spare_pages()
+    }
+
+    /// Leaves out files at the end that stayed free for a checkpoint; the next checkpoint removes
+    /// them. Whether there were any.
+    pub fn cut_end(&self) -> bool {
+        let pinned = {
+            let log = self.log.lock();
+            let pinned = self.device.oldest_pin(log.checkpoint);
+            pinned
+                .unwrap_or(log.checkpoint)
+                .min(log.checkpoint.saturating_sub(1))
+        };
+        let end = self.free_end(pinned);
+        end.is_some_and(|end| self.space.cut((end / SEGMENT) as u32))
+    }
+
+    /// Where the device can end, if all behind became free with checkpoint `settled` or before.
+    pub fn free_end(&self, settled: u64) -> Option<u64> {
+        let used = u64::from(self.space.end(settled)) * SEGMENT;
+        let end = self.device.border(used.max(self.least_end()));
+        end.filter(|end| end.is_multiple_of(SEGMENT))
+    }
+
+    /// Removes the files that a durable checkpoint leaves out.
+    pub fn remove_end(&self) {
+        let _growth = self.space.growth.lock();
+        let end = u64::from(self.space.segments()) * SEGMENT;
+        if end < self.device.pages() {
+            // A file that stays is free space again at the next opening.
+            let _ = self.device.shrink(end);
+        }
+    }
+
+    /// Moves live pages away from the end of the device, so that it can be cut. Gives how many.
+    fn clean_end(&self, maps: &Maps) -> Result<u64, DbmError> {
+        let open = self.log.lock().open_segments();
+        let least = self.least_end() / SEGMENT;
+        // Only what lies in files that can go.
+        let Some(border) = self.device.border(least * SEGMENT) else {
+            return Ok(0);
+        };
+        let (mut left, from) = (self.step() as u64, (border / SEGMENT) as u32);
+        for number in (from..self.space.segments()).rev() {
+            let used = u64::from(self.space.segment(number).used());
+            if used == 0 || open.contains(&number) {
+                continue;
+            }
+            let Some(rest) = left.checked_sub(used) else {
+                break;
+            };
+            left = rest;
+            self.clean_segment(number, maps)
+                .inspect_err(|error| self.latch(error))?;
+        }
+        Ok(self.step() as u64 - left)
     }
 
     /// Frees what can be freed on a device that cannot grow.
     pub fn make_room(self: &Arc<Core>) -> Result<(), DbmError> {
         let mut maps = self.maintenance.lock();
-        self.checkpoint_held(&mut maps)?;
-        self.clean(&mut maps)?;
-        self.checkpoint_held(&mut maps)
+        self.checkpoint_held(&mut maps, usize::MAX)?;
+        self.clean(&maps)?;
+        self.checkpoint_held(&mut maps, usize::MAX)
     }
 
-    /// Moves the live pages of the segments that have fewest.
-    fn clean(self: &Arc<Core>, maps: &mut MapPlaces) -> Result<(), DbmError> {
-        let room = self.space.free().saturating_sub(2);
-        let open = self.log.lock().open_segments();
-        let mut victims: Vec<(u32, u32)> = (1..self.space.segments())
+    /// Moves the live pages of the segments for which that pays most. Gives how many segments.
+    fn clean(self: &Arc<Core>, maps: &Maps) -> Result<usize, DbmError> {
+        let reserve = match self.fixed.load(Ordering::Relaxed) {
+            true => 2 * SEGMENT,
+            false => self.reserve(),
+        };
+        let room = (self.space.free() as u64 * SEGMENT).saturating_sub(reserve);
+        let (open, now) = {
+            let log = self.log.lock();
+            (log.open_segments(), log.position().sequence)
+        };
+        let mut victims: Vec<(u64, u32, u32)> = (1..self.space.segments())
             .filter(|number| !open.contains(number))
-            .map(|number| {
-                let live = self.space.segment(number).live.load(Ordering::Acquire);
-                (live, number)
+            .filter_map(|number| {
+                let segment = self.space.segment(number);
+                let used = segment.used();
+                if !(1..SEGMENT as u32 * 7 / 8).contains(&used) {
+                    return None;
+                }
+                let age = now.saturating_sub(segment.last.load(Ordering::Acquire));
+                let pays = age * (SEGMENT - u64::from(used)) / (SEGMENT + u64::from(used));
+                Some((pays, used, number))
             })
-            .filter(|(live, _)| (1..SEGMENT as u32 * 3 / 4).contains(live))
             .collect();
-        victims.sort_unstable();
-        let mut moved = 0;
-        for (live, number) in victims.into_iter().take(ROUND) {
-            moved += live as usize;
-            if moved > room * SEGMENT as usize {
+        victims.sort_unstable_by_key(|(pays, ..)| std::cmp::Reverse(*pays));
+        let (mut moved, mut segments) = (0, 0);
+        for (_, used, number) in victims.into_iter().take(ROUND) {
+            moved += u64::from(used);
+            if moved > room {
                 break;
             }
             self.clean_segment(number, maps)
                 .inspect_err(|error| self.latch(error))?;
+            segments += 1;
         }
-        Ok(())
+        Ok(segments)
     }
 
-    fn clean_segment(&self, number: u32, maps: &MapPlaces) -> Result<(), DbmError> {
+    fn clean_segment(&self, number: u32, maps: &Maps) -> Result<(), DbmError> {
         let first = u64::from(number) * SEGMENT;
         let mut pages = AlignedBuf::new(SEGMENT as usize);
         self.device
@@ -111,15 +232,24 @@ impl Core {
             };
             let id = u32::from_le_bytes(page[HEAD..HEAD + 4].try_into().expect("4 bytes"));
             match head.kind {
-                Kind::Node => self.move_node(id, place, &head, page)?,
+                Kind::Node => {
+                    self.move_node(id, place, &head, page)?;
+                    let is_named = maps.nodes.get(id as usize) == Some(&place);
+                    let newest = self.nodes.get(id).and_then(|word| word.load_full());
+                    if is_named && newest.is_some_and(|version| version.place() == 0) {
+                        let mut writer = self.writer.lock();
+                        writer.dirty.change(id, true);
+                        self.shaped.store(writer.dirty.shaped(), Ordering::Relaxed);
+                    }
+                }
                 Kind::Blob => self.move_blob(id, place, &head, page)?,
                 Kind::Map => {
                     // The next checkpoint writes that part of the table again.
                     let mut writer = self.writer.lock();
-                    if let Some(chunk) = maps.nodes.iter().position(|at| *at == place) {
+                    if let Some(chunk) = maps.places.nodes.iter().position(|at| *at == place) {
                         writer.changed.insert(chunk as u32);
                     }
-                    if let Some(chunk) = maps.blobs.iter().position(|at| *at == place) {
+                    if let Some(chunk) = maps.places.blobs.iter().position(|at| *at == place) {
                         writer.changed_blobs.insert(chunk as u32);
                     }
                 }
@@ -251,8 +381,8 @@ fn keep(weak: &Weak<Core>) {
             let commit = core.registry.lock().visible.commit;
             let _ = core.write_until(commit);
         }
-        if due {
-            let _ = core.maintain();
+        if due && core.maintain().unwrap_or(false) {
+            core.wake.lock().due = true;
         }
     }
 }

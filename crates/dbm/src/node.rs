@@ -5,8 +5,12 @@
 //! page holds a separator and a child, whose keys are not
 //! below the separator. What is below the first separator is the first child's.
 //!
-//! N1: keys ascend strictly. N2: a cell that fits once fits again after a split, because no cell
-//! has more than [`MAX_CELL`] bytes.
+//! A *dense* leaf has keys of one length and values of one length. It holds the two lengths once,
+//! and its records stand one behind the other without slots. A record with other lengths turns it
+//! into a leaf with slots. A leaf with slots becomes dense again when it lacks room.
+//!
+//! N1: keys ascend strictly. N2: no cell has more than [`MAX_CELL`] bytes, so any cell fits on the
+//! half of an inner page. On the half of a dense leaf it may not fit; then that half is split too.
 
 use senko_io::PAGE_SIZE;
 
@@ -19,6 +23,11 @@ pub(crate) const MAX_INLINE: usize = 1200;
 const MAX_CELL: usize = MAX_INLINE + CELL_HEAD;
 const CELL_HEAD: usize = 4;
 const SLOTS: usize = HEAD + 16;
+/// Where a leaf says that it is dense, and the lengths of its keys and values.
+const FORM: usize = HEAD + 5;
+const DENSE: u8 = 1;
+const KEY_BYTES: usize = HEAD + 12;
+const VALUE_BYTES: usize = HEAD + 14;
 /// In a cell's value length: the value is a reference to a long one.
 const BLOB: u16 = 0x8000;
 /// Bytes for slots and cells.
@@ -46,6 +55,15 @@ impl Page {
     }
 
     fn well_formed(&self) -> bool {
+        if self.0[FORM] != 0 {
+            let (key, bytes) = self.shape();
+            return self.0[FORM] == DENSE
+                && self.level() == 0
+                && key <= MAX_KEY_BYTES
+                && bytes <= MAX_INLINE
+                && self.count() * bytes <= ROOM
+                && (bytes > 0 || self.count() < 2);
+        }
         let (count, low) = (self.count(), usize::from(self.u16(HEAD + 8)));
         if low > PAGE_SIZE || SLOTS + 2 * count > low {
             return false;
@@ -107,6 +125,16 @@ impl Page {
         usize::from(self.u16(HEAD + 6))
     }
 
+    fn is_dense(&self) -> bool {
+        self.0[FORM] == DENSE
+    }
+
+    /// Of a dense leaf: the bytes of a key, and of a record.
+    fn shape(&self) -> (usize, usize) {
+        let key = usize::from(self.u16(KEY_BYTES));
+        (key, key + usize::from(self.u16(VALUE_BYTES)))
+    }
+
     fn cell(&self, nth: usize) -> usize {
         usize::from(self.u16(SLOTS + 2 * nth))
     }
@@ -116,6 +144,11 @@ impl Page {
     }
 
     pub fn key(&self, nth: usize) -> &[u8] {
+        if self.is_dense() {
+            let (key, bytes) = self.shape();
+            let at = SLOTS + nth * bytes;
+            return &self.0[at..at + key];
+        }
         let at = self.cell(nth);
         let bytes = usize::from(self.u16(at));
         &self.0[at + CELL_HEAD..at + CELL_HEAD + bytes]
@@ -123,6 +156,11 @@ impl Page {
 
     /// A leaf's value, and whether it is a reference to a long one.
     pub fn value(&self, nth: usize) -> (&[u8], bool) {
+        if self.is_dense() {
+            let (key, bytes) = self.shape();
+            let at = SLOTS + nth * bytes;
+            return (&self.0[at + key..at + bytes], false);
+        }
         let at = self.cell(nth);
         let from = at + CELL_HEAD + usize::from(self.u16(at));
         let long = self.u16(at + 2) & BLOB != 0;
@@ -168,18 +206,47 @@ impl Page {
         }
     }
 
-    /// Bytes that slots and cells take.
+    /// Bytes that records or cells take, with their slots.
     pub fn used(&self) -> usize {
+        if self.is_dense() {
+            return self.count() * self.shape().1;
+        }
         ROOM - (usize::from(self.u16(HEAD + 8)) - SLOTS - 2 * self.count())
             - usize::from(self.u16(HEAD + 10))
     }
 
+    /// Bytes that the cells of both pages take on one page.
+    pub fn used_with(&self, other: &Page) -> usize {
+        let slotted = |page: &Page| match page.is_dense() {
+            true => page.count() * (page.shape().1 + CELL_HEAD + 2),
+            false => page.used(),
+        };
+        let is_empty = self.count() == 0 || other.count() == 0;
+        let same = self.is_dense() && other.is_dense() && self.shape() == other.shape();
+        match is_empty || same {
+            true => self.used() + other.used(),
+            false => slotted(self) + slotted(other),
+        }
+    }
+
     /// Puts a cell in front of cell `nth`; false if there is no room.
     pub fn insert(&mut self, nth: usize, key: &[u8], value: &[u8], long: bool) -> bool {
+        if self.level() == 0 && self.count() == 0 {
+            self.begin(key.len(), value.len(), long);
+        }
+        if self.is_dense() {
+            if !long && self.shape() == (key.len(), key.len() + value.len()) {
+                return self.insert_dense(nth, key, value);
+            }
+            if !self.give_slots(CELL_HEAD + key.len() + value.len() + 2) {
+                return false;
+            }
+        }
         let bytes = CELL_HEAD + key.len() + value.len();
         debug_assert!(bytes <= MAX_CELL);
         if self.used() + bytes + 2 > ROOM {
-            return false;
+            let fits = !long && self.is_uniform(key.len(), value.len());
+            return fits && self.take_slots() && self.insert_dense(nth, key, value);
         }
         let count = self.count();
         if usize::from(self.u16(HEAD + 8)) < SLOTS + 2 * (count + 1) + bytes {
@@ -198,7 +265,83 @@ impl Page {
         true
     }
 
+    fn insert_dense(&mut self, nth: usize, key: &[u8], value: &[u8]) -> bool {
+        let (count, bytes) = (self.count(), key.len() + value.len());
+        if (count + 1) * bytes > ROOM {
+            return false;
+        }
+        let at = SLOTS + nth * bytes;
+        self.0.copy_within(at..SLOTS + count * bytes, at + bytes);
+        self.0[at..at + key.len()].copy_from_slice(key);
+        self.0[at + key.len()..at + bytes].copy_from_slice(value);
+        self.set_u16(HEAD + 6, count as u16 + 1);
+        true
+    }
+
+    /// Gives an empty leaf the form that suits its first record.
+    fn begin(&mut self, key: usize, value: usize, long: bool) {
+        let (key, value) = if long { (0, 0) } else { (key, value) };
+        self.0[FORM] = if long { 0 } else { DENSE };
+        self.set_u16(HEAD + 8, PAGE_SIZE as u16);
+        self.set_u16(HEAD + 10, 0);
+        self.set_u16(KEY_BYTES, key as u16);
+        self.set_u16(VALUE_BYTES, value as u16);
+        self.0[SLOTS..].fill(0);
+    }
+
+    /// Lays a dense leaf out with slots; false if that leaves no room for `more` bytes.
+    fn give_slots(&mut self, more: usize) -> bool {
+        let (key, bytes) = self.shape();
+        let cell = CELL_HEAD + bytes;
+        if self.count() * (cell + 2) + more > ROOM {
+            return false;
+        }
+        let old = *self.0;
+        self.begin(0, 0, true);
+        let records = old[SLOTS..].chunks_exact(bytes.max(1));
+        let mut low = PAGE_SIZE;
+        for (nth, record) in records.take(self.count()).enumerate() {
+            low -= cell;
+            self.set_u16(low, key as u16);
+            self.set_u16(low + 2, (bytes - key) as u16);
+            self.0[low + CELL_HEAD..low + cell].copy_from_slice(&record[..bytes]);
+            self.set_u16(SLOTS + 2 * nth, low as u16);
+        }
+        self.set_u16(HEAD + 8, low as u16);
+        true
+    }
+
+    /// Whether a page with slots is a leaf all of whose records have these lengths.
+    fn is_uniform(&self, key: usize, value: usize) -> bool {
+        self.level() == 0
+            && (0..self.count()).all(|nth| {
+                let at = self.cell(nth);
+                usize::from(self.u16(at)) == key && usize::from(self.u16(at + 2)) == value
+            })
+    }
+
+    /// Makes a leaf dense whose records have one shape; true.
+    fn take_slots(&mut self) -> bool {
+        let old = self.clone();
+        let at = self.cell(0);
+        let (key, value) = (usize::from(self.u16(at)), usize::from(self.u16(at + 2)));
+        self.begin(key, value, false);
+        for nth in 0..old.count() {
+            let (from, to) = (old.cell(nth) + CELL_HEAD, SLOTS + nth * (key + value));
+            self.0[to..to + key + value].copy_from_slice(&old.0[from..from + key + value]);
+        }
+        true
+    }
+
     pub fn remove(&mut self, nth: usize) {
+        if self.is_dense() {
+            let (count, (_, bytes)) = (self.count(), self.shape());
+            let (at, end) = (SLOTS + nth * bytes, SLOTS + count * bytes);
+            self.0.copy_within(at + bytes..end, at);
+            self.0[end - bytes..end].fill(0);
+            self.set_u16(HEAD + 6, count as u16 - 1);
+            return;
+        }
         let (count, at) = (self.count(), self.cell(nth));
         let garbage = self.u16(HEAD + 10) + self.cell_bytes(at) as u16;
         let slot = SLOTS + 2 * nth;
@@ -209,6 +352,15 @@ impl Page {
 
     /// Writes a value over one of the same length; false if the lengths differ.
     pub fn overwrite(&mut self, nth: usize, value: &[u8], long: bool) -> bool {
+        if self.is_dense() {
+            let (key, bytes) = self.shape();
+            let at = SLOTS + nth * bytes;
+            let same = !long && value.len() == bytes - key;
+            if same {
+                self.0[at + key..at + bytes].copy_from_slice(value);
+            }
+            return same;
+        }
         let at = self.cell(nth);
         let from = at + CELL_HEAD + usize::from(self.u16(at));
         let says = value.len() as u16 | if long { BLOB } else { 0 };
@@ -249,6 +401,12 @@ impl Page {
 
     /// Keeps the first `count` cells.
     pub fn truncate(&mut self, count: usize) {
+        if self.is_dense() {
+            let (had, bytes) = (self.count(), self.shape().1);
+            self.0[SLOTS + count * bytes..SLOTS + had * bytes].fill(0);
+            self.set_u16(HEAD + 6, count as u16);
+            return;
+        }
         while self.count() > count {
             self.remove(self.count() - 1);
         }
@@ -259,6 +417,9 @@ impl Page {
     /// Neither side has more than half of the
     /// bytes and half of a cell.
     pub fn middle(&self) -> usize {
+        if self.is_dense() {
+            return self.count() / 2;
+        }
         let (used, mut left) = (self.used(), 0);
         let mut best = (usize::MAX, 1);
         for nth in 1..self.count() {
@@ -289,14 +450,19 @@ mod tests {
     #[test]
     fn a_page_is_a_sorted_map_that_can_be_full() {
         let mut rng = 7u64;
-        for _ in 0..50 {
+        let (mut dense, mut slotted) = (0, 0);
+        for round in 0..50 {
             let mut page = Page::new(3, 0);
             let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
             let mut full = 0;
-            for _ in 0..2000 {
+            for step in 0..2000 {
                 rng = rng.wrapping_mul(6364136223846793005).wrapping_add(99);
                 let key = ((rng >> 40) % 90).to_be_bytes()[7..].to_vec();
                 let mut value = vec![(rng >> 33) as u8; (rng >> 50) as usize % 200];
+                // Values of one length for a while make leaves dense.
+                if (step / 100 + round) % 2 == 0 {
+                    value.resize(60 + round, 3);
+                }
                 match page.search(&key) {
                     Ok(nth) if rng & 1 << 20 == 0 => {
                         if rng & 1 << 21 == 0 {
@@ -320,6 +486,10 @@ mod tests {
                         }
                     }
                 }
+                match page.is_dense() {
+                    true => dense += 1,
+                    false => slotted += 1,
+                }
             }
             assert!(full > 0, "the page was never full");
             let page = Page::read(page.bytes()).expect("it is well formed");
@@ -329,5 +499,37 @@ mod tests {
                 .collect();
             assert_eq!(found, model);
         }
+        assert!(dense > 1000 && slotted > 1000, "{dense} and {slotted}");
+    }
+
+    /// The byte table of docs/formats/dbm.md, and what a leaf of paper D's records holds.
+    #[test]
+    fn a_dense_leaf_lies_as_documented() {
+        let mut page = Page::new(3, 0);
+        let mut key = 0u32;
+        while page.insert(page.count(), &key.to_be_bytes(), &[7; 8], false) {
+            key += 1;
+        }
+        assert_eq!(page.count(), 336);
+        assert_eq!(page.bytes()[45], 1);
+        assert_eq!(page.bytes()[52..56], [4, 0, 8, 0]);
+        assert_eq!(
+            page.bytes()[56 + 12..56 + 24],
+            [0, 0, 0, 1, 7, 7, 7, 7, 7, 7, 7, 7]
+        );
+        assert!(!page.insert(0, b"other", b"", false), "slots take more");
+        page.truncate(200);
+        assert!(page.insert(0, b"\0", b"", false));
+        assert_eq!(page.bytes()[45], 0);
+        assert_eq!((page.count(), page.key(2)), (201, &[0, 0, 0, 1][..]));
+        page.remove(0);
+        for key in 200u32..220 {
+            assert!(page.insert(page.count(), &key.to_be_bytes(), &[7; 8], false));
+        }
+        assert_eq!(page.bytes()[45], 0);
+        for key in 220u32..336 {
+            assert!(page.insert(page.count(), &key.to_be_bytes(), &[7; 8], false));
+        }
+        assert_eq!(page.bytes()[45], 1, "a leaf that lacks room is dense again");
     }
 }

@@ -14,8 +14,9 @@ use crate::apply::{BlobIds, CHUNK, Writer};
 use crate::changes::next_commit;
 use crate::checkpoint::Record;
 use crate::codec::Reader;
-use crate::core::{Core, MapPlaces};
-use crate::entry::{HEAD, Head, Kind};
+use crate::core::{Core, MapPlaces, Maps};
+use crate::dirty::{Began, Dirty};
+use crate::entry::{BODY, HEAD, Head, Kind};
 use crate::flush::GROUP_HEAD;
 use crate::log::{Log, Position, Scan, append_bytes};
 use crate::mapping::{Growing, Nodes, Version};
@@ -83,7 +84,7 @@ pub(crate) fn open(
     space
         .started
         .store(superblock.checkpoint, Ordering::Release);
-    let core = load(&device, options, &space, &record)?;
+    let core = load(&device, options, &space, &record, superblock.checkpoint)?;
     replay(&core, &record, superblock.checkpoint, beside_writer)?;
     Ok(Arc::new(core))
 }
@@ -99,6 +100,7 @@ fn make(device: &Arc<dyn Device>) -> Result<Superblock, DbmError> {
     let record = Record {
         commit: 0,
         replay: Position::START,
+        began: Position::START.sequence,
         next_node: 0,
         next_blob: 0,
         next_table: 1,
@@ -152,7 +154,7 @@ fn each_word(
             0 => vec![0; CHUNK as usize],
             place => {
                 let words = map_words(device, place)?;
-                space.hold(place);
+                space.name(place);
                 words
             }
         };
@@ -174,7 +176,12 @@ fn load(
     options: Options,
     space: &Arc<Space>,
     record: &Record,
+    checkpoint: u64,
 ) -> Result<Core, DbmError> {
+    let mut maps = Maps {
+        places: record.maps.clone(),
+        ..Maps::default()
+    };
     let (nodes, blobs) = (Nodes::new(), Growing::<AtomicU64>::new());
     let mut ids = Ids {
         next: record.next_node,
@@ -186,6 +193,8 @@ fn load(
         &record.maps.nodes,
         ids.next,
         |id, place| {
+            maps.nodes.push(place);
+            space.name(place);
             if place == 0 {
                 ids.free.push(id);
             } else {
@@ -200,6 +209,8 @@ fn load(
     };
     let next = blob_ids.next;
     each_word(&**device, space, &record.maps.blobs, next, |id, place| {
+        maps.blobs.push(place);
+        space.name(place);
         if place == 0 {
             blob_ids.give(id, 1);
         } else {
@@ -208,8 +219,13 @@ fn load(
         }
     })?;
     let catalogue = record.catalogue.clone();
+    let dirty = Dirty::new(Began {
+        number: checkpoint,
+        position: record.replay,
+        changes: 0,
+    });
     let writer = |node| {
-        let mut writer = Writer::new(node, catalogue, ids, blob_ids);
+        let mut writer = Writer::new(node, catalogue, ids, blob_ids, dirty);
         writer.next_table = writer.next_table.max(record.next_table);
         writer
     };
@@ -223,7 +239,7 @@ fn load(
         record.commit,
         writer,
         log,
-        record.maps.clone(),
+        maps,
     ))
 }
 
@@ -262,6 +278,7 @@ fn replay(
     let mut follows = vec![false; halves.len()];
     let mut scan = Scan::new(&*core.device, record.replay);
     let mut visited: HashMap<u32, u64> = HashMap::new();
+    let mut entries = 0;
     loop {
         let before = scan.next;
         for (nth, (position, _)) in halves.iter().enumerate() {
@@ -275,7 +292,10 @@ fn replay(
         if group.kind != Kind::Changes {
             continue;
         }
-        for &(id, place) in &group.blobs {
+        entries += group.bytes.len().div_ceil(BODY) as u64;
+        // The table has those of before.
+        let is_new = before.sequence >= record.began;
+        for &(id, place) in group.blobs.iter().filter(|_| is_new) {
             core.space.hold(place);
             let old = core.blobs.at(id).swap(place, Ordering::AcqRel);
             core.space.release(old);
@@ -285,7 +305,9 @@ fn replay(
         reader.u64().ok_or_else(damaged)?;
         while !reader.0.is_empty() {
             let (commit, changes) = next_commit(&mut reader).ok_or_else(damaged)?;
-            if commit > core.registry.lock().visible.commit {
+            if commit <= record.commit {
+                core.catch_up(commit, &changes)?;
+            } else if commit > core.registry.lock().visible.commit {
                 core.replay(commit, &changes)?;
             }
         }
@@ -309,6 +331,7 @@ fn replay(
     let mut log = Log::new(&core.device, &core.space, next, next_segment, life());
     log.checkpoint = checkpoint;
     log.written = next.sequence - record.replay.sequence;
+    log.changes = entries;
     let halves = halves.into_iter().zip(follows);
     let commits = replay_tail(
         core,

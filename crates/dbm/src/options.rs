@@ -26,8 +26,9 @@ pub struct Options {
     pub cache_bytes: usize,
     /// What a transaction may hold, in bytes: what it wrote, and the keys and ranges that it read.
     pub transaction_bytes: usize,
-    /// Checkpoints begin when the log behind the last one has so many bytes; at least 1 MiB. More
-    /// is a longer recovery and less to write.
+    /// A checkpoint is due when the log that recovery would read has so many bytes, or a sixth of
+    /// what is live if that is more; at least 256 KiB. More is a longer recovery, larger files and
+    /// less to write.
     pub log_bytes: u64,
     /// The most that the files may have; without, as much as the file system gives.
     pub max_bytes: Option<u64>,
@@ -57,7 +58,7 @@ impl Default for Options {
         Options {
             cache_bytes: 64 << 20,
             transaction_bytes: 64 << 20,
-            log_bytes: 4 << 20,
+            log_bytes: 512 << 10,
             max_bytes: None,
             max_snapshot_age: None,
             create: true,
@@ -95,9 +96,9 @@ impl Options {
                 self.cache_bytes
             ));
         }
-        if self.log_bytes < 1 << 20 {
+        if self.log_bytes < 256 << 10 {
             return invalid(format!(
-                "log_bytes is at least 1048576, not {}",
+                "log_bytes is at least 262144, not {}",
                 self.log_bytes
             ));
         }

@@ -56,6 +56,8 @@ struct Salvage<'a> {
     writes: usize,
     visited: HashSet<u32>,
     report: CopyReport,
+    /// Keys whose long values were not found, and have no newer ones so far.
+    lost_values: BTreeMap<(u32, Vec<u8>), String>,
 }
 
 impl Database {
@@ -132,6 +134,7 @@ impl Database {
             writes: 0,
             visited: HashSet::new(),
             report: CopyReport::default(),
+            lost_values: BTreeMap::new(),
         };
         if !is_newest {
             let page = superblock.map_or(0, |superblock| superblock.at.page);
@@ -174,6 +177,7 @@ fn nothing() -> Record {
     Record {
         commit: 0,
         replay: Position::START,
+        began: Position::START.sequence,
         next_node: 0,
         next_blob: 0,
         next_table: 1,
@@ -424,7 +428,9 @@ impl Salvage<'_> {
 
     /// Brings the commits of the log, and of the tail that goes on behind it.
     fn log(&mut self, record: &Record) -> Result<(), DbmError> {
-        let (device, mut done) = (self.device, record.commit);
+        // Leaves that the checkpoint left as they were lack commits up to its own. Those that have
+        // them have them once more: a put and a delete may be repeated in their order.
+        let (device, mut done, has) = (self.device, 0, record.commit);
         let halves = crate::tail::read(device).unwrap_or_default();
         let mut follows = vec![false; halves.len()];
         let mut scan = Scan::new(device, record.replay);
@@ -434,7 +440,8 @@ impl Salvage<'_> {
             }
             if let Some(group) = scan.group()? {
                 if group.kind == Kind::Changes {
-                    self.commits(group.bytes.get(GROUP_HEAD..).unwrap_or_default(), &mut done)?;
+                    let commits = group.bytes.get(GROUP_HEAD..).unwrap_or_default();
+                    self.commits(commits, &mut done, has)?;
                 }
                 continue;
             }
@@ -458,18 +465,25 @@ impl Salvage<'_> {
             self.lose("", None, None, why);
         }
         for ((_, commits), _) in halves.iter().zip(follows).filter(|(_, follows)| *follows) {
-            self.commits(commits, &mut done)?;
+            self.commits(commits, &mut done, has)?;
+        }
+        for ((_, key), table) in std::mem::take(&mut self.lost_values) {
+            self.lose_value(&table, key);
         }
         Ok(())
     }
 
-    fn commits(&mut self, bytes: &[u8], done: &mut u64) -> Result<(), DbmError> {
+    /// Brings commits that were not done yet; of those up to `has` the tables are there.
+    fn commits(&mut self, bytes: &[u8], done: &mut u64, has: u64) -> Result<(), DbmError> {
         let mut reader = Reader(bytes);
         while let Some((number, changes)) = next_commit(&mut reader) {
             if number > *done {
                 *done = number;
                 for change in changes {
-                    self.change(&change)?;
+                    use Change::{CreateTable, DropTable};
+                    if number > has || !matches!(change, CreateTable(..) | DropTable(_)) {
+                        self.change(&change)?;
+                    }
                 }
             }
         }
@@ -485,6 +499,7 @@ impl Salvage<'_> {
             }
             Change::DropTable(id) => {
                 self.commit()?;
+                self.lost_values.retain(|(table, _), _| *table != id);
                 if let Some(table) = self.tables.remove(&id) {
                     self.to.drop_table(&table)?;
                     self.tx = self.to.begin();
@@ -492,17 +507,23 @@ impl Salvage<'_> {
             }
             Change::Put(id, key, value) => {
                 if let Some(table) = of(self, id) {
+                    self.lost_values.remove(&(id, key.to_vec()));
                     self.tx.put(&table, key, value)?;
                     self.wrote(key.len() + value.len())?;
                 }
             }
             Change::Delete(id, key) => {
                 if let Some(table) = of(self, id) {
+                    self.lost_values.remove(&(id, key.to_vec()));
                     self.tx.delete(&table, key)?;
                 }
             }
             Change::DeleteRange(id, from, to) => {
                 if let Some(table) = of(self, id) {
+                    self.lost_values.retain(|(table, key), _| {
+                        let inside = &key[..] >= from && to.is_none_or(|to| &key[..] < to);
+                        *table != id || !inside
+                    });
                     self.tx.delete_range(&table, from, to)?;
                 }
             }
@@ -512,13 +533,15 @@ impl Salvage<'_> {
                 };
                 match self.long_value(bytes, first) {
                     Some(value) => {
+                        self.lost_values.remove(&(id, key.to_vec()));
                         self.tx.put(&table, key, &value)?;
                         self.wrote(key.len() + value.len())?;
                     }
                     None => {
                         // What it had before is not its value either.
                         self.tx.delete(&table, key)?;
-                        self.lose_value(table.name(), key.to_vec());
+                        let name = table.name().to_owned();
+                        self.lost_values.insert((id, key.to_vec()), name);
                     }
                 }
             }

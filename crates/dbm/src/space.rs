@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which segments are in use, and when one may be written again.
 //!
-//! S1: a segment is free only if no version has its place in it, the newest durable checkpoint
-//! names nothing in it, and no log that this checkpoint needs lies in it.
+//! S1: a segment is free only if no version has its place there and the newest durable checkpoint
+//! needs nothing there, neither a page that it names nor a part of the log. Versions and names are
+//! counted apart: a page that changed since the checkpoint has a name and no version.
 //! S2: it is written again only when no process reads beside this one from a checkpoint that is
 //! older than its becoming free.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -17,34 +19,50 @@ pub(crate) const SEGMENT: u64 = 16;
 
 #[derive(Default)]
 pub(crate) struct Segment {
-    /// Pages that somebody names.
+    /// Pages that are places of versions and of parts of long values.
     pub live: AtomicU32,
-    /// The newest checkpoint that had begun when a page was last let go.
-    stamp: AtomicU64,
+    /// Pages that the newest durable checkpoint names, or the one that is about to be.
+    pub named: AtomicU32,
     /// Number of the last entry written here.
     pub last: AtomicU64,
     /// Taken for the log, from then on until it is free again.
     taken: AtomicU32,
 }
 
+impl Segment {
+    fn is_unused(&self) -> bool {
+        self.live.load(Ordering::Acquire) == 0 && self.named.load(Ordering::Acquire) == 0
+    }
+
+    /// Pages that have to move before it is free, about.
+    pub fn used(&self) -> u32 {
+        let live = self.live.load(Ordering::Acquire);
+        live.max(self.named.load(Ordering::Acquire))
+    }
+}
+
 #[derive(Default)]
 struct Free {
-    /// Segments, and the checkpoint with which each became free.
-    list: Vec<(u32, u64)>,
+    /// Segments, each with the checkpoint with which it became free.
+    list: BTreeMap<u32, u64>,
     segments: u32,
 }
 
 pub(crate) struct Space {
     segments: Growing<Segment>,
     free: Mutex<Free>,
+    /// Held while the device becomes longer or shorter.
+    pub growth: Mutex<()>,
     /// The newest checkpoint that has begun.
     pub started: AtomicU64,
     /// Pages of DRAM that versions take.
     pub resident: AtomicUsize,
     /// Versions whose bytes are on the device only.
     pub cold: AtomicUsize,
-    /// Pages that somebody names.
+    /// All pages that are places of versions and of parts of long values.
     pub live: AtomicU64,
+    /// All pages that the newest durable checkpoint names.
+    pub named: AtomicU64,
 }
 
 impl Space {
@@ -52,10 +70,12 @@ impl Space {
         Space {
             segments: Growing::new(),
             free: Mutex::default(),
+            growth: Mutex::default(),
             started: AtomicU64::new(0),
             resident: AtomicUsize::new(0),
             cold: AtomicUsize::new(0),
             live: AtomicU64::new(0),
+            named: AtomicU64::new(0),
         }
     }
 
@@ -76,20 +96,38 @@ impl Space {
         if place == 0 {
             return;
         }
-        let segment = self.of(place);
-        segment
-            .stamp
-            .fetch_max(self.started.load(Ordering::Acquire), Ordering::AcqRel);
-        segment.live.fetch_sub(1, Ordering::AcqRel);
+        self.of(place).live.fetch_sub(1, Ordering::AcqRel);
         self.live.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A checkpoint names a page; 0 is none.
+    pub fn name(&self, place: u64) {
+        if place > 0 {
+            self.of(place).named.fetch_add(1, Ordering::AcqRel);
+            self.named.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// No checkpoint that counts names it any more.
+    pub fn unname(&self, place: u64) {
+        if place > 0 {
+            self.of(place).named.fetch_sub(1, Ordering::AcqRel);
+            self.named.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Pages that hold what is live, about.
+    pub fn needed(&self) -> u64 {
+        let live = self.live.load(Ordering::Relaxed);
+        live.max(self.named.load(Ordering::Relaxed))
     }
 
     /// The device has so many pages; what is new is free.
     pub fn grown(&self, pages: u64) {
         let mut free = self.free.lock();
         let segments = (pages / SEGMENT) as u32;
-        for number in (free.segments.max(1)..segments).rev() {
-            free.list.push((number, 0));
+        for number in free.segments.max(1)..segments {
+            free.list.insert(number, 0);
         }
         free.segments = free.segments.max(segments);
     }
@@ -100,16 +138,12 @@ impl Space {
         free.list.clear();
         for number in 1..free.segments {
             let segment = self.segment(number);
-            // What replay replaced is still named by the checkpoint.
-            let unnamed = segment.live.load(Ordering::Acquire) == 0
-                && segment.stamp.load(Ordering::Acquire) < durable;
-            if unnamed && !in_log(number) {
-                free.list.push((number, durable));
+            if segment.is_unused() && !in_log(number) {
+                free.list.insert(number, durable);
             } else {
                 segment.taken.store(1, Ordering::Release);
             }
         }
-        free.list.reverse();
     }
 
     pub fn segments(&self) -> u32 {
@@ -120,11 +154,39 @@ impl Space {
         self.free.lock().list.len()
     }
 
-    /// A free segment that no reader of a checkpoint before `pinned` needs.
+    /// The segment behind the last one that is in use, or became free behind checkpoint `settled`.
+    pub fn end(&self, settled: u64) -> u32 {
+        let free = self.free.lock();
+        let mut end = free.segments;
+        while end > 1
+            && free
+                .list
+                .get(&(end - 1))
+                .is_some_and(|since| *since <= settled)
+        {
+            end -= 1;
+        }
+        end
+    }
+
+    /// Leaves out the segments from `end` on, if they are free still.
+    pub fn cut(&self, end: u32) -> bool {
+        let mut free = self.free.lock();
+        let are_free = (end..free.segments).all(|number| free.list.contains_key(&number));
+        if are_free {
+            free.list.split_off(&end);
+            free.segments = free.segments.min(end);
+        }
+        are_free
+    }
+
+    /// The first free segment that no reader of a checkpoint before `pinned` needs. The end of the
+    /// device stays free where it can, and is given back.
     pub fn take(&self, pinned: u64) -> Option<u32> {
         let mut free = self.free.lock();
-        let nth = free.list.iter().rposition(|(_, since)| *since <= pinned)?;
-        let (number, _) = free.list.remove(nth);
+        let found = free.list.iter().find(|(_, since)| **since <= pinned);
+        let number = *found?.0;
+        free.list.remove(&number);
         self.segment(number).taken.store(1, Ordering::Release);
         Some(number)
     }
@@ -137,13 +199,12 @@ impl Space {
         for number in 1..free.segments {
             let segment = self.segment(number);
             let idle = segment.taken.load(Ordering::Acquire) == 1
-                && segment.live.load(Ordering::Acquire) == 0
-                && segment.stamp.load(Ordering::Acquire) < durable
+                && segment.is_unused()
                 && segment.last.load(Ordering::Acquire) < replay
                 && !open.contains(&number);
             if idle {
                 segment.taken.store(0, Ordering::Release);
-                free.list.push((number, durable));
+                free.list.insert(number, durable);
                 freed.push(number);
             }
         }

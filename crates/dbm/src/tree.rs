@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::DbmError;
 use crate::core::{Blob, Core};
@@ -42,6 +42,8 @@ pub(crate) struct Batch<'a> {
     core: &'a Core,
     pub ids: &'a mut Ids,
     pub pages: FxHashMap<u32, Page>,
+    /// Pages whose keys or children are others than before, and new ones.
+    pub shaped: FxHashSet<u32>,
     pub freed: Vec<u32>,
     /// Numbers of parts of long values that no record names any more: the first, and how many.
     pub freed_blobs: Vec<(u32, u32)>,
@@ -65,6 +67,7 @@ impl<'a> Batch<'a> {
             core,
             ids,
             pages: FxHashMap::default(),
+            shaped: FxHashSet::default(),
             freed: Vec::new(),
             freed_blobs: Vec::new(),
             last: None,
@@ -94,6 +97,7 @@ impl<'a> Batch<'a> {
     pub fn root(&mut self) -> u32 {
         let id = self.ids.take();
         self.pages.insert(id, Page::new(id, 0));
+        self.shaped.insert(id);
         id
     }
 
@@ -169,7 +173,13 @@ impl<'a> Batch<'a> {
             Some(path) => path,
             None => self.leaf_for(root, key, None)?.0,
         };
-        self.split_and_insert(&mut path, leaf.id, key, value, long)?;
+        let mut id = leaf.id;
+        while !self.split_and_insert(&mut path, id, key, value, long)? {
+            // A record of another shape than a dense leaf's may need more than its half.
+            let leaf;
+            (path, leaf) = self.leaf_for(root, key, None)?;
+            id = leaf.id;
+        }
         Ok(new)
     }
 
@@ -202,6 +212,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Splits a page that has no room for a cell, and puts the cell on the half where it belongs.
+    /// False if there is no room on that either.
     fn split_and_insert(
         &mut self,
         path: &mut Path,
@@ -209,7 +220,7 @@ impl<'a> Batch<'a> {
         key: &[u8],
         value: &[u8],
         long: bool,
-    ) -> Result<(), DbmError> {
+    ) -> Result<bool, DbmError> {
         self.last = None;
         let mut id = id;
         if path.is_empty() {
@@ -221,6 +232,7 @@ impl<'a> Batch<'a> {
             root.set_first_child(below);
             content.set_id(below);
             self.pages.insert(below, content);
+            self.shaped.insert(id);
             path.push((id, 0));
             id = below;
         }
@@ -229,6 +241,7 @@ impl<'a> Batch<'a> {
         let mut right = Page::new(right_id, page.level());
         let (Ok(nth) | Err(nth)) = page.search(key);
         let separator;
+        let mut fits = true;
         if nth == page.count() {
             // Ascending: the left one stays full.
             separator = key.to_vec();
@@ -253,18 +266,23 @@ impl<'a> Batch<'a> {
                 &mut right
             };
             let (Ok(nth) | Err(nth)) = half.search(key);
-            let fits = half.insert(nth, key, value, long);
-            assert!(fits, "N2: a cell fits on the half of a page");
+            fits = half.insert(nth, key, value, long);
+            assert!(
+                fits || half.level() == 0,
+                "N2: a cell fits on the half of an inner page"
+            );
         }
         self.pages.insert(right_id, right);
+        self.shaped.extend([id, right_id]);
         let (parent, _) = path.pop().expect("only the root has no parent");
         let child = right_id.to_le_bytes();
+        self.shaped.insert(parent);
         let page = self.page(parent)?;
         let (Ok(nth) | Err(nth)) = page.search(&separator);
-        if page.insert(nth, &separator, &child, false) {
-            return Ok(());
+        if !page.insert(nth, &separator, &child, false) {
+            self.split_and_insert(path, parent, &separator, &child, false)?;
         }
-        self.split_and_insert(path, parent, &separator, &child, false)
+        Ok(fits)
     }
 
     /// Deletes a key; true if it was there.
@@ -338,6 +356,7 @@ impl<'a> Batch<'a> {
     fn free(&mut self, id: u32) {
         self.last = None;
         self.pages.remove(&id);
+        self.shaped.remove(&id);
         self.freed.push(id);
     }
 
@@ -376,8 +395,9 @@ impl<'a> Batch<'a> {
                 page.key(left).to_vec(),
             )
         })?;
+        let right = self.look(b, Page::clone)?;
         let (used_a, level) = self.look(a, |page| (page.used(), page.level()))?;
-        let used_b = self.look(b, Page::used)?;
+        let (used_b, used) = (right.used(), self.look(a, |page| page.used_with(&right))?);
         let extra = if level > 0 { separator.len() + 10 } else { 0 };
         // An empty page may fill its neighbour up.
         let most = if used_a == 0 || used_b == 0 {
@@ -385,10 +405,9 @@ impl<'a> Batch<'a> {
         } else {
             MERGED
         };
-        if used_a + used_b + extra > most {
+        if used + extra > most {
             return Ok(false);
         }
-        let right = self.look(b, Page::clone)?;
         let page = self.page(a)?;
         if level > 0 {
             let child = right.child(0).to_le_bytes();
@@ -397,6 +416,7 @@ impl<'a> Batch<'a> {
         }
         right.move_cells(0, page);
         self.page(parent)?.remove(left);
+        self.shaped.extend([a, parent]);
         self.free(b);
         Ok(true)
     }
@@ -408,6 +428,7 @@ impl<'a> Batch<'a> {
         content.set_id(root);
         let again = content.level() > 0 && content.count() == 0;
         self.pages.insert(root, content);
+        self.shaped.insert(root);
         self.free(child);
         if again {
             return self.lower_root(root);

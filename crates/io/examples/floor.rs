@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The least that a server on this loop costs: no index, no checks, no order of answers.
 //!
-//! `floor PORT FILE` answers each `get` with a page from a random place of an existing flash file, `floor PORT` with a kilobyte of memory; in
-//! both cases as a hit with the key that was asked for, so that `senko load` can measure it (one request at a time on a
-//! connection). What a server costs beyond this is its own: `docs/measurements/flash-get.md` compares.
+//! `floor PORT FILE` answers each `get` with a page from a random place of an existing flash file.
+//! `floor PORT` answers with a kilobyte of memory. Both answer with a hit of the key that was asked
+//! for, so that `senko load` can measure them, one request at a time on a connection.
+//! `docs/measurements/flash-get.md` compares a server with this one.
 
 use std::net::SocketAddr;
 use std::path::Path;

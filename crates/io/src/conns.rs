@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The table of connections, the same for both backends: slots that are used again, under numbers that are not.
+//! The table of connections, the same for both backends: slots that are used again, under numbers
+//! that are not.
 //!
-//! A [`ConnId`] is a slot number and the slot's generation. The generation moves on when a slot is freed, so a stale number
-//! finds nothing. A backend frees a slot only after the last operation on its descriptor ended.
+//! A [`ConnId`] is a slot number and the slot's generation. The generation moves on when a slot is
+//! freed, so a stale number finds nothing. A backend frees a slot only after the last operation on
+//! its descriptor ended.
 
 use std::io;
 

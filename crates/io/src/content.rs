@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a file or device holds somebody else's data: asked before an engine makes something new there.
+//! Whether a file or device holds somebody else's data: asked before an engine makes something new
+//! there.
 //!
-//! Always holds: nothing is written. At most [`MOST_READ`] bytes are read, however large the device is. A device of up to
-//! [`SMALL`] bytes is read whole; of a larger one its head, its tail, evenly spaced samples and the places where file systems keep
-//! copies of their superblocks.
+//! Always holds: nothing is written. At most [`MOST_READ`] bytes are read, however large the device
+//! is. A device of up to [`SMALL`] bytes is read whole; of a larger one its head, its tail, evenly
+//! spaced samples and the places where file systems keep copies of their superblocks.
 
 use std::fmt;
 
@@ -17,13 +18,15 @@ const ENDS: u64 = 16 << 20;
 const SAMPLES: u64 = 256;
 /// Bytes of one read, and of a sample.
 const READ: u64 = 64 << 10;
-/// Where copies of superblocks lie: of btrfs at 64 MiB and 256 GiB, of ext with blocks of 4 KiB from the second group on.
+/// Where copies of superblocks lie: of btrfs at 64 MiB and 256 GiB, of ext with blocks of 4 KiB
+/// from the second group on.
 const COPIES: [u64; 5] = [64 << 20, 128 << 20, 384 << 20, 640 << 20, 256 << 30];
 /// The most that is ever read.
 pub const MOST_READ: u64 = SMALL + COPIES.len() as u64 * READ;
 
-/// Marks by which a content is named: where it begins, the bytes there, and what they are the mark of. All of them lie in the first
-/// [`READ`] bytes and one page. What has none of them is refused as well, only without a name.
+/// Marks by which a content is named: where it begins, the bytes there, and what they are the mark
+/// of. All of them lie in the first [`READ`] bytes and one page. What has none of them is refused
+/// as well, only without a name.
 const MARKS: [(usize, &[u8], &str); 29] = [
     (0x438, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
     (0, b"XFSB", "an XFS file system"),
@@ -80,8 +83,9 @@ impl fmt::Display for Content {
     }
 }
 
-/// Looks for content on a device of `bytes` bytes; `None` if all that was read is zero. `read` reads whole pages at an offset in
-/// bytes. A page that `ours` knows, by its offset and bytes, does not count.
+/// Looks for content on a device of `bytes` bytes; `None` if all that was read is zero. `read`
+/// reads whole pages at an offset in bytes. A page that `ours` knows, by its offset and bytes, does
+/// not count.
 ///
 /// # Errors
 /// Those of `read`.
@@ -184,8 +188,8 @@ mod tests {
         (found, sum.get())
     }
 
-    /// `senko serve --flash /dev/sdb` took over an unmounted file system, and `senko store put` a btrfs volume, since pages 0, 4, 8
-    /// and 12 of that are zero.
+    /// `senko serve --flash /dev/sdb` took over an unmounted file system, and `senko store put` a
+    /// btrfs volume, since pages 0, 4, 8 and 12 of that are zero.
     #[test]
     fn each_mark_is_found_and_named() {
         for (at, mark, name) in MARKS {

@@ -32,14 +32,16 @@ pub const MOST_UNDER_WAY: usize = 64;
 
 /// Reads of which one follows on another; see [`Device::read_stream`].
 pub trait ReadStream {
-    /// The next read of a slot: its first page and how many; `None` if the slot has nothing more to read.
+    /// The next read of a slot: its first page and how many; `None` if the slot has nothing more to
+    /// read.
     fn next(&mut self, slot: usize) -> Option<(u64, usize)>;
     /// How the slot's read ended. The slot is asked for its next read afterwards.
     fn done(&mut self, slot: usize, result: Result<&[u8], IoError>);
 }
 
-/// A device of pages, used from any thread. Reads and writes are of whole pages; `buf.len()` is a multiple of
-/// [`crate::PAGE_SIZE`] and, for files opened O_DIRECT, `buf` is page-aligned ([`crate::AlignedBuf`]).
+/// A device of pages, used from any thread. Reads and writes are of whole pages; `buf.len()` is a
+/// multiple of [`crate::PAGE_SIZE`] and, for files opened O_DIRECT, `buf` is page-aligned
+/// ([`crate::AlignedBuf`]).
 pub trait Device: Send + Sync {
     /// Pages that the device has.
     fn pages(&self) -> u64;
@@ -62,20 +64,22 @@ pub trait Device: Send + Sync {
     fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError>;
     /// Makes every write that returned before this call durable.
     fn flush(&self, tag: Tag) -> Result<(), IoError>;
-    /// Writes `buf` to `page` on, and returns when these pages are durable. Earlier writes may stay as they are: only
-    /// [`Device::flush`] speaks for those.
+    /// Writes `buf` to `page` on, and returns when these pages are durable. Earlier writes may stay
+    /// as they are: only [`Device::flush`] speaks for those.
     fn write_durable(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
         self.write(page, buf, tag)?;
         self.flush(tag)
     }
-    /// The lowest number below `below` that a process which reads beside this one has pinned ([`crate::FlashFile::pin`]).
+    /// The lowest number below `below` that a process which reads beside this one has pinned
+    /// ([`crate::FlashFile::pin`]).
     fn oldest_pin(&self, below: u64) -> Option<u64> {
         let _ = below;
         None
     }
-    /// The memory of `pages` pages from `page` on, shared with the page cache: what is stored there outlives the
-    /// process, but no power cut, and reads of the device give it. While it is held nobody writes these pages in another
-    /// way. `None`: the device has no such memory, or a store there could end the process.
+    /// The memory of `pages` pages from `page` on, shared with the page cache: what is stored there
+    /// outlives the process, but no power cut, and reads of the device give it. While it is held
+    /// nobody writes these pages in another way. `None`: the device has no such memory, or a store
+    /// there could end the process.
     ///
     /// # Errors
     /// What the system says.
@@ -94,9 +98,15 @@ pub trait Device: Send + Sync {
         let _ = pages;
         Ok(())
     }
-    /// Gives the storage of pages back: a file gets a hole there, a block device discards them. Reads
-    /// give anything then. Before the next write, [`Device::fill`] must get storage for
-    /// them. False where the device can't do it.
+    /// The first page from `page` on at which a further file of the device begins. Nothing in front
+    /// of such a page waits for a [`Device::shrink`] that cuts there. `None` where there is none.
+    fn border(&self, page: u64) -> Option<u64> {
+        let _ = page;
+        None
+    }
+    /// Gives the storage of pages back: a file gets a hole there, a block device discards them.
+    /// Reads give anything then. Before the next write, [`Device::fill`] must get storage for them.
+    /// False where the device can't do it.
     ///
     /// # Errors
     /// What the system says.
@@ -104,7 +114,8 @@ pub trait Device: Send + Sync {
         let _ = (page, pages, tag);
         Ok(false)
     }
-    /// Gets storage for pages that were punched; pages that have storage keep it, and what they hold.
+    /// Gets storage for pages that were punched; pages that have storage keep it, and what they
+    /// hold.
     ///
     /// # Errors
     /// ENOSPC if the file system is full; some of the pages may have storage then.
@@ -113,8 +124,8 @@ pub trait Device: Send + Sync {
         Ok(())
     }
 
-    /// Carries out many reads, at once where the device can; every request's `result` is set. Gives the first error in
-    /// the order of `requests`.
+    /// Carries out many reads, at once where the device can; every request's `result` is set. Gives
+    /// the first error in the order of `requests`.
     fn read_batch(&self, requests: &mut [ReadRequest<'_>], tag: Tag) -> Result<(), IoError> {
         let mut first = Ok(());
         for request in requests {
@@ -124,10 +135,11 @@ pub trait Device: Send + Sync {
         first
     }
 
-    /// Carries out the reads of `slots` slots, of which up to `depth` (and [`MOST_UNDER_WAY`]) are under way at a time. A slot has one read at a time,
-    /// and what it says next is asked for when that has ended. With more slots than `depth` the next reads are known before the device has
-    /// room for them, and go to it before what it gave is looked at. Returns when no slot has anything more to read. Where the device has no queue,
-    /// the slots are served in turn.
+    /// Carries out the reads of `slots` slots, of which up to `depth` (and [`MOST_UNDER_WAY`]) are
+    /// under way at a time. A slot has one read at a time, and what it says next is asked for when
+    /// that has ended. With more slots than `depth` the next reads are known before the device has
+    /// room for them, and go to it before what it gave is looked at. Returns when no slot has
+    /// anything more to read. Where the device has no queue, the slots are served in turn.
     fn read_stream(&self, slots: usize, depth: usize, stream: &mut dyn ReadStream, tag: Tag) {
         let _ = depth;
         read_in_turn(|page, buf| self.read(page, buf, tag), slots, stream);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Device operations in flight: the table that both backends share.
 //!
-//! The facade enters an operation here, a backend carries out what [`DiskOp::rest`] names and hands the result to
-//! [`Core::finish`], which says whether the operation ended or goes on. The table owns the buffers of everything
-//! in flight (invariant D1: memory that the device may still touch is reachable from here and from nowhere else), so the backends
-//! and their threads carry nothing but addresses.
+//! The facade enters an operation here, a backend carries out what [`DiskOp::rest`] names and hands
+//! the result to [`Core::finish`], which says whether the operation ended or goes on. The table
+//! owns the buffers of everything in flight (invariant D1: memory that the device may still touch
+//! is reachable from here and from nowhere else), so the backends and their threads carry nothing
+//! but addresses.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -45,7 +46,8 @@ pub(crate) struct DiskOp {
 impl DiskOp {
     /// What is left to do: memory, bytes, offset on the device.
     pub(crate) fn rest(&self) -> (*mut u8, u64, u64) {
-        // SAFETY: `done` never exceeds `bytes`, the length of the memory at `address` (0 for operations without memory).
+        // SAFETY: `done` never exceeds `bytes`, the length of the memory at `address` (0 for
+        // operations without memory).
         let address = unsafe {
             self.address.add(if self.address.is_null() {
                 0
@@ -62,7 +64,8 @@ impl DiskOp {
     }
 }
 
-/// What the facade keeps for a backend: devices, operations in flight, events that are already known.
+/// What the facade keeps for a backend: devices, operations in flight, events that are already
+/// known.
 pub(crate) struct Core {
     pub(crate) devices: Vec<Arc<FlashFile>>,
     pub(crate) frames: FramePool,
@@ -126,8 +129,8 @@ impl Core {
         }
     }
 
-    /// Counts, records and enters an operation; gives its number, or `None` if it ended here (out of the device's
-    /// range, or nothing to do), with its completion in `ready`.
+    /// Counts, records and enters an operation; gives its number, or `None` if it ended here (out
+    /// of the device's range, or nothing to do), with its completion in `ready`.
     pub(crate) fn begin(
         &mut self,
         request: &Request,
@@ -250,8 +253,8 @@ impl Core {
         index
     }
 
-    /// Takes the result of what [`DiskOp::rest`] named (bytes, or a negative error number). Gives the completion if the
-    /// operation ended; `None` means that its rest is to be submitted.
+    /// Takes the result of what [`DiskOp::rest`] named (bytes, or a negative error number). Gives
+    /// the completion if the operation ended; `None` means that its rest is to be submitted.
     pub(crate) fn finish(&mut self, index: u32, result: i32) -> Option<Completion> {
         let op = &mut self.ops[index as usize];
         let ended = if result < 0 {

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sockets and files on one loop, one loop a thread.
 //!
-//! Completion-shaped on both backends: what was asked for comes back as an [`Event`]. Nothing here blocks but
-//! [`EventLoop::poll`]. This file is the facade: it names the types that both backends speak, enters device operations into
-//! the table that they share (`disk.rs`), and passes everything else on to `uring.rs` or `posix.rs`.
+//! Completion-shaped on both backends: what was asked for comes back as an [`Event`]. Nothing here
+//! blocks but [`EventLoop::poll`]. This file is the facade. It enters device operations into the
+//! table that both backends share (`disk.rs`), and passes everything else on to `uring.rs` or
+//! `posix.rs`. `event.rs` has the types that all of them speak.
 //!
 //! Always holds, on both backends:
-//! - E1. Every device operation ends in one [`Event::Disk`], every send in one [`Event::Sent`], whatever happens.
-//! - E2. For a connection the order is `Received`*, then at most one `Ended`; neither comes after [`EventLoop::close`].
-//! - E3. Memory handed in is not freed, and a connection's descriptor not closed, before the kernel is done with it; dropping
-//!   the loop waits for that.
+//! - E1. Every device operation ends in one [`Event::Disk`], every send in one [`Event::Sent`],
+//!   whatever happens.
+//! - E2. For a connection the order is `Received`*, then at most one `Ended`; neither comes after
+//!   [`EventLoop::close`].
+//! - E3. Memory handed in is not freed, and a connection's descriptor not closed, before the kernel
+//!   is done with it; dropping the loop waits for that.
 
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
@@ -17,12 +20,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::disk::{Core, Request};
+use crate::event::{BackendChoice, ConnId, Event, ListenerId, LoopConfig};
 use crate::net;
 use crate::posix::Posix;
 use crate::uring::Uring;
 use crate::{
-    AlignedBuf, Completion, DeviceId, DeviceTimes, DiskStats, FlashFile, FramePool, Listener, Op,
-    PageBuf, Queue, RecvBuf, SendBatch, SendMode, Tag, Waker,
+    AlignedBuf, DeviceId, DeviceTimes, DiskStats, FlashFile, FramePool, Listener, Op, PageBuf,
+    Queue, SendBatch, SendMode, Tag, Waker,
 };
 
 /// Which backend runs a loop.
@@ -32,87 +36,6 @@ pub enum Backend {
     Uring,
     /// epoll, and pread/pwrite in a thread pool.
     Posix,
-}
-
-/// Which backend to use (`--io`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BackendChoice {
-    /// io_uring where a probe finds all that is needed, else posix (the reason is in [`EventLoop::fallback_reason`]).
-    Auto,
-    /// io_uring or an error.
-    Uring,
-    /// posix.
-    Posix,
-}
-
-/// Sizes of one loop, all fixed at start.
-#[derive(Clone, Debug)]
-pub struct LoopConfig {
-    /// Which backend.
-    pub backend: BackendChoice,
-    /// Receive buffers: how many, and bytes each (both powers of two).
-    pub recv_buffers: usize,
-    /// Bytes of a receive buffer.
-    pub recv_buffer_bytes: usize,
-    /// Read frames: `(pages, count)` ascending; see [`FramePool::new`].
-    pub frames: Vec<(usize, usize)>,
-    /// Threads for disk operations in the posix backend.
-    pub disk_threads: usize,
-    /// Most connections; decides table sizes.
-    pub max_connections: usize,
-}
-
-/// A listening socket's number within its loop.
-pub type ListenerId = u32;
-
-/// A connection's number within its loop; never reused in the life of a loop (slot index and generation).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ConnId(pub u64);
-
-/// What happened.
-#[derive(Debug)]
-pub enum Event {
-    /// A connection was accepted (not yet receiving: [`EventLoop::adopt`] it, on this loop or another, or drop it).
-    Accepted {
-        /// On which listener.
-        listener: ListenerId,
-        /// The socket, non-blocking, TCP_NODELAY set.
-        stream: OwnedFd,
-    },
-    /// Accepting failed (for example: out of file descriptors). The listener goes on after a pause of its own.
-    AcceptFailed {
-        /// On which listener.
-        listener: ListenerId,
-        /// Why.
-        error: io::Error,
-    },
-    /// Bytes came.
-    Received {
-        /// On which connection.
-        conn: ConnId,
-        /// The bytes.
-        data: RecvBuf,
-    },
-    /// The peer will send no more (`error` is `None`), or receiving failed. Comes once, after all data.
-    Ended {
-        /// On which connection.
-        conn: ConnId,
-        /// Why, if not an orderly end.
-        error: Option<io::Error>,
-    },
-    /// A send ended; the batch comes back.
-    Sent {
-        /// On which connection.
-        conn: ConnId,
-        /// The batch, unchanged.
-        batch: Box<SendBatch>,
-        /// Bytes sent.
-        result: io::Result<usize>,
-    },
-    /// A device operation ended.
-    Disk(Completion),
-    /// [`Waker::wake`] was called at least once since the last such event.
-    Woken,
 }
 
 /// One thread's loop. Not `Send`: make it on its thread.
@@ -186,8 +109,8 @@ impl EventLoop {
         self.fallback.as_deref()
     }
 
-    /// Whether the frames are registered with the kernel (they are not where `RLIMIT_MEMLOCK` is too small, or on
-    /// posix). Registered frames are resident from the start.
+    /// Whether the frames are registered with the kernel (they are not where `RLIMIT_MEMLOCK` is
+    /// too small, or on posix). Registered frames are resident from the start.
     pub fn frames_registered(&self) -> bool {
         match &self.driver {
             Driver::Uring(uring) => uring.frames_registered(),
@@ -206,7 +129,7 @@ impl EventLoop {
     }
 
     /// How long device operations took since the loop was made, by device in the order of
-    /// [`EventLoop::attach`]. Reads by [`crate::transfer`] are not among them.
+    /// [`EventLoop::attach`].
     pub fn device_times(&self) -> &[DeviceTimes] {
         &self.core.times
     }
@@ -242,8 +165,8 @@ impl EventLoop {
         on!(self, driver => driver.listen(listener))
     }
 
-    /// Stops or restarts accepting on every listener (connection limit, draining). Connections already on the way may
-    /// still come.
+    /// Stops or restarts accepting on every listener (connection limit, draining). Connections
+    /// already on the way may still come.
     pub fn set_accepting(&mut self, on: bool) {
         on!(self, driver => driver.set_accepting(on));
     }
@@ -251,7 +174,8 @@ impl EventLoop {
     /// Takes a connected, non-blocking socket and starts receiving.
     ///
     /// # Errors
-    /// When [`LoopConfig::max_connections`] are open on this loop, or the system refuses to watch the socket.
+    /// When [`LoopConfig::max_connections`] are open on this loop, or the system refuses to watch
+    /// the socket.
     pub fn adopt(&mut self, stream: OwnedFd) -> io::Result<ConnId> {
         on!(self, driver => driver.adopt(stream))
     }
@@ -267,8 +191,8 @@ impl EventLoop {
         on!(self, driver => driver.limit_receives(most));
     }
 
-    /// Takes no more from the peer: what the kernel has received comes still, and then [`Event::Ended`], as if the peer had sent no more.
-    /// A connection that is gone is left alone.
+    /// Takes no more from the peer: what the kernel has received comes still, and then
+    /// [`Event::Ended`], as if the peer had sent no more. A connection that is gone is left alone.
     pub fn end_input(&mut self, conn: ConnId) {
         let fd = on!(self, driver => driver.socket(conn));
         if let Some(fd) = fd {
@@ -276,8 +200,8 @@ impl EventLoop {
         }
     }
 
-    /// Sends; one batch at a time a connection (programmer error otherwise). The batch comes back in [`Event::Sent`];
-    /// for a connection that is gone, with an error.
+    /// Sends; one batch at a time a connection (programmer error otherwise). The batch comes back
+    /// in [`Event::Sent`]; for a connection that is gone, with an error.
     ///
     /// # Panics
     /// When the connection's last batch has not come back.
@@ -285,8 +209,8 @@ impl EventLoop {
         on!(self, driver => driver.send(&mut self.core, conn, batch, mode));
     }
 
-    /// The descriptor of a connection's socket, for another loop to send on ([`EventLoop::send_for`]); `None` where the connection is gone, and
-    /// on posix.
+    /// The descriptor of a connection's socket, for another loop to send on
+    /// ([`EventLoop::send_for`]); `None` where the connection is gone, and on posix.
     pub fn descriptor(&mut self, conn: ConnId) -> Option<RawFd> {
         match &mut self.driver {
             Driver::Uring(uring) => uring.socket(conn),
@@ -294,11 +218,13 @@ impl EventLoop {
         }
     }
 
-    /// Sends what the socket's buffer takes ([`SendMode::Try`]) on a connection of another loop, which neither sends on it nor closes it before
-    /// the batch has come back. It comes back in [`Event::Sent`], once, under the number that this call gives.
+    /// Sends what the socket's buffer takes ([`SendMode::Try`]) on a connection of another loop,
+    /// which neither sends on it nor closes it before the batch has come back. It comes back in
+    /// [`Event::Sent`], once, under the number that this call gives.
     ///
     /// # Errors
-    /// The batch, where it is empty, where this loop has as many connections as it takes, and on posix.
+    /// The batch, where it is empty, where this loop has as many connections as it takes, and on
+    /// posix.
     pub fn send_for(
         &mut self,
         socket: RawFd,
@@ -310,37 +236,20 @@ impl EventLoop {
         }
     }
 
-    /// The connection's socket stays open when the loop is dropped, since another may still send on it.
+    /// The connection's socket stays open when the loop is dropped, since another may still send on
+    /// it.
     pub fn leave_open(&mut self, conn: ConnId) {
         if let Driver::Uring(uring) = &mut self.driver {
             uring.leave_open(conn);
         }
     }
 
-    /// Closes at once; no `Received` or `Ended` comes for it after this call. A send in flight still comes back as
-    /// [`Event::Sent`]. Closing a connection that is gone does nothing.
+    /// Closes at once; no `Received` or `Ended` comes for it after this call. A send in flight
+    /// still comes back as [`Event::Sent`]. Closing a connection that is gone does nothing.
     ///
     /// What a send before this call carries goes out as far as the socket's buffer takes it.
     pub fn close(&mut self, conn: ConnId) {
         on!(self, driver => driver.close(&mut self.core, conn));
-    }
-
-    /// Another descriptor of a connection's socket, for a [`crate::transfer::Job`].
-    ///
-    /// # Errors
-    /// When the connection is gone, or descriptors have run out.
-    pub fn duplicate(&mut self, conn: ConnId) -> io::Result<OwnedFd> {
-        on!(self, driver => driver.duplicate(conn))
-    }
-
-    /// Counts a device read that a [`crate::transfer::Job`] makes outside of the loop.
-    pub fn count_read(&mut self, tag: Tag, pages: usize) {
-        self.core.stats.submitted(tag, Op::Read, pages as u64);
-    }
-
-    /// Counts the failure of such a read.
-    pub fn count_failed_read(&mut self, tag: Tag) {
-        self.core.stats.failed(tag, Op::Read);
     }
 
     /// A handle that wakes this loop.
@@ -356,26 +265,29 @@ impl EventLoop {
         self.core.in_flight
     }
 
-    /// Lets completions gather: where `poll` has to wait, it waits for `completions` of them (those of sends submitted by the same
-    /// call do not count), but not longer than `wait` once there is one. One wake-up then serves several: for a client with many
-    /// requests under way, not for a server. Without effect on posix and on kernels before 6.12. 0 or 1 turns it off.
+    /// Lets completions gather. Where `poll` has to wait, it waits for `completions` of them, but
+    /// not longer than `wait` once there is one. Sends submitted by the same call do not count. One
+    /// wake-up then serves several: for a client with many requests under way, not for a server.
+    /// Without effect on posix and on kernels before 6.12. 0 or 1 turns it off.
     pub fn set_gather(&mut self, completions: usize, wait: Duration) {
         if let Driver::Uring(uring) = &mut self.driver {
             uring.set_gather(completions, wait);
         }
     }
 
-    /// Where `poll` has to wait while reads of a device are under way, it looks for what happens for so long before it sleeps: as long as
-    /// that mostly succeeds, since a device may well answer before a sleeping processor would be awake. Zero, the beginning, turns it off.
-    /// Without effect on posix.
+    /// Where `poll` has to wait while reads of a device are under way, it looks for completions for
+    /// at most `limit` before it sleeps. It does so as long as looking mostly succeeds, since a
+    /// device may answer before a sleeping processor would be awake. Zero, the beginning, turns it
+    /// off. Without effect on posix.
     pub fn set_spin(&mut self, limit: Duration) {
         if let Driver::Uring(uring) = &mut self.driver {
             uring.set_spin(limit);
         }
     }
 
-    /// Submits what was asked, waits until something happened or `timeout` passed (`None`: no limit; twice that where only the loop itself had something
-    /// to do meanwhile), and appends the events. A signal ends the wait early with `Ok`.
+    /// Submits what was asked, waits until something happened or `timeout` passed (`None`: no
+    /// limit; twice that where only the loop itself had something to do meanwhile), and appends the
+    /// events. A signal ends the wait early with `Ok`.
     ///
     /// # Errors
     /// Only when the loop itself is broken (a programmer error or a kernel that refuses to go on).

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Faults on demand under a running loop: how tests see what a whole server does when its device fails.
+//! Faults on demand under a running loop: how tests see what a whole server does when its device
+//! fails.
 //!
-//! [`crate::faulty`] is a device in memory for tests of an engine; this is a switch on a real [`crate::FlashFile`], so that sockets, threads and
-//! both backends take part. It sits where operations enter the loop (`disk.rs`), behind a pointer that is null
-//! unless a test gave a switch, so a server without one pays a predictable branch per device operation.
+//! [`crate::faulty`] is a device in memory for tests of an engine; this is a switch on a real
+//! [`crate::FlashFile`], so that sockets, threads and both backends take part. It sits where
+//! operations enter the loop (`disk.rs`), behind a pointer that is null unless a test gave a
+//! switch. A server without one pays a predictable branch for each device operation.
 //!
-//! Always holds: an operation that is held by [`Fault::Stall`] ends when the fault is cleared, as it would have ended then.
+//! Always holds: an operation that is held by [`Fault::Stall`] ends when the fault is cleared, as
+//! it would have ended then.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,7 +48,8 @@ impl FaultSwitch {
         Arc::new(FaultSwitch::default())
     }
 
-    /// From now on operations of this kind (`None`: all kinds) that touch one of these pages meet the fault; the first rule that fits counts.
+    /// From now on operations of this kind (`None`: all kinds) that touch one of these pages meet
+    /// the fault; the first rule that fits counts.
     pub fn inject(&self, op: Option<Op>, pages: Range<u64>, fault: Fault) {
         self.rules().push(Rule { op, pages, fault });
         self.armed.store(true, Ordering::Release);

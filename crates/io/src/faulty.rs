@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The in-memory device that loses, tears, reorders, corrupts and fails from a seed; both faces.
 //!
-//! [`FaultyDevice`] is the blocking face and the state: what reads see now, what would survive a power loss for certain, and
-//! between them the writes since the last flush. [`FaultyQueue`] is the queued face over one or more of them; it holds
-//! operations back until the test asks for a completion. The same seed and the same calls give the same run.
+//! [`FaultyDevice`] is the blocking face and the state. It knows what reads see now, what would
+//! survive a power loss for certain, and the writes since the last flush. [`FaultyQueue`] is the
+//! queued face over one or more devices. It holds operations back until the test asks for a
+//! completion. The same seed and the same calls give the same run.
 //!
-//! The model of a power loss ([`FaultyDevice::crash`]): each write since the last flush is, independently of its order,
-//! kept, lost, or torn into sectors of 512 bytes or into pages. A later write to a place is never overtaken by an earlier one
-//! there. What was flushed survives. A failed flush leaves each write either durable or lost for good, although
-//! reads still see it: as Linux does, which is why a flush must never be tried again.
+//! The model of a power loss ([`FaultyDevice::crash`]): each write since the last flush is,
+//! independently of its order, kept, lost, or torn into sectors of 512 bytes or into pages. A later
+//! write to a place is never overtaken by an earlier one there. What was flushed survives. A failed
+//! flush leaves each write either durable or lost for good, although reads still see it: as Linux
+//! does, which is why a flush must never be tried again.
 
 mod queue;
 
@@ -74,7 +76,8 @@ impl Rng {
         self.next() % limit
     }
     fn chance(&mut self, probability: f64) -> bool {
-        // Draws only where a fault is possible, so that turning one kind on does not change what the others draw.
+        // Draws only where a fault is possible, so that turning one kind on does not change what
+        // the others draw.
         probability > 0.0 && (self.next() >> 11) as f64 / ((1u64 << 53) as f64) < probability
     }
 }
@@ -162,7 +165,8 @@ struct State {
     stats: DiskStats,
 }
 
-/// A device in memory that fails as it is told, or as its seed says. Shared by `Arc`; used from any thread.
+/// A device in memory that fails as it is told, or as its seed says. Shared by `Arc`; used from any
+/// thread.
 pub struct FaultyDevice {
     pages: u64,
     state: Mutex<State>,
@@ -208,7 +212,8 @@ impl FaultyDevice {
         self.plan(op, nth, errno, false);
     }
 
-    /// Lets the `nth` call of `op` from now, and all after it, fail with `errno`: a device that dies.
+    /// Lets the `nth` call of `op` from now, and all after it, fail with `errno`: a device that
+    /// dies.
     pub fn fail_from(&self, op: Op, nth: u64, errno: i32) {
         self.plan(op, nth, errno, true);
     }
@@ -282,23 +287,24 @@ impl FaultyDevice {
         report
     }
 
-    /// Another device that holds what a crash at this moment, drawn from `seed`, would leave; this one goes on. For tests
-    /// that crash at every write of one run.
+    /// Another device that holds what a crash at this moment, drawn from `seed`, would leave; this
+    /// one goes on. For tests that crash at every write of one run.
     pub fn crashed_copy(&self, seed: u64) -> Arc<FaultyDevice> {
         let mut rng = Rng(seed);
         let (content, _) = self.lock().after_crash(&mut rng);
         FaultyDevice::with_content(self.pages, rng.next(), content)
     }
 
-    /// Another device that holds what reads see now, all of it durable: what a killed process leaves behind.
+    /// Another device that holds what reads see now, all of it durable: what a killed process
+    /// leaves behind.
     pub fn copy(&self, seed: u64) -> Arc<FaultyDevice> {
         let mut state = self.lock();
         state.settle();
         FaultyDevice::with_content(self.pages, seed, state.now.clone())
     }
 
-    /// Another device in the very state of this one, with the same writes unflushed: what another process finds when the one that wrote died,
-    /// and what it can still lose.
+    /// Another device in the very state of this one, with the same writes unflushed: what another
+    /// process finds when the one that wrote died, and what it can still lose.
     pub fn fork(&self, seed: u64) -> Arc<FaultyDevice> {
         let mut state = self.lock();
         state.settle();
@@ -444,7 +450,8 @@ impl State {
                 report.torn += 1;
             }
         }
-        // The system writes mapped memory when it likes: of each sector the device has what it holds now, or what it held.
+        // The system writes mapped memory when it likes: of each sector the device has what it
+        // holds now, or what it held.
         for mapped in &self.mapped {
             for (nth, sector) in mapped.bytes().chunks(SECTOR).enumerate() {
                 if all == 0 || (all > 1 && rng.below(4) > 0) {
@@ -567,7 +574,8 @@ impl Device for FaultyDevice {
         shared.map(pages).map(Some)
     }
 
-    /// As a device with forced unit access does it: only this write becomes durable, not those before it. Its flush can fail, which dooms it.
+    /// As a device with forced unit access does it: only this write becomes durable, not those
+    /// before it. Its flush can fail, which dooms it.
     fn write_durable(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
         self.write(page, buf, tag)?;
         let mut state = self.lock();

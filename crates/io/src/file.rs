@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A flash file or a block device: open, lock, preallocate, probe O_DIRECT, record.
 //!
-//! Both faces stand on a [`FlashFile`]: it is itself the blocking [`Device`], and an event loop submits operations on its
-//! descriptor. Always holds: the lock was taken before anything was read or changed, exclusive but for a file that is opened to be
-//! read, which changes nothing; and an O_DIRECT file takes page-aligned
-//! transfers. Every page below `pages()` of a regular file that may be written has its blocks
-//! allocated, but those that were punched.
+//! Both faces stand on a [`FlashFile`]: it is itself the blocking [`Device`], and an event loop
+//! submits operations on its descriptor. Always holds: the lock was taken before anything was read
+//! or changed, exclusive but for a file that is opened to be read, which changes nothing; and an
+//! O_DIRECT file takes page-aligned transfers. Every page below `pages()` of a regular file that
+//! may be written has its blocks allocated, but those that were punched.
 
 mod allocate; // blocks for all of a file, before they are needed
 mod batch; // many blocking reads at once
 mod durable; // writes that are durable when they return, and space that was written before it is used
 mod owner; // whose data a file holds, and who may read it
 pub(crate) mod fork; // what becomes of open files in the child of a fork
+pub(crate) mod fork_count; // how many forks made this process
 mod direct; // does O_DIRECT work here, and with which alignment
 pub(crate) mod told; // errors in words that keep the system's number
 mod lock; // one writer or some readers at a time, who are named to the next
@@ -37,17 +38,22 @@ use crate::{AlignedBuf, Device, IoError, Op, PAGE_SIZE, ReadRequest, ReadStream,
 /// How to open.
 #[derive(Clone, Debug, Default)]
 pub struct FileOptions {
-    /// Bytes that the file must have (it is made and preallocated to this); 0: as it is (block device, existing file).
+    /// Bytes that the file must have (it is made and preallocated to this); 0: as it is (block
+    /// device, existing file).
     pub bytes: u64,
-    /// Open for reading only, with a lock that others who only read share: nothing is made or allocated, and writes fail with
-    /// EROFS. It needs no right to write, so a file on read-only media can be opened.
+    /// Open for reading only, with a lock that others who only read share: nothing is made or
+    /// allocated, and writes fail with EROFS. It needs no right to write, so a file on read-only
+    /// media can be opened.
     pub read_only: bool,
-    /// Open for reading only and take no lock, beside a process that writes. What may be read then is between the two: see [`FlashFile::pin`].
+    /// Open for reading only and take no lock, beside a process that writes. What may be read then
+    /// is between the two: see [`FlashFile::pin`].
     pub beside_writer: bool,
-    /// What the file lacks is written with zeros and flushed, not only allocated: see [`crate::SpannedFile`].
+    /// What the file lacks is written with zeros and flushed, not only allocated: see
+    /// [`crate::SpannedFile`].
     pub written: bool,
-    /// Permission bits of a file that is made, less those that the process masks. A file that exists
-    /// keeps its own. `None`: nobody else gets rights, and those that others have are taken away.
+    /// Permission bits of a file that is made, less those that the process masks. A file that
+    /// exists keeps its own. `None`: nobody else gets rights, and those that others have are taken
+    /// away.
     pub mode: Option<u32>,
     /// A [`crate::SpannedFile`] makes its last file longer, and not another one.
     pub one_file: bool,
@@ -57,8 +63,9 @@ pub struct FileOptions {
     pub recorder: Option<(Arc<Recorder>, u16)>,
     /// Makes operations of an event loop fail or wait, for tests.
     pub faults: Option<Arc<FaultSwitch>>,
-    /// Tells from the first page whether an existing file is the caller's. One that is not, and is not empty, is refused before
-    /// anything of it is changed, with an error of kind `AlreadyExists`. `None`: whatever is there is taken over.
+    /// Tells from the first page whether an existing file is the caller's. One that is not, and is
+    /// not empty, is refused before anything of it is changed, with an error of kind
+    /// `AlreadyExists`. `None`: whatever is there is taken over.
     pub ours: Option<fn(&[u8]) -> bool>,
 }
 
@@ -66,9 +73,10 @@ pub struct FileOptions {
 pub struct FlashFile {
     file: File,
     _name_again: lock::NameAgain,
-    /// Dropped after the file was closed, so that whoever is refused no longer finds it on this process's list.
+    /// Dropped after the file was closed, so that whoever is refused no longer finds it on this
+    /// process's list.
     _held: Option<lock::Held>,
-    /// See [`fork::forks`].
+    /// See [`fork_count::forks`].
     forks: u32,
     path: PathBuf,
     /// Bytes that were there when it was opened.
@@ -85,14 +93,15 @@ pub struct FlashFile {
 }
 
 impl FlashFile {
-    /// Opens or makes `path`, takes the lock, probes O_DIRECT, preallocates. The name of a file that is made is durable when this returns.
+    /// Opens or makes `path`, takes the lock, probes O_DIRECT, preallocates. The name of a file
+    /// that is made is durable when this returns.
     ///
-    /// An existing file that is larger than `options.bytes` keeps its size; the pages beyond are not used. A size that
-    /// is no multiple of the page is rounded down.
+    /// An existing file that is larger than `options.bytes` keeps its size; the pages beyond are
+    /// not used. A size that is no multiple of the page is rounded down.
     ///
     /// # Errors
-    /// One clear sentence with the path: directory missing, no space, held by another process (with its pid where
-    /// known), smaller than asked...
+    /// One clear sentence with the path: directory missing, no space, held by another process (with
+    /// its pid where known), smaller than asked...
     pub fn open(path: &Path, options: &FileOptions) -> io::Result<FlashFile> {
         let existing = std::fs::metadata(path).ok();
         let read_only = options.read_only || options.beside_writer;
@@ -127,7 +136,8 @@ impl FlashFile {
         let started = Instant::now();
         let file = loop {
             match how.open(path) {
-                // A server that was killed a moment ago holds it until the kernel has taken its ring apart.
+                // A server that was killed a moment ago holds it until the kernel has taken its
+                // ring apart.
                 Err(error)
                     if block_device
                         && error.raw_os_error() == Some(libc::EBUSY)
@@ -189,7 +199,7 @@ impl FlashFile {
             file,
             _name_again: name_again,
             _held: held,
-            forks: fork::forks(),
+            forks: fork_count::forks(),
             path: path.to_path_buf(),
             found: size,
             pages: AtomicU64::new(pages),
@@ -218,7 +228,8 @@ impl FlashFile {
         self.pages.load(Ordering::Acquire)
     }
 
-    /// Whether O_DIRECT is in use (some file systems refuse it; then the page cache is told to drop what passes).
+    /// Whether O_DIRECT is in use (some file systems refuse it; then the page cache is told to drop
+    /// what passes).
     pub fn direct(&self) -> bool {
         self.direct
     }
@@ -238,7 +249,7 @@ impl FlashFile {
         self.read_only
     }
 
-    /// The descriptor, for a transfer by `sendfile`. Use no other call on it: the lock and the flags are this value's.
+    /// The descriptor. Do nothing but look at it and read: the lock and the flags are this value's.
     pub fn raw_fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
@@ -262,7 +273,7 @@ impl FlashFile {
 
     /// Refuses what the child of a fork asks of its parent's file.
     pub(crate) fn check_own(&self) -> Result<(), IoError> {
-        if self.forks != fork::forks() {
+        if self.forks != fork_count::forks() {
             return Err(IoError::Os(libc::EBADF));
         }
         Ok(())
@@ -313,7 +324,8 @@ impl FlashFile {
                     });
                 }
                 _ => {
-                    // SAFETY: the system call moved `done` bytes, at most what was left of the buffer.
+                    // SAFETY: the system call moved `done` bytes, at most what was left of the
+                    // buffer.
                     raw.address = unsafe { raw.address.add(done as usize) };
                     raw.bytes -= done as u64;
                     raw.offset += done as u64;
@@ -468,7 +480,8 @@ impl Device for FlashFile {
                 });
             }
         }
-        // SAFETY: the addresses are those of the requests' buffers, which are borrowed uniquely until this returns.
+        // SAFETY: the addresses are those of the requests' buffers, which are borrowed uniquely
+        // until this returns.
         let batched = reads.len() > 1 && unsafe { batch::read_all(self.raw_fd(), &mut reads) };
         for read in &reads {
             let request = &mut requests[read.index];
@@ -529,7 +542,8 @@ struct Reads<'a> {
 }
 
 impl Reads<'_> {
-    /// Carries all out; false if the kernel takes no reads, and the slots' next ones are still to come.
+    /// Carries all out; false if the kernel takes no reads, and the slots' next ones are still to
+    /// come.
     fn run(&mut self) -> bool {
         for slot in 0..self.wanted.len() {
             self.ask(slot);
@@ -647,14 +661,16 @@ impl RawOp {
         }
     }
 
-    /// Carries it out once; gives bytes, or a negative error number. The caller answers for the memory at `address`.
+    /// Carries it out once; gives bytes, or a negative error number. The caller answers for the
+    /// memory at `address`.
     pub(crate) fn run(&self) -> i32 {
         let most = self.bytes.min(1 << 30);
         let (length, offset) = (most as usize, self.offset as libc::off_t);
         let range = [self.offset, self.bytes];
         let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: for reads and writes the caller owns `bytes` bytes at `address` until this returns; the other calls
-        // take no memory but `range`, which lives on this stack. The descriptor is held open by the caller.
+        // SAFETY: for reads and writes the caller owns `bytes` bytes at `address` until this
+        // returns; the other calls take no memory but `range`, which lives on this stack. The
+        // descriptor is held open by the caller.
         let done = unsafe {
             match self.op {
                 Op::Read => libc::pread(self.fd, self.address.cast(), length, offset),
@@ -679,8 +695,9 @@ impl RawOp {
         done as i32
     }
 
-    /// Keeps a file that is not O_DIRECT from filling the page cache: reads are dropped, writes start on their way at once
-    /// and are dropped after a flush. These are hints, so their failure means nothing.
+    /// Keeps a file that is not O_DIRECT from filling the page cache: reads are dropped, writes
+    /// start on their way at once and are dropped after a flush. These are hints, so their failure
+    /// means nothing.
     fn pass_by_cache(&self) {
         let (offset, bytes) = (self.offset as libc::off_t, self.bytes as libc::off_t);
         // SAFETY: these calls take no memory.

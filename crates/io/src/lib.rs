@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The I/O layer under every engine: devices of pages, sockets, one ring a thread.
 //!
-//! The only crate with file, socket or ring system calls; it knows nothing of keys. Two faces:
-//! the *blocking* one ([`Device`]: store, DBM) and the *queued* one ([`Queue`]: the cache, which never
-//! waits). [`EventLoop`] implements the queued face together with sockets, on io_uring or on
-//! epoll and a thread pool; [`faulty`] implements both in memory and loses, tears, reorders, corrupts and
-//! fails from a seed; [`trace`] wraps either and writes down what reaches the device.
+//! The only crate with file, socket or ring system calls; it knows nothing of keys. Two faces: the
+//! *blocking* one ([`Device`]: store, DBM) and the *queued* one ([`Queue`]: the cache, which never
+//! waits). [`EventLoop`] implements the queued face together with sockets, on io_uring or on epoll
+//! and a thread pool. [`faulty`] implements both in memory: it loses, tears, reorders, corrupts and
+//! fails from a seed. [`trace`] wraps either and writes down what reaches the device.
 
 mod boot; // the time since the machine's start
 mod conns; // the table of connections, for both backends
 mod content; // whether a file holds somebody else's data
 mod device; // the blocking face
 mod disk; // the table of device operations in flight, for both backends
+mod event; // what a loop is made of and what it reports
 mod event_loop; // sockets and files on one loop: the facade over the two backends
 pub mod fault; // faults on demand under a running loop, for tests of a whole server
 pub mod faulty; // the in-memory device that fails from a seed, both faces
 mod file; // a flash file or block device: open, probe, preallocate, lock
 mod net; // listening and connecting
+mod observe; // for tests: a call before each store into shared memory
 mod passed; // sockets that a service manager passes
 mod page; // aligned memory: page runs to write, pooled frames to read into
 mod posix; // backend: epoll, and a thread pool for the disk
@@ -31,7 +33,6 @@ mod stats; // counts of what reached the devices
 mod tag; // who causes an I/O, and why
 mod times; // a histogram of durations
 pub mod trace; // the recorder and the reader of its format
-pub mod transfer; // from a file through the page cache to a socket, in threads
 mod unfinished; // a file that gets its name when it is whole
 mod uring; // backend: io_uring
 mod wake; // waking a loop from another thread
@@ -39,17 +40,19 @@ mod wake; // waking a loop from another thread
 pub use boot::since_boot;
 pub use content::{Content, MOST_READ, content_of, find_content};
 pub use device::{Device, MOST_UNDER_WAY, ReadRequest, ReadStream};
-pub use event_loop::{Backend, BackendChoice, ConnId, Event, EventLoop, ListenerId, LoopConfig};
-pub use file::fork::forks;
+pub use event::{BackendChoice, ConnId, Event, ListenerId, LoopConfig};
+pub use event_loop::{Backend, EventLoop};
+pub use file::fork_count::forks;
 pub use file::told::error_number;
 pub use file::{FileOptions, FlashFile};
 pub use net::{Listener, connect_tcp, connect_unix};
+pub use observe::observe_stores;
 pub use page::{AlignedBuf, FramePool, MappedMemory, PAGE_SIZE, PageBuf, prefetch};
 pub use passed::passed_listeners;
 pub use queue::{Completion, DeviceId, IoError, Op, Queue};
 pub use recv::RecvBuf;
 pub use send::{Piece, PinnedBytes, SendBatch, SendMode};
-pub use shared::{SharedFile, Words, observe_stores};
+pub use shared::{SharedFile, Words};
 pub use snapshot::{Snapshot, SnapshotReader};
 pub use spanned::SpannedFile;
 pub use stats::{DeviceTimes, DiskCount, DiskStats};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Listening and connecting.
 //!
-//! A [`Listener`] is shared by all loops: each accepts on the same descriptor. Accepted sockets inherit TCP_NODELAY
-//! and their congestion control from it, so accepting costs no further system call.
+//! A [`Listener`] is shared by all loops: each accepts on the same descriptor. Accepted sockets
+//! inherit TCP_NODELAY and their congestion control from it, so accepting costs no further system
+//! call.
 
 use std::io;
 use std::net::SocketAddr;
@@ -77,21 +78,21 @@ impl Listener {
         })
     }
 
-    /// Listens on a Unix socket, replacing a stale one; `mask` is the access mask in octal as memcached's `-a`. The
-    /// path is removed on the last drop.
+    /// Listens on a Unix socket, replacing a stale one; `mask` is the access mask in octal as
+    /// memcached's `-a`. The path is removed on the last drop.
     ///
     /// # Errors
-    /// The system's, with the path in its text; a file there that is no socket, or on which somebody listens, is
-    /// left alone.
+    /// The system's, with the path in its text; a file there that is no socket, or on which
+    /// somebody listens, is left alone.
     pub fn unix(path: &Path, mask: u32, backlog: u32) -> io::Result<Listener> {
         let context =
             |error: io::Error| named(error, format_args!("cannot listen on {}", path.display()));
         let (name, length) = unix_address(path).map_err(context)?;
         remove_stale(path).map_err(context)?;
         let fd = socket(libc::AF_UNIX).map_err(context)?;
-        // The mode is set before the name appears (bind applies the umask to the socket's own mode), so the socket is at no
-        // moment more open than asked; the process's umask, which all threads share, is left alone.
-        // SAFETY: `fd` is open.
+        // The mode is set before the name appears, since bind applies the umask to the socket's own
+        // mode. So the socket is at no moment more open than asked. The process's umask, which all
+        // threads share, is left alone. SAFETY: `fd` is open.
         check(unsafe { libc::fchmod(fd.as_raw_fd(), mask as libc::mode_t & 0o777) })
             .map_err(context)?;
         // SAFETY: `name` holds `length` bytes of a Unix address.
@@ -162,8 +163,9 @@ impl Listener {
     }
 }
 
-/// Loopback has no congestion to control, so its sockets take the control that costs least; accepted ones inherit it. What the system
-/// prefers may pace every segment by the clock, as BBR does. Where the choice is refused, the system's stays.
+/// Loopback has no congestion to control, so its sockets take the control that costs least;
+/// accepted ones inherit it. The system's own choice may pace every segment by the clock, as BBR
+/// does. Where the choice is refused, the system's stays.
 fn drop_congestion_control(fd: &OwnedFd) {
     let name = b"reno";
     // SAFETY: the kernel reads as many bytes as `name` has.
@@ -178,7 +180,8 @@ fn drop_congestion_control(fd: &OwnedFd) {
     };
 }
 
-/// Connects (blocking), then sets the socket non-blocking with TCP_NODELAY, ready for [`crate::EventLoop::adopt`].
+/// Connects (blocking), then sets the socket non-blocking with TCP_NODELAY, ready for
+/// [`crate::EventLoop::adopt`].
 ///
 /// # Errors
 /// The system's, with the address in its text.
@@ -243,8 +246,8 @@ fn socket(family: libc::c_int) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Seconds without a word from a peer after which it is asked whether it is there, seconds between
-/// two questions, and how many stay unanswered before its connection counts as broken. The system's
+/// After so many seconds of silence a peer is asked whether it is there. Then the seconds between
+/// two questions, and how many stay unanswered before the connection counts as broken. The system's
 /// own two hours keep places for clients that are long gone.
 const KEEP_ALIVE: [(libc::c_int, libc::c_int); 3] = [
     (libc::TCP_KEEPIDLE, 60),
@@ -388,7 +391,8 @@ fn remove_stale(path: &Path) -> io::Result<()> {
             std::fs::remove_file(path)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        // The socket does not block, so a full backlog answers "try again": somebody listens then too.
+        // The socket does not block, so a full backlog answers "try again": somebody listens then
+        // too.
         _ => Err(io::Error::new(
             io::ErrorKind::AddrInUse,
             "somebody listens there already",

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Page-aligned memory: runs of pages to write from, pooled frames to read into.
 //!
-//! [`AlignedBuf`] is what an engine fills and hands to a write; [`FramePool`] is what a loop reads into. Both are
-//! mapped from the system and become resident page by page when they are first touched, so that a table sized for the worst case
-//! costs nothing until it is used. Memory of a [`crate::SharedFile`] outlives the process. A frame lies in exactly one registered buffer of the ring: the pool's layout never
-//! lets one cross a multiple of [`REGISTER_SPAN`].
+//! [`AlignedBuf`] is what an engine fills and hands to a write; [`FramePool`] is what a loop reads
+//! into. Both are mapped from the system. Pages become resident when they are first touched, so a
+//! table sized for the worst case costs nothing until it is used. Memory of a [`crate::SharedFile`]
+//! outlives the process. A frame lies in exactly one registered buffer of the ring: the pool's
+//! layout never lets one cross a multiple of [`REGISTER_SPAN`].
 
 use std::fmt;
 use std::fs::File;
@@ -15,7 +16,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes in a page: the unit of every device operation, and the read unit that papers B and E build on.
+/// Bytes in a page: the unit of every device operation, and the read unit that papers B and E build
+/// on.
 pub const PAGE_SIZE: usize = 4096;
 
 /// Most bytes that the kernel takes as one registered buffer.
@@ -27,9 +29,11 @@ const LARGE_PAGE: usize = 2 << 20;
 /// Ends a free list.
 const NONE: u32 = u32::MAX;
 
-/// Zeroed, page-aligned memory of a whole number of pages; `Send + Sync`, bytes through `Deref<[u8]>`/`DerefMut`.
+/// Zeroed, page-aligned memory of a whole number of pages; `Send + Sync`, bytes through
+/// `Deref<[u8]>`/`DerefMut`.
 ///
-/// The memory is an anonymous mapping, or that of a file ([`crate::SharedFile`]): a page that was never touched takes no room.
+/// The memory is an anonymous mapping, or that of a file ([`crate::SharedFile`]): a page that was
+/// never touched takes no room.
 pub struct AlignedBuf {
     start: NonNull<u8>,
     bytes: usize,
@@ -38,7 +42,8 @@ pub struct AlignedBuf {
     mapping: MappedMemory,
 }
 
-/// Keeps the mapping of an [`AlignedBuf`] in place after that is gone, for who still has an address in it.
+/// Keeps the mapping of an [`AlignedBuf`] in place after that is gone, for who still has an address
+/// in it.
 #[derive(Clone, Debug)]
 pub struct MappedMemory {
     _mapping: Arc<Mapping>,
@@ -61,7 +66,8 @@ impl Mapping {
     }
 }
 
-// SAFETY: the mapping's memory is this value's alone, and is reached only through `&self` (reads) and `&mut self`.
+// SAFETY: the mapping's memory is this value's alone, and is reached only through `&self` (reads)
+// and `&mut self`.
 unsafe impl Send for AlignedBuf {}
 // SAFETY: as above; shared references only read.
 unsafe impl Sync for AlignedBuf {}
@@ -95,7 +101,8 @@ impl AlignedBuf {
         AlignedBuf::map_from(pages, flags, fd, 0, file)
     }
 
-    /// Memory of `pages` pages of a file from `page` on, all of which the file has and has room for.
+    /// Memory of `pages` pages of a file from `page` on, all of which the file has and has room
+    /// for.
     pub(crate) fn map_part(file: &File, page: u64, pages: usize) -> io::Result<AlignedBuf> {
         let (fd, at) = (file.as_raw_fd(), page * PAGE_SIZE as u64);
         let mut part = AlignedBuf::map_from(pages, libc::MAP_SHARED, fd, at as i64, None)?;
@@ -123,7 +130,8 @@ impl AlignedBuf {
                 mapping: Mapping::hold(NonNull::dangling(), 0),
             });
         }
-        // SAFETY: a new mapping at an address that the kernel chooses touches no memory that exists.
+        // SAFETY: a new mapping at an address that the kernel chooses touches no memory that
+        // exists.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -137,8 +145,8 @@ impl AlignedBuf {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // What clients stored stays out of core dumps. A kernel that doesn't know the advice leaves it in.
-        // SAFETY: the range is the new mapping, and the advice doesn't change what it holds.
+        // Clients' data stays out of core dumps. A kernel that doesn't know the advice leaves it
+        // in. SAFETY: the range is the new mapping, and the advice doesn't change what it holds.
         unsafe { libc::madvise(start, bytes, libc::MADV_DONTDUMP) };
         let start = NonNull::new(start.cast()).expect("a mapping never starts at address 0");
         Ok(AlignedBuf {
@@ -149,7 +157,7 @@ impl AlignedBuf {
         })
     }
 
-    /// What keeps the mapping in place.
+    /// Keeps the mapping in place.
     pub fn mapping(&self) -> MappedMemory {
         self.mapping.clone()
     }
@@ -159,8 +167,8 @@ impl AlignedBuf {
         self.bytes / PAGE_SIZE
     }
 
-    /// Gives the memory of pages `first..first + count` back to the system; they read as zeroes from now on and become resident
-    /// again when they are touched.
+    /// Gives the memory of pages `first..first + count` back to the system; they read as zeroes
+    /// from now on and become resident again when they are touched.
     ///
     /// # Panics
     /// When the buffer has no such pages.
@@ -177,7 +185,8 @@ impl AlignedBuf {
             Some(_) => libc::MADV_REMOVE,
             None => libc::MADV_DONTNEED,
         };
-        // SAFETY: the range lies within this mapping; `&mut self` says that nothing borrows from it, and zeroes are valid bytes.
+        // SAFETY: the range lies within this mapping; `&mut self` says that nothing borrows from
+        // it, and zeroes are valid bytes.
         unsafe {
             libc::madvise(
                 self.start.as_ptr().add(first * PAGE_SIZE).cast(),
@@ -187,8 +196,9 @@ impl AlignedBuf {
         }
     }
 
-    /// Makes sure that pages `first..first + count` can be written; false if the file system of the memory is full. (Writing to a hole
-    /// that can't be filled would end the process.) Always true for anonymous memory.
+    /// Makes sure that pages `first..first + count` can be written; false if the file system of the
+    /// memory is full. (Writing to a hole that can't be filled would end the process.) Always true
+    /// for anonymous memory.
     ///
     /// # Panics
     /// When the buffer has no such pages.
@@ -211,8 +221,9 @@ impl AlignedBuf {
         }
     }
 
-    /// Stores 8 bytes at an offset that is a multiple of 8, in one piece, behind everything stored before: whoever maps the same
-    /// file after this process was killed finds the old word or the new one, and no later word without this one.
+    /// Stores 8 bytes at an offset that is a multiple of 8, in one piece, behind everything stored
+    /// before. A process that maps the same file after this one was killed finds the old word or
+    /// the new one. It finds no later word without this one.
     ///
     /// # Panics
     /// When the offset is not within the buffer, or not a multiple of 8.
@@ -223,21 +234,23 @@ impl AlignedBuf {
             "a word of the buffer"
         );
         if self.file.is_some() {
-            crate::shared::observed();
+            crate::observe::observed();
         }
-        // SAFETY: the word lies within the mapping, is aligned, and `&mut self` makes the access unique.
+        // SAFETY: the word lies within the mapping, is aligned, and `&mut self` makes the access
+        // unique.
         let place = unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(at).cast()) };
         place.store(word.to_le(), Ordering::Release);
     }
 
-    /// Asks the system to back this memory with large pages: what is read all over then costs fewer look-ups of addresses. A hint, for memory
-    /// of which all will be in use.
+    /// Asks the system to back this memory with large pages: what is read all over then costs fewer
+    /// look-ups of addresses. A hint, for memory of which all will be in use.
     pub fn prefer_large(&mut self) {
         self.advise(0, self.bytes, libc::MADV_HUGEPAGE);
     }
 
-    /// Takes that back for pages `first..first + count` and what shares a large page with them, so that the system does not make a large
-    /// page again of what was [released](AlignedBuf::release) in part.
+    /// Takes that back for pages `first..first + count` and for all that shares a large page with
+    /// them. So the system makes no large page again of memory that was
+    /// [released](AlignedBuf::release) in part.
     pub fn prefer_small(&mut self, first: usize, count: usize) {
         let start = self.start.as_ptr() as usize;
         let from = (start + first * PAGE_SIZE) & !(LARGE_PAGE - 1);
@@ -249,7 +262,8 @@ impl AlignedBuf {
 
     fn advise(&mut self, from: usize, bytes: usize, advice: libc::c_int) {
         assert!(from + bytes <= self.bytes, "the range is the buffer's own");
-        // SAFETY: the range lies within this mapping, and neither piece of advice changes what it holds.
+        // SAFETY: the range lies within this mapping, and neither piece of advice changes what it
+        // holds.
         unsafe { libc::madvise(self.start.as_ptr().add(from).cast(), bytes, advice) };
     }
 
@@ -263,7 +277,8 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         if self.bytes != 0 {
             let start = std::ptr::with_exposed_provenance_mut(self.start);
-            // SAFETY: these are what `mmap` gave; the buffer, from which others borrow, is gone, and so is everybody who held the mapping.
+            // SAFETY: these are what `mmap` gave; the buffer, from which others borrow, is gone,
+            // and so is everybody who held the mapping.
             unsafe { libc::munmap(start, self.bytes) };
         }
     }
@@ -272,7 +287,8 @@ impl Drop for Mapping {
 impl Deref for AlignedBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the mapping has `bytes` readable, initialised (zero) bytes for as long as `self` lives.
+        // SAFETY: the mapping has `bytes` readable, initialised (zero) bytes for as long as `self`
+        // lives.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 }
@@ -290,13 +306,15 @@ impl fmt::Debug for AlignedBuf {
     }
 }
 
-/// Asks the processor for memory that will be read soon; a hint, without effect where there is no such instruction.
+/// Asks the processor for memory that will be read soon; a hint, without effect where there is no
+/// such instruction.
 #[inline]
 pub fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     for line in bytes.chunks(64) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing that the program sees and never faults; SSE is part of x86-64.
+        // SAFETY: a prefetch reads nothing that the program sees and never faults; SSE is part of
+        // x86-64.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -313,7 +331,8 @@ struct Pool {
     free: Mutex<Free>,
 }
 
-/// The free frames, kept beside them and not in them, so that a frame that was never read into is never touched.
+/// The free frames, kept beside them and not in them, so that a frame that was never read into is
+/// never touched.
 struct Free {
     /// The first of each class.
     heads: Box<[u32]>,
@@ -328,8 +347,9 @@ impl Pool {
     }
 }
 
-/// A fixed set of page frames in a few size classes, all in one mapping (which the io_uring backend registers).
-/// Cheap to clone (an `Arc`), meant for one thread: taking and returning a frame are O(1), under a lock that nobody else wants.
+/// A fixed set of page frames in a few size classes, all in one mapping (which the io_uring backend
+/// registers). Cheap to clone (an `Arc`), meant for one thread: taking and returning a frame are
+/// O(1), under a lock that nobody else wants.
 #[derive(Clone)]
 pub struct FramePool {
     pool: Arc<Pool>,
@@ -402,7 +422,8 @@ impl FramePool {
         })
     }
 
-    /// A frame of at least `pages` pages, from the smallest class that has that size *and* a free frame.
+    /// A frame of at least `pages` pages, from the smallest class that has that size *and* a free
+    /// frame.
     pub fn take(&self, pages: usize) -> Option<PageBuf> {
         let pool = &self.pool;
         let mut free = pool.free();
@@ -461,8 +482,8 @@ impl fmt::Debug for FramePool {
     }
 }
 
-/// One frame of a [`FramePool`]; bytes through `Deref<[u8]>`/`DerefMut` (the frame's whole length); returns to its pool
-/// on drop. A new frame holds what its last user left in it.
+/// One frame of a [`FramePool`]; bytes through `Deref<[u8]>`/`DerefMut` (the frame's whole length);
+/// returns to its pool on drop. A new frame holds what its last user left in it.
 pub struct PageBuf {
     pool: Arc<Pool>,
     start: NonNull<u8>,
@@ -471,7 +492,8 @@ pub struct PageBuf {
     class: u32,
 }
 
-// SAFETY: the frame's bytes are this value's alone, and lie in a mapping that `pool`, which threads may share, keeps.
+// SAFETY: the frame's bytes are this value's alone, and lie in a mapping that `pool`, which threads
+// may share, keeps.
 unsafe impl Send for PageBuf {}
 
 impl PageBuf {
@@ -499,7 +521,8 @@ impl Drop for PageBuf {
 impl Deref for PageBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the frame lies inside the pool's mapping, which `self.pool` keeps, and is this value's alone.
+        // SAFETY: the frame lies inside the pool's mapping, which `self.pool` keeps, and is this
+        // value's alone.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 }

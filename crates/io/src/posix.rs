@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Backend posix: epoll for sockets, a pool of threads for files. For kernels and containers without io_uring.
+//! Backend posix: epoll for sockets, a pool of threads for files. For kernels and containers
+//! without io_uring.
 //!
-//! Sockets are watched edge-triggered for both directions from the start, so a connection costs one `epoll_ctl` in its
-//! life. A connection that may have bytes waits in `readable` until it was read empty; each round reads at most a few buffers of
-//! each, so that a fast sender cannot starve the others, and none while no receive buffer is free. Sends are
-//! tried at once; what a [`SendMode::Wait`] could not get rid of goes on at the next writable edge.
+//! Sockets are watched edge-triggered for both directions from the start, so a connection costs one
+//! `epoll_ctl` in its life. A connection that may have bytes waits in `readable` until it was read
+//! empty. Each round reads at most a few buffers of each, so that a fast sender cannot starve the
+//! others. While no receive buffer is free, nothing is read. Sends are tried at once; what a
+//! [`SendMode::Wait`] could not get rid of goes on at the next writable edge.
 //!
-//! Invariant P1: a connection with `readable` set that is receiving and not ended stands in the queue exactly once.
+//! Invariant P1: a connection with `readable` set that is receiving and not ended stands in the
+//! queue exactly once.
 
 mod pool;
 
@@ -35,7 +38,8 @@ const LAST_WAIT: Duration = Duration::from_secs(10);
 /// Events that one wait takes.
 const MOST_EVENTS: usize = 1024;
 
-/// What a watched descriptor is, in the top byte of its epoll data; the rest is a slot or index.
+/// The kind of a watched descriptor, in the top byte of its epoll data; the rest is a slot or
+/// index.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 enum Kind {
@@ -47,12 +51,11 @@ enum Kind {
 
 struct Conn {
     fd: OwnedFd,
-    /// Closing this descriptor may not close the socket, so the kernel may go on watching it.
-    duplicated: bool,
     receiving: bool,
     /// There may be bytes, or the end.
     readable: bool,
-    /// The peer ended or an error is waiting: a short receive is then no sign that the socket is empty.
+    /// The peer ended or an error is waiting: a short receive is then no sign that the socket is
+    /// empty.
     hung_up: bool,
     queued: bool,
     ended: bool,
@@ -282,21 +285,10 @@ impl Posix {
         self.conns.get(conn).map(|state| state.fd.as_raw_fd())
     }
 
-    pub(crate) fn duplicate(&mut self, conn: ConnId) -> io::Result<OwnedFd> {
-        match self.conns.get(conn) {
-            Some(state) => {
-                state.duplicated = true;
-                state.fd.try_clone()
-            }
-            None => Err(io::ErrorKind::NotConnected.into()),
-        }
-    }
-
     pub(crate) fn adopt(&mut self, stream: OwnedFd) -> io::Result<ConnId> {
         let fd = stream.as_raw_fd();
         let conn = self.conns.insert(Conn {
             fd: stream,
-            duplicated: false,
             receiving: true,
             readable: false,
             hung_up: false,
@@ -435,10 +427,6 @@ impl Posix {
             return;
         };
         self.conns.closing();
-        if state.duplicated {
-            // Its events would be taken for those of the slot's next connection. It is watched, so nothing can fail.
-            let _ = self.watch(libc::EPOLL_CTL_DEL, state.fd.as_raw_fd(), 0, Kind::Conn, 0);
-        }
         if let Some(Sending { batch, .. }) = state.sending {
             let result = Err(io::Error::from_raw_os_error(libc::ECANCELED));
             core.ready.push(Event::Sent {
@@ -483,7 +471,7 @@ impl Posix {
             .map(|_| Instant::now());
         let mut left = timeout;
         loop {
-            // What is known already happened before anything that the kernel has to tell.
+            // Events that are known already happened before anything that the kernel has to tell.
             events.append(&mut core.ready);
             self.pool.submit(&mut self.jobs);
             let mut wait = left;
@@ -531,7 +519,8 @@ impl Posix {
         }
     }
 
-    /// Waits for events; gives how many came (0 also after a signal), and whether it waited as long as it was to: not where it was woken before.
+    /// Waits for events; gives how many came (0 also after a signal), and whether it waited as long
+    /// as it was to: not where it was woken before.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<(usize, bool)> {
         const NOT: Option<Duration> = Some(Duration::ZERO);
         let waits = timeout == NOT || (self.waker.sleep() && self.disk_bell.sleep());
@@ -561,7 +550,8 @@ impl Posix {
         }
     }
 
-    /// Ends the device operations and closes everything. If a device does not let go of one within [`LAST_WAIT`], the memory is leaked.
+    /// Ends the device operations and closes everything. If a device does not let go of one within
+    /// [`LAST_WAIT`], the memory is leaked.
     pub(crate) fn shut_down(&mut self, core: &mut Core) {
         self.pool.submit(&mut self.jobs);
         if !self.pool.finish(LAST_WAIT) {

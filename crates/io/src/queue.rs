@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The queued face of a device: submit now, learn of the completion later.
 //!
-//! The cache shard calls [`Queue`]; the event loop ([`crate::EventLoop`]) and the in-memory faulty queue
-//! ([`crate::faulty::FaultyQueue`]) implement it. A call never blocks and never fails: an error
-//! arrives as the completion's result. Buffers travel with the operation and come back with its completion, so
-//! memory that a device may still write to is never reachable.
+//! The cache shard calls [`Queue`]; the event loop ([`crate::EventLoop`]) and the in-memory faulty
+//! queue ([`crate::faulty::FaultyQueue`]) implement it. A call never blocks and never fails: an
+//! error arrives as the completion's result. Buffers travel with the operation and come back with
+//! its completion, so memory that a device may still write to is never reachable.
 
 use std::sync::Arc;
 
@@ -86,8 +86,9 @@ pub struct Completion {
 
 /// Submits page-granular I/O; pages are [`crate::PAGE_SIZE`] bytes and count from 0 on each device.
 pub trait Queue {
-    /// A buffer of at least `pages` pages to read into; `None` when the pool of that size is exhausted (wait for
-    /// another read's buffer to be dropped) or when no such size exists ([`crate::FramePool::largest`]).
+    /// A buffer of at least `pages` pages to read into; `None` when the pool of that size is
+    /// exhausted (wait for another read's buffer to be dropped) or when no such size exists
+    /// ([`crate::FramePool::largest`]).
     fn frame(&mut self, pages: usize) -> Option<PageBuf>;
     /// Reads `pages` pages from `page` on into `buf`, whose first `pages` pages are then valid.
     fn read(
@@ -99,8 +100,8 @@ pub trait Queue {
         tag: Tag,
         token: u64,
     );
-    /// Writes pages `first..first + pages` of `buf` to `page` on. The queue drops its reference before it
-    /// delivers the completion.
+    /// Writes pages `first..first + pages` of `buf` to `page` on. The queue drops its reference
+    /// before it delivers the completion.
     #[allow(clippy::too_many_arguments)]
     fn write(
         &mut self,
@@ -114,7 +115,7 @@ pub trait Queue {
     );
     /// Makes every write that completed before this call durable.
     fn flush(&mut self, device: DeviceId, tag: Tag, token: u64);
-    /// Tells the device that pages hold nothing any more (a no-op, completed at once, unless the device was opened
-    /// for discard).
+    /// Tells the device that pages hold nothing any more (a no-op, completed at once, unless the
+    /// device was opened for discard).
     fn discard(&mut self, device: DeviceId, page: u64, pages: u64, tag: Tag, token: u64);
 }

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Receive buffers: a fixed set that the loop fills from sockets and the server gives back by dropping.
+//! Receive buffers: a fixed set that the loop fills from sockets and the server gives back by
+//! dropping.
 //!
-//! On io_uring the free buffers stand in a ring that the kernel takes from by itself (a provided-buffer ring, so
-//! an idle connection holds no buffer); on posix they stand on a stack. A dropped buffer is free at once, without a
-//! system call. Invariant R1: a buffer number is either free (in the ring or on the stack) or owned by exactly one [`RecvBuf`]
-//! or by a completion that has not been looked at.
+//! On io_uring the free buffers stand in a provided-buffer ring, from which the kernel takes by
+//! itself, so an idle connection holds no buffer. On posix they stand on a stack. A dropped buffer
+//! is free at once, without a system call. Invariant R1: a buffer number is either free (in the
+//! ring or on the stack) or owned by exactly one [`RecvBuf`] or by a completion that has not been
+//! looked at.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -128,9 +130,10 @@ impl RecvPool {
             Free::Ring { entries, tail } => {
                 let base = entries.start().cast::<BufRingEntry>();
                 let at = tail.get() as usize & (self.count - 1);
-                // SAFETY: `at` is below the number of entries; only this thread writes entries, and the kernel reads
-                // one only after the tail store below has passed it. The fields are set one by one because the first
-                // entry's last field is the tail itself. The tail lies in the mapping, aligned, and the kernel only reads it.
+                // SAFETY: `at` is below the number of entries; only this thread writes entries, and
+                // the kernel reads one only after the tail store below has passed it. The fields
+                // are set one by one because the first entry's last field is the tail itself. The
+                // tail lies in the mapping, aligned, and the kernel only reads it.
                 unsafe {
                     let entry = &mut *base.add(at);
                     entry.set_addr(self.address(id) as u64);
@@ -161,7 +164,8 @@ fn check(count: usize, buffer_bytes: usize) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
 }
 
-/// Received bytes; `Deref<[u8]>`; the buffer returns to the loop on drop. Independent of any borrow of the loop.
+/// Received bytes; `Deref<[u8]>`; the buffer returns to the loop on drop. Independent of any borrow
+/// of the loop.
 pub struct RecvBuf {
     pool: Rc<RecvPool>,
     start: *mut u8,
@@ -172,7 +176,8 @@ pub struct RecvBuf {
 impl RecvBuf {
     /// The whole buffer, to receive into.
     pub(crate) fn space(&mut self) -> &mut [u8] {
-        // SAFETY: the buffer is this value's alone (R1) and has `buffer_bytes` bytes in the pool's mapping.
+        // SAFETY: the buffer is this value's alone (R1) and has `buffer_bytes` bytes in the pool's
+        // mapping.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.pool.buffer_bytes) }
     }
 
@@ -186,8 +191,17 @@ impl RecvBuf {
 impl Deref for RecvBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the buffer is this value's alone (R1), `bytes` of it were filled, and `pool` keeps the mapping.
+        // SAFETY: the buffer is this value's alone (R1), `bytes` of it were filled, and `pool`
+        // keeps the mapping.
         unsafe { std::slice::from_raw_parts(self.start, self.bytes as usize) }
+    }
+}
+
+impl DerefMut for RecvBuf {
+    /// TLS deciphers received bytes in place.
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`; `&mut self` is the only way to the buffer meanwhile.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes as usize) }
     }
 }
 

@@ -68,9 +68,9 @@ pub fn terminal() -> bool {
 }
 
 /// From now on no line waits, and the message of a panic is a line like others. Where stderr is a
-/// pipe or a terminal, this process opens it once more for itself, so that not waiting is not
-/// forced on the other processes that share stderr. Call this before root is given up: the pipe may
-/// belong to root.
+/// pipe or a terminal, this process opens it once more for itself. So the other processes that
+/// share stderr still wait if they want to. Call this before root is given up: the pipe may belong
+/// to root.
 pub fn as_service() {
     if SERVICE.swap(true, Ordering::Relaxed) {
         return;
@@ -139,7 +139,7 @@ fn line(mut text: String, wait: bool) {
     let done = put(STDERR.load(Ordering::Relaxed), text.as_bytes(), wait);
     if done < text.len() {
         DROPPED.fetch_add(1, Ordering::Relaxed);
-        // What was cut in its middle gets its end of line from the next line, whatever that is.
+        // A line that was cut in its middle gets its end from the next line, whatever that is.
         CUT.store(done > 0 || text.starts_with('\n'), Ordering::Relaxed);
     }
 }

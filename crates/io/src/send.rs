@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a send carries: the batch that moves into the loop and comes back.
+//! The data of a send: the batch that moves into the loop and comes back.
 //!
-//! The server fills a batch, [`crate::EventLoop::send`] takes it, [`crate::Event::Sent`] returns it. The loop turns the pieces into an
-//! array of ranges inside the batch, so a send allocates nothing once the batch has been used a few times.
+//! The server fills a batch, [`crate::EventLoop::send`] takes it, [`crate::Event::Sent`] returns
+//! it. The loop turns the pieces into an array of ranges inside the batch, so a send allocates
+//! nothing once the batch has been used a few times.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +12,8 @@ use crate::PageBuf;
 
 /// Most ranges that one send operation takes (the kernel's UIO_MAXIOV).
 const MOST_RANGES: usize = 1024;
-/// Most bytes of a range in one operation; far below what overflows the kernel's signed 32-bit result.
+/// Most bytes of a range in one operation; far below what overflows the kernel's signed 32-bit
+/// result.
 const MOST_RANGE_BYTES: usize = 1 << 28;
 /// Most bytes that one operation is asked to send.
 const MOST_SEND_BYTES: usize = 1 << 30;
@@ -31,8 +33,8 @@ pub enum Piece {
     Pinned(PinnedBytes),
 }
 
-/// Memory of somebody else that a send reads in place. Only an unsafe call makes one, so that no safe
-/// code can have a socket read from anywhere.
+/// Memory of somebody else that a send reads in place. Only an unsafe call makes one, so that no
+/// safe code can have a socket read from anywhere.
 #[derive(Debug)]
 pub struct PinnedBytes {
     ptr: *const u8,
@@ -76,8 +78,8 @@ impl PinnedBytes {
     }
 
     fn slice(&self) -> &[u8] {
-        // SAFETY: whoever called `new` keeps the memory alive and unchanged until this value is dropped, and `skip` only
-        // narrows it.
+        // SAFETY: whoever called `new` keeps the memory alive and unchanged until this value is
+        // dropped, and `skip` only narrows it.
         unsafe { std::slice::from_raw_parts(self.ptr, self.len) }
     }
 }
@@ -106,7 +108,8 @@ impl Piece {
     }
 }
 
-/// What one send carries; made once a connection, moved into the loop and back, so that a send allocates nothing.
+/// The data of one send. It is made once a connection and moves into the loop and back, so that a
+/// send allocates nothing.
 pub struct SendBatch {
     /// Bytes that the batch owns.
     pub bytes: Vec<u8>,
@@ -114,7 +117,8 @@ pub struct SendBatch {
     pub pieces: Vec<Piece>,
     /// The ranges of the operation now in flight; the kernel reads this array.
     ranges: Vec<libc::iovec>,
-    /// The header of that operation; the kernel reads it, so a batch in flight stays where it is (it is boxed).
+    /// The header of that operation; the kernel reads it, so a batch in flight stays where it is
+    /// (it is boxed).
     header: libc::msghdr,
 }
 
@@ -154,8 +158,38 @@ impl SendBatch {
         self.len() == 0
     }
 
-    /// After a short [`SendMode::Try`]: drops what was sent, copies the rest into `bytes`, so that frames and pins are
-    /// free; the pins that were released are pushed to `unpinned`.
+    /// The parts to send, in order.
+    ///
+    /// ```
+    /// use senko_io::SendBatch;
+    /// let batch = SendBatch::from(b"END\r\n".to_vec());
+    /// assert_eq!(batch.slices().collect::<Vec<_>>(), [b"END\r\n"]);
+    /// ```
+    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        let whole = self.pieces.is_empty().then_some(self.bytes.as_slice());
+        let parts = self.pieces.iter().map(|piece| piece.slice(&self.bytes));
+        whole.into_iter().chain(parts)
+    }
+
+    /// Copies frames into `bytes`, so that they are free; pinned memory is left in its place.
+    pub fn copy_pages(&mut self) {
+        if self.pieces.is_empty() {
+            return;
+        }
+        let mut bytes = Vec::new();
+        for piece in &mut self.pieces {
+            if matches!(piece, Piece::Pinned(_)) {
+                continue;
+            }
+            let start = bytes.len();
+            bytes.extend_from_slice(piece.slice(&self.bytes));
+            *piece = Piece::Bytes(start..bytes.len());
+        }
+        self.bytes = bytes;
+    }
+
+    /// After a short [`SendMode::Try`]: drops what was sent, copies the rest into `bytes`, so that
+    /// frames and pins are free; the pins that were released are pushed to `unpinned`.
     pub fn spill(&mut self, sent: usize, unpinned: &mut Vec<u64>) {
         if self.pieces.is_empty() {
             self.bytes.drain(..sent);
@@ -192,7 +226,8 @@ impl SendBatch {
         self.ranges.shrink_to(KEEP_PIECES);
     }
 
-    /// Lays out the next operation, after `skip` bytes that were sent; gives the bytes that it covers.
+    /// Lays out the next operation, after `skip` bytes that were sent; gives the bytes that it
+    /// covers.
     pub(crate) fn lay_out(&mut self, mut skip: usize) -> usize {
         self.ranges.clear();
         if self.pieces.is_empty() {
@@ -224,7 +259,8 @@ impl SendBatch {
         }
     }
 
-    /// The operation as a message header, valid until the batch is laid out again, moved out of its box or dropped.
+    /// The operation as a message header, valid until the batch is laid out again, moved out of its
+    /// box or dropped.
     pub(crate) fn header(&mut self) -> *const libc::msghdr {
         self.header.msg_iov = self.ranges.as_mut_ptr();
         self.header.msg_iovlen = self.ranges.len();
@@ -288,8 +324,8 @@ impl Sending {
         }
     }
 
-    /// Takes the operation's result (bytes, or a negative error number); gives the send's own result if it ended, or
-    /// lays out the next operation and gives `None`.
+    /// Takes the operation's result (bytes, or a negative error number); gives the send's own
+    /// result if it ended, or lays out the next operation and gives `None`.
     pub(crate) fn advance(&mut self, result: i32) -> Option<std::io::Result<usize>> {
         if result >= 0 {
             self.sent += result as usize;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory that outlives the process: files on tmpfs, mapped by whoever owns them.
 //!
-//! What was stored before a process was killed is there for the next one that maps the file, and gone when the machine stops; the
-//! kernel never writes it to a device. [`SharedFile::map`] gives it as an [`AlignedBuf`], one owner's plain memory, in which
-//! single words are stored in order ([`AlignedBuf::set_word`]); [`Words`] is a table of words that several threads may use.
+//! The memory survives a killed process: the next one that maps the file finds it. It is gone when
+//! the machine stops, because the kernel never writes it to a device. [`SharedFile::map`] gives it
+//! as an [`AlignedBuf`], plain memory of one owner. [`AlignedBuf::set_word`] stores single words in
+//! order. [`Words`] is a table of words that several threads may use.
 //!
-//! Always holds: a word that was stored is found whole, and all words that one thread stored before it are found too. A killed thread ends
-//! between two instructions, and what it has stored is in the machine's memory, so the only thing to hold is the order of the
-//! stores: they are release stores, which a compiler does not move others behind.
+//! Always holds: a word that was stored is found whole, and all words that one thread stored before
+//! it are found too. A killed thread ends between two instructions, and its stores are in the
+//! machine's memory. So only the order of the stores has to hold: they are release stores, and a
+//! compiler moves no other store behind them.
 
 use std::ffi::CString;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -18,6 +20,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::observe::observed;
 use crate::{AlignedBuf, PAGE_SIZE};
 
 /// A file whose pages are memory.
@@ -31,7 +34,8 @@ impl SharedFile {
     /// Opens an existing file; `None` if there is none.
     ///
     /// # Errors
-    /// One sentence with the path, also when the file belongs to another user or is not a regular one.
+    /// One sentence with the path, also when the file belongs to another user or is not a regular
+    /// one.
     pub fn open(path: &Path) -> io::Result<Option<SharedFile>> {
         let file = match how().open(path) {
             Ok(file) => file,
@@ -70,8 +74,8 @@ impl SharedFile {
         })
     }
 
-    /// Makes a folder that nobody but this user can look into, or has it already. False: the name is
-    /// taken by something else, which another user may have put there.
+    /// Makes a folder that nobody but this user can look into, or has it already. False: the name
+    /// is taken by something else, which another user may have put there.
     ///
     /// # Errors
     /// One sentence with the path.
@@ -173,8 +177,8 @@ impl SharedFile {
     }
 }
 
-/// Whether this is a folder of this user, and closed to all others. In a folder with the sticky bit,
-/// as `/dev/shm` is, nobody else can put another thing in its place.
+/// Whether this is a folder of this user, and closed to all others. In a folder with the sticky
+/// bit, as `/dev/shm` is, nobody else can put another thing in its place.
 fn own_folder(path: &Path) -> bool {
     // SAFETY: the call reads nothing but the process's own user.
     let me = unsafe { libc::geteuid() };
@@ -219,7 +223,8 @@ impl Words {
 
     fn word(&self, n: usize) -> &AtomicU64 {
         assert!(n < self.count(), "a word of the table");
-        // SAFETY: the word lies within the mapping, is aligned, lives as long as `self`, and is only ever used as an atomic.
+        // SAFETY: the word lies within the mapping, is aligned, lives as long as `self`, and is
+        // only ever used as an atomic.
         unsafe { AtomicU64::from_ptr(self.map.start().add(n * 8).cast()) }
     }
 
@@ -239,32 +244,4 @@ impl Words {
         observed();
         self.word(n).store(value.to_le(), Ordering::Release);
     }
-}
-
-#[cfg(debug_assertions)]
-thread_local! {
-    static OBSERVER: std::cell::RefCell<Option<Box<dyn FnMut()>>> = const { std::cell::RefCell::new(None) };
-}
-
-/// Calls `observer` before each word that this thread stores into shared memory, or no longer: a test takes a copy of the memory there,
-/// which is what a kill at that instant would leave. Only in builds with debug assertions; false in others.
-pub fn observe_stores(observer: Option<Box<dyn FnMut()>>) -> bool {
-    #[cfg(debug_assertions)]
-    OBSERVER.with(|place| *place.borrow_mut() = observer);
-    #[cfg(not(debug_assertions))]
-    drop(observer);
-    cfg!(debug_assertions)
-}
-
-#[inline]
-pub(crate) fn observed() {
-    #[cfg(debug_assertions)]
-    OBSERVER.with(|place| {
-        // What the observer itself stores is not observed.
-        let taken = place.borrow_mut().take();
-        if let Some(mut observer) = taken {
-            observer();
-            place.borrow_mut().get_or_insert(observer);
-        }
-    });
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Files that are written whole and read whole: what a clean stop leaves for the next start.
 //!
-//! A snapshot is written under another name, made durable, and renamed: a reader finds a whole one or the one before. It holds what clients stored, so only
-//! its owner may read it.
+//! A snapshot is written under another name, made durable, and renamed: a reader finds a whole one
+//! or the one before. It holds what clients stored, so only its owner may read it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -25,7 +25,7 @@ struct Draft(PathBuf);
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // What made the snapshot fail is told; after a rename there is nothing.
+        // The error says what made the snapshot fail; after a rename there is nothing.
         let _ = std::fs::remove_file(&self.0);
     }
 }

@@ -2,11 +2,13 @@
 //! One device over several files, so that it grows in a file that no commit waits on.
 //!
 //! `fdatasync` of a file waits for all of that file's metadata. So a file that grows makes each
-//! commit in it wait for the file system's journal.
-//! Here the device of path `X` grows by a further file: `X.1`, `X.2` and so on. A new one is made
-//! as `X.1.new`, written with zeros and
-//! flushed, and only then gets its name: what has the name is whole, and none of its extents is
+//! commit in it wait for the file system's journal. Here the device of path `X` grows by a further
+//! file: `X.1`, `X.2` and so on. A new one is made as `X.1.new`, written with zeros and flushed,
+//! and only then gets its name. So a file with the name is whole, and none of its extents is
 //! unwritten.
+//!
+//! Files at the end that hold nothing are removed again ([`Device::shrink`]), which no commit waits
+//! for either.
 //!
 //! With `one_file` the last file is made longer instead, for programs that rename, copy and delete
 //! the file that they know of. A synced commit there may wait for the journal.
@@ -21,10 +23,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use crate::file::FileOptions;
 use crate::{AlignedBuf, Device, FlashFile, IoError, PAGE_SIZE, Tag};
 
-/// The smallest and the largest file behind the first.
-const STEP: std::ops::RangeInclusive<u64> = (1 << 20)..=(1 << 30);
+/// The smallest and the largest file behind the first. Between them a file has an eighth of what
+/// was there, so that space that nobody needs stays a small part.
+const STEP: std::ops::RangeInclusive<u64> = (256 << 10)..=(1 << 30);
 
-/// By how many bytes one file is made longer, at least and at most.
+/// By how many bytes one file is made longer, at least and at most; an eighth as well.
 const LONGER: std::ops::RangeInclusive<u64> = (256 << 10)..=(64 << 20);
 
 /// Most files; with the largest step that is 64 TiB.
@@ -133,9 +136,8 @@ impl SpannedFile {
         Arc::clone(&parts[number])
     }
 
-    /// Cuts `pages` pages from `page` on at the borders of files, and hands each piece to `work`
-    /// with its file, its first page in that file and its
-    /// first page of the whole.
+    /// Cuts `pages` pages from `page` on at the borders of files. It hands each piece to `work`
+    /// with its file, its first page in that file and its first page of the whole.
     fn pieces(
         &self,
         page: u64,
@@ -166,11 +168,11 @@ impl SpannedFile {
         Ok(())
     }
 
-    /// Makes the last file longer, by half of it.
+    /// Makes the last file longer, by an eighth of it.
     fn lengthen(&self, pages: u64) -> Result<(), IoError> {
         let last = self.part(self.count() - 1);
         let have = last.file.pages();
-        let step = (have / 2).clamp(
+        let step = (have / 8).clamp(
             LONGER.start() / PAGE_SIZE as u64,
             LONGER.end() / PAGE_SIZE as u64,
         );
@@ -184,8 +186,8 @@ impl SpannedFile {
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));
         }
         let have = Device::pages(self);
-        let bytes = (have * PAGE_SIZE as u64).clamp(*STEP.start(), *STEP.end());
-        let bytes = bytes.next_multiple_of(1 << 20);
+        let bytes = (have * PAGE_SIZE as u64 / 8).clamp(*STEP.start(), *STEP.end());
+        let bytes = bytes.next_multiple_of(64 << 10);
         let name = name_of(&self.path, number);
         let draft = draft_of(&name);
         let options = FileOptions {
@@ -262,6 +264,35 @@ impl Device for SpannedFile {
         Ok(())
     }
 
+    fn border(&self, page: u64) -> Option<u64> {
+        if self.options.one_file {
+            return None;
+        }
+        let parts = self.parts.read().unwrap_or_else(PoisonError::into_inner);
+        let further = parts.iter().skip(1).map(|part| part.first);
+        further.into_iter().find(|first| *first >= page)
+    }
+
+    /// Removes the further files that begin at `pages` or behind. Their names go from the last one
+    /// on, so that the files that are left count without a gap. Who has them open keeps them.
+    fn shrink(&self, pages: u64) -> Result<(), IoError> {
+        self.part(0).file.check_own()?;
+        let _one = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = |error: io::Error| IoError::Os(error.raw_os_error().unwrap_or(libc::EIO));
+        loop {
+            let number = self.count() - 1;
+            if number == 0 || self.part(number).first < pages {
+                return Ok(());
+            }
+            let name = name_of(&self.path, number);
+            std::fs::remove_file(&name).map_err(failed)?;
+            let mut parts = self.parts.write().unwrap_or_else(PoisonError::into_inner);
+            parts.pop();
+            drop(parts);
+            crate::file::sync_name(&name).map_err(failed)?;
+        }
+    }
+
     fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
         let pages = (buf.len() / PAGE_SIZE) as u64;
         self.pieces(page, pages, |part, at, done, count| {
@@ -303,8 +334,9 @@ impl Device for SpannedFile {
     }
 
     fn flush(&self, tag: Tag) -> Result<(), IoError> {
-        for number in 0..self.count() {
-            let part = self.part(number);
+        let parts = self.parts.read().unwrap_or_else(PoisonError::into_inner);
+        let parts: Vec<Arc<Part>> = parts.iter().map(Arc::clone).collect();
+        for part in parts {
             if part.dirty.swap(false, Ordering::AcqRel) {
                 part.file.flush(tag)?;
             }

@@ -27,7 +27,8 @@ impl DiskCount {
     }
 }
 
-/// Counts for every purpose and operation; operations are counted when they are submitted, errors when they end.
+/// Counts for every purpose and operation; operations are counted when they are submitted, errors
+/// when they end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskStats {
     cells: [[DiskCount; OPS]; PURPOSES],

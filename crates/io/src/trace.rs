@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The recorder of what reaches a device, and the reader of its compact binary format.
 //!
-//! A [`Recorder`] hangs on a [`crate::FlashFile`]; the file's blocking calls and the event loop write one record for
-//! each operation when it is submitted. The simulator replays the file.
+//! A [`Recorder`] hangs on a [`crate::FlashFile`]; the file's blocking calls and the event loop
+//! write one record for each operation when it is submitted. The simulator replays the file.
 //!
 //! All numbers are little-endian. The header has 32 bytes:
 //!
@@ -18,8 +18,8 @@
 //! | ns since start | page | count | device | op (low 4 bits), engine | purpose |
 //! ```
 //!
-//! Times never go back. A flush has page 0 and count 0. An operation of more than 2^32-1 pages is several
-//! records. `docs/formats/trace.md` has the same as tables.
+//! Times never go back. A flush has page 0 and count 0. An operation of more than 2^32-1 pages is
+//! several records. `docs/formats/trace.md` has the same as tables.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -143,9 +143,9 @@ impl Sink {
     }
 }
 
-/// Writes the trace file; shared by threads. Records wait in a buffer and are written when it is full, once a second while
-/// records come, on [`Recorder::flush`] and on drop. After a failed write (a full disk) recording stops and
-/// the error waits for [`Recorder::flush`].
+/// Writes the trace file; shared by threads. Records wait in a buffer and are written when it is
+/// full, once a second while records come, on [`Recorder::flush`] and on drop. After a failed write
+/// (a full disk) recording stops and the error waits for [`Recorder::flush`].
 #[derive(Debug)]
 pub struct Recorder {
     path: PathBuf,

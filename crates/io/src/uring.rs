@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Backend uring: sockets and files on one ring, one `io_uring_enter` a round.
 //!
-//! Accepting and receiving are multishot: armed once, they complete again and again, each receive with a buffer that the
-//! kernel took from the ring of free ones. A receive stops when it is cancelled, when the peer ends, or when no buffer is
-//! free; then the connection waits in `starved` and is armed again, first come first served, as buffers come back.
-//! A multishot receive takes up to 32 buffers in a row of a sender that does not stop. So one that filled its buffer, or found none,
-//! is followed by receives of one buffer each, until one of them is short.
+//! Accepting and receiving are multishot: armed once, they complete again and again, each receive
+//! with a buffer that the kernel took from the ring of free ones. A receive stops when it is
+//! cancelled, when the peer ends, or when no buffer is free; then the connection waits in `starved`
+//! and is armed again, first come first served, as buffers come back. A multishot receive takes up
+//! to 32 buffers in a row of a sender that does not stop. So one that filled its buffer, or found
+//! none, is followed by receives of one buffer each, until one of them is short.
 //!
 //! A receive's states, and the functions on the edges:
 //!
@@ -19,9 +20,10 @@
 //!    |  +-------------------------------------------- on_recv: cancelled ------------+
 //! ```
 //!
-//! Invariants: U1. A connection's slot is freed, and its descriptor closed, when it is closing and none of its
-//! operations is in flight. A descriptor that is another loop's is in a slot for one send, and stays open.
-//! U2. Every submission ends in one completion without "more"; `shut_down` waits for all.
+//! Invariants: U1. A connection's slot is freed, and its descriptor closed, when it is closing and
+//! none of its operations is in flight. A descriptor that is another loop's is in a slot for one
+//! send, and stays open. U2. Every submission ends in one completion without "more"; `shut_down`
+//! waits for all.
 
 mod accept; // accepting
 mod disk; // device operations
@@ -31,7 +33,7 @@ mod spin; // looking for the end of a read before sleeping
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -47,7 +49,7 @@ use accept::Acceptor;
 use disk::REGISTERED_DEVICES;
 use ring::{BUFFER_GROUP, Done, Ring};
 
-/// What a submission was, in the top byte of its user data; the rest is a slot or index.
+/// The kind of a submission, in the top byte of its user data; the rest is a slot or index.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 enum Kind {
@@ -65,8 +67,8 @@ fn user_data(kind: Kind, index: u32) -> u64 {
 
 /// How long `shut_down` waits for the kernel before it leaks the memory in flight.
 const LAST_WAIT: Duration = Duration::from_secs(10);
-/// Reads under way up to which a wait looks for their end before it sleeps. With more, it is better to let some gather: one
-/// wake-up then serves several.
+/// Reads under way up to which a wait looks for their end before it sleeps. With more, it is better
+/// to let some gather: one wake-up then serves several.
 const SPIN_READS: usize = 2;
 /// Submission queue entries.
 const SUBMISSIONS: u32 = 1024;
@@ -217,9 +219,10 @@ impl Uring {
         self.waker.clone()
     }
 
-    /// Queues an entry. Private to this backend, whose invariants answer for what entries point to: buffers of device operations
-    /// are owned by the table in `Core` (D1), batches by their connection's slot until the completion (U1), receive
-    /// buffers by the pool; `shut_down` waits for all or leaks them.
+    /// Queues an entry. Private to this backend, whose invariants answer for what entries point to:
+    /// buffers of device operations are owned by the table in `Core` (D1), batches by their
+    /// connection's slot until the completion (U1), receive buffers by the pool; `shut_down` waits
+    /// for all or leaks them.
     fn push(&mut self, entry: squeue::Entry, kind: Kind, index: u32) {
         let entry = entry.user_data(user_data(kind, index));
         // SAFETY: as said above.
@@ -227,7 +230,8 @@ impl Uring {
     }
 
     fn arm_waker(&mut self) {
-        // Tells of every write to the event descriptor; nobody reads its counter, which has room for all that will ever be.
+        // Tells of every write to the event descriptor; nobody reads its counter, which has room
+        // for all that will ever be.
         let entry = opcode::PollAdd::new(Fd(self.waker.fd()), libc::POLLIN as u32)
             .multi(true)
             .build();
@@ -240,14 +244,6 @@ impl Uring {
     }
 
     // Connections.
-
-    pub(crate) fn duplicate(&mut self, conn: ConnId) -> io::Result<OwnedFd> {
-        let Some(state) = self.conns.get(conn) else {
-            return Err(io::ErrorKind::NotConnected.into());
-        };
-        // SAFETY: the descriptor of a connection in the table is open, and this call does not close it.
-        unsafe { BorrowedFd::borrow_raw(state.fd) }.try_clone_to_owned()
-    }
 
     pub(crate) fn adopt(&mut self, stream: OwnedFd) -> io::Result<ConnId> {
         let conn = self.conns.insert(Conn::new(stream.as_raw_fd()))?;
@@ -311,8 +307,8 @@ impl Uring {
         self.push(entry, Kind::Recv, conn.0 as u32);
     }
 
-    /// See [`crate::EventLoop::limit_receives`]. What has no receive under way takes its next bytes
-    /// in one receive.
+    /// See [`crate::EventLoop::limit_receives`]. A connection without a receive under way takes its
+    /// next bytes in one receive.
     pub(crate) fn limit_receives(&mut self, most: Option<usize>) {
         let whole = self.recv.buffer_bytes();
         self.receive_most = most.map_or(whole, |most| most.clamp(1, whole));
@@ -382,7 +378,8 @@ impl Uring {
         }
     }
 
-    /// Arms as many waiting connections as there are free buffers; true if more could be armed without a wait.
+    /// Arms as many waiting connections as there are free buffers; true if more could be armed
+    /// without a wait.
     fn rearm_starved(&mut self) -> bool {
         for _ in 0..self.recv.available() {
             let Some(conn) = self.starved.pop_front() else {
@@ -498,7 +495,8 @@ impl Uring {
             .as_ref()
             .is_some_and(|sending| sending.mode == SendMode::Wait);
         if cancel_send && !state.borrowed {
-            // A send that was woken often without finding room waits in a thread of the kernel's, where a cancel may not reach it.
+            // A send that was woken often without finding room waits in a thread of the kernel's,
+            // where a cancel may not reach it.
             net::end(state.fd);
         }
         self.conns.closing();
@@ -537,7 +535,7 @@ impl Uring {
         let mut until = None;
         let mut left = timeout;
         loop {
-            // What is known already happened before anything that the kernel has to tell.
+            // Events that are known already happened before anything that the kernel has to tell.
             events.append(&mut core.ready);
             let more_to_arm = !self.starved.is_empty() && self.rearm_starved();
             let mut wait = left;
@@ -565,8 +563,8 @@ impl Uring {
             if events.len() > before || !woken {
                 return Ok(());
             }
-            // Only inner work was done (a cancellation, a close): wait on. The time counts from here, since that is rare and the clock is read
-            // for it in no other round.
+            // Only inner work was done (a cancellation, a close): wait on. The time counts from
+            // here, since that is rare and the clock is read for it in no other round.
             if let Some(timeout) = timeout {
                 let now = Instant::now();
                 let until = *until.get_or_insert(now + timeout);
@@ -584,7 +582,8 @@ impl Uring {
         if limit == NOT {
             return self.ring.submit_and_wait(NOT);
         }
-        // Most of what is submitted, sends, ends at once, and until it has the loop is awake for whoever wakes it.
+        // Most of what is submitted, sends, ends at once, and until it has the loop is awake for
+        // whoever wakes it.
         if self.ring.submits_first() {
             self.ring.submit_and_wait(NOT)?;
             if self.ring.has_completions() {
@@ -614,8 +613,8 @@ impl Uring {
         self.done = batch;
     }
 
-    /// Cancels what can be, waits for everything in flight, and closes what is open. If the kernel does not let go
-    /// within [`LAST_WAIT`], the memory is leaked.
+    /// Cancels what can be, waits for everything in flight, and closes what is open. If the kernel
+    /// does not let go within [`LAST_WAIT`], the memory is leaked.
     pub(crate) fn shut_down(&mut self, core: &mut Core) {
         self.accepting = false;
         self.set_accepting(false);
@@ -627,7 +626,8 @@ impl Uring {
         let started = Instant::now();
         let mut events = Vec::new();
         let mut waker_left = true;
-        // The waker's poll is armed again whenever it ends, so it is cancelled last and then not looked at.
+        // The waker's poll is armed again whenever it ends, so it is cancelled last and then not
+        // looked at.
         while self.ring.in_flight > usize::from(waker_left) && started.elapsed() < LAST_WAIT {
             if self
                 .ring
@@ -654,7 +654,8 @@ impl Uring {
             let mut last = Vec::new();
             self.ring.reap(&mut last);
         }
-        // Otherwise the devices would stay open, and locked, until the kernel has taken the ring apart in the background.
+        // Otherwise the devices would stay open, and locked, until the kernel has taken the ring
+        // apart in the background.
         let _ = self.ring.submitter().unregister_files();
         if self.ring.in_flight > 0 {
             core.leak();

@@ -8,8 +8,10 @@
 //!    `----------------------------- lower ------------------------------'
 //! ```
 //!
-//! A wake costs a system call only where the loop sleeps or is about to; a loop that is awake looks at the state before it sleeps. It lowers the
-//! state *before* it reports the wake-up: whoever finds it rung may rely on a report that is still to come, and whoever does not makes a new one.
+//! A wake costs a system call only where the loop sleeps or is about to; a loop that is awake looks
+//! at the state before it sleeps. It lowers the state *before* it reports the wake-up. A thread
+//! that finds the state rung may rely on a report that is still to come; any other thread makes a
+//! new one.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -54,8 +56,9 @@ impl Waker {
     pub fn wake(&self) {
         if self.bell.state.swap(RUNG, Ordering::AcqRel) == ASLEEP {
             let one = 1u64;
-            // SAFETY: writes 8 bytes that live on this stack; the descriptor is open as long as `bell` lives. The
-            // write can fail only when the counter is at its limit, and then the loop is awake already.
+            // SAFETY: writes 8 bytes that live on this stack; the descriptor is open as long as
+            // `bell` lives. The write can fail only when the counter is at its limit, and then the
+            // loop is awake already.
             unsafe { libc::write(self.fd(), (&raw const one).cast(), 8) };
         }
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! fjall: an LSM tree in Rust, as near to [`crate::rocksdb`]'s settings as it can be set.
 //!
-//! Blocks of 4 KiB, Bloom filters of 16 bits, indexes and filters pinned in memory, no compression, a cache of blocks. It has no O_DIRECT: its reads
-//! go through the kernel's page cache, which the memory cap counts. Lazy durability is its own buffer of the journal.
+//! Blocks of 4 KiB, Bloom filters of 16 bits, indexes and filters pinned in memory, no compression,
+//! a cache of blocks. It has no O_DIRECT: its reads go through the kernel's page cache, which the
+//! memory cap counts. Lazy durability is its own buffer of the journal.
 
 use std::path::Path;
 use std::thread;
@@ -29,8 +30,8 @@ const WORKERS: usize = 2;
 /// How long nothing may have happened in the background until it counts as done.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// Bytes of a table in memory: what the tuning names, but no more than a sixteenth of the memory, since full ones wait in memory for a
-/// slow device without a bound.
+/// Bytes of a table in memory: what the tuning names, but no more than a sixteenth of the memory,
+/// since full ones wait in memory for a slow device without a bound.
 fn table_bytes(tuning: &Tuning) -> u64 {
     tuning.block_bytes.min(tuning.memory / 16).max(1 << 20)
 }

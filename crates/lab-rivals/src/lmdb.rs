@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! LMDB by `heed`: a B+ tree of 4 KiB pages in a memory map, copied on write.
 //!
-//! It has no cache and no O_DIRECT: its memory is the kernel's page cache, which the memory cap counts. Reading ahead is off, since
-//! reads are at random. A put is a transaction; it is not flushed unless durability asks for that, and what was committed survives a kill, because it
-//! lies in the page cache. It is filled in ascending order: at random each put would rewrite four pages.
+//! It has no cache and no O_DIRECT: its memory is the kernel's page cache, which the memory cap
+//! counts. Reading ahead is off, since reads are at random. A put is a transaction; it is not
+//! flushed unless durability asks for that, and what was committed survives a kill, because it lies
+//! in the page cache. It is filled in ascending order: at random each put would rewrite four pages.
 //!
-//! A value of 1000 bytes with its key lies in the leaf; larger ones than about 2000 have pages of their own.
+//! A value of 1000 bytes with its key lies in the leaf; larger ones than about 2000 have pages of
+//! their own.
 
 #![allow(unsafe_code)]
 
@@ -46,8 +48,8 @@ impl Maker for Lmdb {
         if tuning.durability != Durability::Power {
             flags |= EnvFlags::NO_SYNC;
         }
-        // SAFETY: the folder is this run's own, so nobody else changes or truncates the file under the map; without flushes a power failure could
-        // damage it, and then the run is over.
+        // SAFETY: the folder is this run's own, so nobody else changes or truncates the file under
+        // the map; without flushes a power failure could damage it, and then the run is over.
         let env = unsafe {
             EnvOpenOptions::new()
                 .read_txn_without_tls()

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko-rivals`: other key-value engines, in a process that an experiment of `senko lab` starts and drives over its pipes.
+//! `senko-rivals`: other key-value engines, in a process that an experiment of `senko lab` starts
+//! and drives over its pipes.
 //!
-//! Each engine is a file here and a feature of the crate; without features there is none. Always: this crate knows of experiments only
-//! what [`senko_lab::kv`] has, and nothing else in the workspace uses it.
+//! Each engine is a file here and a feature of the crate; without features there is none. Always:
+//! this crate knows of experiments only what [`senko_lab::kv`] has, and nothing else in the
+//! workspace uses it.
 
 #![deny(unsafe_code)]
 

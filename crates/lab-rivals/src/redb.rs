@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! redb: a B+ tree in Rust, copied on write, behind the line protocol of the experiments on commits.
+//! redb: a B+ tree in Rust, copied on write, behind the line protocol of the experiments on
+//! commits.
 //!
 //! Called by `main` for `senko-rivals commits`. The protocol is that of the lab's C programs for
 //! other engines (`crates/lab/src/commits/rival.c`), as far as it is asked of redb.

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! RocksDB by its C interface (Debian's librocksdb-dev, 7.8), set as who knows it would for random reads of a device.
+//! RocksDB by its C interface (Debian's librocksdb-dev, 7.8), set as who knows it would for random
+//! reads of a device.
 //!
-//! Blocks of 4 KiB, whole-key Bloom filters of 16 bits, direct reads, direct flushes and compactions, no compression, a cache of blocks; indexes and
-//! filters stay in memory beside it as long as a file is open, which is RocksDB's default and its fastest. Lazy durability is its own buffer
-//! of the log (`manual_wal_flush`). Many reads are under way by as many threads: its reads of many keys go one after another in Debian's build, which
-//! has no io_uring.
+//! Blocks of 4 KiB, whole-key Bloom filters of 16 bits, direct reads, direct flushes and
+//! compactions, no compression, a cache of blocks; indexes and filters stay in memory beside it as
+//! long as a file is open, which is RocksDB's default and its fastest. Lazy durability is its own
+//! buffer of the log (`manual_wal_flush`). Many reads are under way by as many threads: its reads
+//! of many keys go one after another in Debian's build, which has no io_uring.
 //!
-//! Always: every pointer of this file comes from the library and is freed once, by its owner's drop.
+//! Always: every pointer of this file comes from the library and is freed once, by its owner's
+//! drop.
 
 #![allow(unsafe_code)]
 
@@ -132,7 +135,8 @@ mod c {
     }
 }
 
-/// Bits of a Bloom filter for each key: what our own index has, so that neither pays with memory for fewer reads.
+/// Bits of a Bloom filter for each key: what our own index has, so that neither pays with memory
+/// for fewer reads.
 const BLOOM_BITS: f64 = 16.0;
 /// Bytes of a block, the device's page.
 const BLOCK: usize = 4096;
@@ -144,7 +148,8 @@ const JOBS: c_int = 2;
 /// RocksDB.
 pub struct RocksDb;
 
-/// Bytes of a table in memory: what the tuning names, but no more than an eighth of the memory for each.
+/// Bytes of a table in memory: what the tuning names, but no more than an eighth of the memory for
+/// each.
 fn table_bytes(tuning: &Tuning) -> u64 {
     tuning.block_bytes.min(tuning.memory / 8).max(1 << 20)
 }
@@ -177,7 +182,8 @@ struct Open {
     flush: *mut c::FlushOptions,
 }
 
-// SAFETY: the library's database, cache and options are made to be used from many threads at once; the pointers themselves never change.
+// SAFETY: the library's database, cache and options are made to be used from many threads at once;
+// the pointers themselves never change.
 unsafe impl Send for Open {}
 // SAFETY: as above.
 unsafe impl Sync for Open {}
@@ -233,8 +239,9 @@ impl Open {
             |bytes: u64| usize::try_from(bytes).context("more memory than there are addresses");
         let (table, cache_bytes) = (size(table_bytes(tuning))?, size(tuning.cache)?);
         let mut error = ptr::null_mut();
-        // SAFETY: options and cache are the library's own, made and freed by it; the filter policy belongs to the table options once it
-        // was given to them; the database copies options and table options and shares the cache.
+        // SAFETY: options and cache are the library's own, made and freed by it; the filter policy
+        // belongs to the table options once it was given to them; the database copies options and
+        // table options and shares the cache.
         let open = unsafe {
             let cache = c::rocksdb_cache_create_lru(cache_bytes);
             let of_table = c::rocksdb_block_based_options_create();
@@ -289,8 +296,8 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        // SAFETY: each was made by the library, nothing uses them any more, and each is given back once. The database comes first: it
-        // uses the cache.
+        // SAFETY: each was made by the library, nothing uses them any more, and each is given back
+        // once. The database comes first: it uses the cache.
         unsafe {
             if !self.db.is_null() {
                 c::rocksdb_close(self.db);

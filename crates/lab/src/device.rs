@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A device measured as in paper A, section 4.1: times by size, queue depths, a series of single writes, and from
-//! random writes over wider and wider ranges whether it maps pages or has log blocks. For `senko device`.
+//! A device measured as in paper A, section 4.1: times by size, queue depths, a series of single
+//! writes, and from random writes over wider and wider ranges whether it maps pages or has log
+//! blocks. For `senko device`.
 //!
 //! A drive that maps pages writes a random page about as fast as the next one. This holds while its
 //! collector finds blocks without valid pages, as it does where all writes go to a small range. A
-//! drive with log blocks has to merge as soon as the range has more blocks than it has logs, and each merge copies a whole block. So the cost of
-//! a random write is taken over ranges from [`LEAST`] on, and compared with a write in order.
+//! drive with log blocks has to merge as soon as the range has more blocks than it has logs, and
+//! each merge copies a whole block. So the cost of a random write is taken over ranges from
+//! [`LEAST`] on, and compared with a write in order.
 //!
 //! All times are the target's own. A simulated drive gives the same result on any machine.
 

@@ -9,13 +9,14 @@ pub mod dram_policy;
 // Flash GETs against the device's limit and extstore (paper B, figures 7 to 9).
 pub mod serve_flash_get;
 
-// The same cache with less and less DRAM, against all in DRAM, extstore and swap (paper E, figure 4).
+// The same cache with less and less DRAM, against all in DRAM, extstore and swap (paper E, figure
+// 4).
 pub mod serve_dram_flash_ratio;
 
 // DRAM per flash item, the memory cap, reads per command.
 pub mod serve_memory;
 
-// What is written to flash, and for how many hits.
+// Bytes written to flash, and hits for them.
 pub mod serve_endurance;
 
 // The tail of GETs while flash is written and reclaimed.
@@ -36,7 +37,7 @@ pub mod endurance_table1;
 // Requests of Financial1 and of an MSN server over time: the endurance paper's figures 2 and 3.
 pub mod endurance_fig2_3;
 
-// What mapping tables take: the thesis's table 2.
+// The size of mapping tables: the thesis's table 2.
 pub mod ftl_table2;
 
 // The simulator's write amplification against closed forms.
@@ -59,13 +60,13 @@ pub mod thesis_blocks;
 
 // Its improved blocks: figures 51 to 53.
 pub mod thesis_improved;
-// What a key of the store costs in DRAM.
+// The DRAM of a key of the store.
 pub mod store_memory;
 
 // Gets of the store against the device's own reads, and RocksDB's.
 pub mod store_gets;
 
-// What the store writes for what it is given, and how long a put may wait.
+// The store's writes for each byte put, and how long a put may wait.
 pub mod store_writes;
 
 // How long a store takes to open, after a kill and after a close.
@@ -73,7 +74,8 @@ pub mod store_open;
 
 // The store against RocksDB, LMDB and fjall.
 pub mod store_rivals;
-// Finding a key's block in DRAM: the thesis's map, what it was compared with, a better map (paper A, figures 35, 41 to 44).
+// Finding a key's block in DRAM: the thesis's map, what it was compared with, a better map (paper
+// A, figures 35, 41 to 44).
 pub mod thesis_index;
 
 // Blocks that are read in vain (paper A, figure 37).
@@ -97,11 +99,21 @@ pub mod dbm_large;
 // Small databases, and databases that are open for a moment.
 pub mod dbm_small;
 
-// Pages written for a changed leaf: a translation table against path copying (paper D, section 2.1).
+// Pages written for a changed leaf: a translation table against path copying (paper D, section
+// 2.1).
 pub mod dbm_appendpages;
 
 // Optimistic transactions against record locks (paper D, section 2.3).
 pub mod dbm_occ;
+
+// The DBM from Python against dbm.gnu and SQLite.
+pub mod python_dbm;
+
+// A run of the simulator from Python against the command.
+pub mod python_ssd;
+
+// A sweep on two processes against one.
+pub mod python_sweep;
 
 /// Every experiment that can be run.
 pub static ALL: &[&dyn Experiment] = &[
@@ -138,4 +150,7 @@ pub static ALL: &[&dyn Experiment] = &[
     &dbm_small::DbmSmall,
     &dbm_appendpages::DbmAppendPages,
     &dbm_occ::DbmOcc,
+    &python_dbm::PythonDbm,
+    &python_ssd::PythonSsd,
+    &python_sweep::PythonSweep,
 ];

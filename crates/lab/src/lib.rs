@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Experiments: the papers' tables and figures, and our own design questions, measured here.
 //!
-//! `senko lab list` and `senko lab run NAME` are thin users of [`experiments()`] and [`run`]. One file under `experiments/` is one
-//! table or figure, with its claim on top. A run ends in a [`Report`], whose [`Report::result_line`] is for machines and whose
-//! [`Report::text`] is for people.
+//! `senko lab list` and `senko lab run NAME` are thin users of [`experiments()`] and [`run`]. One
+//! file under `experiments/` is one table or figure, with its claim on top. A run ends in a
+//! [`Report`], whose [`Report::result_line`] is for machines and whose [`Report::text`] is for
+//! people.
 //!
 //! What always holds:
-//! - A figure is measured or absent. What could not be measured is named in `missing`, with the reason.
+//! - A figure is measured or absent. Figures that could not be measured are named in `missing`,
+//!   with the reason.
 //! - Each report carries the settings, the commit, the machine and the device.
 //! - The same options give the same requests: randomness comes from [`Options::seed`].
 
 #![deny(unsafe_code)]
 
-// What an experiment hands back: numbers, gaps, settings, tables.
+// The results of an experiment: numbers, gaps, settings, tables.
 pub mod outcome;
 
-// What a run has measured so far, for one that is stopped.
+// The figures of a run so far, for one that is stopped.
 mod so_far;
 
 // The machine and the commit that a report names.
@@ -33,15 +35,19 @@ pub mod plan;
 // A device measured: times, queue depths, how it maps pages.
 pub mod device;
 
-// What experiments on servers share: contenders, memory caps, traffic, the disk's counters.
+// The common parts of experiments on servers: contenders, memory caps, traffic, the disk's
+// counters.
 pub mod rig;
 
-// The thesis's block layouts, to be measured beside the store's.
-pub mod layouts;
+// What the experiments on the thesis's block layouts share.
+mod thesis;
 // Key-value engines under test, ours and others, each in a process of its own.
 pub mod kv;
 // Transactions under test: the DBM, its rivals, the floor under them.
 pub mod commits;
+
+// Programs in Python that measure.
+pub mod python;
 
 // The experiments, one file each.
 pub mod experiments;
@@ -77,7 +83,7 @@ impl Scale {
     }
 }
 
-/// What a user chooses for a run.
+/// A user's choices for a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How large the run is.
@@ -86,7 +92,8 @@ pub struct Options {
     pub traces: PathBuf,
     /// The seed of everything random.
     pub seed: u64,
-    /// The folder in which a run makes a folder of its own for flash files and the like; on the disk to measure.
+    /// The folder in which a run makes a folder of its own for flash files and the like; on the
+    /// disk to measure.
     pub scratch: PathBuf,
     /// The `senko` program, for experiments on its server.
     pub program: PathBuf,
@@ -120,7 +127,7 @@ impl Progress for () {
 pub struct Claim {
     /// The paper, with figure or table, or the design question.
     pub source: &'static str,
-    /// What it claims, or asks, in one sentence.
+    /// Its claim or question, in one sentence.
     pub text: &'static str,
 }
 
@@ -135,7 +142,8 @@ pub trait Experiment: Sync {
     /// Measures.
     ///
     /// # Errors
-    /// If the run as a whole is impossible. A part that is impossible is no error but an entry in [`Outcome::missing`].
+    /// If the run as a whole is impossible. A part that is impossible is no error but an entry in
+    /// [`Outcome::missing`].
     fn run(&self, options: &Options, progress: &dyn Progress) -> Result<Outcome>;
 }
 
@@ -175,7 +183,7 @@ pub fn run(name: &str, options: &Options, progress: &dyn Progress) -> Result<Rep
     // A run of an hour may outlive what is checked out.
     let commit = Commit::current();
     let outcome = experiment.run(options, progress);
-    // What a signal's clean-up took away is no failure of the experiment.
+    // A file that a signal's clean-up took away is no failure of the experiment.
     rig::cleanup::wait_if_stopped();
     let outcome = outcome.with_context(|| format!("the experiment {name} could not be run"))?;
     Ok(Report {
@@ -191,8 +199,9 @@ pub fn run(name: &str, options: &Options, progress: &dyn Progress) -> Result<Rep
     })
 }
 
-/// As [`run`], but SIGINT, SIGTERM and SIGHUP end the process within about a second: what the run made is
-/// removed, and `told` gets a report of what was measured so far. Called while this process has one thread, once.
+/// As [`run`], but SIGINT, SIGTERM and SIGHUP end the process within about a second: what the run
+/// made is removed, and `told` gets a report of what was measured so far. Called while this process
+/// has one thread, once.
 ///
 /// # Errors
 /// As [`run`].
@@ -216,7 +225,7 @@ pub fn run_until_stopped(
             claim: experiment.claim(),
             scale,
             seed,
-            outcome: so_far::outcome(),
+            outcome: Outcome::of_notes(so_far::take()),
             commit,
             machine: Machine::this(),
             took: start.elapsed(),
@@ -285,7 +294,8 @@ impl Report {
         )
     }
 
-    /// The last line of a run: `RESULT {"experiment":...}`, on one line, the fields in a fixed order.
+    /// The last line of a run: `RESULT {"experiment":...}`, on one line, the fields in a fixed
+    /// order.
     pub fn result_line(&self) -> String {
         let fields: Vec<String> = self
             .fields()

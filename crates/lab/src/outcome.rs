@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an experiment hands back: bars (named numbers), the gaps among them, settings, tables.
+//! The results of an experiment: bars (named numbers), the gaps among them, settings, tables.
 //!
-//! Experiments fill an [`Outcome`]; [`crate::Report`] prints it. Always: a key is a bar or missing, never both, and every bar
-//! is a finite number.
+//! Experiments fill an [`Outcome`]; [`crate::Report`] prints it. Always: a key is a bar or missing,
+//! never both, and every bar is a finite number.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::so_far;
+use crate::so_far::{self, NotedTable, Notes};
 
 /// A run says it was noisy where the same probe before and after differs by more than this share.
 pub const NOISE_LIMIT: f64 = 0.15;
@@ -19,7 +19,7 @@ pub struct Outcome {
     bars: BTreeMap<String, f64>,
     missing: BTreeMap<String, String>,
     noisy: Option<bool>,
-    /// What was set: sizes, parameters, options.
+    /// The settings: sizes, parameters, options.
     pub settings: Map<String, Value>,
     /// The device that was measured; empty where no device was touched.
     pub device: Map<String, Value>,
@@ -31,6 +31,20 @@ impl Outcome {
     /// An empty outcome.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The outcome of a run that was stopped, as far as it was noted.
+    pub(crate) fn of_notes(notes: Notes) -> Self {
+        let table = |noted: NotedTable| Table {
+            title: noted.title,
+            columns: noted.columns,
+            rows: noted.rows,
+        };
+        Self {
+            bars: notes.bars,
+            tables: notes.tables.into_iter().map(table).collect(),
+            ..Self::default()
+        }
     }
 
     /// Adds a number. One that is not finite could not be measured, and is said to be missing.
@@ -58,8 +72,9 @@ impl Outcome {
         self.missing.insert(key, why.into());
     }
 
-    /// Notes how a part of the experiment ended, which was to give these bars: one that failed leaves the other parts their
-    /// figures, and its own are gaps where it had not come to them. The reason is a setting, too: there may be no gap.
+    /// Notes how a part of the experiment ended, which was to give these bars. A part that failed
+    /// leaves the other parts their figures. Its own bars are gaps where it had not come to them.
+    /// The reason is a setting, too: there may be no gap.
     pub fn part(&mut self, keys: &[&str], ended: anyhow::Result<()>) {
         let Err(error) = ended else {
             return;
@@ -79,7 +94,8 @@ impl Outcome {
         self.settings.insert(key.into(), value.into());
     }
 
-    /// Compares the same probe before and after the run; any one difference above [`NOISE_LIMIT`] makes the run noisy.
+    /// Compares the same probe before and after the run; any one difference above [`NOISE_LIMIT`]
+    /// makes the run noisy.
     pub fn probe(&mut self, before: f64, after: f64) {
         let difference = (after - before).abs();
         let differs = difference.is_nan() || difference > NOISE_LIMIT * before.abs();

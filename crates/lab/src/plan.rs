@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much DRAM and flash a cache needs: hit ratios of all sizes from one pass over a trace of keys. For `senko plan`.
+//! How much DRAM and flash a cache needs: hit ratios of all sizes from one pass over a trace of
+//! keys. For `senko plan`.
 //!
 //! Waldspurger et al., "Efficient MRC construction with SHARDS", FAST 2015. The stack distance of a
-//! reference is the bytes of its object and of all objects that were used since the object's last use. An LRU cache
-//! hits if it is at least as large. SHARDS follows only objects whose hash falls below a share, and divides distances by it. Its correction is
-//! applied: references that the sample has too few or too many count at distance 0. Where a trace has few
-//! objects the share is 1 and the curve is exact.
+//! reference is the bytes of its object and of all objects that were used since the object's last
+//! use. An LRU cache hits if it is at least as large. SHARDS follows only objects whose hash falls
+//! below a share, and divides distances by it. Its correction is applied: references that the
+//! sample has too few or too many count at distance 0. Where a trace has few objects the share is 1
+//! and the curve is exact.
 
 use std::collections::HashMap;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The machine and the commit that a report names, read from `/proc` and `git`. What cannot be found out is `null`, never a
-//! guess.
+//! The machine and the commit that a report names, read from `/proc` and `git`. A fact that cannot
+//! be found out is `null`, never a guess.
 
 use std::fmt;
 use std::fs;
@@ -78,8 +78,8 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// The checkout that this program was built from, as it is now. A program that was moved to a machine without the checkout
-    /// has no commit.
+    /// The checkout that this program was built from, as it is now. A program that was moved to a
+    /// machine without the checkout has no commit.
     pub fn current() -> Self {
         let git = |arguments: &[&str]| {
             let output = Command::new("git")
@@ -99,7 +99,8 @@ impl Commit {
         Self { hash, changed }
     }
 
-    /// As it stands in a result line: the hash, with `+changes` behind it where the checkout differs, or `null`.
+    /// As it stands in a result line: the hash, with `+changes` behind it where the checkout
+    /// differs, or `null`.
     pub fn to_json(&self) -> Value {
         self.hash
             .as_ref()

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Results on disk: one JSON line a run, appended. `senko lab run` writes them, `senko lab report` reads them.
+//! Results on disk: one JSON line a run, appended. `senko lab run` writes them, `senko lab report`
+//! reads them.
 //!
 //! A line is a result line's object with what people read: claim, tables, time. Lines are only ever
 //! appended, each by one write, so runs side by side do not mix. A line that is cut short, as by a
@@ -15,8 +16,8 @@ use serde_json::{Value, json};
 
 use crate::{Options, Report};
 
-/// Where results go unless told otherwise: `senko/lab.jsonl` in the user's folder of states, which is
-/// `$XDG_STATE_HOME` or `~/.local/state`, and in the working directory where there is neither.
+/// Where results go unless told otherwise: `senko/lab.jsonl` in the user's folder of states, which
+/// is `$XDG_STATE_HOME` or `~/.local/state`, and in the working directory where there is neither.
 pub fn default_path() -> PathBuf {
     let absolute = |name: &str| {
         let path = PathBuf::from(std::env::var_os(name)?);

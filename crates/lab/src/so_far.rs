@@ -1,19 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a run has measured so far: bars, rows of tables and rounds, noted as they come, for a run that a signal stops.
+//! The figures of a run so far: bars, rows of tables and rounds, noted as they come, for a run that
+//! a signal stops.
 //!
-//! [`crate::Outcome`], [`crate::Table`] and [`crate::rig::Series`] note; [`crate::run_until_stopped`] makes a report of it. The
-//! experiment's own outcome is on its thread's stack, out of reach for the thread that hears the signal. Nothing is noted until a
-//! run asks for it.
+//! [`crate::Outcome`], [`crate::Table`] and [`crate::rig::Series`] note.
+//! [`crate::run_until_stopped`] takes the notes and makes a report of them. The experiment's own
+//! outcome is on its thread's stack, out of reach for the thread that hears the signal. Nothing is
+//! noted until a run asks for it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{Outcome, Table};
-
 /// Notes of the one run of this process.
-struct Notes {
-    bars: BTreeMap<String, f64>,
-    tables: Vec<Table>,
+#[derive(Default)]
+pub(crate) struct Notes {
+    /// Numbers by key.
+    pub bars: BTreeMap<String, f64>,
+    /// Tables in the order of their first rows.
+    pub tables: Vec<NotedTable>,
+}
+
+/// A table, as far as it has come.
+pub(crate) struct NotedTable {
+    /// The line above it.
+    pub title: String,
+    /// Names of the columns.
+    pub columns: Vec<String>,
+    /// Cells.
+    pub rows: Vec<Vec<String>>,
 }
 
 static NOTES: Mutex<Option<Notes>> = Mutex::new(None);
@@ -25,8 +38,7 @@ fn notes() -> MutexGuard<'static, Option<Notes>> {
 
 /// From now on, everything is noted.
 pub(crate) fn begin() {
-    let (bars, tables) = (BTreeMap::new(), Vec::new());
-    *notes() = Some(Notes { bars, tables });
+    *notes() = Some(Notes::default());
 }
 
 /// A bar was measured.
@@ -39,12 +51,12 @@ pub(crate) fn bar(key: &str, number: f64) {
 /// A table got a row.
 pub(crate) fn row(title: &str, columns: &[String], cells: &[String]) {
     if let Some(notes) = &mut *notes() {
-        let known = |table: &&mut Table| table.title == title && table.columns == columns;
+        let known = |table: &&mut NotedTable| table.title == title && table.columns == columns;
         if let Some(table) = notes.tables.iter_mut().find(known) {
             table.rows.push(cells.to_vec());
             return;
         }
-        notes.tables.push(Table {
+        notes.tables.push(NotedTable {
             title: title.to_owned(),
             columns: columns.to_vec(),
             rows: vec![cells.to_vec()],
@@ -52,23 +64,15 @@ pub(crate) fn row(title: &str, columns: &[String], cells: &[String]) {
     }
 }
 
-/// All that was noted, as an outcome.
-pub(crate) fn outcome() -> Outcome {
-    let mut outcome = Outcome::new();
-    // The lock is free again before the outcome notes its bars.
-    let taken = notes().take();
-    if let Some(notes) = taken {
-        for (key, number) in notes.bars {
-            outcome.bar(key, number);
-        }
-        outcome.tables = notes.tables;
-    }
-    outcome
+/// All that was noted; nothing is noted from now on.
+pub(crate) fn take() -> Notes {
+    notes().take().unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Outcome, Table};
 
     /// A run that was stopped after an hour had printed nothing.
     #[test]
@@ -81,7 +85,7 @@ mod tests {
         table.row(vec!["b".to_owned(), "2".to_owned()]);
         // Dropped, as they are with their thread.
         drop((outcome, table));
-        let so_far = super::outcome();
+        let so_far = Outcome::of_notes(take());
         // Other tests of this process may have noted theirs.
         assert_eq!(so_far.bars()["measured before the signal"], 2.5);
         let noted = so_far

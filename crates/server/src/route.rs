@@ -20,11 +20,18 @@
 //! - L3. Who needs a socket back says so in each round ([`Mesh::want`]), and looks after that, so that what was put into the inbox is either seen or wakes. A
 //!   tick looks too.
 //!
-//! Always holds: messages from one worker to another arrive in the order they were sent. What lies between two workers is
-//! bounded: commands by what a session may have unanswered ([`crate::session::FOREIGN_BYTES`]), values by the backlog
-//! ([`Mesh::congested`]), at which connections that add to it are not received from, answers by what their worker holds
-//! ([`Mesh::full`]), at which they stay where they were made. Who waits for either to fall says so first ([`Mesh::wait`]), and looks after that, so
-//! that it is either seen or woken.
+//! Always holds: messages from one worker to another arrive in the order they were sent. Bytes
+//! between two workers are bounded:
+//! - Commands of one connection: its session stops at [`crate::session::FOREIGN_BYTES`] unanswered.
+//! - Commands in an inbox: beyond [`Mesh::congested`], a connection that adds more than a little is
+//!   not received from. That ends with the worker's next round, which takes the whole inbox.
+//! - Commands that a virtual connection has unread: where they are many, the worker holds back that
+//!   one connection ([`Message::Hold`]).
+//! - Answers: while the worker that asked holds many ([`Mesh::full`]), they stay where they were
+//!   made.
+//!
+//! A worker registers as a waiter ([`Mesh::wait`]) before it checks whether another has less. So it
+//! sees the change, or is woken for it.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -33,8 +40,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use senko_cache::Pinned;
 use senko_io::{MappedMemory, Waker};
 
+use crate::context::Router;
 use crate::reply::Answer;
-use crate::session::Router;
 use crate::worker::{ConnKey, Newcomer};
 
 /// A connection of another worker.
@@ -87,6 +94,11 @@ pub enum Message {
     GiveUp(Origin),
     /// I have closed what stood for this connection of yours, and drop what it still sends: close it.
     Refused(ConnKey),
+    /// I have unread commands of this connection of yours, and they must wait. Send no more of them
+    /// before I say [`Message::GoOn`].
+    Hold(ConnKey),
+    /// The commands that I held this connection of yours back for have run.
+    GoOn(ConnKey),
 }
 
 impl Message {
@@ -100,7 +112,7 @@ impl Message {
 #[derive(Debug)]
 pub struct Mesh {
     workers: Vec<Place>,
-    /// Bytes of commands that a worker may have before it.
+    /// Bytes of commands that a worker may have in its inbox.
     most_backlog: usize,
     /// Bytes of answers that a worker may hold, or have in its inbox.
     most_answers: usize,
@@ -120,7 +132,7 @@ struct Place {
     wants: AtomicBool,
     /// Connections that the worker has or is about to get.
     sockets: AtomicUsize,
-    /// Bytes of commands sent to it and not yet run.
+    /// Bytes of commands in its inbox.
     backlog: AtomicUsize,
     /// Bytes of answers in its inbox, and of those that its connections hold.
     mailed: AtomicUsize,
@@ -217,13 +229,14 @@ impl Mesh {
                 .all(|place| place.sockets.load(Ordering::Acquire) == 0)
     }
 
-    /// Whether a worker has more bytes of commands before it than it should.
+    /// Whether a worker has more bytes of commands in its inbox than it should. Its next round
+    /// empties the inbox, whatever waits for the commands of one connection.
     pub fn congested(&self, worker: usize) -> bool {
         self.workers[worker].backlog.load(Ordering::SeqCst) > self.most_backlog
     }
 
-    /// A worker ran, or dropped, so many bytes of commands.
-    pub fn ran(&self, worker: usize, bytes: usize) {
+    /// A worker has taken so many bytes of commands out of its inbox.
+    pub fn took_commands(&self, worker: usize, bytes: usize) {
         let before = self.workers[worker]
             .backlog
             .fetch_sub(bytes, Ordering::SeqCst);
@@ -337,8 +350,8 @@ pub struct Outbox {
     me: usize,
     mesh: Arc<Mesh>,
     to: Vec<Vec<Message>>,
-    /// A command went to a worker that is behind: its connection should not be received from.
-    congested: bool,
+    /// The last worker to which a command went although it was behind.
+    behind: Option<usize>,
     /// Emptied buffers of messages that came, for those that go. Each answer that comes was asked for by a command that went, so the
     /// workers' stocks of them stay level, and neither allocates what the other frees.
     spare: Vec<Vec<u8>>,
@@ -356,7 +369,7 @@ impl Outbox {
             me,
             mesh,
             to,
-            congested: false,
+            behind: None,
             spare: Vec::new(),
         }
     }
@@ -435,9 +448,9 @@ impl Outbox {
         self.to[origin.worker].push(message);
     }
 
-    /// Whether something was forwarded to a worker that is behind since the last call.
-    pub fn take_congested(&mut self) -> bool {
-        std::mem::take(&mut self.congested)
+    /// A worker that is behind to which something was forwarded since the last call.
+    pub fn take_behind(&mut self) -> Option<usize> {
+        self.behind.take()
     }
 
     /// Hands everything over.
@@ -459,7 +472,9 @@ impl Router for Outbox {
         self.mesh.workers[shard]
             .backlog
             .fetch_add(bytes.len(), Ordering::SeqCst);
-        self.congested |= self.mesh.congested(shard);
+        if self.mesh.congested(shard) {
+            self.behind = Some(shard);
+        }
         // What one connection sends in one round is one message, unless another's stands between.
         if let Some(Message::Commands {
             origin: last,
@@ -608,15 +623,16 @@ mod tests {
     }
 
     #[test]
-    fn a_backlog_congests_until_it_was_run() {
+    fn commands_congest_until_they_are_taken() {
         let mesh = Arc::new(Mesh::new(2, 10, 10));
         let mut outbox = Outbox::new(0, Arc::clone(&mesh));
         outbox.forward(1, 1, &[0; 10]);
-        assert!(!outbox.take_congested());
+        assert_eq!(outbox.take_behind(), None);
         outbox.forward(1, 1, &[0]);
-        assert!(outbox.take_congested() && !outbox.take_congested());
+        assert_eq!(outbox.take_behind(), Some(1));
+        assert_eq!(outbox.take_behind(), None);
         mesh.wait(0);
-        mesh.ran(1, 1);
+        mesh.took_commands(1, 1);
         assert!(!mesh.congested(1) && !mesh.workers[0].waits.load(Ordering::SeqCst));
     }
 

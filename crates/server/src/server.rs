@@ -28,15 +28,15 @@ use std::time::{Duration, Instant};
 use senko_cache::{DeviceLabel, DeviceSlice, Recovered, ShardConfig};
 use senko_io::Unfinished;
 use senko_io::trace::Recorder;
-use senko_io::transfer::CachedFile;
 use senko_io::{Backend, FileOptions, FlashFile, Listener, PAGE_SIZE};
 
 use crate::admin::Admin;
 use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::route::Mesh;
-use crate::settings::{Settings, Transfer};
+use crate::settings::{Settings, TlsMode};
 use crate::shared::{Shared, Shutdown};
+use crate::tls::Tls;
 use crate::worker::{Door, Unmade, Worker, WorkerConfig};
 use home::{Home, LABEL_PAGES, Stopped};
 use keeper::Keeper;
@@ -74,6 +74,7 @@ impl Server {
     pub fn bind(settings: Settings) -> Result<Bound, ServerError> {
         check(&settings)?;
         let auth = security::open(&settings)?;
+        let tls = security::certificate(&settings)?;
         // Sizes that are known now are checked before a file of gigabytes is made.
         let sizes: Vec<u64> = settings
             .flash
@@ -86,6 +87,7 @@ impl Server {
         Ok(Bound {
             settings,
             auth,
+            tls,
             listeners,
             admin,
         })
@@ -97,6 +99,7 @@ impl Server {
 pub struct Bound {
     settings: Settings,
     auth: Auth,
+    tls: Option<Tls>,
     listeners: Vec<Listening>,
     admin: Option<(Listener, SocketAddr)>,
 }
@@ -108,6 +111,7 @@ struct Listening {
     /// As `stats conns` writes it.
     name: Arc<str>,
     guarded: bool,
+    tls: TlsMode,
 }
 
 impl Listening {
@@ -116,6 +120,7 @@ impl Listening {
             listener: self.listener.clone(),
             name: Arc::clone(&self.name),
             guarded: self.guarded,
+            tls: self.tls,
         }
     }
 }
@@ -135,6 +140,7 @@ impl Bound {
         let Bound {
             mut settings,
             auth,
+            tls,
             listeners,
             admin,
         } = self;
@@ -154,7 +160,6 @@ impl Bound {
             None => (None, None),
         };
         let (files, untouched) = open_flash(&settings, recorder.as_ref())?;
-        let transfer_files = transfer_files(&settings, &files)?;
         let home = match settings.data_dir.clone() {
             Some(dir) => Some(Arc::new(Home::open(&dir, &settings, &files)?)),
             None if settings.reinit => None,
@@ -183,7 +188,11 @@ impl Bound {
         if settings.seed == 0 {
             settings.seed = home::random();
         }
-        let shared = Arc::new(share(&settings, home.as_deref()).guarded(auth));
+        let shared = Arc::new(
+            share(&settings, home.as_deref())
+                .guarded(auth)
+                .ciphered(tls),
+        );
         let mesh = Arc::new(Mesh::new(settings.threads, plan.pending / 4, plan.pending));
         let control = Control {
             shared: Arc::clone(&shared),
@@ -201,7 +210,6 @@ impl Bound {
                 pending: plan.pending,
                 shard: shard_config(&settings, &plan, index, slices),
                 files: files.clone(),
-                transfer_files: transfer_files.clone(),
                 home: home.clone(),
                 // One worker accepts for all: it sees every connection, so the limit and the spreading need no agreement.
                 doors: if index == 0 {
@@ -654,18 +662,6 @@ impl Drop for Untouched {
             };
         }
     }
-}
-
-/// The flash files as sendfile takes them; empty with `--transfer direct`.
-fn transfer_files(
-    settings: &Settings,
-    files: &[Arc<FlashFile>],
-) -> Result<Vec<Arc<CachedFile>>, ServerError> {
-    if settings.transfer == Transfer::Direct {
-        return Ok(Vec::new());
-    }
-    let open = |file: &Arc<FlashFile>| Ok(Arc::new(CachedFile::open(Arc::clone(file))?));
-    files.iter().map(open).collect()
 }
 
 /// Each worker's part of each file: the same number of whole regions, side by side, behind the label.

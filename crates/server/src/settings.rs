@@ -18,14 +18,67 @@ pub struct FlashSpec {
     pub bytes: u64,
 }
 
-/// How a flash item reaches the socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transfer {
-    /// O_DIRECT read into a registered frame, sent from it.
-    Direct,
-    /// The kernel's sendfile from the file, as in paper B's prototype; for a `get` of an item that lies whole on flash. The rest goes the
-    /// direct way.
-    Sendfile,
+/// How the connections of a TCP listener are encrypted, where the server has a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TlsMode {
+    /// Not at all (`notls:`).
+    Off,
+    /// As [`TlsSettings::verify`] says (no prefix).
+    #[default]
+    Default,
+    /// Clients are not asked for a certificate (`btls:`).
+    Basic,
+    /// Clients need a certificate that the CA vouches for (`mtls:`).
+    Mutual,
+}
+
+/// Which clients need a certificate: memcached's `ssl_verify_mode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TlsVerify {
+    /// None is asked for.
+    #[default]
+    None,
+    /// A certificate that is shown has to be good.
+    Request,
+    /// All.
+    Require,
+    /// As `Request`: there is no second handshake at which to ask again.
+    Once,
+}
+
+impl TlsVerify {
+    /// memcached's number for it.
+    ///
+    /// ```
+    /// assert_eq!(senko_server::settings::TlsVerify::Require.number(), 2);
+    /// ```
+    pub fn number(self) -> u8 {
+        match self {
+            TlsVerify::None => 0,
+            TlsVerify::Request => 1,
+            TlsVerify::Require => 2,
+            TlsVerify::Once => 3,
+        }
+    }
+}
+
+/// Settings of TLS (`-Z`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// PEM file: the server's certificate, then those that lead to the CA (`ssl_chain_cert`).
+    pub chain: PathBuf,
+    /// PEM file of its private key (`ssl_key`).
+    pub key: PathBuf,
+    /// Which clients need a certificate (`ssl_verify_mode`).
+    pub verify: TlsVerify,
+    /// PEM file of the CAs that vouch for clients (`ssl_ca_cert`).
+    pub ca: Option<PathBuf>,
+    /// TLS 1.2 is refused (`ssl_min_version`).
+    pub only_1_3: bool,
+    /// Names of cipher suites with colons between; `None`: all (`ssl_ciphers`).
+    pub ciphers: Option<String>,
+    /// Clients may resume sessions (`ssl_session_cache`).
+    pub session_cache: bool,
 }
 
 /// The settings of a server. [`Default`] is what `senko serve` starts with, less the flash file.
@@ -39,6 +92,10 @@ pub struct Settings {
     pub auth_file: Option<PathBuf>,
     /// Password file of the binary protocol (`-S`).
     pub sasl_file: Option<PathBuf>,
+    /// Certificate and key of TLS; `None`: nothing is encrypted.
+    pub tls: Option<TlsSettings>,
+    /// Those of `listen` that differ from what `tls` says of all.
+    pub tls_modes: Vec<(SocketAddr, TlsMode)>,
     /// Sockets that listen already, with their names, in place of `listen`, `unix_socket` and
     /// `admin`: one named `admin` is the admin listener.
     pub passed: Vec<(String, Listener)>,
@@ -111,8 +168,6 @@ pub struct Settings {
     pub promote_after: u8,
     /// Reinsert what was hit.
     pub reinsert: bool,
-    /// How a flash item reaches the socket.
-    pub transfer: Transfer,
     /// How long a worker looks for the end of a flash read before it sleeps, where that mostly succeeds.
     pub spin: Duration,
     /// Backend.
@@ -150,6 +205,26 @@ impl Settings {
     pub fn watched(&self) -> bool {
         self.admin.is_some() || self.passed.iter().any(|(name, _)| name == ADMIN)
     }
+
+    /// How connections to this address of `listen` are encrypted.
+    ///
+    /// ```
+    /// use senko_server::settings::{Settings, TlsMode, TlsSettings};
+    /// let mut settings = Settings::default();
+    /// let address = settings.listen[0];
+    /// assert_eq!(settings.tls_mode(&address), TlsMode::Off);
+    /// settings.tls = Some(TlsSettings::default());
+    /// assert_eq!(settings.tls_mode(&address), TlsMode::Default);
+    /// settings.tls_modes.push((address, TlsMode::Mutual));
+    /// assert_eq!(settings.tls_mode(&address), TlsMode::Mutual);
+    /// ```
+    pub fn tls_mode(&self, address: &SocketAddr) -> TlsMode {
+        let own = self.tls_modes.iter().find(|(a, _)| a == address);
+        match (&self.tls, own) {
+            (None, _) => TlsMode::Off,
+            (Some(_), own) => own.map_or(TlsMode::Default, |(_, mode)| *mode),
+        }
+    }
 }
 
 /// The name that a service manager gives to the socket of the admin listener.
@@ -171,6 +246,8 @@ impl Default for Settings {
             noauth: Vec::new(),
             auth_file: None,
             sasl_file: None,
+            tls: None,
+            tls_modes: Vec::new(),
             passed: Vec::new(),
             admin: None,
             hot_keys: None,
@@ -209,7 +286,6 @@ impl Default for Settings {
             },
             promote_after: 2,
             reinsert: true,
-            transfer: Transfer::Direct,
             spin: Duration::from_micros(20),
             io: BackendChoice::Auto,
             trace: None,

@@ -23,11 +23,12 @@ use senko_io::{DeviceTimes, DiskStats, Times};
 
 use crate::auth::Auth;
 use crate::clock::Clock;
-use crate::commands::push_key;
 use crate::hot;
 use crate::intake::Intake;
+use crate::protocol::push_key;
 use crate::settings::Settings;
 use crate::shelf::Shelf;
+use crate::tls::Tls;
 
 /// The version of the memcached protocols that is spoken. Clients read it as numbers, so it stands first.
 pub const PROTOCOL_VERSION: &str = "1.6.18";
@@ -54,8 +55,10 @@ thread_stats! {
     cas_misses cas_hits cas_badval touch_hits touch_misses
     store_too_large store_no_memory
     bytes_read bytes_written conn_yields idle_kicks
-    forwarded sent_for_others read_across retries slow_readers_closed transfers_given_up
-    rounds heavy_turns values_given_up auth_cmds auth_errors
+    forwarded sent_for_others read_across retries slow_readers_closed
+    rounds heavy_turns conns_held values_given_up auth_cmds auth_errors
+    ssl_handshake_errors ssl_proto_errors ssl_new_sessions
+    tls_handshakes tls_handshake_steps tls_handshake_rounds
 }
 
 /// What a worker shows the others, about ten times a second.
@@ -163,6 +166,8 @@ pub struct Shared {
     pub started: u32,
     /// The password files.
     pub auth: Auth,
+    /// The certificate; `None`: nothing is encrypted.
+    pub tls: Option<Tls>,
     /// What all workers go by.
     pub clock: Clock,
     /// Where flushes are noted before they are acknowledged, if they are to outlive the process.
@@ -213,6 +218,7 @@ impl Shared {
             devices: Mutex::new(vec![vec![DeviceState::Up; shards]; settings.flash.len()]),
             started,
             auth: Auth::default(),
+            tls: None,
             clock: Clock::start(settings.clock.clone(), 0),
             words: None,
             flush_order: Mutex::new(()),
@@ -249,6 +255,13 @@ impl Shared {
     #[must_use]
     pub fn guarded(mut self, auth: Auth) -> Shared {
         self.auth = auth;
+        self
+    }
+
+    /// Encrypts.
+    #[must_use]
+    pub fn ciphered(mut self, tls: Option<Tls>) -> Shared {
+        self.tls = tls;
         self
     }
 

@@ -11,11 +11,12 @@
 //!         Sent      -> flow::sent
 //!         Disk      -> Shard::on_disk   -> Shard::next_done -> Session::done
 //!         Woken     -> mail::read_mail: newcomers, other workers' commands and answers (lend.rs looks for those that wake nobody)
-//!                      transfer::finish_transfers: answers sent by sendfile
 //! ```
 
+mod accounts; // what connections make the worker hold
 mod accept; // newcomers: the limit, the spreading, leaving
 mod ahead; // what the round will look up, asked for before
+mod cipher; // connections with TLS
 mod conns; // the connections, sockets and virtual ones
 mod devices; // what becomes of flash devices is told
 mod drain; // the end: answer what was received, then close
@@ -23,24 +24,24 @@ mod flow; // bytes in, answers out, and the limits on both
 mod intake; // memory for values that are coming in
 mod lend; // sockets lent to other workers with a command
 mod mail; // messages from other workers
-mod transfer; // answers that the kernel sends from the flash file
+mod secure; // what a connection with TLS has
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use senko_cache::{Recovered, Shard, ShardConfig};
-use senko_io::transfer::CachedFile;
 use senko_io::{
     Backend, Completion, ConnId, Event, EventLoop, FlashFile, ListenerId, LoopConfig, Op, RecvBuf,
     SendBatch,
 };
 
+use crate::context::{Ctx, Window, Work};
 use crate::hot::HotKeys;
 use crate::latency::Meter;
 use crate::route::{Mesh, Message, Origin, Outbox};
 use crate::server::home::{Home, Stopped};
-use crate::session::{Ctx, Window, Work};
+use crate::settings::TlsMode;
 use crate::shared::{ConnEntry, Cursor, Published, Shared, ThreadStats};
 use crate::shelf::Held;
 pub use accept::{Door, Newcomer};
@@ -73,8 +74,6 @@ pub struct WorkerConfig {
     pub shard: ShardConfig,
     /// Flash files, in the order of their device numbers.
     pub files: Vec<Arc<FlashFile>>,
-    /// The same files read through the page cache, if answers are to be sent from them by sendfile.
-    pub transfer_files: Vec<Arc<CachedFile>>,
     /// What it accepts on.
     pub doors: Vec<Door>,
     /// The data directory, if anything is to outlive the process.
@@ -109,7 +108,9 @@ pub struct Worker {
     core: Core,
     conns: Conns,
     doors: Vec<Door>,
-    door_names: Vec<(ListenerId, Arc<str>, bool)>,
+    door_names: Vec<(ListenerId, Arc<str>, bool, TlsMode)>,
+    /// Handshakes, and what connections with TLS are read into.
+    ciphers: cipher::Ciphers,
     /// Sockets above the connection limit, where they wait instead of being refused.
     waiting: VecDeque<Newcomer>,
     stopped_accepting_ms: u64,
@@ -128,8 +129,8 @@ pub struct Worker {
     /// by shard, at the last tick.
     room_returns: u64,
     room_refusals: Vec<u64>,
-    /// Connections that wait for another worker to catch up.
-    paused: Vec<ConnKey>,
+    /// Connections that wait for another worker to catch up, and for which.
+    paused: Vec<(ConnKey, usize)>,
     /// Virtual connections whose answers wait until another worker takes them.
     held_back: VecDeque<ConnKey>,
     /// Sends on sockets that other workers lent: the virtual connection, and whose it is.
@@ -171,24 +172,13 @@ pub struct Worker {
     disk_ended_before: u64,
     /// What was told of the shard's parts of devices.
     told: Vec<devices::Told>,
-    /// Bytes of answers that connections hold, those of slow readers aside.
-    answers: usize,
-    /// Of these, bytes that leave whatever else happens: they are being sent to sockets, or can be.
-    leaving: usize,
     /// Bytes that an answer between two workers takes: what one counts for that is not there yet.
     usual_answer: usize,
-    /// Bytes held for connections, and how many may be.
-    held: usize,
+    /// Bytes that may be held for connections.
     pending: usize,
-    /// Bytes of these that are requests which can't run yet, and the receive buffers kept from the
-    /// loop while they are many.
-    backlog: usize,
+    /// The receive buffers kept from the loop while requests that can't run yet are many.
     withheld: VecDeque<RecvBuf>,
-    /// Bytes of item memory that slow readers' answers refer to.
-    slow_pinned: usize,
     drain: Option<drain::Drain>,
-    /// Only with `--transfer sendfile`.
-    transfers: Option<transfer::Transfers>,
     home: Option<Arc<Home>>,
     recovered: Recovered,
 }
@@ -252,7 +242,6 @@ impl Worker {
             ev.attach(Arc::clone(file));
         }
         ev.set_spin(config.shared.settings.spin);
-        let transfers = transfer::Transfers::new(&config, &ev)?;
         let now_ms = config.shared.clock.now_ms();
         let (shard, recovered) = open_shard(config.index, config.shard, &config.home, now_ms)?;
         config
@@ -284,6 +273,7 @@ impl Worker {
             conns: Conns::default(),
             doors: config.doors,
             door_names: Vec::new(),
+            ciphers: cipher::Ciphers::default(),
             waiting: VecDeque::new(),
             stopped_accepting_ms: 0,
             run: VecDeque::new(),
@@ -318,16 +308,10 @@ impl Worker {
             disk_ended: 0,
             disk_ended_before: 0,
             told: Vec::new(),
-            answers: 0,
-            leaving: 0,
             usual_answer: 1 << 10,
-            held: 0,
-            backlog: 0,
             withheld: VecDeque::new(),
             pending: config.pending,
-            slow_pinned: 0,
             drain: None,
-            transfers,
             home: config.home,
             recovered,
         })
@@ -359,6 +343,7 @@ impl Worker {
             let busy = !(self.run.is_empty()
                 && self.heavy.is_empty()
                 && self.dirty.is_empty()
+                && !self.ciphers.are_busy()
                 && self.ended.is_empty());
             let timeout = if busy {
                 Duration::ZERO
@@ -452,10 +437,7 @@ impl Worker {
             Event::Ended { conn, error } => self.ended(conn, error),
             Event::Accepted { listener, stream } => self.accepted(listener, stream),
             Event::AcceptFailed { error, .. } => self.accept_failed(&error),
-            Event::Woken => {
-                self.read_mail();
-                self.finish_transfers();
-            }
+            Event::Woken => self.read_mail(),
         }
     }
 
@@ -464,6 +446,7 @@ impl Worker {
         self.core.stats.rounds += 1;
         self.run_queue();
         self.run_heavy();
+        self.run_handshakes();
         let tick = now >= self.next_tick;
         if tick {
             self.next_tick = now + TICK;
@@ -601,7 +584,7 @@ impl Worker {
                 self.core.work.hot.age();
             }
             self.kick_idle();
-            self.give_up_transfers();
+            self.end_late_handshakes();
         }
     }
 

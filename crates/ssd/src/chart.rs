@@ -7,7 +7,8 @@
 //! What always holds:
 //! - Ticks stand at round numbers, and each axis names its unit.
 //! - A value that is missing or has no place on its axis is a gap. Lines do not cross gaps.
-//! - Nothing is loaded from elsewhere, and no script runs. Light and dark follow the reader's setting.
+//! - Nothing is loaded from elsewhere, and no script runs. Light and dark follow the reader's
+//!   setting.
 //! - The size of a picture is bounded: points are drawn on a grid of half pixels, each cell once.
 
 // Scales, ticks and their labels.
@@ -134,8 +135,8 @@ impl Chart {
         }
     }
 
-    /// Horizontal bars: for each name one bar a series, with its value behind it. A value that is not finite
-    /// is a gap, and says so.
+    /// Horizontal bars: for each name one bar a series, with its value behind it. A value that is
+    /// not finite is a gap, and says so.
     pub fn bars(title: &str, axis: Axis, names: &[String], series: &[(String, Vec<f64>)]) -> Self {
         let y = Axis::linear("", Unit::Whole(""));
         let mut panel = Panel::new("", axis, y);

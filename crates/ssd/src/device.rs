@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One drive, page by page: the write buffer, the translation layer and the flash, one above the other.
+//! One drive, page by page: the write buffer, the translation layer and the flash, one above the
+//! other.
 //!
-//! A page that the host writes goes into the buffer; what leaves the buffer goes through the layer to the flash; the write is done when what had to leave for it is on
-//! the flash and the page is in RAM. A read is served by the buffer or by the flash.
+//! A page that the host writes goes into the buffer. Pages that leave the buffer go through the
+//! layer to the flash. The write is done when the pages that had to leave for it are on the flash
+//! and its page is in RAM. A read is served by the buffer or by the flash.
 
 use serde::Serialize;
 
@@ -15,7 +17,7 @@ use crate::shadow::Shadow;
 use crate::spec::Spec;
 use crate::{Error, Time};
 
-/// What a drive is made of, when it is not all as its profile says.
+/// The parts of a drive, when they are not all as its profile says.
 #[derive(Clone, Debug, Default)]
 pub struct Parts {
     /// Another translation layer than the profile's.
@@ -28,11 +30,12 @@ pub struct Parts {
     pub untimed: bool,
     /// Each read is checked against a shadow.
     pub check: bool,
-    /// The seed of all that is random in the drive: lives of blocks, failures, choices of the layer.
+    /// The seed of all that is random in the drive: lives of blocks, failures, choices of the
+    /// layer.
     pub seed: u64,
 }
 
-/// What host, buffer and layer passed to each other, in pages.
+/// The pages that host, buffer and layer passed to each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PageCounts {
     /// Written by the host.
@@ -190,7 +193,8 @@ impl Device {
         self.let_go(stream, ready, Some(lpn)) + self.ram_ns
     }
 
-    /// The host writes whole pages one after the other, in no time: what [`Device::write`] does with each, at a stroke where nothing stands between.
+    /// The host writes whole pages one after the other, in no time: what [`Device::write`] does
+    /// with each, at a stroke where nothing stands between.
     pub fn write_many(&mut self, lpns: &[Lpn], stream: u16) {
         if self.shadow.is_some() || !self.buffer.passes_through() {
             for lpn in lpns {
@@ -292,7 +296,8 @@ impl Device {
         self.ftl.idle(&mut self.nand, at)
     }
 
-    /// The power goes and comes back: the buffer's contents are lost (`empty` takes its place), the layer recovers from the flash.
+    /// The power goes and comes back: the buffer's contents are lost (`empty` takes its place), the
+    /// layer recovers from the flash.
     pub fn power_cycle(&mut self, empty: Box<dyn Buffer>) {
         self.buffer = empty;
         self.out.pages.clear();
@@ -303,8 +308,9 @@ impl Device {
         }
     }
 
-    /// Checks that nothing was lost or made up: every page that the host wrote was overwritten in the buffer, trimmed there, written to the flash, or is still held; every program has
-    /// its cause.
+    /// Checks that nothing was lost or made up: every page that the host wrote was overwritten in
+    /// the buffer, trimmed there, written to the flash, or is still held; every program has its
+    /// cause.
     ///
     /// # Panics
     /// If that is not so, which would be a mistake in the simulator.

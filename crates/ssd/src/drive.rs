@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Drives under a host: requests arrive, wait in the interface's queues, are dispatched, and complete, as events in virtual time.
+//! Drives under a host: requests arrive, wait in the interface's queues, are dispatched, and
+//! complete, as events in virtual time.
 //!
 //! ```text
 //!  Arrival --> a part for each drive --> a queue of that drive --(a slot is free)--> dispatch: its pages --> Done
@@ -211,7 +212,7 @@ impl Drive {
         self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
-    /// What the host sees, in bytes.
+    /// The size that the host sees, in bytes.
     pub fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes
     }
@@ -254,7 +255,8 @@ impl Drive {
         ((stripe % drives) as usize, page as u32)
     }
 
-    /// Writes the first `share` of the pages once, in order, in no time. Nothing of it is in later reports.
+    /// Writes the first `share` of the pages once, in order, in no time. Nothing of it is in later
+    /// reports.
     ///
     /// # Errors
     /// If the drive wears out.
@@ -408,7 +410,8 @@ impl Drive {
     /// Runs all requests; what came of it.
     ///
     /// # Errors
-    /// If a request does not fit, its source fails, or the drive wears out (the sentence says after which request).
+    /// If a request does not fit, its source fails, or the drive wears out (the sentence says after
+    /// which request).
     pub fn run<E: Into<Error>>(
         &mut self,
         requests: impl IntoIterator<Item = Result<Request, E>>,
@@ -525,7 +528,7 @@ impl Drive {
     }
 }
 
-/// What a run keeps beside the drives.
+/// The state of a run beside the drives.
 struct Running {
     events: Events,
     responses: Responses,
@@ -598,7 +601,8 @@ impl Running {
         self.done += 1;
     }
 
-    /// Gets the next request and enters its arrival, unless one is entered already or a closed loop is full.
+    /// Gets the next request and enters its arrival, unless one is entered already or a closed loop
+    /// is full.
     fn fetch<E: Into<Error>>(
         &mut self,
         requests: &mut impl Iterator<Item = Result<Request, E>>,

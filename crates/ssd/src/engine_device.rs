@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A simulated drive as a device of `senko_io`: an engine runs on it, and its time is virtual.
 //!
-//! Data is kept in memory, page by page; every operation is also a request to a [`Drive`], which begins at the device's virtual clock and moves it to the request's end. Nobody
-//! waits: an engine runs as fast as the machine can, and [`SimulatedDevice::now`] says how long it would have taken on the drive. A batch of reads is under way
-//! at once; operations of several threads follow each other.
+//! Data is kept in memory, page by page; every operation is also a request to a [`Drive`], which
+//! begins at the device's virtual clock and moves it to the request's end. Nobody waits: an engine
+//! runs as fast as the machine can, and [`SimulatedDevice::now`] says how long it would have taken
+//! on the drive. A batch of reads is under way at once; operations of several threads follow each
+//! other.
 //!
-//! What always holds: a read returns what was written last, zeros where nothing was; a drive that is worn out fails writes with `EIO` and still reads.
+//! Always holds: a read returns the bytes written last, or zeros where none were. A drive that is
+//! worn out fails writes with `EIO` and still reads.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -83,7 +86,7 @@ impl SimulatedDevice {
         self.lock().now
     }
 
-    /// What the drive did so far.
+    /// The drive's figures so far.
     pub fn report(&self) -> Report {
         let state = self.lock();
         Report::new(

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a user can get wrong, in sentences.
+//! The errors of the crate, in sentences for users.
+
+use crate::trace::Compression;
 
 /// Why a simulation can't be set up or go on.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +21,7 @@ pub enum Error {
     Request(String),
     /// A trace can't be read.
     #[error("{0}")]
-    Trace(Box<crate::trace::TraceError>),
+    Trace(Box<TraceError>),
     /// The drive can take no more writes.
     #[error("the drive is worn out: {0}")]
     WornOut(String),
@@ -50,8 +52,60 @@ impl Error {
     }
 }
 
-impl From<crate::trace::TraceError> for Error {
-    fn from(error: crate::trace::TraceError) -> Self {
+impl From<TraceError> for Error {
+    fn from(error: TraceError) -> Self {
         Self::Trace(Box::new(error))
     }
+}
+
+/// Why a trace cannot be read, or not further.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// The file cannot be opened.
+    #[error("cannot open the trace {path}: {source}")]
+    Open {
+        /// Which.
+        path: std::path::PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The stream breaks off: a disk that fails, an archive that is damaged or truncated.
+    #[error("the trace breaks off after {unit} {after} ({bytes} bytes, {compression}): {source}")]
+    Broken {
+        /// `line` or `record`.
+        unit: &'static str,
+        /// The last whole one.
+        after: u64,
+        /// Bytes up to there, after decompression.
+        bytes: u64,
+        /// How it was compressed.
+        compression: Compression,
+        /// What the source said.
+        source: std::io::Error,
+    },
+    /// The file ends inside a binary record.
+    #[error("the trace ends inside record {record}: {got} of its {expected} bytes are there")]
+    Truncated {
+        /// Number of the record, from 1.
+        record: u64,
+        /// Bytes of it.
+        got: usize,
+        /// Bytes of a record.
+        expected: usize,
+    },
+    /// The content is none of the known formats.
+    #[error("the trace is in no known format: {why}; known are {known}")]
+    Unknown {
+        /// What was seen.
+        why: String,
+        /// The names of the known formats.
+        known: String,
+    },
+    /// The trace's specification contradicts the trace.
+    #[error(transparent)]
+    Spec(#[from] Error),
+    /// Senko's own trace is damaged.
+    #[error(transparent)]
+    Native(#[from] senko_io::trace::TraceError),
 }

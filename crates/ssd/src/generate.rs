@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Requests that are made up: the loads of the endurance literature, for when there is no trace or when a closed form is to be met.
+//! Requests that are made up: the loads of the endurance literature, for when there is no trace or
+//! when a closed form is to be met.
 //!
 //! | name | addresses | own options |
 //! |---|---|---|
@@ -25,8 +26,10 @@
 //! Numbers may be written `200000`, `2e5` or `200k`; in sizes `k`, `m`, `g` and `t` are powers of
 //! 1024.
 //!
-//! `zipf:theta=0.9,count=1e5/seq:count=2e5,size=64k` is two phases, one after the other. Requests start at pages and do not leave the pages that are addressed:
-//! where a drawn page is too near to the end for the request's size, the last page that it fits on is taken. The same text gives the same requests, always.
+//! `zipf:theta=0.9,count=1e5/seq:count=2e5,size=64k` is two phases, one after the other. Requests
+//! start at pages and do not leave the pages that are addressed. Where a drawn page is too near to
+//! the end for the request's size, the generator takes the last page at which the request fits. The
+//! same text gives the same requests, always.
 
 use std::str::FromStr;
 
@@ -44,10 +47,11 @@ const MAX_SIZES: usize = 64;
 /// The largest request.
 const MAX_SIZE: u64 = 1 << 30;
 
-/// Page numbers, uniform in `0..pages`: the load of the closed forms, at the price of a random number and a multiplication.
+/// Page numbers, uniform in `0..pages`: the load of the closed forms, at the price of a random
+/// number and a multiplication.
 ///
-/// Idea: the high half of the product of 64 random bits and the bound (Lemire 2019). Deviation: without his rejection step; each page's share is off by at
-/// most `pages / 2^64`.
+/// Idea: the high half of the product of 64 random bits and the bound (Lemire 2019). Deviation:
+/// without his rejection step; each page's share is off by at most `pages / 2^64`.
 #[derive(Clone, Debug)]
 pub struct UniformPages {
     rng: Rng,
@@ -107,7 +111,8 @@ pub enum Pattern {
         f: f64,
         /// Whether hot pages lie anywhere, or at the start.
         scatter: bool,
-        /// Whether cold requests have the stream after the hot ones', as a host would separate them.
+        /// Whether cold requests have the stream after the hot ones', as a host would separate
+        /// them.
         split: bool,
     },
 }
@@ -347,7 +352,8 @@ impl Running {
 pub struct Generator {
     phases: std::vec::IntoIter<Running>,
     current: Option<Running>,
-    /// The time of the last request, in nanoseconds; its fraction is kept so that gaps do not lose it.
+    /// The time of the last request, in nanoseconds; its fraction is kept so that gaps do not lose
+    /// it.
     now: Time,
     fraction: f64,
     left: u64,

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The shape of the flash: channels, dies, planes, blocks, pages, and the numbers by which they are called.
+//! The shape of the flash: channels, dies, planes, blocks, pages, and the numbers by which they are
+//! called.
 //!
-//! Blocks are dealt out over the planes in turn: block `b` lies in plane `b % planes`, and planes over the channels likewise, so that consecutive
-//! block numbers are as parallel as the drive allows. A page's number is `block * pages_per_block + page in block`.
+//! Blocks are dealt out over the planes in turn: block `b` lies in plane `b % planes`, and planes
+//! over the channels likewise, so that consecutive block numbers are as parallel as the drive
+//! allows. A page's number is `block * pages_per_block + page in block`.
 
 use serde::{Deserialize, Serialize};
 
@@ -92,7 +94,8 @@ impl Geometry {
     /// Refuses shapes that can't be.
     ///
     /// # Errors
-    /// If a part is zero, pages are no multiple of 512 bytes, or there are too many pages to number.
+    /// If a part is zero, pages are no multiple of 512 bytes, or there are too many pages to
+    /// number.
     pub fn check(&self) -> Result<(), Error> {
         let parts = [
             ("channels", self.channels),
@@ -124,10 +127,11 @@ impl Geometry {
     }
 }
 
-/// Division by a number that stays, such as pages in a block, without the processor's slow division.
+/// Division by a number that stays, such as pages in a block, without the processor's slow
+/// division.
 ///
-/// Lemire, Kaser and Kurz, "Faster remainder by direct computation", 2019: with `ceil(2^64 / by)`, the upper half of a product is the quotient, exactly, for
-/// all 32-bit numbers.
+/// Lemire, Kaser and Kurz, "Faster remainder by direct computation", 2019: with `ceil(2^64 / by)`,
+/// the upper half of a product is the quotient, exactly, for all 32-bit numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Divider {
     by: u32,

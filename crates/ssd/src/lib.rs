@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A simulator of solid-state drives: what a workload does to the flash, before the drive is bought.
+//! A simulator of solid-state drives: what a workload does to the flash, before the drive is
+//! bought.
 //!
-//! A trace or a generator gives [`Request`]s; [`drive::Drive`] takes them as a host's queue does, in virtual time; [`device::Device`] turns them into pages, which a write
-//! buffer ([`buffer`]) holds back and orders, a flash translation layer ([`ftl`]) places, and the flash ([`nand`]) counts and times. [`report::Report`] says what
-//! came of it.
+//! A trace or a generator gives [`Request`]s; [`drive::Drive`] takes them as a host's queue does,
+//! in virtual time; [`device::Device`] turns them into pages, which a write buffer ([`buffer`])
+//! holds back and orders, a flash translation layer ([`ftl`]) places, and the flash ([`nand`])
+//! counts and times. [`report::Report`] says what came of it.
 //!
 //! What always holds:
 //! - Virtual time only: the same requests, profile and seed give the same result, on every machine.
-//! - Conservation: every program of the flash has a cause, and those for the host are those that left the buffer
-//!   ([`device::Device::assert_conservation`], in every run).
+//! - Conservation: every program of the flash has a cause, and those for the host are those that
+//!   left the buffer ([`device::Device::assert_conservation`], in every run).
 
 #![deny(unsafe_code)]
 
-// What a host asks of a drive.
+// The requests of a host.
 pub mod request;
 
-// What a user can get wrong.
+// The errors of the crate.
 pub mod error;
 
 // `name:option=value`, which names parts.
@@ -62,6 +64,12 @@ pub mod report;
 
 // How long a drive lives.
 pub mod lifetime;
+
+// One run as a user names it.
+pub mod run;
+
+// Everything that a user can name.
+pub mod catalogue;
 
 // Charts as SVG: axes, series, gaps.
 pub mod chart;

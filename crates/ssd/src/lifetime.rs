@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long a drive lives under a workload: years at the workload's rate, terabytes written, drive writes per day.
+//! How long a drive lives under a workload: years at the workload's rate, terabytes written, drive
+//! writes per day.
 //!
-//! What wears is the block: a drive has `blocks * cycles` erases, if wear is level. A run says how many erases a byte of the host costs; since a run that begins with erased blocks uses
-//! them up before it erases any, it costs at least an erase for each block's worth of programmed pages. Where wear is not level, the most worn block ends the drive, and the
-//! estimate is reduced by how much more that block was worn than the mean. The rate is that of the arrivals, whether or not the drive keeps up with them.
-//! Bytes are those that the host asked for: a write of a part of a page wears as much as one of a
-//! whole page and counts for less.
+//! Blocks wear: a drive has `blocks * cycles` erases, if wear is level. A run says how many erases
+//! a byte of the host costs. A run that begins with erased blocks uses them up before it erases
+//! any; so the cost is at least an erase for each block's worth of programmed pages. Where wear is
+//! not level, the most worn block ends the drive, and the estimate is reduced by how much more that
+//! block was worn than the mean. The rate is that of the arrivals, whether or not the drive keeps
+//! up with them. Bytes are those that the host asked for: a write of a part of a page wears as much
+//! as one of a whole page and counts for less.
 
 use serde::Serialize;
 
@@ -25,14 +28,16 @@ pub struct Lifetime {
     pub host_bytes: f64,
     /// Years at the run's rate, if wear is level.
     pub years: f64,
-    /// Years until the most worn block has done its cycles, if it goes on being worn as unevenly as in the run.
+    /// Years until the most worn block has done its cycles, if it goes on being worn as unevenly as
+    /// in the run.
     pub years_as_worn: f64,
     /// Drive writes per day over five years that use up `host_bytes`.
     pub dwpd_5_years: f64,
 }
 
 impl Lifetime {
-    /// The life of a drive whose blocks live `cycles` erases, under the workload of a run. `None` if nothing was erased, or written, or no time passed.
+    /// The life of a drive whose blocks live `cycles` erases, under the workload of a run. `None`
+    /// if nothing was erased, or written, or no time passed.
     pub fn of(report: &Report, cycles: u32) -> Option<Self> {
         let used_up = report.flash.all_programs() as f64 / f64::from(report.pages_per_block);
         let erases = match report.flash.all_erases() {

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What mathematics says of write amplification: closed forms for uniform random writes, against which the page-level layer is measured.
+//! Closed forms of write amplification for uniform random writes. The page-level layer is measured
+//! against them.
 //!
-//! Idea: under uniform random writes every valid page is as likely to be overwritten as any other, so that a block's valid pages decay exponentially from its closing to its
-//! collection, and the balance of pages written and freed has one solution.
-//! Source: Desnoyers, "Analytic models of SSD write performance", ACM Transactions on Storage 10(2), 2014 (first at SYSTOR 2012).
-//! Deviation: none in the formulas. `alpha` is pages of the flash that can hold data over logical pages. What that counts in a simulation: every block but the reserve
-//! that collection needs before it can begin, which never holds data at the moment when a victim is chosen.
+//! Idea: under uniform random writes every valid page is as likely to be overwritten as any other.
+//! So a block's valid pages decay exponentially from its closing to its collection. The balance of
+//! pages written and freed has one solution. Source: Desnoyers, "Analytic models of SSD write
+//! performance", ACM Transactions on Storage 10(2), 2014 (first at SYSTOR 2012). Deviation: none in
+//! the formulas. `alpha` is pages of the flash that can hold data over logical pages. In a
+//! simulation that counts every block but the reserve that collection needs before it can begin.
+//! The reserve never holds data at the moment when a victim is chosen.
 
-/// `w * e^w = x` for `w >= -1`: the principal branch of Lambert's function. Not a number below -1/e.
+/// `w * e^w = x` for `w >= -1`: the principal branch of Lambert's function. Not a number below
+/// -1/e.
 pub fn lambert_w0(x: f64) -> f64 {
-    // Near the branch point a series in sqrt(2(ex + 1)); elsewhere logarithms; both good enough for Halley's steps to converge.
+    // Near the branch point a series in sqrt(2(ex + 1)); elsewhere logarithms; both good enough for
+    // Halley's steps to converge.
     let start = if x < -0.25 {
         let p = (2.0 * (std::f64::consts::E * x + 1.0)).max(0.0).sqrt();
         -1.0 + p - p * p / 3.0
@@ -62,7 +67,8 @@ fn halley(x: f64, start: f64) -> f64 {
     w
 }
 
-/// Write amplification under greedy collection: blocks of `pages` pages, `alpha` physical for each logical page.
+/// Write amplification under greedy collection: blocks of `pages` pages, `alpha` physical for each
+/// logical page.
 ///
 /// `A = N / (N - X0 + 1)`, `X0 = 1/2 - (N/alpha) W0(-k alpha e^(-k alpha))`, `k = 1 + 1/(2N)`.
 pub fn greedy_write_amplification(alpha: f64, pages: u32) -> f64 {
@@ -72,7 +78,8 @@ pub fn greedy_write_amplification(alpha: f64, pages: u32) -> f64 {
     n / (n - x0 + 1.0)
 }
 
-/// Write amplification where the block that was filled first is collected first (in Desnoyers' paper: LRU).
+/// Write amplification where the block that was filled first is collected first (in Desnoyers'
+/// paper: LRU).
 ///
 /// `A = alpha / (alpha + W0(-alpha e^(-alpha)))`.
 pub fn fifo_write_amplification(alpha: f64) -> f64 {

@@ -3,7 +3,7 @@
 //! wear of blocks, response times over time. [`crate::chart`] draws them.
 
 use crate::chart::{Axis, Chart, Mark, Panel, Unit};
-use crate::report::{Report, SeriesPoint};
+use crate::report::{SeriesPoint, Wear};
 use crate::{Op, Request};
 
 /// The colours of reads and writes.
@@ -39,8 +39,7 @@ pub fn requests(title: &str, requests: &[Request]) -> String {
 }
 
 /// How many blocks were erased how often.
-pub fn erases(title: &str, report: &Report) -> String {
-    let wear = &report.wear;
+pub fn erases(title: &str, wear: &Wear) -> String {
     let from = f64::from(wear.min);
     let to = f64::from(wear.max) + 1.0;
     let caption = format!("mean {:.1}, deviation {:.1}", wear.mean, wear.deviation);
@@ -53,8 +52,7 @@ pub fn erases(title: &str, report: &Report) -> String {
 }
 
 /// Response times over virtual time: the mean and the longest. Seconds without a request are gaps.
-pub fn responses(title: &str, report: &Report) -> String {
-    let series = &report.series;
+pub fn responses(title: &str, series: &[SeriesPoint]) -> String {
     let last = series.iter().rev().find(|point| point.count > 0);
     let end = last.map_or(1.0, |point| point.second).max(1e-9) * 1e9;
     type Value = fn(&SeriesPoint) -> f64;

@@ -20,7 +20,7 @@ pub struct Profile {
     pub name: String,
     /// Where the numbers come from.
     pub source: String,
-    /// What the host sees, in bytes. The rest of the flash is over-provisioning.
+    /// The size that the host sees, in bytes. The rest of the flash is over-provisioning.
     pub user_bytes: u64,
     /// The flash's shape.
     pub geometry: Geometry,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a run found: response times, what reached the flash and why, wear, memory, life.
+//! The results of a run: response times, operations of the flash by cause, wear, memory, life.
 
 use senko_workload::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, PageCounts};
 use crate::ftl::{FtlCounts, Mapping};
@@ -143,7 +143,7 @@ impl ResponseTimes {
 }
 
 /// A bucket of the series.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SeriesPoint {
     /// When the bucket begins, in seconds.
     pub second: f64,
@@ -174,7 +174,7 @@ pub struct Pace {
 const A_BURST: u64 = 16;
 
 /// How evenly blocks are worn.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wear {
     /// Erases of a block on average, since the drive was new.
     pub mean: f64,
@@ -189,7 +189,7 @@ pub struct Wear {
 }
 
 /// Blocks with about as many erases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WornBlocks {
     /// Erases, at least.
     pub from: u32,
@@ -233,7 +233,7 @@ impl Wear {
     }
 }
 
-/// What a run found, over all drives.
+/// The results of a run, over all drives.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The translation layer, with its parameters.
@@ -246,7 +246,8 @@ pub struct Report {
     pub timed: bool,
     /// From the first arrival to the last completion, in virtual seconds.
     pub seconds: f64,
-    /// From the first arrival to the last, in virtual seconds: less where the drives did not keep up.
+    /// From the first arrival to the last, in virtual seconds: less where the drives did not keep
+    /// up.
     pub arrival_seconds: f64,
     /// All requests together.
     pub all: ResponseTimes,
@@ -264,7 +265,7 @@ pub struct Report {
     pub host_bytes_written: u64,
     /// Bytes that the host read.
     pub host_bytes_read: u64,
-    /// What host, buffer and layer passed to each other.
+    /// The pages that host, buffer and layer passed to each other.
     pub pages: PageCounts,
     /// Bytes of a page.
     pub page_bytes: u64,
@@ -286,6 +287,39 @@ pub struct Report {
     pub blocks: u64,
     /// Bytes that the host sees.
     pub user_bytes: u64,
+}
+
+/// Figures that follow from a report's counts.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Derived {
+    /// [`Report::write_amplification`].
+    pub write_amplification: Option<f64>,
+    /// [`Report::flash_write_amplification`].
+    pub flash_write_amplification: Option<f64>,
+    /// [`Report::write_hit_ratio`].
+    pub write_hit_ratio: Option<f64>,
+    /// [`Report::read_hit_ratio`].
+    pub read_hit_ratio: Option<f64>,
+    /// Blocks erased.
+    pub erases: u64,
+    /// [`Report::page_write_amplification`].
+    pub page_write_amplification: Option<f64>,
+    /// [`Report::requests_a_second`].
+    pub requests_per_second: Option<f64>,
+    /// Bytes a second that the host read.
+    pub read_bytes_per_second: Option<f64>,
+    /// Bytes a second that the host wrote.
+    pub written_bytes_per_second: Option<f64>,
+    /// Whether the drives kept up with the host.
+    pub keeps_up: bool,
+    /// Bytes that the host wrote.
+    pub host_bytes_written: u64,
+    /// Bytes that the host read.
+    pub host_bytes_read: u64,
+    /// Bytes that the flash programmed.
+    pub flash_bytes_programmed: u64,
+    /// Bytes of the mapping table in RAM.
+    pub mapping_bytes: u64,
 }
 
 /// Counts of a moment, from which a later report counts on.
@@ -386,6 +420,26 @@ impl Report {
     /// The same with how the drives kept up.
     pub(crate) fn at_pace(self, pace: Pace) -> Self {
         Self { pace, ..self }
+    }
+
+    /// Figures that follow from the counts.
+    pub fn derived(&self) -> Derived {
+        Derived {
+            write_amplification: self.write_amplification(),
+            flash_write_amplification: self.flash_write_amplification(),
+            write_hit_ratio: self.write_hit_ratio(),
+            read_hit_ratio: self.read_hit_ratio(),
+            erases: self.flash.all_erases(),
+            page_write_amplification: self.page_write_amplification(),
+            requests_per_second: self.requests_a_second(),
+            read_bytes_per_second: self.bytes_a_second().map(|pace| pace.0),
+            written_bytes_per_second: self.bytes_a_second().map(|pace| pace.1),
+            keeps_up: !self.falls_behind(),
+            host_bytes_written: self.host_bytes_written,
+            host_bytes_read: self.host_bytes_read,
+            flash_bytes_programmed: self.flash.all_programs() * self.page_bytes,
+            mapping_bytes: self.mapping.bits.div_ceil(8),
+        }
     }
 
     /// Whether requests came faster than the drives do them: more than a hundredth of all were not

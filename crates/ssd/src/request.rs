@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a host asks of a drive: the one form into which every trace format and every generator is turned.
+//! A host's request: the one form into which every trace format and every generator is turned.
 
 /// Virtual time, in nanoseconds since the start of a run.
 pub type Time = u64;

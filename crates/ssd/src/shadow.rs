@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The check that no read returns anything but the latest version.
 //!
-//! There is no data in the simulator; a version of a page is known by the sequence number of its program, which copies within the flash keep
-//! ([`Nand::sequence`]). The shadow stands beside a drive, knows for each logical page whether the buffer must hold it and which program was its last, and compares. Tests run with
-//! it; a user can, at about 10 bytes a logical and 8 a physical page.
+//! There is no data in the simulator; a version of a page is known by the sequence number of its
+//! program, which copies within the flash keep ([`Nand::sequence`]). The shadow stands beside a
+//! drive, knows for each logical page whether the buffer must hold it and which program was its
+//! last, and compares. Tests run with it; a user can, at about 10 bytes a logical and 8 a physical
+//! page.
 
 use crate::buffer::Leave;
 use crate::ftl::Ftl;
 use crate::geometry::{Lpn, Ppn};
 use crate::nand::Nand;
 
-/// What is known of every page. Each method panics where the drive is wrong, with the page and what was expected.
+/// The knowledge of every page. Each method panics where the drive is wrong, with the page and what
+/// was expected.
 #[derive(Clone, Debug)]
 pub struct Shadow {
     /// Pages that the host wrote and that have not left the buffer since.
@@ -52,7 +55,8 @@ impl Shadow {
                 assert!(*dirty, "B2: page {lpn} leaves as dirty and is not");
                 *dirty = false;
             }
-            // The incoming page is not held yet: its block may be made whole with what the flash has of it.
+            // The incoming page is not held yet: its block may be made whole with what the flash
+            // has of it.
             Leave::Pad => assert!(
                 !*dirty || incoming == Some(lpn),
                 "B2: page {lpn} is a pad and is dirty"
@@ -60,8 +64,8 @@ impl Shadow {
         }
     }
 
-    /// The translation layer was asked to write a page; `before` is the flash's last sequence number for the host until then. Where the power went first,
-    /// nothing was written.
+    /// The translation layer was asked to write a page; `before` is the flash's last sequence
+    /// number for the host until then. Where the power went first, nothing was written.
     pub fn programmed(&mut self, lpn: Lpn, nand: &Nand, before: u64) {
         let now = nand.last_host_sequence();
         if now != before {
@@ -101,7 +105,7 @@ impl Shadow {
         );
     }
 
-    /// What the layer found after a power cut; the buffer's contents are lost.
+    /// Takes the layer's findings after a power cut; the buffer's contents are lost.
     pub fn recovered(&mut self, ftl: &dyn Ftl, nand: &Nand) {
         self.dirty.fill(false);
         for lpn in 0..ftl.logical_pages() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A workload as a user names it: a trace's file or a generator, folded into a drive, once or in a loop.
+//! A workload as a user names it: a trace's file or a generator, folded into a drive, once or in a
+//! loop.
 //!
 //! A workload is read several times: for its summary, for each run, for each round. A pipe can be
 //! read once, and is therefore copied first, to a file without a name.
@@ -234,7 +235,7 @@ pub struct Requests<'a> {
     pieces: VecDeque<Request>,
     round: u32,
     taken: u64,
-    /// What is added to the times of this round.
+    /// The offset of this round's times.
     shift: Time,
     last: Time,
     failed: bool,

@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The direct transfer engine of the cache server paper (B, sections 3 and 5) as a queueing model: how many answers a second, and after how long.
+//! The direct transfer engine of the cache server paper (B, sections 3 and 5) as a queueing model:
+//! how many answers a second, and after how long.
 //!
-//! Idea: requests are issued in the order of their arrival, each to the drive (RAID 0) and the channel in it where its page lies. A drive takes `depth` commands (NCQ), all drives
-//! together `window`. The engine takes the drives' answers in the order of issue and passes each through a serial stage (interrupt, driver, the call that starts
-//! the next transfer); only then is the command's place free.
+//! Idea: requests are issued in the order of their arrival, each to the drive (RAID 0) and the
+//! channel in it where its page lies. A drive takes `depth` commands (NCQ), all drives together
+//! `window`. The engine takes the drives' answers in the order of issue and passes each through a
+//! serial stage (interrupt, driver, the call that starts the next transfer); only then is the
+//! command's place free.
 //!
 //! ```text
 //!            issue in order           drives                           serial stage
 //! requests --(window, depth)--> [channel][channel]...[channel]  --in order of issue--> |||| --> answer
 //! ```
 //!
-//! The paper measured six figures and explains them in words; the model's four times and depths ([`Model::PAPER`]) were fitted to the six. Fixed, not fitted: eight channels a
-//! drive (the controller of the paper's drives has eight), and that a channel's time varies as an exponential distribution does. What the paper supposes comes out: with one drive its
-//! command queue is the limit, with four the serial stage, and a response takes as long as commands are queued before it. With a faster or parallel serial stage
-//! the drives are the limit again.
+//! The paper measured six figures and explains them in words; the model's four times and depths
+//! ([`Model::PAPER`]) were fitted to the six. Fixed, not fitted: eight channels a drive (the
+//! controller of the paper's drives has eight), and that a channel's time varies as an exponential
+//! distribution does. The paper's supposition comes out: with one drive its command queue is the
+//! limit, with four the serial stage. A response takes as long as commands are queued before it.
+//! With a faster or parallel serial stage the drives are the limit again.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -23,7 +28,7 @@ use serde::Serialize;
 
 use crate::{Error, Time};
 
-/// What the engine is made of.
+/// The parts of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Model {
     /// Drives in RAID 0.
@@ -90,7 +95,8 @@ impl Model {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Arrivals {
-    /// There is always a next request, as with the paper's load that never pauses. A response time counts from when the request is the next to be issued.
+    /// There is always a next request, as with the paper's load that never pauses. A response time
+    /// counts from when the request is the next to be issued.
     Saturated,
     /// So many clients, each of which asks again this long after its answer.
     Closed {
@@ -177,7 +183,8 @@ impl Engine<'_> {
         (-(1.0 - self.rng.next_f64()).ln() * mean) as Time
     }
 
-    /// Issues as many as there is room for. The drive of the one that does not fit is drawn before, so that it blocks those behind it, as one queue does.
+    /// Issues as many as there is room for. The drive of the request that does not fit is drawn
+    /// before, so that this request blocks those behind it, as one queue does.
     fn issue(&mut self, now: Time, saturated: bool, held: &mut Option<usize>) {
         while self.under_way < self.model.window && (saturated || !self.arrived.is_empty()) {
             let drives = u64::from(self.model.drives);
@@ -275,8 +282,8 @@ pub fn simulate(model: &Model, load: Arrivals, answers: u64, seed: u64) -> Resul
     simulate_while(model, load, answers, seed, |_| true)
 }
 
-/// As [`simulate`], while `goes_on` says so, which hears the share that is done, 0 to 1. The outcome is of the answers
-/// up to then.
+/// As [`simulate`], while `goes_on` says so, which hears the share that is done, 0 to 1. The
+/// outcome is of the answers up to then.
 ///
 /// # Errors
 /// As [`simulate`].

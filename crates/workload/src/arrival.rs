@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! When the next request is due: the gaps of an open loop.
 //!
-//! An open-loop load generator draws due times here before the run and never from the server's answers, so that a slow server
-//! meets the same demand as a fast one and latency counts from the due time (no coordinated omission).
+//! An open-loop load generator draws due times here before the run, and never from the server's
+//! answers. So a slow server meets the same demand as a fast one, and latency counts from the due
+//! time (no coordinated omission).
 
 use crate::continuous::{Exponential, GeneralizedPareto};
 use crate::{Rng, SpecError, etc};
@@ -48,7 +49,8 @@ impl Arrivals {
         })
     }
 
-    /// The gaps of Facebook's ETC pool: at their own rate (about 52,700 a second) with `None`, else stretched to `rate`.
+    /// The gaps of Facebook's ETC pool: at their own rate (about 52,700 a second) with `None`, else
+    /// stretched to `rate`.
     ///
     /// # Errors
     /// If `rate` is not a positive finite number.
@@ -73,7 +75,8 @@ impl Arrivals {
         self.mean_ns
     }
 
-    /// Draws a gap in nanoseconds. It is not rounded, because summed rounding would change the rate.
+    /// Draws a gap in nanoseconds. It is not rounded, because summed rounding would change the
+    /// rate.
     #[inline]
     pub fn draw_ns(&self, rng: &mut Rng) -> f64 {
         match &self.law {

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Facebook's ETC pool: the sizes of keys and values and the gaps between requests, as fitted to production.
+//! Facebook's ETC pool: the sizes of keys and values and the gaps between requests, as fitted to
+//! production.
 //!
-//! [`crate::key`], [`crate::value`] and [`crate::arrival`] use it where the setting says `etc`. Sizes are properties of the key
-//! number, so that a load phase, a read phase and a checker in another process agree on them without sharing anything.
+//! [`crate::key`], [`crate::value`] and [`crate::arrival`] use it where the setting says `etc`.
+//! Sizes are properties of the key number, so that a load phase, a read phase and a checker in
+//! another process agree on them without sharing anything.
 //!
-//! Card. Idea: three closed forms and a table. Source: Atikoglu, Xu, Frachtenberg, Jiang and Paleczny, "Workload Analysis of a
-//! Large-Scale Key-Value Store", SIGMETRICS 2012, section 5. Popularity is not part of the fit; combine with Zipf.
-//! Deviations: a key size is rounded to the nearest byte and clamped to 1..=250, memcached's limits (the unclamped law gives
-//! more than that less than once in a million keys); a value size of the Pareto part is rounded down, so that it starts at 15,
-//! where the table ends, and may be capped, because the law has no upper end.
+//! Card. Idea: three closed forms and a table. Source: Atikoglu, Xu, Frachtenberg, Jiang and
+//! Paleczny, "Workload Analysis of a Large-Scale Key-Value Store", SIGMETRICS 2012, section 5.
+//! Popularity is not part of the fit; combine with Zipf. Deviations: a key size is rounded to the
+//! nearest byte and clamped to 1..=250, memcached's limits (the unclamped law gives more than that
+//! less than once in a million keys); a value size of the Pareto part is rounded down, so that it
+//! starts at 15, where the table ends, and may be capped, because the law has no upper end.
 
 use crate::continuous::{GeneralizedExtremeValue, GeneralizedPareto};
 use crate::rng::{mix64, unit_interval};
@@ -75,8 +78,8 @@ pub fn key_len(key_id: u64) -> usize {
     key_len_at(unit_interval(mix64(key_id ^ KEY_SALT)))
 }
 
-/// The size of value `version` of key number `key_id`, in bytes, at most `cap`. Versions differ in size; a caller that wants
-/// one size for all of a key's values passes the same version always.
+/// The size of value `version` of key number `key_id`, in bytes, at most `cap`. Versions differ in
+/// size; a caller that wants one size for all of a key's values passes the same version always.
 #[inline]
 pub fn value_len(key_id: u64, version: u32, cap: usize) -> usize {
     value_len_at(

@@ -8,8 +8,9 @@
 //!   user     1234                kq2mw0z81...
 //! ```
 //!
-//! The digits end at the first letter, so the number can be read back and two numbers never share a key. The filler differs
-//! from key to key, so that a server that compares only a part of the key is found out.
+//! The digits end at the first letter, so the number can be read back and two numbers never share a
+//! key. The filler differs from key to key, so that a server that compares only a part of the key
+//! is found out.
 //!
 //! Always: 1 to 250 bytes, none of them blank or a control character (memcached's rules).
 
@@ -31,8 +32,9 @@ const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmno
 pub enum KeyShape {
     /// Every key has this many bytes.
     Fixed(usize),
-    /// Facebook's ETC key sizes, a property of the key number. A key whose number needs more than its size gets what it needs;
-    /// with a prefix of 5 bytes and a million keys that is one key in a million.
+    /// Facebook's ETC key sizes, a property of the key number. A key whose number needs more than
+    /// its size gets what it needs; with a prefix of 5 bytes and a million keys that is one key in
+    /// a million.
     Etc,
     /// Prefix and number, no filler.
     Shortest,
@@ -77,8 +79,8 @@ impl KeySpace {
     /// Keys with numbers up to `largest`, behind `prefix`.
     ///
     /// # Errors
-    /// If the prefix is longer than [`MAX_PREFIX_LEN`] or holds a byte that a memcached key may not, or if a fixed size is
-    /// above [`MAX_KEY_LEN`] or too small for prefix and number.
+    /// If the prefix is longer than [`MAX_PREFIX_LEN`] or holds a byte that a memcached key may
+    /// not, or if a fixed size is above [`MAX_KEY_LEN`] or too small for prefix and number.
     pub fn new(prefix: &str, shape: KeyShape, largest: u64) -> Result<Self, SpecError> {
         if prefix.len() > MAX_PREFIX_LEN {
             return Err(SpecError::new(format!(

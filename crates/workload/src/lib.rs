@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a benchmark or a simulation asks for: which key, which operation, how long a value, when, and what bytes.
+//! The requests of a benchmark or a simulation: which key, which operation, how long a value, when,
+//! and what bytes.
 //!
-//! The load generator of `senko_server`, the store's bench, the SSD simulator and the lab draw their requests here, so that a
-//! setting such as "Zipf 0.99, ETC sizes" means the same thing to all of them.
+//! The load generator, the store's bench, the SSD simulator and the lab draw their requests here,
+//! so that a setting such as "Zipf 0.99, ETC sizes" means the same thing to all of them.
 //!
 //! What always holds:
-//! - There is no I/O: no file, no socket, no clock. Trace readers take an `impl Read` that the caller opened.
-//! - The same seed gives the same requests. Integer parts are the same on every machine; parts that go through `ln`, `exp` or
-//!   `pow` depend on the platform's maths library in their last bit.
-//! - Key `i` always has the same bytes, and value `(i, version, length)` always has the same bytes, so that a checker needs no
-//!   memory of what was written beyond the version.
+//! - There is no I/O: no file, no socket, no clock. Trace readers take an `impl Read` that the
+//!   caller opened.
+//! - The same seed gives the same requests. Integer parts are the same on every machine; parts that
+//!   go through `ln`, `exp` or `pow` depend on the platform's maths library in their last bit.
+//! - Key `i` always has the same bytes, and value `(i, version, length)` always has the same bytes,
+//!   so that a checker needs no memory of what was written beyond the version.
 //! - Nothing allocates per request, except the text trace readers' one reused line buffer.
 
 #![deny(unsafe_code)]

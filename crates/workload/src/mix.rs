@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Operation mixes: how often a request reads, updates, inserts, or reads and then writes; YCSB's A, B, C, D and F.
+//! Operation mixes: how often a request reads, updates, inserts, or reads and then writes; YCSB's
+//! A, B, C, D and F.
 //!
 //! A load generator draws the operation here and the key from the mix's [`Popularity`].
 //!
-//! Source of the letters: Cooper, Silberstein, Tam, Ramakrishnan and Sears, "Benchmarking Cloud Serving Systems with YCSB",
-//! SoCC 2010, and the core workload files of the YCSB project. E is absent, because it scans and memcached has no scan.
+//! Source of the letters: Cooper, Silberstein, Tam, Ramakrishnan and Sears, "Benchmarking Cloud
+//! Serving Systems with YCSB", SoCC 2010, and the core workload files of the YCSB project. E is
+//! absent, because it scans and memcached has no scan.
 
 use std::str::FromStr;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which key number is asked for next.
 //!
-//! [`Popularity`] is the setting, as a user writes it (`zipf:0.99`); [`KeyChooser`] is the setting bound to a number of keys.
-//! Key numbers go on to [`crate::key::KeySpace`] for their bytes.
+//! [`Popularity`] is the setting, as a user writes it (`zipf:0.99`); [`KeyChooser`] is the setting
+//! bound to a number of keys. Key numbers go on to [`crate::key::KeySpace`] for their bytes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,8 +11,9 @@ use crate::permutation::Permutation;
 use crate::zipf::Zipf;
 use crate::{Rng, SpecError, units};
 
-/// The seed of the permutation that spreads popular keys. It is fixed, because the popular keys are a property of the key
-/// space: all connections, and a second run with another seed, must agree on them.
+/// The seed of the permutation that spreads popular keys. It is fixed, because the popular keys are
+/// a property of the key space: all connections, and a second run with another seed, must agree on
+/// them.
 const SPREAD_SEED: u64 = 0x5EED_0F5E_4B0A_0001;
 
 /// YCSB's exponent, the default.
@@ -20,7 +21,8 @@ pub const DEFAULT_EXPONENT: f64 = 0.99;
 
 /// A law of popularity, not yet bound to a number of keys.
 ///
-/// Written `uniform`, `zipf[:S]`, `zipf-ordered[:S]`, `latest[:S]`, `hotcold[:KEYS:REQUESTS]` or `sequential`.
+/// Written `uniform`, `zipf[:S]`, `zipf-ordered[:S]`, `latest[:S]`, `hotcold[:KEYS:REQUESTS]` or
+/// `sequential`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Popularity {
     /// Every key alike.
@@ -29,7 +31,8 @@ pub enum Popularity {
     Zipf {
         /// Its exponent.
         s: f64,
-        /// Whether ranks are spread over the key space by a permutation; if not, key 0 is the most popular, then key 1.
+        /// Whether ranks are spread over the key space by a permutation; if not, key 0 is the most
+        /// popular, then key 1.
         scrambled: bool,
     },
     /// YCSB's "latest": Zipf's law over recency, the newest key being the most popular.
@@ -37,7 +40,8 @@ pub enum Popularity {
         /// Its exponent.
         s: f64,
     },
-    /// A share `requests` of the requests goes to a share `keys` of the keys, evenly inside each part.
+    /// A share `requests` of the requests goes to a share `keys` of the keys, evenly inside each
+    /// part.
     HotCold {
         /// The share of the keys that is hot, in (0, 1).
         keys: f64,
@@ -143,7 +147,8 @@ impl KeyChooser {
     /// Binds a law to `keys` keys.
     ///
     /// # Errors
-    /// If a parameter of the law is out of range, or `keys` is 0 or above [`crate::zipf::MAX_RANKS`].
+    /// If a parameter of the law is out of range, or `keys` is 0 or above
+    /// [`crate::zipf::MAX_RANKS`].
     pub fn new(popularity: &Popularity, keys: u64) -> Result<Self, SpecError> {
         // Zipf's own check of the number of keys serves every law.
         Zipf::new(keys, 0.0)?;
@@ -184,7 +189,8 @@ impl KeyChooser {
         self.keys
     }
 
-    /// Where `sequential` goes on, so that several connections can share the range; other laws ignore it.
+    /// Where `sequential` goes on, so that several connections can share the range; other laws
+    /// ignore it.
     pub fn start_at(&mut self, key_id: u64) {
         if let Law::Sequential { next } = &mut self.law {
             *next = key_id % self.keys;
@@ -193,8 +199,9 @@ impl KeyChooser {
 
     /// Tells that the key space has grown to `keys` keys (key `keys - 1` being the newest).
     ///
-    /// `uniform`, `latest` and `sequential` draw from the grown space at once. Zipf and hot/cold keep the keys they were made
-    /// for: to spread their ranks anew would change which keys are popular at each insertion.
+    /// `uniform`, `latest` and `sequential` draw from the grown space at once. Zipf and hot/cold
+    /// keep the keys they were made for: to spread their ranks anew would change which keys are
+    /// popular at each insertion.
     ///
     /// # Errors
     /// If `keys` is smaller than before or above [`crate::zipf::MAX_RANKS`].

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The seeded generator under every distribution, and the integer mixer that turns a key number into "random" properties.
+//! The seeded generator under every distribution, and the integer mixer that turns a key number
+//! into "random" properties.
 //!
-//! Everything random in the workspace's benchmarks starts at a [`Rng`] whose seed is printed with the result. The sequence for
-//! a seed never changes between versions (a test pins it), because recorded results name seeds.
+//! Everything random in the workspace's benchmarks starts at a [`Rng`] whose seed is printed with
+//! the result. The sequence for a seed never changes between versions (a test pins it), because
+//! recorded results name seeds.
 
 /// xoshiro256++.
 ///
-/// Idea: 256 bits of state moved by shifts, rotations and exclusive-ors (period 2^256 - 1), with an output function that adds
-/// and rotates, so that all 64 output bits are good. Seeded through SplitMix64, as its authors advise, so that similar seeds
-/// give unrelated streams.
-/// Source: Blackman and Vigna, "Scrambled Linear Pseudorandom Number Generators", ACM TOMS 47(4), 2021.
+/// Idea: 256 bits of state moved by shifts, rotations and exclusive-ors (period 2^256 - 1), with an
+/// output function that adds and rotates, so that all 64 output bits are good. Seeded through
+/// SplitMix64, as its authors advise, so that similar seeds give unrelated streams. Source:
+/// Blackman and Vigna, "Scrambled Linear Pseudorandom Number Generators", ACM TOMS 47(4), 2021.
 /// Deviation: none. Own code rather than a crate so that the sequence is ours to keep.
 #[derive(Clone, Debug)]
 pub struct Rng {
@@ -55,7 +57,8 @@ impl Rng {
         unit_interval(self.next_u64())
     }
 
-    /// Uniform in `0..bound`, without bias (Lemire, "Fast random integer generation in an interval", 2019).
+    /// Uniform in `0..bound`, without bias (Lemire, "Fast random integer generation in an
+    /// interval", 2019).
     ///
     /// # Panics
     /// If `bound` is 0.
@@ -79,7 +82,8 @@ pub fn unit_interval(bits: u64) -> f64 {
     ((bits >> 12) as f64 + 0.5) * (1.0 / (1u64 << 52) as f64)
 }
 
-/// A bijective mixer of 64 bits (SplitMix64's step): equal inputs give equal outputs, near inputs unrelated ones.
+/// A bijective mixer of 64 bits (SplitMix64's step): equal inputs give equal outputs, near inputs
+/// unrelated ones.
 #[inline]
 pub fn mix64(x: u64) -> u64 {
     finalise(x.wrapping_add(GOLDEN))

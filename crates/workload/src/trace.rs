@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Readers for published key-value traces: a stream of bytes in, a stream of [`Record`]s out.
 //!
-//! The lab and the simulator open a file and hand it to [`TraceReader::open`], which undoes gzip or zstd, recognises the format
-//! by its content (a file's name is never looked at) and then yields records one at a time.
+//! The lab and the simulator open a file and hand it to [`TraceReader::open`], which undoes gzip or
+//! zstd, recognises the format by its content (a file's name is never looked at) and then yields
+//! records one at a time.
 //!
 //! | format | one record | source |
 //! |---|---|---|
@@ -11,8 +12,9 @@
 //! | `oracle-general` | 24 bytes, little-endian: time `u32`, key `u64`, size `u32`, next access `i64` | libCacheSim |
 //! | `csv` | `key,op,size` a line, after an optional heading; `op` get, set or delete; `size` may be empty | ours |
 //!
-//! Always: a record that makes no sense ends the stream with an error that names its line or number, never a silent skip; what
-//! a format lets one leave out (marks, blank lines, empty requests) is counted by cause in [`Dropped`]. Lines have a bound.
+//! Always: a record that makes no sense ends the stream with an error that names its line or
+//! number; nothing is skipped in silence. Marks, blank lines and empty requests, which a format
+//! allows, are counted by cause in [`Dropped`]. Lines have a bound.
 
 mod csv;
 mod detect;
@@ -33,7 +35,7 @@ pub struct Record {
     pub key: u64,
     /// How many bytes, where the trace says so.
     pub size: Option<u64>,
-    /// What was done; traces of block and page references count as reads.
+    /// The operation; traces of block and page references count as reads.
     pub op: TraceOp,
 }
 
@@ -57,7 +59,7 @@ pub enum TimeUnit {
     Index,
 }
 
-/// What was left out of a trace, by cause.
+/// Records left out of a trace, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// Lines with nothing on them.
@@ -134,7 +136,7 @@ pub struct TraceReader<'a> {
     /// Records yielded so far: the time, where the format has none.
     yielded: u64,
     line: Vec<u8>,
-    /// What remains of an ARC line: next block, blocks left.
+    /// The rest of an ARC line: next block, blocks left.
     run: (u64, u64),
     finished: bool,
 }
@@ -198,7 +200,7 @@ impl<'a> TraceReader<'a> {
         }
     }
 
-    /// What was left out so far.
+    /// Records left out so far.
     pub fn dropped(&self) -> Dropped {
         self.dropped
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The one grammar for numbers, sizes, rates, times and shares in options, settings files and generators.
+//! The one grammar for numbers, sizes, rates, times and shares in options, settings files and
+//! generators.
 //!
 //! ```text
 //!   number  = digits [ "." digits ] [ "e" [ "+" | "-" ] digits ]      4000, 1.5, 4e6
@@ -11,8 +12,8 @@
 //! ```
 //!
 //! Case means nothing, and blanks may stand before a suffix. The binary's options, `senko ssd`'s
-//! generators and the laws of this crate all come here, so each refuses the same texts in the same words.
-//! Counts and sizes are exact: they never pass through a floating-point number.
+//! generators and the laws of this crate all come here, so each refuses the same texts in the same
+//! words. Counts and sizes are exact: they never pass through a floating-point number.
 
 use std::time::Duration;
 
@@ -72,7 +73,8 @@ impl Decimal {
         Some((decimal, rest.trim().to_owned()))
     }
 
-    /// The whole part of the product with `unit`, and whether there was no other part. `None` beyond 128 bits.
+    /// The whole part of the product with `unit`, and whether there was no other part. `None`
+    /// beyond 128 bits.
     fn times(self, unit: u64) -> Option<(u128, bool)> {
         let product = self.digits.checked_mul(u128::from(unit))?;
         if product == 0 {
@@ -96,8 +98,8 @@ impl Decimal {
     }
 }
 
-/// A whole number with an optional suffix `k`, `m`, `g` or `t` for powers of 1000, such as `200k`, `4m` or `4e6`.
-/// `T` is an unsigned integer.
+/// A whole number with an optional suffix `k`, `m`, `g` or `t` for powers of 1000, such as `200k`,
+/// `4m` or `4e6`. `T` is an unsigned integer.
 ///
 /// # Errors
 /// If the text is no such number, or the number is too large for `T`.
@@ -133,8 +135,8 @@ pub fn count<T: TryFrom<u64>>(text: &str) -> Result<T, SpecError> {
         .ok_or_else(too_large)
 }
 
-/// Bytes: a number with an optional suffix `k`, `m`, `g` or `t` for powers of 1024, which may end in `b` or `ib`.
-/// A number without a suffix counts `plain` bytes. Part of a byte is dropped.
+/// Bytes: a number with an optional suffix `k`, `m`, `g` or `t` for powers of 1024, which may end
+/// in `b` or `ib`. A number without a suffix counts `plain` bytes. Part of a byte is dropped.
 ///
 /// # Errors
 /// If the text is no such size, or the size is 2^62 bytes or more.
@@ -160,8 +162,9 @@ pub fn size(text: &str, plain: u64) -> Result<u64, SpecError> {
     }
 }
 
-/// A time: a number with a suffix `ns`, `us`, `ms`, `s`, `m` (or `min`), `h` or `d`. A number without a suffix counts `plain`.
-/// Zero is a time; an option that needs more says so itself ([`time_above_zero`]).
+/// A time: a number with a suffix `ns`, `us`, `ms`, `s`, `m` (or `min`), `h` or `d`. A number
+/// without a suffix counts `plain`. Zero is a time; an option that needs more says so itself
+/// ([`time_above_zero`]).
 ///
 /// # Errors
 /// If the text is no such time, or the time is longer than 300 years.
@@ -223,8 +226,8 @@ fn per(text: &str) -> Option<(&str, Option<u64>)> {
     }
 }
 
-/// Requests a second: a number above 0 as in [`count`], whole or not, and `/s`, `/min`, `/h` or `/day` where it is not a second's:
-/// `50000`, `50k`, `3m/h`.
+/// Requests a second: a number above 0 as in [`count`], whole or not, and `/s`, `/min`, `/h` or
+/// `/day` where it is not a second's: `50000`, `50k`, `3m/h`.
 ///
 /// # Errors
 /// If the text is no such rate.
@@ -252,7 +255,8 @@ pub fn rate(text: &str) -> Result<f64, SpecError> {
     }
 }
 
-/// Bytes and the seconds in which they pass: a [`size`] and `/s`, `/min`, `/h` or `/day`. Without a unit the seconds are `None`.
+/// Bytes and the seconds in which they pass: a [`size`] and `/s`, `/min`, `/h` or `/day`. Without a
+/// unit the seconds are `None`.
 ///
 /// # Errors
 /// If the text is no such rate.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Key number, version and length to value bytes, and the check of each byte.
 //!
-//! A load generator writes values from [`fill_value`] and checks what it reads with [`check_value`] or
-//! [`check_value_version`]. There is nothing to look up: every byte follows from key number, version and length, so a wrong,
-//! torn, stale, cut or misplaced byte is seen, in this process or in another one later.
+//! A load generator writes values from [`fill_value`] and checks what it reads with [`check_value`]
+//! or [`check_value_version`]. There is nothing to look up: every byte follows from key number,
+//! version and length, so a wrong, torn, stale, cut or misplaced byte is seen, in this process or
+//! in another one later.
 //!
 //! ```text
 //!   length 8 and more                        length 1 to 7
@@ -15,11 +16,15 @@
 //!   seal = 32 bits of seed        mask = mix(version, length)        body word i = scramble(seed + i * odd)
 //! ```
 //!
-//! - The version stands in clear, so a value of 8 bytes or more says which one it is; the seal ties it to its key and length.
-//! - The key number stands masked by what the version and length give, so that a value of another key names its owner.
-//! - Each body word depends on its place: shifted or swapped pages differ. Reads of 8 bytes at a time, no table.
-//! - A value under 8 bytes has no room to prove itself: it is checked against a range of versions. Successive versions always
-//!   differ in it (an odd multiplier is a bijection), until they wrap at 256^length.
+//! - The version stands in clear, so a value of 8 bytes or more says which one it is; the seal ties
+//!   it to its key and length.
+//! - The key number stands masked by what the version and length give, so that a value of another
+//!   key names its owner.
+//! - Each body word depends on its place: shifted or swapped pages differ. Reads of 8 bytes at a
+//!   time, no table.
+//! - A value under 8 bytes has no room to prove itself: it is checked against a range of versions.
+//!   Successive versions always differ in it (an odd multiplier is a bijection), until they wrap at
+//!   256^length.
 //! - An empty value has no byte to check.
 
 use std::fmt;
@@ -37,7 +42,7 @@ const SCRAMBLE: u64 = 0xD6E8_FEB8_6659_FD93;
 const SHORT_ODD: u64 = 0xA24B_AED4_963E_E407;
 const HEADER_LEN: usize = 16;
 
-/// What is wrong with a value.
+/// The fault of a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Mismatch {
@@ -63,7 +68,8 @@ pub enum Mismatch {
         /// The newest version that would be right.
         newest: u32,
     },
-    /// The first bytes, which hold version and key, fit together for no key: the value is torn, damaged, cut or no value of ours.
+    /// The first bytes, which hold version and key, fit together for no key: the value is torn,
+    /// damaged, cut or no value of ours.
     #[error(
         "the value of key {key_id} ({len} bytes) has a damaged head: version, key and length do not fit together"
     )]
@@ -140,7 +146,8 @@ pub fn fill_value(value: &mut [u8], key_id: u64, version: u32) {
     tail.copy_from_slice(&word[..tail.len()]);
 }
 
-/// Checks every byte of a value of at least [`SELF_CHECKED_LEN`] bytes that should belong to `key_id`, and gives its version.
+/// Checks every byte of a value of at least [`SELF_CHECKED_LEN`] bytes that should belong to
+/// `key_id`, and gives its version.
 ///
 /// # Errors
 /// [`Mismatch::TooShort`] for a shorter value; else what is wrong, and where.
@@ -167,9 +174,11 @@ pub fn check_value(value: &[u8], key_id: u64) -> Result<u32, Mismatch> {
     }
 }
 
-/// Checks every byte of a value of any length that should belong to `key_id` and be one of `versions`, and gives its version.
+/// Checks every byte of a value of any length that should belong to `key_id` and be one of
+/// `versions`, and gives its version.
 ///
-/// Where a value under [`SELF_CHECKED_LEN`] bytes fits several of the versions, the newest is given; an empty value fits all.
+/// Where a value under [`SELF_CHECKED_LEN`] bytes fits several of the versions, the newest is
+/// given; an empty value fits all.
 ///
 /// # Errors
 /// What is wrong, and where. An empty range of versions fits no value.
@@ -198,7 +207,8 @@ pub fn check_value_version(
         let mut word = [0; 8];
         word[..len].copy_from_slice(value);
         let mask = (1u64 << (8 * len)) - 1;
-        // The versions that give these bytes are equal modulo 256^len: go back from the newest to the nearest of them.
+        // The versions that give these bytes are equal modulo 256^len: go back from the newest to
+        // the nearest of them.
         let steps = short_word(key_id, newest, len).wrapping_sub(u64::from_le_bytes(word));
         let back = steps.wrapping_mul(inverse_odd(SHORT_ODD)) & mask;
         if back <= u64::from(newest - oldest) {
@@ -233,7 +243,8 @@ fn head(seed: u64, key_id: u64, version: u32, len: usize) -> [u8; HEADER_LEN] {
     head
 }
 
-/// One multiplication a word, so that filling keeps up with memory; the states differ by an odd step and never repeat.
+/// One multiplication a word, so that filling keeps up with memory; the states differ by an odd
+/// step and never repeat.
 #[inline]
 fn scramble(state: u64) -> u64 {
     let product = (state ^ (state >> 32)).wrapping_mul(SCRAMBLE);
@@ -245,7 +256,8 @@ fn short_word(key_id: u64, version: u32, len: usize) -> u64 {
     mix64(mix64(key_id) ^ len as u64).wrapping_add(u64::from(version).wrapping_mul(SHORT_ODD))
 }
 
-/// The inverse of an odd number modulo 2^64 (Newton's iteration doubles the correct low bits: 3, 6, 12, 24, 48, 96).
+/// The inverse of an odd number modulo 2^64 (Newton's iteration doubles the correct low bits: 3, 6,
+/// 12, 24, 48, 96).
 const fn inverse_odd(odd: u64) -> u64 {
     let mut inverse = odd;
     let mut round = 0;
@@ -263,7 +275,8 @@ fn first_body_difference(value: &[u8], seed: u64) -> Option<usize> {
     let mut state = seed;
     let mut blocks = body.chunks_exact(BLOCK);
     for (number, block) in (&mut blocks).enumerate() {
-        // Differences of a block are gathered without a branch; the place is looked for only when there is one.
+        // Differences of a block are gathered without a branch; the place is looked for only when
+        // there is one.
         let before = state;
         let mut difference = 0;
         for word in block.chunks_exact(8) {
@@ -338,11 +351,12 @@ pub enum ValueLen {
 }
 
 impl ValueLen {
-    /// The cap of `etc` when none is given: memcached's default largest item, less room for key and header.
+    /// The cap of `etc` when none is given: memcached's default largest item, less room for key and
+    /// header.
     pub const ETC_CAP: usize = (1 << 20) - 1024;
 
-    /// The length of version `version` of key number `key_id`, in bytes: the same on every call. A caller that wants all
-    /// versions of a key alike passes 0 for the version.
+    /// The length of version `version` of key number `key_id`, in bytes: the same on every call. A
+    /// caller that wants all versions of a key alike passes 0 for the version.
     #[inline]
     pub fn len_of(&self, key_id: u64, version: u32) -> usize {
         match *self {

@@ -5,21 +5,24 @@
 
 use crate::{Rng, SpecError};
 
-/// The largest number of ranks, 2^40: up to there the rounding of `H` in `f64` stays under a hundredth of a rank's bar.
+/// The largest number of ranks, 2^40: up to there the rounding of `H` in `f64` stays under a
+/// hundredth of a rank's bar.
 pub const MAX_RANKS: u64 = 1 << 40;
-/// The largest exponent taken; beyond it nearly every draw is rank 0 and the setting is surely a mistake.
+/// The largest exponent taken; beyond it nearly every draw is rank 0 and the setting is surely a
+/// mistake.
 pub const MAX_EXPONENT: f64 = 5.0;
 
 /// Zipf's law by rejection-inversion.
 ///
-/// Idea: the histogram of `k^-s` lies under the curve `x^-s`, whose integral `H` has a closed inverse. Draw `u` uniformly over
-/// the range of `H`, invert, round to the nearest rank, and accept if `u` falls inside the rank's bar; a precomputed width
-/// (`squeeze`) accepts most draws with no further work. Fewer than 1.2 draws are needed on average for any `n` and `s`.
-/// Source: Hörmann and Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions", ACM
-/// TOMACS 6(3), 1996. Exact (unlike the approximation of Gray et al. that YCSB uses), O(1) in time and memory, and `n` can
-/// grow at the price of one evaluation of `H`.
-/// Deviation: `H` and its inverse are written with `expm1(t)/t` and `ln1p(t)/t`, so that `s` = 1 and its neighbourhood need
-/// no case of their own.
+/// Idea: the histogram of `k^-s` lies under the curve `x^-s`, whose integral `H` has a closed
+/// inverse. Draw `u` uniformly over the range of `H`, invert, round to the nearest rank, and accept
+/// if `u` falls inside the rank's bar; a precomputed width (`squeeze`) accepts most draws with no
+/// further work. Fewer than 1.2 draws are needed on average for any `n` and `s`. Source: Hörmann
+/// and Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions",
+/// ACM TOMACS 6(3), 1996. Exact (unlike the approximation of Gray et al. that YCSB uses), O(1) in
+/// time and memory, and `n` can grow at the price of one evaluation of `H`. Deviation: `H` and its
+/// inverse are written with `expm1(t)/t` and `ln1p(t)/t`, so that `s` = 1 and its neighbourhood
+/// need no case of their own.
 #[derive(Clone, Debug)]
 pub struct Zipf {
     ranks: u64,
@@ -30,7 +33,8 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// Zipf's law over `ranks` ranks with exponent `exponent` (0 is uniform; YCSB's "zipfian" is 0.99).
+    /// Zipf's law over `ranks` ranks with exponent `exponent` (0 is uniform; YCSB's "zipfian" is
+    /// 0.99).
     ///
     /// # Errors
     /// If `ranks` is 0 or above [`MAX_RANKS`], or `exponent` is not in `0..=MAX_EXPONENT`.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask fuzz` runs each target of `fuzz/` for some minutes; `cargo xtask bench` runs the benchmarks.
+//! `cargo xtask fuzz` runs each target of `fuzz/` for some minutes; `cargo xtask bench` runs the
+//! benchmarks.
 //!
-//! The targets are plain programs over libfuzzer-sys. They are built here without cargo-fuzz's sanitizers, which need a nightly
-//! compiler; the coverage that guides libFuzzer is a stable option of the compiler's code generator.
+//! The targets are plain programs over libfuzzer-sys. They are built here without cargo-fuzz's
+//! sanitizers, which need a nightly compiler; the coverage that guides libFuzzer is a stable option
+//! of the compiler's code generator.
 
 use std::path::Path;
 use std::process::Command;
@@ -104,7 +106,8 @@ pub fn bench(workspace: &Workspace, args: &[String]) -> Result<bool> {
 mod tests {
     use super::*;
 
-    /// The list was empty for a while: it looked into the folder that cargo-fuzz makes by itself, where there is none.
+    /// The list was empty for a while: it looked into the folder that cargo-fuzz makes by itself,
+    /// where there is none.
     #[test]
     fn every_program_of_the_fuzz_workspace_is_a_target() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");

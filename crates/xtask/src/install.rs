@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask install --prefix DIR`: builds the C libraries and puts them, their headers and their
-//! pkg-config files in place. The steps that run other people's programs install them the same way.
+//! `cargo xtask install --prefix DIR`: builds the C libraries and puts them, their headers and
+//! their pkg-config files in place. The steps that run other people's programs install them the
+//! same way.
 
 use std::path::{Path, PathBuf};
 

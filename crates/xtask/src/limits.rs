@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs programs under an ordinary user's limits, and with io_uring refused, as containers refuse it. Both hold for the program alone:
-//! no setting of the machine is changed.
+//! Runs programs under an ordinary user's limits, and with io_uring refused, as containers refuse
+//! it. Both hold for the program alone: no setting of the machine is changed.
 
-#![allow(unsafe_code)] // prctl and kill: the standard library has neither
+#![allow(unsafe_code)] // prctl: the standard library has none
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -13,7 +13,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::run;
 
-/// The limit of locked memory that Debian gives an ordinary user, in bytes; registered buffers count against it.
+/// The limit of locked memory that Debian gives an ordinary user, in bytes; registered buffers
+/// count against it.
 const LOCKED_MEMORY: u64 = 8192 << 10;
 /// Debian's user and group that own nothing.
 const NOBODY: u32 = 65534;
@@ -52,7 +53,8 @@ impl OrdinaryUser {
             );
             wrapper.extend(become_nobody);
             if !readable {
-                // A clone in root's home, say. To read files is all that this capability gives; limits stay an ordinary user's.
+                // A clone in root's home, say. To read files is all that this capability gives;
+                // limits stay an ordinary user's.
                 println!(
                     "{} is closed to others: the user nobody may read it for this step",
                     tree.display()
@@ -92,7 +94,8 @@ pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
 }
 
-/// A command that runs `program` with io_uring refused: this program again, which confines itself and becomes the other.
+/// A command that runs `program` with io_uring refused: this program again, which confines itself
+/// and becomes the other.
 pub fn without_io_uring(program: &Path) -> Result<Command> {
     let mut command =
         Command::new(std::env::current_exe().context("cannot find this program's file")?);
@@ -100,7 +103,8 @@ pub fn without_io_uring(program: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Confines this process so that every io_uring call ends in EPERM, then becomes the program that `words` name.
+/// Confines this process so that every io_uring call ends in EPERM, then becomes the program that
+/// `words` name.
 pub fn refuse_io_uring_and_run(words: &[String]) -> Result<bool> {
     let Some((program, args)) = words.split_first() else {
         bail!("refuse-io-uring takes a command")
@@ -133,7 +137,8 @@ fn refuse_io_uring() -> Result<()> {
     };
     // SAFETY: the call takes numbers only.
     let promised = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-    // SAFETY: `program` and the filter that it points to live until the call returns, and the kernel copies them.
+    // SAFETY: `program` and the filter that it points to live until the call returns, and the
+    // kernel copies them.
     let confined = unsafe {
         libc::prctl(
             libc::PR_SET_SECCOMP,
@@ -146,13 +151,4 @@ fn refuse_io_uring() -> Result<()> {
             .context("the kernel took no filter of system calls");
     }
     Ok(())
-}
-
-/// Ends a child that leads its own process group, and all of that group.
-pub fn kill_group(leader: u32) {
-    let Ok(leader) = i32::try_from(leader) else {
-        return;
-    };
-    // SAFETY: the call takes numbers only; the group is one that we started and have not waited for, so its number is not reused.
-    unsafe { libc::kill(-leader, libc::SIGKILL) };
 }

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The project's own tasks: `cargo xtask {setup,test,install,package,python,lint,fuzz,bench,docs}`.
-//! It depends on no other crate of the workspace, so that it builds in seconds and still runs when
-//! they don't.
+//! The project's own tasks: `cargo xtask TASK`, and `cargo xtask help` lists them.
+//! It depends on no other crate of the workspace, so that it builds in seconds. It still runs when
+//! they do not build.
 
+mod circles; // files that import each other in a circle
 mod fuzz; // fuzz targets, each for some minutes
 mod install; // the C libraries, put in place
+mod kill; // ends programs that take too long
 mod limits; // an ordinary user's limits; io_uring refused
 mod python; // the wheel, and an environment that has it
 mod package; // a Debian package
 mod run; // runs commands, shows and counts what they did
 mod setup; // what the tests need of the machine
 mod test; // the steps of `cargo xtask test`
+mod times; // how long the steps took
+mod wrap; // lines of at most 100 columns
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,12 +26,17 @@ cargo xtask TASK
 
   setup                       install what the tests need: Debian packages, a Python environment in target/venv
   test [--quick] [--only NAME[,NAME]] [--list]
-                              set up, then run all tests; --quick leaves the long ones out
+                              set up, then run all tests, and say how long they take;
+                              --quick leaves the long steps out, and model tests do fewer rounds
   install --prefix DIR        build the C libraries and put them, their headers and pkg-config files into DIR
   python                      build the wheel of senko-flash into target/wheels
   package [--binary FILE] [--out DIR] [--version V]
                               build a Debian package in target/package
   lint                        format check and clippy
+  circles [CRATE...] [--shrink]
+                              print the files of a crate that import each other in a circle; --shrink
+                              takes those that left off the list of known ones
+  wrap [PATH...] [--check]    wrap comments and Markdown at 100 columns
   fuzz [--minutes N] [--only NAME]
                               run each fuzz target for N minutes (default 10)
   bench [NAME]                run the benchmarks
@@ -57,7 +66,14 @@ fn dispatch(args: &[String]) -> Result<bool> {
             no_more(rest)?;
             Ok(setup::setup(&Workspace::find()?)?.missing.is_empty())
         }
-        "test" => test::test(&Workspace::find()?, &test::Selection::parse(rest)?),
+        "test" => {
+            let selection = test::Selection::parse(rest)?;
+            let workspace = Workspace {
+                quick: selection.quick,
+                ..Workspace::find()?
+            };
+            test::test(&workspace, &selection)
+        }
         "lint" => {
             no_more(rest)?;
             test::test(
@@ -69,6 +85,8 @@ fn dispatch(args: &[String]) -> Result<bool> {
             no_more(rest)?;
             test::test(&Workspace::find()?, &test::Selection::of(&["docs", "tidy"]))
         }
+        "circles" => circles::circles(rest),
+        "wrap" => wrap::wrap(rest),
         "install" => install::install(&Workspace::find()?, rest),
         "python" => {
             no_more(rest)?;
@@ -102,6 +120,8 @@ pub struct Workspace {
     pub target: PathBuf,
     /// CI=true: what is missing is a failure.
     pub ci: bool,
+    /// The long tests do fewer rounds.
+    pub quick: bool,
 }
 
 impl Workspace {
@@ -127,6 +147,7 @@ impl Workspace {
             root,
             target: PathBuf::from(target),
             ci,
+            quick: false,
         })
     }
 

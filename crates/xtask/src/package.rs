@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask package`: a Debian package of the binary, with its unit, an example configuration, man pages and
-//! completions. It is laid out by hand and built by `dpkg-deb`; the files are in `contrib`.
+//! `cargo xtask package`: a Debian package of the binary, with its unit, an example configuration,
+//! man pages and completions. It is laid out by hand and built by `dpkg-deb`; the files are in
+//! `contrib`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -224,7 +225,8 @@ fn control(wanted: &Wanted, contrib: &Path, stage: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The packages of the shared libraries that the binary is linked with, as Debian's own tool tells them.
+/// The packages of the shared libraries that the binary is linked with, as Debian's own tool tells
+/// them.
 fn libraries(wanted: &Wanted, stage: &Path) -> Result<String> {
     let folder = wanted.out.join("shlibs");
     fs::create_dir_all(folder.join("debian"))?;

@@ -14,7 +14,8 @@ fn environment(workspace: &Workspace) -> Result<PathBuf> {
     let folder = workspace.target.join("python-venv");
     drop(std::fs::remove_dir_all(&folder));
     std::fs::create_dir_all(&workspace.target)?;
-    // The python3 of the path has its own tests more often; Debian's has venv when that one has not.
+    // The python3 of the path has its own tests more often; Debian's has venv when that one has
+    // not.
     let made = ["python3", "/usr/bin/python3"]
         .iter()
         .any(|p| run::succeeds(Command::new(p).args(["-m", "venv"]).arg(&folder)));

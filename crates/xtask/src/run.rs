@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs commands: shows what they print as it comes, counts the tests that they report, and ends those that take too long.
+//! Runs commands: shows what they print as it comes, counts the tests that they report, and ends
+//! those that take too long.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
@@ -11,7 +12,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-/// No single command of the tests may run longer than this: one that hangs must not take all of CI's time with it.
+/// No single command of the tests may run longer than this: one that hangs must not take all of
+/// CI's time with it.
 const PATIENCE: Duration = Duration::from_secs(25 * 60);
 
 /// The cargo that runs us.
@@ -149,7 +151,7 @@ pub fn show_for(command: &mut Command, patience: Duration) -> Result<Ran> {
             "still running after {} minutes: ended",
             patience.as_secs() / 60
         );
-        crate::limits::kill_group(child.id());
+        crate::kill::kill_group(child.id());
     }
     let status: ExitStatus = child.wait()?;
     let counts = counting

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Installs what the tests need, saying what it does: Debian packages (as root, or through sudo), and a Python environment in
-//! `target/venv`. What can't be installed is listed, and what needs it is skipped (with CI=true it fails).
+//! Installs what the tests need, saying what it does: Debian packages (as root, or through sudo),
+//! and a Python environment in `target/venv`. What can't be installed is listed, and what needs it
+//! is skipped (with CI=true it fails).
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -182,7 +183,8 @@ pub fn setup(workspace: &Workspace) -> Result<Setup> {
     Ok(Setup { python, missing })
 }
 
-/// apt-get, with no service started: an own memcached on port 11211 is not what a test run should leave behind.
+/// apt-get, with no service started: an own memcached on port 11211 is not what a test run should
+/// leave behind.
 const INSTALL: &str = r#"
 set -e
 policy=/usr/sbin/policy-rc.d
@@ -222,8 +224,8 @@ fn install(names: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The files of Perl that its own tests of ndbm take, from Debian's source package: no other package
-/// has them. They are fetched once, and no list of the system is changed.
+/// The files of Perl that its own tests of ndbm take, from Debian's source package: no other
+/// package has them. They are fetched once, and no list of the system is changed.
 pub fn perl_sources(workspace: &Workspace) -> Result<PathBuf> {
     const WANTED: [&str; 4] = [
         "ext/NDBM_File/t",
@@ -312,7 +314,8 @@ fn environment(workspace: &Workspace) -> Result<PathBuf> {
     println!("Python environment: making target/venv with tests/requirements.txt");
     drop(std::fs::remove_dir_all(&folder));
     std::fs::create_dir_all(&workspace.target)?;
-    // The python3 of the path may be a shim without venv; Debian's own is the one that python3-venv serves.
+    // The python3 of the path may be a shim without venv; Debian's own is the one that python3-venv
+    // serves.
     let made = ["python3", "/usr/bin/python3"]
         .iter()
         .any(|p| run::succeeds(Command::new(p).args(["-m", "venv"]).arg(&folder)));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask test`: sets up, then runs the steps in order, each with a heading and its time, and ends with a table and one line
-//! `N passed, N failed, N skipped`. A failed step does not stop those after it.
+//! `cargo xtask test`: sets up, then runs the steps in order, each with a heading and its time, and
+//! ends with a table and one line `N passed, N failed, N skipped`. A failed step does not stop
+//! those after it.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use crate::limits::{OrdinaryUser, without_io_uring};
 use crate::run::{self, Counts};
 use crate::setup::{self, Setup};
+use crate::times::Times;
 use crate::{Workspace, install, limits, python};
 
 /// One step.
@@ -121,10 +123,21 @@ const STEPS: [Step; 14] = [
     },
 ];
 
+/// Told before the first step.
+const ONE_TEST: &str = "\
+One step alone: cargo xtask test --only NAME; --list shows the names.
+One test alone: cargo test -p senko_cache --test it model::all_that_fits_flash_is_found";
+
+/// The model tests run so many times their usual seeds.
+const FACTOR: &str = "SENKO_TEST_FACTOR";
+/// That of a quick run.
+const QUICK_FACTOR: &str = "0.2";
+
 /// Which steps to run.
 pub struct Selection {
     only: Vec<String>,
-    quick: bool,
+    /// Without the long steps, and with fewer rounds.
+    pub quick: bool,
     list: bool,
 }
 
@@ -181,6 +194,9 @@ pub fn test(workspace: &Workspace, selection: &Selection) -> Result<bool> {
         return Ok(true);
     }
     let steps: Vec<&Step> = STEPS.iter().filter(|s| selection.takes(s)).collect();
+    let mut times = Times::read(workspace);
+    let names: Vec<&str> = steps.iter().map(|step| step.name).collect();
+    println!("{}\n{ONE_TEST}", times.expected(&names));
     let mut rows: Vec<(&str, String, Duration)> = Vec::new();
     let mut total = Counts::default();
 
@@ -242,13 +258,15 @@ pub fn test(workspace: &Workspace, selection: &Selection) -> Result<bool> {
             started.elapsed().as_secs_f64()
         );
         total += counts;
+        times.note(step.name, started.elapsed());
         rows.push((step.name, result, started.elapsed()));
     }
     summary(&rows, &setup, total);
     Ok(total.failed == 0)
 }
 
-/// A step without tests of its own counts as one; a failed one counts as failed, whatever its tests said.
+/// A step without tests of its own counts as one; a failed one counts as failed, whatever its tests
+/// said.
 fn result_of(ok: bool, mut counts: Counts) -> (String, Counts) {
     if counts == Counts::default() {
         counts = Counts::one(ok);
@@ -308,9 +326,14 @@ fn clippy(workspace: &Workspace, _: &Setup) -> Result<Done> {
 }
 
 fn unit(workspace: &Workspace, _: &Setup) -> Result<Done> {
-    // Built by a command of its own: the time that one may take could be too little for both on a slow machine.
+    // Built by a command of its own: the time that one may take could be too little for both on a
+    // slow machine.
     build_tests(workspace)?;
-    ran(&mut workspace.cargo(&["test", "--workspace", "--no-fail-fast"]))
+    let mut command = workspace.cargo(&["test", "--workspace", "--no-fail-fast"]);
+    if workspace.quick && std::env::var_os(FACTOR).is_none() {
+        command.env(FACTOR, QUICK_FACTOR);
+    }
+    ran(&mut command)
 }
 
 fn tidy(workspace: &Workspace, _: &Setup) -> Result<Done> {
@@ -374,14 +397,19 @@ fn pytest(workspace: &Workspace, setup: &Setup, args: &[&str]) -> Result<Done> {
     let Some(mut command) = pytest_command(workspace, setup, args) else {
         return Ok(no_python());
     };
-    let binary = workspace.target.join("release/senko");
+    let binary = binary(workspace)?;
+    let scratch = workspace.target.join("e2e");
+    std::fs::create_dir_all(&scratch)?;
+    ran(command.env("SENKO_BIN", binary).env("SENKO_TMP", scratch))
+}
+
+/// Builds the release binary, and gives its path.
+fn binary(workspace: &Workspace) -> Result<PathBuf> {
     let built = run::show(&mut workspace.cargo(&["build", "--release", "-p", "senko"]))?;
     if !built.ok {
         bail!("the release build failed");
     }
-    let scratch = workspace.target.join("e2e");
-    std::fs::create_dir_all(&scratch)?;
-    ran(command.env("SENKO_BIN", binary).env("SENKO_TMP", scratch))
+    Ok(workspace.target.join("release/senko"))
 }
 
 fn ndbm(workspace: &Workspace, setup: &Setup) -> Result<Done> {
@@ -408,6 +436,7 @@ fn python(workspace: &Workspace, setup: &Setup) -> Result<Done> {
     command
         .args(["-m", "pytest", "-q", "-ra", "."])
         .current_dir(workspace.root.join("bindings/python/tests"))
+        .env("SENKO_BIN", binary(workspace)?)
         .env("PYTHONDONTWRITEBYTECODE", "1");
     ran(&mut command)
 }
@@ -430,7 +459,8 @@ struct TestProgram {
     folder: PathBuf,
 }
 
-/// Builds the tests of all of the workspace: another selection would unify features in another way and build everything again.
+/// Builds the tests of all of the workspace: another selection would unify features in another way
+/// and build everything again.
 fn build_tests(workspace: &Workspace) -> Result<()> {
     let built = run::show(&mut workspace.cargo(&["test", "--workspace", "--no-run"]))?;
     if !built.ok {
@@ -439,7 +469,8 @@ fn build_tests(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Builds the server's tests and those of the layer below it, and finds their programs.
+/// Builds the tests of the server, the load generator and the layer below, and finds their
+/// programs.
 fn server_tests(workspace: &Workspace) -> Result<Vec<TestProgram>> {
     build_tests(workspace)?;
     let args = [
@@ -466,7 +497,8 @@ fn server_tests(workspace: &Workspace) -> Result<Vec<TestProgram>> {
                 .parent()
                 .context("a manifest without folder")?
                 .to_path_buf();
-            if folder.ends_with("crates/server") || folder.ends_with("crates/io") {
+            let tested = ["crates/server", "crates/load", "crates/io"];
+            if tested.iter().any(|of| folder.ends_with(of)) {
                 programs.push(TestProgram {
                     program: PathBuf::from(program),
                     folder,

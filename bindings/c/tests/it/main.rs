@@ -104,6 +104,11 @@ fn every_call_from_c() {
 }
 
 #[test]
+fn batches_and_loads_from_c() {
+    program(&source("tests/c/bulk.c"));
+}
+
+#[test]
 fn refusals_from_c() {
     program(&source("tests/c/refusals.c"));
 }

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Senko from Python. `senko_flash.dbm` is the transactional DBM."""
+"""Senko from Python: the DBM in `dbm`, the store in `store`, the simulator in `ssd`."""

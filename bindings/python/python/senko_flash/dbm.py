@@ -12,41 +12,70 @@
 >>> folder.cleanup()
 """
 
+from __future__ import annotations
+
 import os as _os
+from collections.abc import Callable as _Callable
 from collections.abc import ItemsView as _ItemsView
+from collections.abc import Iterator as _Iterator
 from collections.abc import MutableMapping as _MutableMapping
 from collections.abc import ValuesView as _ValuesView
+from typing import TYPE_CHECKING
+from typing import Any as _Any
+from typing import TypeVar as _TypeVar
 
 from . import _native
 from ._native import Conflict, Snapshot, Transaction, error
 
+if TYPE_CHECKING:
+    from ._native import _Data
+
 __all__ = ["open", "error", "Conflict", "Database", "Snapshot", "Table", "Transaction"]
 
-_ABSENT = object()
+_ABSENT: _Any = object()
+_Given = _TypeVar("_Given")
 
 
-class _Items(_ItemsView):
-    def __iter__(self):
-        return self._mapping.range()
+class _Items(_ItemsView[bytes, bytes]):
+    _mapping: _Any
+
+    def __iter__(self) -> _Iterator[tuple[bytes, bytes]]:
+        records: _Iterator[tuple[bytes, bytes]] = self._mapping.range()
+        return records
 
 
-class _Values(_ValuesView):
-    def __iter__(self):
-        return self._mapping._values()
+class _Values(_ValuesView[bytes]):
+    _mapping: _Any
+
+    def __iter__(self) -> _Iterator[bytes]:
+        values: _Iterator[bytes] = self._mapping._values()
+        return values
 
 
-class _Mapping(_MutableMapping):
+class _Mapping(_MutableMapping[_Any, bytes]):
     """What tables and databases share: a mapping of bytes to bytes, in the order of its keys."""
 
     __slots__ = ()
 
-    def items(self):
+    if TYPE_CHECKING:
+        # The native half has them.
+        def _take(self, key: _Data) -> bytes | None: ...
+        def _table(self, name: str, *, create: bool = False) -> _native.Database: ...
+        def transaction(self, *, durability: str | None = None) -> Transaction: ...
+        def range(
+            self, start: _Data | None = None, stop: _Data | None = None, *, reverse: bool = False
+        ) -> _Iterator[tuple[bytes, bytes]]: ...
+        def close(self) -> None: ...
+
+    def items(self) -> _ItemsView[bytes, bytes]:
+        """The records, in order, as a view: each iteration sees one state."""
         return _Items(self)
 
-    def values(self):
+    def values(self) -> _ValuesView[bytes]:
+        """The values, in the order of their keys, as a view."""
         return _Values(self)
 
-    def pop(self, key, default=_ABSENT):
+    def pop(self, key: _Data, default: _Any = _ABSENT) -> _Any:
         """Removes a key and gives its value, in one transaction."""
         value = self._take(key)
         if value is not None:
@@ -55,10 +84,10 @@ class _Mapping(_MutableMapping):
             raise KeyError(key)
         return default
 
-    def popitem(self):
+    def popitem(self) -> tuple[bytes, bytes]:
         """Removes the first record and gives it."""
 
-        def first(tx):
+        def first(tx: Transaction) -> tuple[bytes, bytes]:
             for key, value in self.range():
                 if tx.get(key) == value:
                     del tx[key]
@@ -67,8 +96,8 @@ class _Mapping(_MutableMapping):
 
         return self.run(first)
 
-    def run(self, fn, *, durability=None):
-        """Calls `fn(tx)` in a transaction and gives what it gives. On a Conflict it is called again."""
+    def run(self, fn: _Callable[[Transaction], _Given], *, durability: str | None = None) -> _Given:
+        """Calls `fn(tx)` in a transaction, again after each Conflict, and gives what it gives."""
         while True:
             try:
                 with self.transaction(durability=durability) as tx:
@@ -76,18 +105,18 @@ class _Mapping(_MutableMapping):
             except Conflict:
                 pass
 
-    def table(self, name, *, create=False):
+    def table(self, name: str, *, create: bool = False) -> Table:
         """A table of the database, which is a mapping too. `create` makes one that is not there."""
         return Table(self, self._table(name, create=create))
 
-    def __enter__(self):
+    def __enter__(self: _Given) -> _Given:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-class Database(_native.Database, _Mapping):
+class Database(_native.Database, _Mapping):  # type: ignore[misc]
     """An open database: a mapping over its table "main". `open` makes it."""
 
     items = _Mapping.items
@@ -99,48 +128,59 @@ class Table(_Mapping):
 
     __slots__ = ("_database", "_native")
 
-    def __init__(self, database, native):
+    def __init__(self, database: _Mapping, native: _native.Database) -> None:
         self._database = database
         self._native = native
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> _Any:
         return getattr(self._native, name)
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: _Data) -> bytes:
         return self._native[key]
 
-    def __setitem__(self, key, value):
+    def __setitem__(self, key: _Data, value: _Data) -> None:
         self._native[key] = value
 
-    def __delitem__(self, key):
+    def __delitem__(self, key: _Data) -> None:
         del self._native[key]
 
-    def __contains__(self, key):
+    def __contains__(self, key: object) -> bool:
         return key in self._native
 
-    def __iter__(self):
+    def __iter__(self) -> _Iterator[bytes]:
         return iter(self._native)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._native)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return repr(self._native)
 
-    def keys(self):
+    def keys(self) -> list[bytes]:  # type: ignore[override]
+        """The keys, in order, as a list."""
         return self._native.keys()
 
-    def get(self, key, default=None):
+    def get(self, key: _Data, default: _Any = None) -> _Any:
+        """The value of a key, or `default`."""
         return self._native.get(key, default)
 
-    def setdefault(self, key, default=b""):
+    def setdefault(self, key: _Data, default: _Data = b"") -> bytes:
+        """The value of a key, which is set to `default` if it is not there."""
         return self._native.setdefault(key, default)
 
-    def clear(self):
+    def clear(self) -> None:
+        """Removes every record, in one transaction."""
         self._native.clear()
 
 
-def open(path, flag="r", mode=0o666, *, durability="buffered", cache_bytes=None):
+def open(
+    path: str | bytes | _os.PathLike[str],
+    flag: str = "r",
+    mode: int = 0o666,
+    *,
+    durability: str = "buffered",
+    cache_bytes: int | None = None,
+) -> Database:
     """Opens a database.
 
     `flag` is 'r' to read, 'w' to write, 'c' to make it if it is not there, 'n' to begin empty.
@@ -148,5 +188,5 @@ def open(path, flag="r", mode=0o666, *, durability="buffered", cache_bytes=None)
     'synced' (it survives a power failure). `sync()` makes all of them synced.
     """
     # The mode is the system's: it takes the umask away itself.
-    path = _os.fsdecode(path)
-    return Database(path, flag, mode, durability=durability, cache_bytes=cache_bytes)
+    place = _os.fsdecode(path)
+    return Database(place, flag, mode, durability=durability, cache_bytes=cache_bytes)

@@ -7,7 +7,7 @@
 //!
 //! Always holds: bytes spent = bytes written + `ahead`, but for an item that was let in and lost with its device, which stays in `ahead`.
 
-use crate::shard::{Admission, AdmissionRule};
+use crate::config::{Admission, AdmissionRule};
 
 /// Why an item was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,8 @@ impl Admitter {
         (!self.affords(bytes)).then_some(Refusal::Budget)
     }
 
-    fn affords(&self, bytes: usize) -> bool {
+    /// Whether the budget has so many bytes.
+    pub fn affords(&self, bytes: usize) -> bool {
         !self.limited || bytes as i128 * 1000 <= self.millibytes
     }
 
@@ -97,11 +98,16 @@ impl Admitter {
         if !self.affords(bytes) {
             return Err(Refusal::Budget);
         }
+        self.spend_anyway(bytes);
+        Ok(())
+    }
+
+    /// Spends budget for a write that must be: later ones wait until the debt is paid.
+    pub fn spend_anyway(&mut self, bytes: usize) {
         if self.limited {
             self.millibytes -= bytes as i128 * 1000;
             self.ahead += bytes as u64;
         }
-        Ok(())
     }
 
     /// The device was given so many bytes.
@@ -117,7 +123,7 @@ impl Admitter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::Budget;
+    use crate::config::Budget;
 
     #[test]
     fn a_budget_holds_over_any_stretch() {

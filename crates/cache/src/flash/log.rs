@@ -23,18 +23,25 @@
 //! - L4: a page never holds two records whose keys have one tag (so none of one key), so that a slot, which is a tag and a page, names one
 //!   record: the other would come to light again through it, long after its own slot is gone.
 
+mod kept; // a log that keeps every live record
+mod mark; // where a log of an earlier process goes on
+
 use std::sync::Arc;
 
 use senko_io::{AlignedBuf, DeviceId, PAGE_SIZE, Purpose, Queue, Tag};
 
+use super::dead::Dead;
 use super::discards::Discards;
 use super::health::Health;
-use super::lost::Lost;
+use super::invalid::InvalidRanges;
 use super::open_pages::{OpenPages, SMALLEST_RECORD};
 use super::{TOKEN_PROBE, TOKEN_WRITE, token};
+use crate::config::DeviceSlice;
 use crate::record::RECORD_ALIGN;
-use crate::shard::DeviceSlice;
-use crate::warm::state::{LogWord, State};
+use crate::types::FRAME_PAGES;
+use crate::words::{LogWord, State};
+
+pub(crate) use mark::LogMark;
 
 /// Chunks that stay open for small records.
 const OPEN_CHUNKS: usize = 2;
@@ -95,10 +102,15 @@ pub(crate) struct Log {
     stream: Option<(u64, u64)>,
     /// Free pages that the largest record which found no space needs.
     wanted: u64,
+    /// Free pages that only reclaim may take, and the most pages of a record, where every live
+    /// record is kept (K4).
+    kept: Option<(u64, u64)>,
+    /// What no slot names any more.
+    dead: Dead,
     /// What was freed and is not writable yet.
     pub discards: Discards,
-    /// What is no longer there: flushed, never written, on a device out of use.
-    lost: Lost,
+    /// Flushed, never written, or on a device out of use.
+    invalid: InvalidRanges,
     /// How its device does.
     pub health: Health,
     /// The pages of a probe, while it is written.
@@ -112,36 +124,6 @@ pub(crate) struct Log {
     closed: bool,
     /// Where another process finds how far this log is, if it is to.
     state: Option<State>,
-}
-
-/// Where a log of an earlier process goes on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LogMark {
-    /// Positions before it may have been given out.
-    pub head: u64,
-    /// Positions before it are on the device.
-    pub written: u64,
-    pub tail: u64,
-    pub flushed: u64,
-    /// First page of each region at which a record starts.
-    pub first_records: Vec<u32>,
-}
-
-impl LogMark {
-    /// Whether a log of so many pages, in regions of `region_pages`, can stand there.
-    pub fn fits(&self, pages: u64, region_pages: u64) -> bool {
-        self.tail <= self.head
-            && self.head - self.tail <= pages
-            && self.head < 1 << 47
-            && self.written <= self.head
-            && self.flushed <= self.head
-            && self.tail.is_multiple_of(region_pages)
-            && self.first_records.len() as u64 == pages / region_pages
-            && self
-                .first_records
-                .iter()
-                .all(|&n| u64::from(n) <= region_pages)
-    }
 }
 
 impl Log {
@@ -176,8 +158,10 @@ impl Log {
             open_pages: OpenPages::default(),
             stream: None,
             wanted: 0,
+            kept: None,
+            dead: Dead::default(),
             discards: Discards::default(),
-            lost: Lost::default(),
+            invalid: InvalidRanges::default(),
             health: Health::new(),
             probe: None,
             record_bytes: 0,
@@ -192,51 +176,13 @@ impl Log {
     pub fn live(&mut self, life: u32, state: Option<State>) {
         (self.life, self.state) = (life, state);
         self.tell(LogWord::Tail, self.tail);
-        self.tell(LogWord::Flushed, self.lost.flushed());
+        self.tell(LogWord::Flushed, self.invalid.flushed());
         // What was written is never beyond what was opened, also to who finds one of the two.
         self.tell(LogWord::Opened, self.head);
         self.tell(LogWord::Written, self.head);
         for n in 0..self.regions.len() {
             self.tell_region(n);
         }
-    }
-
-    /// Goes on from where an earlier process was. The head moves on to a region that this one begins: what had been given out may have been
-    /// written or not, and must not share a generation with what is written now (W4).
-    pub fn go_on(&mut self, mark: &LogMark) {
-        debug_assert!(mark.fits(self.pages, self.region_pages) && self.head == 0);
-        self.head = mark.head.next_multiple_of(self.region_pages);
-        self.tail = mark.tail;
-        self.lost.flush(mark.flushed);
-        (self.lap, self.head_at) = (self.head / self.pages, self.head % self.pages);
-        for (region, &first_record) in self.regions.iter_mut().zip(&mark.first_records) {
-            region.first_record = first_record;
-        }
-    }
-
-    /// Where the log stands: what a stopped one is to go on from.
-    pub fn mark(&self) -> LogMark {
-        LogMark {
-            head: self.head,
-            written: self.written_to(),
-            tail: self.tail,
-            flushed: self.lost.flushed(),
-            first_records: self.regions.iter().map(|r| r.first_record).collect(),
-        }
-    }
-
-    /// Where the log of a state stands; `None` if that is damaged.
-    pub fn mark_of(&self, state: &State) -> Option<LogMark> {
-        let first = (self.base / self.region_pages) as usize;
-        Some(LogMark {
-            head: state.log(self.number, LogWord::Opened)?,
-            written: state.log(self.number, LogWord::Written)?,
-            tail: state.log(self.number, LogWord::Tail)?,
-            flushed: state.log(self.number, LogWord::Flushed)?,
-            first_records: (0..self.regions.len())
-                .map(|n| state.region(first + n))
-                .collect::<Option<_>>()?,
-        })
     }
 
     fn tell(&self, word: LogWord, position: u64) {
@@ -287,7 +233,8 @@ impl Log {
     /// Most pages of a record: with the end of the slice left empty before it, it is less than all but a region, so that reclaim, which makes
     /// room for it region by region, never comes to the region of the head.
     pub fn most_pages(&self) -> u64 {
-        (self.pages - self.region_pages) / 2
+        let most = (self.pages - self.region_pages) / 2;
+        self.kept.map_or(most, |(_, largest)| largest)
     }
     pub fn base(&self) -> u64 {
         self.base
@@ -315,7 +262,7 @@ impl Log {
         if coming >= self.wanted {
             self.wanted = 0;
         }
-        coming < (2 * self.region_pages).max(self.wanted)
+        coming < (2 * self.region_pages).max(self.wanted) + self.reserve() && self.reclaim_pays()
     }
     pub fn used_pages(&self) -> u64 {
         self.head - self.tail
@@ -341,18 +288,22 @@ impl Log {
         let position = newest * self.pages + at;
         (newest & 3 == lap && position >= self.tail).then_some(position)
     }
-    /// Whether what was placed at a position is there and may be read: not flushed, not lost in a failed write, the device not out of use.
+    /// Whether a position is invalid. What was placed at a valid one may be read: not flushed, its write did not fail, and the device is in use.
     #[inline]
-    pub fn is_lost(&self, position: u64) -> bool {
-        self.lost.has(position)
+    pub fn is_invalid(&self, position: u64) -> bool {
+        self.invalid.has(position)
     }
-    /// The same, but for the device being out of use: what is lost for good.
-    pub fn is_lost_for_good(&self, position: u64) -> bool {
-        self.lost.for_good(position)
+    /// The same, but for the device being out of use: what stays invalid.
+    pub fn is_invalid_for_good(&self, position: u64) -> bool {
+        self.invalid.for_good(position)
+    }
+    /// Whether a write that failed took what was placed there, and no `flush_all` had before.
+    pub fn is_unwritten(&self, position: u64) -> bool {
+        self.invalid.is_unwritten(position)
     }
     /// Takes what lies here out of use, or back.
     pub fn hide(&mut self, on: bool) {
-        self.lost.hide(on);
+        self.invalid.hide(on);
     }
     /// What seeds the header checksum of a record at this position: the number of its region, counted from the log's life.
     pub fn generation(&self, position: u64) -> u32 {
@@ -363,7 +314,8 @@ impl Log {
     /// Everything stored so far is gone: later records go to pages of their own.
     pub fn flush_all(&mut self) {
         self.open_pages.clear();
-        self.lost.flush(self.head);
+        self.invalid.flush(self.head);
+        self.dead.all(self.used_bytes());
         // The head may lie within what was opened, which is all that another process would know: nothing before it is placed any more.
         self.tell(LogWord::Flushed, self.head);
     }
@@ -378,13 +330,14 @@ impl Log {
         if pages > left { left + pages } else { pages }
     }
 
-    /// Whether a record of `pages` pages has a place, and if buffers for all of it are free.
-    pub fn room(&self, pages: u64) -> Result<(), NoPlace> {
+    /// Whether a record of `pages` pages has a place that leaves `leave` pages free, and if buffers
+    /// for all of it are free.
+    fn room(&self, pages: u64, leave: u64) -> Result<(), NoPlace> {
         if self.closed {
             return Err(NoPlace::Buffers);
         }
         let pages = self.with_wrap(pages);
-        if pages > self.free_pages() {
+        if pages + leave > self.free_pages() {
             return Err(NoPlace::Space);
         }
         if pages > self.buffered_room() {
@@ -417,13 +370,19 @@ impl Log {
                     .expect("an empty page has room")
             }
         };
-        self.record_bytes += len as u64;
+        self.placed(len);
         Ok(place)
+    }
+
+    fn placed(&mut self, len: usize) {
+        self.record_bytes += len as u64;
+        self.dead.placed(len);
     }
 
     /// Gives a place to a record of several pages, if there are space and buffers for all of it: at the end of its pages, so that small
     /// ones can fill what is left of its first (but its first `prefix` bytes lie in that page). Returns position and offset in the page.
-    /// [`Log::put`] the bytes, then [`Log::settle`].
+    /// [`Log::put`] the bytes, then [`Log::settle`]. Where all is kept, one that is larger than a
+    /// frame has its pages to itself (K5).
     pub fn place_large(
         &mut self,
         len: usize,
@@ -432,7 +391,10 @@ impl Log {
     ) -> Result<(u64, usize), NoPlace> {
         let pages = len.div_ceil(PAGE_SIZE);
         let position = self.place(pages as u64)?;
-        self.record_bytes += len as u64;
+        self.placed(len);
+        if self.kept.is_some() && pages > FRAME_PAGES {
+            return Ok((position, 0));
+        }
         let left = (pages * PAGE_SIZE - len).min(PAGE_SIZE - prefix);
         let offset = left - left % RECORD_ALIGN;
         if offset < SMALLEST_RECORD {
@@ -447,7 +409,7 @@ impl Log {
         if self.stream.is_some() {
             return Err(NoPlace::Buffers);
         }
-        self.room(pages)?;
+        self.room(pages, 0)?;
         let position = self.skip_wrap(pages);
         self.enter(pages, position, position + pages);
         Ok(position)
@@ -460,19 +422,20 @@ impl Log {
     }
 
     /// Reserves contiguous pages for a record that is larger than the write buffers. Until its last byte came
-    /// ([`Log::stream`]) nothing else gets new pages. Without buffers for it, [`Log::settle`] all the same.
-    pub fn begin_stream(&mut self, len: usize) -> Result<u64, NoPlace> {
+    /// ([`Log::stream`]) nothing else gets new pages. Leaves `leave` pages free. Without buffers
+    /// for it, [`Log::settle`] all the same.
+    pub fn begin_stream(&mut self, len: usize, leave: u64) -> Result<u64, NoPlace> {
         let pages = len.div_ceil(PAGE_SIZE) as u64;
         if self.stream.is_some() {
             return Err(NoPlace::Buffers);
         }
-        if self.with_wrap(pages) > self.free_pages() {
+        if self.with_wrap(pages) + leave > self.free_pages() {
             return Err(NoPlace::Space);
         }
         // The pages left empty at the end of the slice need buffers too.
-        self.room(1)?;
+        self.room(1, 0)?;
         let skip = self.with_wrap(pages) - pages;
-        if skip > 0 && self.room(skip).is_err() {
+        if skip > 0 && self.room(skip, 0).is_err() {
             // The end of the slice may be longer than all buffers together, so it is left empty in parts, as they become free.
             let part = skip.min(self.buffered_room());
             if part > 0 {
@@ -481,7 +444,7 @@ impl Log {
             return Err(NoPlace::Buffers);
         }
         let position = self.skip_wrap(pages);
-        self.record_bytes += len as u64;
+        self.placed(len);
         self.stream = Some((position, position + pages));
         Ok(position)
     }
@@ -493,29 +456,35 @@ impl Log {
         self.stream = None;
     }
 
-    /// Whether a record of `pages` pages could be placed at once. If it does not fit the end of the slice, that is left
-    /// empty here and now: buffers for both together might never be free.
+    /// Whether a record of `pages` pages could be placed at once, and leave `leave` pages free. If
+    /// it does not fit the end of the slice, that is left empty here and now: buffers for both
+    /// together might never be free.
     pub fn room_now<Q: Queue>(
         &mut self,
         queue: &mut Q,
         pages: u64,
+        leave: u64,
         now_ms: u64,
     ) -> Result<(), NoPlace> {
         let skip = self.with_wrap(pages) - pages;
-        if skip > 0 && self.stream.is_none() && self.room(skip).is_ok() {
+        if skip > 0 && leave > 0 && skip + pages + leave > self.free_pages() {
+            return Err(NoPlace::Space);
+        }
+        if skip > 0 && self.stream.is_none() && self.room(skip, leave).is_ok() {
             self.skip_wrap(pages);
             self.settle(queue, now_ms);
         }
         if self.stream.is_some() {
             Err(NoPlace::Buffers)
         } else {
-            self.room(pages)
+            self.room(pages, leave)
         }
     }
 
-    /// Takes the next pages of the streamed record, as many as fit the open chunk or a spare one; `None` when there is no buffer
-    /// now. Returns their position and number; [`Log::put`], then [`Log::settle`].
-    pub fn stream(&mut self) -> Option<(u64, u64)> {
+    /// Takes the next pages of the streamed record, as many as fit the open chunk or a spare one,
+    /// but at most `most`; `None` when there is no buffer now. Returns their position and number;
+    /// [`Log::put`], then [`Log::settle`].
+    pub fn stream(&mut self, most: u64) -> Option<(u64, u64)> {
         let (start, end) = self.stream.filter(|_| !self.closed)?;
         let open = self
             .open
@@ -526,7 +495,7 @@ impl Log {
         } else {
             self.chunk_pages * u64::from(!self.spare.is_empty())
         };
-        let pages = room.min(end - self.head);
+        let pages = room.min(end - self.head).min(most);
         if pages == 0 {
             return None;
         }
@@ -618,7 +587,7 @@ impl Log {
     }
 
     /// A write ended, well or not. Buffers are freed in order, so that what is still buffered is always the end of the log (L2). What was
-    /// not written is lost. Returns the pages of the write.
+    /// not written is invalid. Returns the pages of the write.
     pub fn written(&mut self, value: u64, ok: bool) -> usize {
         let same = |c: &&mut Chunk| c.first & 0xff_ffff_ffff == value & 0xff_ffff_ffff;
         let Some(chunk) = self.in_flight.iter_mut().find(same) else {
@@ -628,7 +597,7 @@ impl Log {
         let pages = chunk.used;
         if !ok {
             let range = chunk.first..chunk.first + pages as u64;
-            self.lost.unwritten(range, self.tail);
+            self.invalid.unwritten(range, self.tail);
         }
         while self.in_flight.first().is_some_and(|c| c.written) {
             let mut buf = self.in_flight.remove(0).buf;
@@ -721,6 +690,21 @@ impl Log {
         Some(&chunk.buf[at..at + PAGE_SIZE])
     }
 
+    /// Copies those pages of a run that are still in write buffers, the end of it (L2), into a
+    /// frame; how many are to be read from the device.
+    pub fn copy_buffered(&self, first: u64, pages: u64, frame: &mut [u8]) -> u64 {
+        let mut from_device = pages;
+        while from_device > 0 {
+            let Some(page) = self.buffered(first + from_device - 1) else {
+                break;
+            };
+            let at = (from_device - 1) as usize * PAGE_SIZE;
+            frame[at..at + PAGE_SIZE].copy_from_slice(page);
+            from_device -= 1;
+        }
+        from_device
+    }
+
     /// Counts a read in flight of a record that starts at a position. Regions are freed in order, so this holds all of the
     /// record, wherever it ends.
     pub fn pin(&mut self, position: u64, on: bool) {
@@ -738,13 +722,15 @@ impl Log {
         self.tail + u64::from(region.first_record)
     }
     /// Frees the oldest region, which is to be discarded, and is given out once it was ([`Log::discards`]); its number among the log's.
-    pub fn free_oldest(&mut self, now_ms: u64) -> u64 {
+    /// `taken` pages went to copies of its records.
+    pub fn free_oldest(&mut self, taken: u64, now_ms: u64) -> u64 {
         debug_assert_eq!(self.oldest_region_pins(), 0);
         let region = self.tail / self.region_pages % self.regions.len() as u64;
         self.discards.begin(region, now_ms);
         self.tail += self.region_pages;
-        self.lost.forget(self.tail);
+        self.invalid.forget(self.tail);
         self.tell(LogWord::Tail, self.tail);
+        self.gained(taken);
         region
     }
 }

@@ -2,14 +2,13 @@
 //! The flash tier of a shard: one log per device slice, written in order, reclaimed in order.
 
 pub(crate) mod admission; // which items leaving DRAM deserve a write, and how many bytes a second
+mod dead; // what of a log no slot names any more
 pub(crate) mod discards; // freed regions that are still being discarded
 pub(crate) mod health; // how the device under a log does
 pub(crate) mod log; // where records go: pages, write buffers, positions
-mod lost; // what a log no longer has: flushed, unwritten, hidden
+mod invalid; // positions of a log that may not be read: flushed, unwritten, hidden
 mod open_pages; // pages of a log that small records may go to
-pub(crate) mod outage; // a device out of use: what waited for it ends, and how it comes back
 pub(crate) mod read; // reads in flight
-pub(crate) mod reclaim; // the oldest region becomes free
 
 /// Kinds of queue tokens, in the top byte.
 const TOKEN_KIND: u32 = 56;

@@ -8,7 +8,7 @@ use senko_io::PageBuf;
 use crate::arena::Handle;
 use crate::index::Slot;
 use crate::key::{Key, MAX_KEY};
-use crate::shard::Want;
+use crate::types::Want;
 
 /// How far a read has come.
 #[derive(Debug)]
@@ -84,6 +84,8 @@ pub(crate) struct Reads {
     pub ready: VecDeque<u32>,
     /// Reads whose item waits for memory.
     pub parked: Vec<u32>,
+    /// One of them waits for the frame of the largest record.
+    pub wants_whole: bool,
     pub in_flight: usize,
     /// A read ended that kept a region from being reclaimed, while a reclaim was under way.
     pub unpinned: bool,

@@ -4,10 +4,10 @@
 mod corpus; // the seeds of the fuzz target
 mod edges; // records of all lengths around whole pages
 mod model; // random commands against a map
+mod keep_all; // no eviction over flash: every item stays in one of the tiers
 mod no_evict; // memory that is full, and nothing may go
 mod outage; // a device that stalls or fails for a while
 mod page_fill; // how full pages leave
 mod queue; // a queue whose completions the test hands out
 mod restart; // kills, clean stops, lost memory
 mod stay; // what eviction leaves in DRAM
-mod transfer; // answers sent from where they lie

@@ -542,13 +542,12 @@ pub fn parse(item: &FlashItem) -> (Vec<u8>, u32) {
     (item.buf[item.value.clone()].to_vec(), item.meta.flags)
 }
 
-/// The seeds of a test: `SENKO_TEST_FACTOR` times as many where it is set.
+/// The seeds of a test: `SENKO_TEST_FACTOR` times as many where it is set, and at least one.
 pub fn seeds(first: u64, count: u64) -> std::ops::Range<u64> {
-    let factor = std::env::var("SENKO_TEST_FACTOR")
-        .ok()
-        .and_then(|f| f.parse().ok())
-        .unwrap_or(1);
-    first..first + count * factor
+    let factor =
+        std::env::var("SENKO_TEST_FACTOR").map_or(1.0, |text| text.parse().expect("a number"));
+    let count: f64 = count as f64 * factor;
+    first..first + count.ceil().max(1.0) as u64
 }
 
 #[test]

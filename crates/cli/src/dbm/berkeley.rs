@@ -9,7 +9,7 @@
 
 use std::io::{self, Write};
 
-use super::formats::{Lines, Row};
+use super::rows::{Lines, Row};
 use crate::store::text::{Encoding, shorten};
 
 /// The head of a table.

@@ -4,7 +4,7 @@
 
 use std::io::{self, Write};
 
-use super::formats::{Lines, Row};
+use super::rows::{Lines, Row};
 use crate::store::text::{Encoding, shorten};
 
 /// Letters of a line.

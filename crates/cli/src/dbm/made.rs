@@ -23,7 +23,7 @@ impl Made {
 impl Drop for Made {
     fn drop(&mut self) {
         let Some(path) = &self.0 else { return };
-        // What can't be removed is left; the reason of the failure is told already.
+        // A file that can't be removed is left; the reason of the failure is told already.
         let mut left = std::fs::remove_file(path);
         for number in 1.. {
             if left.is_err() {

@@ -9,7 +9,8 @@ use senko_dbm::{Database, Durability, Options, Table};
 use senko_io::{Unfinished, tell};
 use serde_json::json;
 
-use super::formats::{Format, Input, Output, Row};
+use super::formats::{Format, Input, Output};
+use super::rows::Row;
 use super::{MAIN, Place};
 use crate::process::{Interrupted, stop_on_signals};
 

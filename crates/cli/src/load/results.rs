@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use senko_io::Backend;
-use senko_server::load::{self, FaultKind, Pace, Report, Second, Settings, StepReport, Stretch};
+use senko_load::{FaultKind, Pace, Report, Second, Settings, StepReport, Stretch};
 use senko_workload::Histogram;
 use serde_json::{Map, Value, json};
 
@@ -59,7 +59,7 @@ pub fn step_json(
     step: &StepReport,
 ) -> Value {
     let counts = &step.counts;
-    let cpu = |time: load::cpu::CpuTime| {
+    let cpu = |time: senko_load::cpu::CpuTime| {
         json!({
             "user_s": time.user.as_secs_f64(), "system_s": time.system.as_secs_f64(),
             "percent": step.percent(time.total()), "us_per_request": step.us_per_request(time.total()),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The TOML file of `senko serve`: each of its values is given to the command line's own parser, so that
-//! both take the same, and refuse the same in the same words. [`super`] lays the two over each other.
+//! The TOML file of `senko serve`. Each of its values goes to the command line's own parser, so
+//! that both take the same, and refuse the same in the same words. [`super`] lays the two over each
+//! other.
 
 use std::collections::BTreeMap;
 use std::error::Error;

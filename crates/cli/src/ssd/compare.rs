@@ -9,12 +9,14 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use senko_ssd::profile::Profile;
 use senko_ssd::report::Report;
+use senko_ssd::run::Setup;
 use senko_ssd::source::Workload;
 use senko_workload::units::count;
 use serde_json::json;
 
 use super::progress::Progress;
-use super::{DriveArgs, WorkloadArgs, print, run, stopped};
+use super::run::{Watching, reported};
+use super::{DriveArgs, WorkloadArgs, print, stopped};
 use crate::process::stop_on_signals;
 
 /// Arguments of `senko ssd compare`.
@@ -52,14 +54,13 @@ struct Combination<'a> {
 
 /// Runs `senko ssd compare`.
 pub fn main(args: &CompareArgs) -> Result<()> {
-    args.drive.check()?;
-    let profile = args.drive.profile()?;
+    let setup = args.drive.setup()?;
     let workloads: Vec<Workload> = args
         .workloads
         .iter()
         .map(|name| args.reading.open(name))
         .collect::<Result<_>>()?;
-    let (_, capacity) = (stop_on_signals(), args.drive.capacity(&profile));
+    let (_, capacity) = (stop_on_signals(), setup.capacity());
     let shown = !args.json && !args.csv;
     let mut requests = Vec::new();
     for workload in &workloads {
@@ -88,15 +89,15 @@ pub fn main(args: &CompareArgs) -> Result<()> {
             }
         }
     }
-    let reports = run_all(args, &profile, &combinations, total)?;
-    print_all(args, &profile, &combinations, &reports)
+    let reports = run_all(args, &setup, &combinations, total)?;
+    print_all(args, &setup.profile, &combinations, &reports)
 }
 
 /// Runs all, on threads; the results in the order of the combinations, none for those that a signal
 /// came before.
 fn run_all(
     args: &CompareArgs,
-    profile: &Profile,
+    setup: &Setup,
     combinations: &[Combination<'_>],
     total: u64,
 ) -> Result<Vec<Option<Report>>> {
@@ -120,7 +121,7 @@ fn run_all(
                     if stopped() {
                         return;
                     }
-                    let report = run_one(args, profile, combination, &progress);
+                    let report = run_one(setup, combination, &progress);
                     // A run that a signal broke off has figures of another load than its
                     // neighbours.
                     if !stopped() {
@@ -145,8 +146,8 @@ fn run_all(
                     format!(
                         "{} on layer {} under buffer {}",
                         combination.workload.name(),
-                        combination.ftl.unwrap_or(&profile.ftl),
-                        combination.buffer.unwrap_or(&profile.buffer)
+                        combination.ftl.unwrap_or(&setup.profile.ftl),
+                        combination.buffer.unwrap_or(&setup.profile.buffer)
                     )
                 })
         })
@@ -161,23 +162,13 @@ fn run_all(
     Ok(reports)
 }
 
-fn run_one(
-    args: &CompareArgs,
-    profile: &Profile,
-    combination: &Combination<'_>,
-    progress: &Progress,
-) -> Result<Report> {
-    let parts = args.drive.parts(combination.ftl, combination.buffer)?;
-    let workload = combination.workload;
-    run::simulate(
-        &args.drive,
-        profile,
-        &parts,
-        workload,
-        true,
-        progress,
-        |_, _| {},
-    )
+fn run_one(setup: &Setup, combination: &Combination<'_>, progress: &Progress) -> Result<Report> {
+    let parts = setup.parts(combination.ftl, combination.buffer)?;
+    let mut watching = Watching {
+        filling: None,
+        running: progress,
+    };
+    reported(setup.run(&parts, combination.workload, true, &mut watching)?)
 }
 
 fn print_all(
@@ -194,7 +185,7 @@ fn print_all(
     for (index, (combination, report)) in rows.enumerate() {
         let name = combination.workload.name();
         if args.json {
-            let line = json!({ "workload": name, "profile": profile.name, "report": report, "derived": print::derived(report) });
+            let line = json!({ "workload": name, "profile": profile.name, "report": report, "derived": report.derived() });
             text.push_str(&format!("{line}\n"));
         } else if args.csv {
             let (names, values) = print::csv(&name, profile, report);

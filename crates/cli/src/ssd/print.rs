@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use std::io::Write;
 
 use anyhow::{Context, Result};
+use senko_ssd::catalogue::{self, Named};
 use senko_ssd::lifetime::Lifetime;
 use senko_ssd::nand::Cause;
-use senko_ssd::profile::{BUILT_IN, Profile};
+use senko_ssd::profile::Profile;
 use senko_ssd::report::{Report, ResponseTimes, show_bytes as bytes};
-use senko_ssd::{buffer, ftl, generate, trace};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// A share in percent, or a dash.
 pub fn percent(share: Option<f64>) -> String {
@@ -20,26 +20,6 @@ pub fn percent(share: Option<f64>) -> String {
 /// A number with two places, or a dash.
 pub fn two(number: Option<f64>) -> String {
     number.map_or("-".to_owned(), |number| format!("{number:.2}"))
-}
-
-/// What follows from a report's counts.
-pub fn derived(report: &Report) -> Value {
-    json!({
-        "write_amplification": report.write_amplification(),
-        "flash_write_amplification": report.flash_write_amplification(),
-        "write_hit_ratio": report.write_hit_ratio(),
-        "read_hit_ratio": report.read_hit_ratio(),
-        "erases": report.flash.all_erases(),
-        "page_write_amplification": report.page_write_amplification(),
-        "requests_per_second": report.requests_a_second(),
-        "read_bytes_per_second": report.bytes_a_second().map(|pace| pace.0),
-        "written_bytes_per_second": report.bytes_a_second().map(|pace| pace.1),
-        "keeps_up": !report.falls_behind(),
-        "host_bytes_written": report.host_bytes_written,
-        "host_bytes_read": report.host_bytes_read,
-        "flash_bytes_programmed": report.flash.all_programs() * report.page_bytes,
-        "mapping_bytes": report.mapping.bits.div_ceil(8),
-    })
 }
 
 /// The report for people.
@@ -294,39 +274,20 @@ pub fn csv(workload: &str, profile: &Profile, report: &Report) -> (String, Strin
 /// Everything that can be named on the command line.
 pub fn parts(as_json: bool) -> Result<()> {
     let mut out = crate::out::stdout();
-    let mut part = |kind: &str, name: &str, about: &str, options: &[&str]| {
+    for part in catalogue::all()? {
+        let Named {
+            kind, name, about, ..
+        } = &part;
         if as_json {
-            let line = json!({ "kind": kind, "name": name, "about": about, "options": options });
-            writeln!(out, "{line}")
+            writeln!(out, "{}", json!(part))
         } else {
-            let options = if options.is_empty() {
-                String::new()
-            } else {
-                format!("  [{}]", options.join(", "))
+            let options = match &part.options[..] {
+                [] => String::new(),
+                options => format!("  [{}]", options.join(", ")),
             };
             writeln!(out, "{kind:<8} {name:<14} {about}{options}")
         }
-        .context("cannot write to stdout")
-    };
-    for (name, text) in BUILT_IN {
-        part("profile", name, &Profile::parse(text)?.source, &[])?;
-    }
-    for entry in ftl::ALL {
-        part("ftl", entry.name, entry.about, entry.options)?;
-    }
-    for entry in buffer::ALL {
-        part("buffer", entry.name, entry.about, entry.options)?;
-    }
-    let common: Vec<&str> = generate::COMMON.split(", ").collect();
-    for (name, about, own) in generate::GENERATORS {
-        let options: Vec<&str> = own.iter().chain(&common).copied().collect();
-        part("load", name, about, &options)?;
-    }
-    for (name, about, options) in trace::WAYS {
-        part("fold", name, about, options)?;
-    }
-    for format in trace::Format::all() {
-        part("format", format.name(), format.about(), format.options())?;
+        .context("cannot write to stdout")?;
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ pub struct Progress {
 }
 
 struct Line {
-    /// What is done, and what of.
+    /// The part done, and the whole.
     doing: &'static str,
     unit: &'static str,
     total: u64,

@@ -3,17 +3,17 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use senko_ssd::device::Parts;
-use senko_ssd::drive::{Drive, Load};
 use senko_ssd::lifetime::Lifetime;
-use senko_ssd::profile::Profile;
+use senko_ssd::plot;
 use senko_ssd::report::Report;
+use senko_ssd::run::{Outcome, Setup, Watch};
 use senko_ssd::source::Workload;
 use senko_ssd::trace::Summary;
-use senko_ssd::{Request, plot};
 use senko_workload::units::count;
 use serde_json::json;
 
@@ -40,12 +40,10 @@ struct OneArgs {
 
 impl OneArgs {
     /// What they name.
-    fn open(&self) -> Result<(Profile, Parts, Workload)> {
-        self.drive.check()?;
-        let profile = self.drive.profile()?;
-        let (ftl, buffer) = (self.ftl.as_deref(), self.buffer.as_deref());
-        let parts = self.drive.parts(ftl, buffer)?;
-        Ok((profile, parts, self.reading.open(&self.workload)?))
+    fn open(&self) -> Result<(Setup, Parts, Workload)> {
+        let setup = self.drive.setup()?;
+        let parts = setup.parts(self.ftl.as_deref(), self.buffer.as_deref())?;
+        Ok((setup, parts, self.reading.open(&self.workload)?))
     }
 }
 
@@ -84,62 +82,43 @@ pub struct LifetimeArgs {
     json: bool,
 }
 
-/// How requests come, by what the user said and what the workload knows.
-pub fn load_of(args: &DriveArgs, workload: &Workload) -> Result<Load> {
-    Ok(match args.closed {
-        Some(depth) => Load::Closed { depth },
-        None if args.wa || !workload.timed()? => Load::Closed { depth: 1 },
-        None => Load::Open { speed: args.speed },
-    })
+/// Shows how far a run is, and ends it on a signal.
+pub struct Watching<'a> {
+    pub filling: Option<&'a Progress>,
+    pub running: &'a Progress,
 }
 
-/// Requests between two looks at the line that says how far a run is.
-const SHOWN_EVERY: u64 = 1 << 12;
-
-/// Runs one workload on one drive. `filled` hears how much of the drive is filled before.
-pub fn simulate(
-    args: &DriveArgs,
-    profile: &Profile,
-    parts: &Parts,
-    workload: &Workload,
-    drain: bool,
-    progress: &Progress,
-    mut filled: impl FnMut(u64, u64),
-) -> Result<Report> {
-    let stripe = super::size_of("--stripe", &args.stripe)?;
-    let mut drive = match args.drives {
-        1 => Drive::new(profile, parts)?,
-        drives => Drive::raid0(profile, parts, drives, stripe)?,
-    };
-    drive.stop_when(stop_on_signals());
-    let whole = drive.precondition_while(args.precondition / 100.0, |done, all| {
-        filled(done, all);
-        !stopped()
-    })?;
-    if !whole {
-        let interrupted = Interrupted::now().context("filling the drive was given up")?;
-        return Err(interrupted).context("the drive was not filled before the first request");
-    }
-    let load = load_of(args, workload)?;
-    let mut seen = 0u64;
-    let watched = workload.requests(drive.capacity_bytes())?.inspect(|_| {
-        seen += 1;
-        if seen.is_multiple_of(SHOWN_EVERY) {
-            progress.add(SHOWN_EVERY);
+impl Watch for Watching<'_> {
+    fn filled(&mut self, done: u64, all: u64) -> bool {
+        if let Some(filling) = self.filling {
+            filling.set(done, all);
         }
-    });
-    if drain {
-        let flush = std::iter::once(Ok(Request::flush(0)));
-        return Ok(drive.run(watched.chain(flush), load)?);
+        !stopped()
     }
-    Ok(drive.run(watched, load)?)
+
+    fn ran(&mut self, requests: u64) {
+        self.running.add(requests);
+    }
+
+    fn stop(&self) -> &'static AtomicBool {
+        stop_on_signals()
+    }
+}
+
+/// The report of a run that has one.
+pub fn reported(report: Option<Report>) -> Result<Report> {
+    if let Some(report) = report {
+        return Ok(report);
+    }
+    let interrupted = Interrupted::now().context("filling the drive was given up")?;
+    Err(interrupted).context("the drive was not filled before the first request")
 }
 
 impl OneArgs {
     /// Runs it, and shows how far it is. A run that was stopped says so.
     fn simulate(
         &self,
-        profile: &Profile,
+        setup: &Setup,
         parts: &Parts,
         workload: &Workload,
         drain: bool,
@@ -148,16 +127,11 @@ impl OneArgs {
         let filling = Progress::new("filling the drive", "pages", 0);
         let total = self.reading.requests(summary);
         let running = Progress::new("simulating", "requests", total);
-        let filled = |done, all| filling.set(done, all);
-        let report = simulate(
-            &self.drive,
-            profile,
-            parts,
-            workload,
-            drain,
-            &running,
-            filled,
-        )?;
+        let mut watching = Watching {
+            filling: Some(&filling),
+            running: &running,
+        };
+        let report = reported(setup.run(parts, workload, drain, &mut watching)?)?;
         drop((running, filling));
         if stopped() {
             super::warn(&format!(
@@ -171,12 +145,12 @@ impl OneArgs {
 
 /// Runs `senko ssd run`.
 pub fn run(args: &RunArgs) -> Result<()> {
-    let (profile, parts, workload) = args.one.open()?;
-    let (_, capacity) = (stop_on_signals(), args.one.drive.capacity(&profile));
+    let (setup, parts, workload) = args.one.open()?;
+    let (_, capacity) = (stop_on_signals(), setup.capacity());
     let summary = super::summarise(&workload, Some(capacity), !args.json && !args.csv)?;
     let report = args
         .one
-        .simulate(&profile, &parts, &workload, args.drain, &summary)?;
+        .simulate(&setup, &parts, &workload, args.drain, &summary)?;
     let title = format!(
         "{}: {} under {}",
         workload.name(),
@@ -184,48 +158,41 @@ pub fn run(args: &RunArgs) -> Result<()> {
         report.buffer
     );
     if let Some(path) = &args.plot_erases {
-        write_file(path, &plot::erases(&title, &report))?;
+        write_file(path, &plot::erases(&title, &report.wear))?;
     }
     if let Some(path) = &args.plot_responses {
-        write_file(path, &plot::responses(&title, &report))?;
+        write_file(path, &plot::responses(&title, &report.series))?;
     }
-    let life = Lifetime::of(&report, profile.endurance.cycles);
+    let profile = &setup.profile;
+    let outcome = Outcome::new(&workload, &summary, profile, &report, stopped());
     let mut out = crate::out::stdout();
     if args.json {
-        let line = json!({
-            "workload": workload.name(),
-            "trace": summary,
-            "profile": profile.name,
-            "stopped": stopped(),
-            "report": report,
-            "derived": print::derived(&report),
-            "lifetime": life,
-        });
-        writeln!(out, "{line}")
+        writeln!(out, "{}", json!(outcome))
     } else if args.csv {
-        let (names, values) = print::csv(&workload.name(), &profile, &report);
+        let (names, values) = print::csv(&workload.name(), profile, &report);
         writeln!(out, "{names}\n{values}")
     } else {
-        write!(out, "{}", print::report(&profile, &report, life.as_ref()))
+        let life = outcome.lifetime.as_ref();
+        write!(out, "{}", print::report(profile, &report, life))
     }
     .context("cannot write to stdout")
 }
 
 /// Runs `senko ssd lifetime`.
 pub fn lifetime(args: &LifetimeArgs) -> Result<()> {
-    let (profile, parts, workload) = args.one.open()?;
+    let (setup, parts, workload) = args.one.open()?;
     if args.one.drive.wa || args.one.drive.closed.is_some() || !workload.timed()? {
         bail!(
             "{} has no times, or they are not used, and without them there is no rate by which to count years",
             workload.name()
         );
     }
-    let (_, capacity) = (stop_on_signals(), args.one.drive.capacity(&profile));
+    let (_, capacity) = (stop_on_signals(), setup.capacity());
     let summary = super::summarise(&workload, Some(capacity), !args.json)?;
     let report = args
         .one
-        .simulate(&profile, &parts, &workload, true, &summary)?;
-    let cycles = args.cycles.unwrap_or(profile.endurance.cycles);
+        .simulate(&setup, &parts, &workload, true, &summary)?;
+    let cycles = args.cycles.unwrap_or(setup.profile.endurance.cycles);
     let Some(life) = Lifetime::of(&report, cycles) else {
         if let Some(interrupted) = Interrupted::now() {
             return Err(interrupted).context("no block was erased until then");
@@ -240,10 +207,10 @@ pub fn lifetime(args: &LifetimeArgs) -> Result<()> {
         let line = json!({
             "workload": workload.name(),
             "trace": summary,
-            "profile": profile.name,
+            "profile": setup.profile.name,
             "stopped": stopped(),
             "lifetime": life,
-            "derived": print::derived(&report),
+            "derived": report.derived(),
         });
         writeln!(out, "{line}")
     } else {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `senko store bench`: loads keys, runs a mix of gets and puts, and says how fast the store was and what it cost the device.
+//! `senko store bench`: loads keys, runs a mix of gets and puts, and says how fast the store was
+//! and what it cost the device.
 
 mod counted; // what reaches the device
 mod keys; // keys, values, and what each must hold
@@ -154,7 +155,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = units::count::<u64>, default_value_t = 1, help_heading = "Items")]
     seed: u64,
 
-    /// Checks every byte of every value, and that what was put is there; costs 8 bytes of memory a key
+    /// Checks every byte of every value, and that what was put is there; costs 8 bytes of memory a
+    /// key
     #[arg(long, help_heading = "Results")]
     verify: bool,
     /// Writes down what reaches the device, for `senko ssd run`
@@ -201,7 +203,8 @@ impl BenchArgs {
         match (mix.share(Op::Insert) > 0.0, self.amount()) {
             (false, _) => 0,
             (true, Amount::Operations(operations)) => operations,
-            // So many that a run of some minutes cannot reach it; what lies beyond is checked less sharply.
+            // So many that a run of some minutes cannot reach it; what lies beyond is checked less
+            // sharply.
             (true, Amount::For(_)) => self.keys.max(1 << 20),
         }
     }
@@ -372,7 +375,7 @@ impl Measured {
         self.tally.operations as f64 / self.tally.seconds.max(1e-9)
     }
 
-    /// What the device did, in names and numbers; absent where there is nothing to divide by.
+    /// The device's work, in names and numbers; absent where there is nothing to divide by.
     fn device(&self) -> Vec<(&'static str, f64)> {
         let mut out = Vec::new();
         let mut ratio = |name, of: u64, by: u64| {

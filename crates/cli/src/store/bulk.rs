@@ -68,7 +68,7 @@ struct Loaded {
 pub fn load(args: &LoadArgs) -> Result<Answer> {
     let path = &args.file.store;
     let started = Instant::now();
-    // What cannot be read must not leave an empty store behind.
+    // An input that cannot be read must not leave an empty store behind.
     let now = times::now().as_secs();
     let mut reader = Reader::open(args.from.as_deref(), args.format, now)?;
     let opened = args.make.open(path)?;

@@ -46,7 +46,7 @@ fn settings(options: &Options) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// What follows from the counts: names and values, absent where there is nothing to divide by.
+/// Figures derived from the counts: names and values, absent where there is nothing to divide by.
 fn derived(stats: &Stats) -> Vec<(&'static str, Value)> {
     let mut out = Vec::new();
     let mut ratio = |name, of: u64, by: u64| {
@@ -84,7 +84,7 @@ pub fn stats_fields(store: &Store) -> Vec<(&'static str, Value)> {
 /// Runs `senko store stats`.
 pub fn stats(args: &StatsArgs) -> Result<Answer> {
     let store = open_to_read(&args.file.store)?;
-    // What a process that only just opened the store did with it says nothing of the store.
+    // The work of a process that only just opened the store says nothing of the store.
     let of_the_process = [
         "puts",
         "deletes",

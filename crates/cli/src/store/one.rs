@@ -87,7 +87,8 @@ impl PutArgs {
                 read_value(file).with_context(|| format!("cannot read {name}"))?
             }
             None => {
-                // Its own descriptor, so that a file that was redirected tells its length, and nothing is buffered in between.
+                // Its own descriptor, so that a file that was redirected tells its length, and
+                // nothing is buffered in between.
                 let stdin = std::io::stdin().as_fd().try_clone_to_owned();
                 let read = stdin.and_then(|stdin| read_value(std::fs::File::from(stdin)));
                 read.context("cannot read the value from stdin")?
@@ -100,9 +101,10 @@ impl PutArgs {
     }
 }
 
-/// Reads what a file, or a pipe, has left. The buffer has room for all of it from the beginning on, since values have up to a gigabyte and one
-/// that grows is copied: as much as the file says, or as there may be, of which only what is filled becomes memory. One byte more than there
-/// may be is read, so that a value that is too long is noticed.
+/// Reads what a file, or a pipe, has left. The buffer has room for all of the value from the
+/// beginning on, since a buffer that grows is copied and values have up to a gigabyte. Its room is
+/// the file's length, or the longest value's. Only the part that is filled becomes memory. One byte
+/// more than there may be is read, so that a value that is too long is noticed.
 fn read_value(file: std::fs::File) -> std::io::Result<Vec<u8>> {
     let most = MAX_VALUE_BYTES + 1;
     let left = match file.metadata() {
@@ -110,7 +112,8 @@ fn read_value(file: std::fs::File) -> std::io::Result<Vec<u8>> {
         _ => most,
     };
     let mut value = Vec::new();
-    // One byte more, into which the end of the file is read. Where there is no such room, it grows after all.
+    // One byte more, into which the end of the file is read. Where there is no such room, it grows
+    // after all.
     let _ = value.try_reserve_exact(left as usize + 1);
     file.take(most).read_to_end(&mut value)?;
     Ok(value)
@@ -198,7 +201,8 @@ fn entry_at(
     let Some(Moment(at)) = at else {
         return store.get_entry(key);
     };
-    // The value is asked for at that time, since a value that expired later was there then; the times are the version's own.
+    // The value is asked for at that time, since a value that expired later was there then; the
+    // times are the version's own.
     let Some(value) = store.get_at(key, at)? else {
         return Ok(None);
     };
@@ -335,7 +339,8 @@ pub struct HistoryArgs {
     key: std::ffi::OsString,
     #[command(flatten)]
     bytes: BytesArgs,
-    /// One JSON object a version: time, value (null: deleted, or expired where it has an expiry), expiry
+    /// One JSON object a version: time, value (null: deleted, or expired where it has an expiry),
+    /// expiry
     #[arg(long)]
     json: bool,
 }

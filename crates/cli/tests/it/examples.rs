@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Every example of README, of the documents and of the help texts runs.
 //!
-//! Each runs in a shell, in a folder that has the files that examples name, small and made up. Two tables change
-//! what an example says: [`SMALLER`] makes its work small, and [`NOT_RUN`] names those that only a special machine
-//! can run. The binary's own tests parse the words of all of them as they stand.
+//! Each runs in a shell, in a folder that has the files that examples name, small and made up. Two
+//! tables change what an example says: [`SMALLER`] makes its work small, and [`NOT_RUN`] names
+//! those that only a special machine can run. The binary's own tests parse the words of all of them
+//! as they stand.
 
 pub mod collect; // finds them
 
@@ -15,9 +16,9 @@ use collect::{Block, documents, of_document, of_help};
 
 use crate::process::{Running, SENKO, Scratch, have, signal, wait_for};
 
-/// What is put in place of what, in this order: paths, sizes, counts and times.
+/// Replacements, in this order: paths, sizes, counts and times.
 const SMALLER: &[(&str, &str)] = &[
-    // Whoever runs the tests needs no privileges, and has the cores.
+    // The tests need no privileges, and have the cores.
     ("sudo ", ""),
     ("taskset -c 0 ", ""),
     ("taskset -c 1 ", ""),
@@ -61,7 +62,7 @@ const SMALLER: &[(&str, &str)] = &[
     ),
 ];
 
-/// What is added to commands that begin so, where they do not say it.
+/// Options added to commands that begin so, where they do not have them.
 const ADDED: &[(&str, &str, &str)] = &[
     ("senko serve", "-p ", "-p 0"),
     ("senko serve", "-m |--memory ", "-m 64"),
@@ -98,6 +99,10 @@ const NOT_RUN: &[(&str, &str)] = &[
         "it needs traces that are not part of the tree",
     ),
     (
+        "lab run dbm-",
+        "it measures for a minute or more, on a disk of its own",
+    ),
+    (
         "lab run store-",
         "it measures for minutes, on a disk of its own",
     ),
@@ -111,7 +116,7 @@ const NOT_RUN: &[(&str, &str)] = &[
 const MAY_SAY_NO: &[&str] = &["get data.kv colour --at"];
 
 /// Programs that examples call beside senko.
-const PROGRAMS: &[&str] = &["zcat", "gzip", "date", "jq"];
+const PROGRAMS: &[&str] = &["zcat", "gzip", "date", "jq", "openssl"];
 
 /// How long an example may take: far longer than any does.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -190,10 +195,12 @@ fn furnish(folder: &Scratch) {
         .unwrap()
         .set_len(64 << 20)
         .unwrap();
-    // What examples of one place presume that those of another made.
+    // Files that examples of one place presume and those of another made.
     let made = "gzip -k Financial1.spc && gzip rows.csv && senko store put data.kv colour green && senko store put data.kv shape round \
                 && senko store put data.kv picture --from cat.jpg && senko store put old.kv colour blue \
-                && senko ssd trace gen uniform:count=2k cache.trace --to senko";
+                && senko ssd trace gen uniform:count=2k cache.trace --to senko \
+                && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost \
+                   -keyout server.key -out server.pem";
     let output = shell(folder, made, 0, 0);
     assert!(
         output.status.success(),

@@ -60,7 +60,7 @@ fn examples_run() {
     );
 }
 
-/// What a run prints: rates, bytes as the host wrote them, the overlap of devices.
+/// The output of a run: rates, bytes as the host wrote them, the overlap of devices.
 #[test]
 fn a_run_prints_rates_and_warnings() {
     let folder = Scratch::new();
@@ -171,7 +171,7 @@ fn convert_keeps_disks() {
     let text = std::fs::read_to_string(folder.join("b.spc")).unwrap();
     let disks: String = text.lines().map(|line| &line[..1]).collect();
     assert_eq!(disks, "0101");
-    // What is there already is not written over.
+    // An existing file is not written over.
     let again = ssd(
         &folder,
         &["trace", "convert", "a.spc", "b.spc", "--to", "spc"],
@@ -228,7 +228,8 @@ fn ctrl_c_prints_what_there_is() {
     );
 }
 
-/// `senko ssd transfer` said nothing until its end, and Ctrl-C left nothing of the drives that were done.
+/// `senko ssd transfer` said nothing until its end, and Ctrl-C left nothing of the drives that were
+/// done.
 #[test]
 fn ctrl_c_prints_the_rows_of_the_transfer_engine() {
     let folder = Scratch::new();

@@ -72,8 +72,8 @@ fn broken_off(folder: &Scratch, args: &[&str], draft: &Path, name: &str) -> Opti
 }
 
 /// `senko store backup` was killed midway and left `copy.kv` with half of the keys: `verify` found
-/// no problem in it, and nobody could tell. The same went for a dump to a file. What has its name
-/// is whole.
+/// no problem in it, and nobody could tell. The same went for a dump to a file. A file that has its
+/// name is whole.
 #[test]
 fn a_copy_that_is_broken_off_has_not_its_name() {
     let folder = Scratch::new();

@@ -92,10 +92,12 @@ enum Step {
     Many,
     Sync,
     Checkpoint,
+    /// A checkpoint that leaves changed leaves as they were.
+    Part,
     Reopen,
 }
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     Step::Put(Durability::None),
     Step::Put(Durability::Buffered),
     Step::Put(Durability::Synced),
@@ -106,6 +108,7 @@ const STEPS: [Step; 11] = [
     Step::DeleteRange,
     Step::Many,
     Step::Checkpoint,
+    Step::Part,
     Step::Reopen,
 ];
 
@@ -229,6 +232,7 @@ impl Run {
                 self.handed_over = self.history.len() - 1;
                 self.watched.state.lock().unwrap().acknowledged = self.handed_over;
             }
+            Step::Part => self.db.checkpoint_of(1).unwrap(),
             Step::Reopen => {
                 let device = Arc::clone(&self.watched);
                 let again = Database::open_device(device as _, quiet()).unwrap();
@@ -369,13 +373,15 @@ fn all_short_sequences() {
     assert!(images > 5000, "only {images} images");
 }
 
-/// Long random runs. `SENKO_TEST_FACTOR` makes as many more.
+/// Long random runs: `SENKO_TEST_FACTOR` times as many where it is set, and at least one.
 #[test]
 fn random_sequences() {
-    let factor = crate::support::number("SENKO_TEST_FACTOR", 1);
+    let factor =
+        std::env::var("SENKO_TEST_FACTOR").map_or(1.0, |text| text.parse().expect("a number"));
+    let runs = (12.0_f64 * factor).ceil().max(1.0) as u64;
     let first = seed("crash::random_sequences");
     let mut images = 0;
-    for seed in first..first + 12 * factor {
+    for seed in first..first + runs {
         let mut run = Run::new(seed, 2);
         for _ in 0..60 {
             let step = match run.rng.below(40) {

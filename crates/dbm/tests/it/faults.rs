@@ -108,10 +108,8 @@ fn a_damaged_page_fails_what_needs_it() {
         let tag = senko_io::Tag::dbm(senko_io::Purpose::Lookup);
         (16..3000).find(|number| {
             senko_io::Device::read(&*device, *number, &mut page, tag).unwrap();
-            // A leaf whose last cell is that of key 0.
-            page[38] == 3
-                && page[44] == 0
-                && page[4096 - 58..4096 - 50] == [4, 0, 50, 0, 0, 0, 0, 0]
+            // A dense leaf whose first record is that of key 0.
+            page[38] == 3 && page[44..46] == [0, 1] && page[52..60] == [4, 0, 50, 0, 0, 0, 0, 0]
         })
     };
     device.flip_bit(first_leaf.unwrap(), 4000 * 8);

@@ -3,10 +3,12 @@
 //! ended.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use senko_dbm::{Database, DbmError, Durability, Options};
+use senko_dbm::{Database, DbmError, Durability, Options, Table};
 use senko_io::faulty::FaultyDevice;
+use senko_io::{Device, IoError, Tag};
 
 use crate::support::{Model, Rng, content, open, quiet, seed};
 
@@ -39,6 +41,176 @@ fn overwritten_space_is_used_again() {
     drop(db);
     let db = open(&device.crashed_copy(seed)).unwrap();
     assert_eq!(content(&db.snapshot(), &table), model);
+}
+
+/// Random updates for long enough that every leaf is written many times.
+fn update(db: &Database, table: &Table, keys: u32, commits: u32, mut after: impl FnMut()) {
+    let mut rng = Rng(u64::from(keys));
+    for commit in 0..commits {
+        let mut tx = db.begin();
+        for _ in 0..100 {
+            let key = rng.below(u64::from(keys)) as u32;
+            tx.put(table, &key.to_be_bytes(), &u64::from(commit).to_be_bytes())
+                .unwrap();
+        }
+        tx.commit(Durability::Synced).unwrap();
+        after();
+    }
+}
+
+/// A checkpoint wrote all pages before it freed the old ones, and the log had 4 MiB at least: the
+/// files had many times the bytes of keys and values.
+#[test]
+fn the_files_stay_near_what_is_live() {
+    let folder = senko_dbm::example::Folder::new();
+    let path = folder.path().join("data");
+    let db = Database::open(&path, quiet()).unwrap();
+    let table = db.create_table("t").unwrap();
+    let keys = 1_000_000;
+    let records = (0..keys).map(|key: u32| (key.to_be_bytes(), [0; 8]));
+    db.bulk_load(&table, records, Durability::Synced).unwrap();
+    // What the load left free goes first.
+    update(&db, &table, keys, 2000, || {});
+    let mut most = 0;
+    update(&db, &table, keys, 1000, || {
+        most = most.max(db.stats().file_bytes)
+    });
+    let (live, now) = (u64::from(keys) * 12, db.stats());
+    println!(
+        "most {most}, now {} with {} free, for {live}",
+        now.file_bytes, now.free_bytes
+    );
+    assert!(most * 10 <= live * 16, "{most} bytes of files for {live}");
+    assert!(db.stats().checkpoint > 20);
+    drop(db);
+    let db = Database::open(&path, quiet()).unwrap();
+    assert_eq!(db.snapshot().count(&table).unwrap(), u64::from(keys));
+    assert!(db.verify().unwrap().problems.is_empty());
+}
+
+/// Without a thread a commit does the work that is due: some of it, not all.
+#[test]
+fn no_commit_does_all_of_the_work() {
+    let recorder = Counting::over(FaultyDevice::new(16_000, 1));
+    let db = Database::open_device(Arc::clone(&recorder) as _, quiet()).unwrap();
+    let table = db.create_table("t").unwrap();
+    // Some 5,500 leaves.
+    for part in 0..100u32 {
+        db.run(Durability::None, |tx| {
+            (0..550u32)
+                .try_for_each(|key| tx.put(&table, &(part * 550 + key).to_be_bytes(), &[1; 400]))
+        })
+        .unwrap();
+    }
+    db.checkpoint().unwrap();
+    let mut rng = Rng(1);
+    let mut most = 0;
+    let mut all = 0;
+    for _ in 0..3000 {
+        recorder.pages.store(0, Ordering::Relaxed);
+        db.run(Durability::Synced, |tx| {
+            (0..20).try_for_each(|_| {
+                tx.put(&table, &(rng.below(55_000) as u32).to_be_bytes(), &[2; 400])
+            })
+        })
+        .unwrap();
+        let pages = recorder.pages.load(Ordering::Relaxed);
+        most = most.max(pages);
+        all += pages;
+    }
+    assert!(all > 20_000, "the work was done: {all} pages");
+    // A checkpoint's 256, a round of the cleaner, the parts of the table and the commit itself.
+    assert!(most < 600, "a commit wrote {most} pages");
+    assert!(db.verify().unwrap().problems.is_empty());
+}
+
+/// What a large load or a deletion left free stayed in the files for ever.
+#[test]
+fn files_at_the_end_that_stay_free_are_removed() {
+    let folder = senko_dbm::example::Folder::new();
+    let path = folder.path().join("data");
+    let on_disk = || -> u64 {
+        let entries = std::fs::read_dir(folder.path()).unwrap();
+        entries
+            .map(|entry| entry.unwrap().metadata().unwrap().len())
+            .sum()
+    };
+    let db = Database::open(&path, quiet()).unwrap();
+    let table = db.create_table("t").unwrap();
+    let keys = 500_000;
+    let records = (0..keys).map(|key: u32| (key.to_be_bytes(), [0; 8]));
+    db.bulk_load(&table, records, Durability::Synced).unwrap();
+    db.checkpoint().unwrap();
+    let full = on_disk();
+    assert!(full >= u64::from(keys) * 12);
+    // A reader keeps what it sees, also where its files are removed.
+    let reader = Database::open_to_read(&path, quiet()).unwrap();
+    let of_reader = reader.table("t").unwrap();
+    let end = 50_000u32.to_be_bytes();
+    db.run(Durability::Synced, |tx| tx.delete_range(&table, &end, None))
+        .unwrap();
+    update(&db, &table, 50_000, 1500, || {});
+    assert_eq!(
+        reader.snapshot().count(&of_reader).unwrap(),
+        u64::from(keys)
+    );
+    assert!(reader.verify().unwrap().problems.is_empty());
+    drop((reader, of_reader));
+    update(&db, &table, 50_000, 1500, || {});
+    let small = on_disk();
+    assert!(small * 3 < full, "{small} bytes are left of {full}");
+    assert_eq!(db.stats().file_bytes, small);
+    drop(db);
+    let db = Database::open(&path, quiet()).unwrap();
+    assert_eq!(db.snapshot().count(&table).unwrap(), 50_000);
+    assert!(db.verify().unwrap().problems.is_empty());
+    // It grows again.
+    let records = (50_000..200_000).map(|key: u32| (key.to_be_bytes(), [0; 8]));
+    db.bulk_load(&table, records, Durability::Synced).unwrap();
+    drop(db);
+    let db = Database::open(&path, quiet()).unwrap();
+    assert_eq!(db.snapshot().count(&table).unwrap(), 200_000);
+}
+
+/// Counts the pages that are written.
+struct Counting {
+    device: Arc<FaultyDevice>,
+    pages: AtomicU64,
+}
+
+impl Counting {
+    fn over(device: Arc<FaultyDevice>) -> Arc<Counting> {
+        let pages = AtomicU64::new(0);
+        Arc::new(Counting { device, pages })
+    }
+
+    fn count(&self, buf: &[u8]) {
+        let pages = buf.len() / senko_io::PAGE_SIZE;
+        self.pages.fetch_add(pages as u64, Ordering::Relaxed);
+    }
+}
+
+impl Device for Counting {
+    fn pages(&self) -> u64 {
+        self.device.pages()
+    }
+    fn read(&self, page: u64, buf: &mut [u8], tag: Tag) -> Result<(), IoError> {
+        self.device.read(page, buf, tag)
+    }
+    fn write(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
+        self.count(buf);
+        self.device.write(page, buf, tag)
+    }
+    fn write_durable(&self, page: u64, buf: &[u8], tag: Tag) -> Result<(), IoError> {
+        self.count(buf);
+        self.device.write_durable(page, buf, tag)
+    }
+    fn flush(&self, tag: Tag) -> Result<(), IoError> {
+        self.device.flush(tag)
+    }
+    fn discard(&self, page: u64, pages: u64, tag: Tag) -> Result<(), IoError> {
+        self.device.discard(page, pages, tag)
+    }
 }
 
 #[test]

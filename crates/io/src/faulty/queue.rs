@@ -32,8 +32,9 @@ impl Waiting {
     }
 }
 
-/// The queued face over one or more devices. An operation takes effect at the moment of its completion, which the test asks
-/// for: with [`FaultyQueue::complete_one`] in an order drawn from the seed.
+/// The queued face over one or more devices. An operation takes effect at the moment of its
+/// completion, which the test asks for: with [`FaultyQueue::complete_one`] in an order drawn from
+/// the seed.
 pub struct FaultyQueue {
     devices: Vec<Arc<FaultyDevice>>,
     frames: FramePool,
@@ -78,7 +79,8 @@ impl FaultyQueue {
             .map(|waiting| (waiting.token, waiting.op))
     }
 
-    /// Completes one operation of a device that is not stalled, drawn from the seed; `None` if there is none.
+    /// Completes one operation of a device that is not stalled, drawn from the seed; `None` if
+    /// there is none.
     pub fn complete_one(&mut self) -> Option<Completion> {
         let stalled: Vec<bool> = self.devices.iter().map(|device| device.stalled()).collect();
         let free = |waiting: &Waiting| !stalled[waiting.device as usize];
@@ -122,7 +124,8 @@ impl FaultyQueue {
         std::iter::from_fn(|| self.complete_one()).collect()
     }
 
-    /// Kills the process: each write in flight happened, did not, or did in part. The devices keep what they hold.
+    /// Kills the process: each write in flight happened, did not, or did in part. The devices keep
+    /// what they hold.
     pub fn kill(mut self) -> Vec<Arc<FaultyDevice>> {
         for waiting in std::mem::take(&mut self.waiting) {
             if waiting.op == Op::Write {
@@ -140,7 +143,8 @@ impl FaultyQueue {
         self.devices
     }
 
-    /// Loses power: writes in flight as in [`FaultyQueue::kill`], then every device as in [`FaultyDevice::crash`].
+    /// Loses power: writes in flight as in [`FaultyQueue::kill`], then every device as in
+    /// [`FaultyDevice::crash`].
     pub fn crash(self) -> Vec<Arc<FaultyDevice>> {
         let devices = self.kill();
         for device in &devices {

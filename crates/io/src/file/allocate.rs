@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Blocks for all of a file, before they are needed: so no later write meets a full disk. Called when
-//! a file is opened and when it grows.
+//! Blocks for all of a file, before they are needed: so no later write meets a full disk. Called
+//! when a file is opened and when it grows.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,8 @@ use std::path::Path;
 
 use crate::IoError;
 
-/// Allocates the file's blocks, so that no later write meets a full disk. On failure the file is as it was before.
+/// Allocates the file's blocks, so that no later write meets a full disk. On failure the file is as
+/// it was before.
 pub(super) fn preallocate(
     file: &File,
     path: &Path,
@@ -20,7 +21,8 @@ pub(super) fn preallocate(
 ) -> io::Result<()> {
     let left = super::durable::space_left(path);
     let allocated = if lacks_blocks(file, asked) > left.unwrap_or(u64::MAX) {
-        // Holes of a file that has the length already could not be told from what was written before, and would stay filled.
+        // Holes of a file that has the length already could not be told from what was written
+        // before, and would stay filled.
         Err(io::Error::from_raw_os_error(libc::ENOSPC))
     } else {
         allocate(file, size, asked)
@@ -78,7 +80,8 @@ pub(super) fn extend(
 /// Gets blocks for a part of a file; what is written there stays.
 pub(super) fn fill(file: &File, offset: u64, bytes: u64) -> Result<(), IoError> {
     loop {
-        // SAFETY: takes no memory; the descriptor is open. Mode 0 allocates, and leaves what is written alone.
+        // SAFETY: takes no memory; the descriptor is open. Mode 0 allocates, and leaves what is
+        // written alone.
         let done = unsafe {
             libc::fallocate(
                 file.as_raw_fd(),

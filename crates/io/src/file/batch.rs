@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Many blocking reads at once: a small ring per thread, or one read after another where io_uring is refused.
+//! Many blocking reads at once: a small ring per thread, or one read after another where io_uring
+//! is refused.
 //!
-//! A flash device serves many reads in hardly more time than one, so a compaction or a scan that knows its pages asks for them
-//! together. Always holds: `read_all` returns only when no read is in flight, since the kernel writes
-//! to memory that the caller has only lent.
+//! A flash device serves many reads in hardly more time than one, so a compaction or a scan that
+//! knows its pages asks for them together. Always holds: `read_all` returns only when no read is in
+//! flight, since the kernel writes to memory that the caller has only lent.
 
 use std::cell::RefCell;
 use std::os::fd::RawFd;
@@ -54,7 +55,8 @@ pub(super) unsafe fn read_all(fd: RawFd, reads: &mut [Read]) -> bool {
                     .offset(read.offset)
                     .build()
                     .user_data(next as u64);
-                // SAFETY: the caller lends the memory until this function returns, and it returns with nothing in flight.
+                // SAFETY: the caller lends the memory until this function returns, and it returns
+                // with nothing in flight.
                 if unsafe { ring.submission().push(&entry) }.is_err() {
                     break;
                 }
@@ -65,7 +67,8 @@ pub(super) unsafe fn read_all(fd: RawFd, reads: &mut [Read]) -> bool {
                 && error.raw_os_error() != Some(libc::EINTR)
             {
                 if in_flight == next as u32 && ring.submission().len() == next {
-                    // The kernel refused the very first submission (a sandbox may): it has nothing in hand.
+                    // The kernel refused the very first submission (a sandbox may): it has nothing
+                    // in hand.
                     *slot = Some(None);
                     return false;
                 }
@@ -88,7 +91,8 @@ pub(super) struct Wanted {
     pub(super) offset: u64,
 }
 
-/// A ring with reads in flight into buffers that it owns, so that neither goes before the kernel is done with both.
+/// A ring with reads in flight into buffers that it owns, so that neither goes before the kernel is
+/// done with both.
 pub(super) struct Stream {
     ring: Option<IoUring>,
     buffers: Vec<AlignedBuf>,
@@ -129,8 +133,8 @@ impl Stream {
             .expect("it is there until the stream ends")
     }
 
-    /// Queues a slot's read; the kernel sees it at the next [`Stream::submit`] or [`Stream::wait`]. The slot has none in flight, and there are less
-    /// than [`DEPTH`].
+    /// Queues a slot's read; the kernel sees it at the next [`Stream::submit`] or [`Stream::wait`].
+    /// The slot has none in flight, and there are less than [`DEPTH`].
     pub(super) fn push(&mut self, fd: RawFd, slot: usize, wanted: Wanted) {
         if self.buffers[slot].pages() < wanted.pages {
             self.buffers[slot] = AlignedBuf::new(wanted.pages);
@@ -141,18 +145,21 @@ impl Stream {
             .offset(wanted.offset)
             .build()
             .user_data(slot as u64);
-        // SAFETY: the buffer has that many bytes, belongs to this value and to no other read in flight, and `drop` waits for the kernel.
+        // SAFETY: the buffer has that many bytes, belongs to this value and to no other read in
+        // flight, and `drop` waits for the kernel.
         unsafe { self.ring().submission().push(&entry) }
             .expect("no more reads are under way than the queue has entries");
         self.in_flight += 1;
     }
 
-    /// Hands what was queued to the kernel. What it does not take now it is given by the next [`Stream::wait`].
+    /// Hands what was queued to the kernel. What it does not take now it is given by the next
+    /// [`Stream::wait`].
     pub(super) fn submit(&mut self) {
         let _ = self.ring().submit();
     }
 
-    /// Hands what was queued to the kernel, waits for at least one end, and appends (slot, result) for each; false if the kernel takes nothing at all.
+    /// Hands what was queued to the kernel, waits for at least one end, and appends (slot, result)
+    /// for each; false if the kernel takes nothing at all.
     pub(super) fn wait(&mut self, ends: &mut Vec<(usize, i32)>) -> bool {
         let queued = self.ring().submission().len();
         if let Err(error) = self.ring().submit_and_wait(1)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Does O_DIRECT work here, and with page alignment?
 //!
-//! Three questions in turn: does the file system take the flag, does it ask for a coarser alignment than a page (statx tells since
-//! Linux 6.1), and does a read of the first page succeed.
+//! Three questions in turn: does the file system take the flag, does it ask for a coarser alignment
+//! than a page (statx tells since Linux 6.1), and does a read of the first page succeed.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -32,11 +32,13 @@ pub(super) fn enable(file: &File) -> bool {
     true
 }
 
-/// Whether the file system says that it needs more than page alignment, or that it can't do direct transfers at all.
+/// Whether the file system says that it needs more than page alignment, or that it can't do direct
+/// transfers at all.
 fn coarser_than_page(file: &File) -> bool {
     // SAFETY: zeros are a valid value, and the kernel writes only this structure.
     let mut found: libc::statx = unsafe { std::mem::zeroed() };
-    // SAFETY: the path is an empty string that ends with a zero byte, so the descriptor itself is looked at.
+    // SAFETY: the path is an empty string that ends with a zero byte, so the descriptor itself is
+    // looked at.
     let result = unsafe {
         libc::statx(
             file.as_raw_fd(),

@@ -10,19 +10,10 @@
 
 use std::cell::RefCell;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{MutexGuard, Once};
 
+use super::fork_count::count_fork;
 use super::lock::{self, Books};
-
-/// Forks that this process is the child of, since the first of its line that opened a file.
-static FORKS: AtomicU32 = AtomicU32::new(0);
-
-/// How many forks this process is away from the first that opened a file. A value that was made
-/// under another number belongs to a parent.
-pub fn forks() -> u32 {
-    FORKS.load(Ordering::Relaxed)
-}
 
 thread_local! {
     /// The books, between the handlers before and after a fork.
@@ -50,7 +41,7 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
+    count_fork();
     let _ = HELD.try_with(|held| {
         if let Some(mut books) = held.borrow_mut().take() {
             books.leave(replace);
@@ -61,7 +52,8 @@ extern "C" fn in_child() {
 /// Lets a descriptor stand for something that takes neither reads nor writes at an offset. The
 /// number stays taken, as the file that owns it will close it once more.
 fn replace(fd: RawFd) {
-    // SAFETY: these calls take numbers only, and may be made in the child of a process with threads.
+    // SAFETY: these calls take numbers only, and may be made in the child of a process with
+    // threads.
     unsafe {
         let event = libc::eventfd(0, libc::EFD_CLOEXEC);
         if event >= 0 {

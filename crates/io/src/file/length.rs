@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The length of a file and its holes: what [`crate::Device::grow`], `shrink`, `punch` and `fill` do
-//! to a [`FlashFile`].
+//! The length of a file and its holes: what [`crate::Device::grow`], `shrink`, `punch` and `fill`
+//! do to a [`FlashFile`].
 
 use std::sync::atomic::Ordering;
 

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One writer or some readers at a time, who are named to the next.
 //!
-//! Two locks on different bytes of the file. The one that excludes belongs to the open file (an OFD lock): nothing but the
-//! file's last close, or the process's death, lets it go. But the kernel does not tell who holds such a lock; so the
-//! process also takes a classic record lock on the next byte, which excludes nobody here and answers with its
-//! holder's pid. Any close of the file in the holding process drops that one. After a close by this crate it is taken
-//! again; after a close by others only the name is lost, and who is refused waits before it is told so.
+//! Two locks on different bytes of the file. The one that excludes belongs to the open file (an OFD
+//! lock): nothing but the file's last close, or the process's death, lets it go. But the kernel
+//! does not tell who holds such a lock. So the process also takes a classic record lock on the next
+//! byte. That lock excludes nobody here, and answers with its holder's pid. Any close of the file
+//! in the holding process drops that one. After a close by this crate it is taken again; after a
+//! close by others only the name is lost, and who is refused waits before it is told so.
 //!
-//! Who opens a file to be read takes both locks as read locks, which need no right to write and exclude only writers.
+//! A process that opens a file to read it takes both locks as read locks. These need no right to
+//! write, and exclude only writers.
 //!
-//! A ring in which the file is registered keeps it open, and the first lock held, until the kernel has taken the
-//! ring apart, which goes on in the background after the process has died. So a lock without a living holder is waited for:
-//! a server that is started again at once gets its file, and gets it only when no write of its predecessor can still land.
+//! A ring in which the file is registered keeps it open, and the first lock held. The kernel takes
+//! the ring apart in the background after the process has died. So a process waits for a lock
+//! without a living holder. A server that is started again at once gets its file, and only when no
+//! write of its predecessor can still land.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -83,7 +86,8 @@ pub(super) fn closing(fd: RawFd) {
     }
 }
 
-/// Dropped behind a file that was closed: if this process has it open to write elsewhere, the close has taken the name.
+/// Dropped behind a file that was closed: if this process has it open to write elsewhere, the close
+/// has taken the name.
 #[derive(Debug)]
 pub(super) struct NameAgain {
     file: (u64, u64),
@@ -94,14 +98,14 @@ impl NameAgain {
     pub(super) fn of(meta: &Metadata) -> NameAgain {
         NameAgain {
             file: (meta.dev(), meta.ino()),
-            forks: super::fork::forks(),
+            forks: super::fork_count::forks(),
         }
     }
 }
 
 impl Drop for NameAgain {
     fn drop(&mut self) {
-        if self.forks == super::fork::forks()
+        if self.forks == super::fork_count::forks()
             && let Some(Use::Alone(Some(fd))) = books().held.get(&self.file)
         {
             let _ = control(*fd, libc::F_SETLK, &mut one_byte(NAME, false));
@@ -118,7 +122,7 @@ pub(super) struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.forks != super::fork::forks() {
+        if self.forks != super::fork_count::forks() {
             return; // it was the parent's
         }
         let held = &mut books().held;
@@ -173,8 +177,9 @@ fn in_use_here() -> io::Error {
     in_use(&format!("this process ({}) already", std::process::id()))
 }
 
-/// Refuses a file that this process holds, unless it is only read here and there. Asked before the file is opened, because closing it again would drop the
-/// record lock that names this process. The error's text continues "flash file PATH ...".
+/// Refuses a file that this process holds, unless it is only read here and there. Asked before the
+/// file is opened, because closing it again would drop the record lock that names this process. The
+/// error's text continues "flash file PATH ...".
 pub(super) fn check_own(meta: &Metadata, shared: bool) -> io::Result<()> {
     match books().held.get(&(meta.dev(), meta.ino())).copied() {
         None => Ok(()),
@@ -196,7 +201,8 @@ pub(super) fn is_left_behind(path: &Path) -> bool {
     locked(libc::F_OFD_GETLK, EXCLUDE) == Some(true) && locked(libc::F_GETLK, NAME) == Some(false)
 }
 
-/// Takes the lock, the exclusive one or one that readers share; the error's text continues "flash file PATH ...".
+/// Takes the lock, the exclusive one or one that readers share; the error's text continues "flash
+/// file PATH ...".
 pub(super) fn take(file: &File, shared: bool) -> io::Result<Held> {
     let unlockable =
         |error: io::Error| super::told::told(format!("cannot be locked: {error}"), &error);
@@ -208,7 +214,7 @@ pub(super) fn take(file: &File, shared: bool) -> io::Result<Held> {
     // From here on a failure takes the file off the list again, by dropping this.
     let held = Held {
         file: this,
-        forks: super::fork::forks(),
+        forks: super::fork_count::forks(),
     };
     let started = Instant::now();
     loop {
@@ -242,7 +248,8 @@ pub(super) fn take(file: &File, shared: bool) -> io::Result<Held> {
 /// Where the bytes begin whose locks are pins: far beyond the end of any file.
 const PINS: libc::off_t = 1 << 61;
 
-/// Locks the byte of number `number` for reading. The lock goes with the open file, so a killed process keeps no pin.
+/// Locks the byte of number `number` for reading. The lock goes with the open file, so a killed
+/// process keeps no pin.
 pub(super) fn pin(file: &File, number: u64) -> io::Result<()> {
     let mut lock = one_byte(PINS + number as libc::off_t, true);
     control(file.as_raw_fd(), libc::F_OFD_SETLK, &mut lock)

@@ -10,7 +10,8 @@ use super::failed;
 use crate::PAGE_SIZE;
 use crate::content::find_content;
 
-/// Refuses a file that has content of somebody else: its first page is not the caller's, and not all of it is zero.
+/// Refuses a file that has content of somebody else: its first page is not the caller's, and not
+/// all of it is zero.
 pub(super) fn refuse_foreign(
     file: &File,
     path: &Path,
@@ -40,7 +41,8 @@ pub(super) fn refuse_foreign(
     }
 }
 
-/// Takes the rights of others from a file of this user that they could read: it will hold data of clients.
+/// Takes the rights of others from a file of this user that they could read: it will hold data of
+/// clients.
 pub(super) fn make_private(file: &File, path: &Path) -> io::Result<()> {
     let meta = file
         .metadata()

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads that carry out device operations for the posix backend, so that its event loop never waits for a disk.
+//! Threads that carry out device operations for the posix backend, so that its event loop never
+//! waits for a disk.
 //!
-//! The loop hands jobs over once a round and learns of their ends through an event descriptor. A job is plain numbers
-//! and addresses: the memory behind them stays with the loop's table of operations (D1), so no thread ever
-//! touches the loop's reference counts. Jobs are bounded by that table: each holds a frame or a write buffer of the engine.
+//! The loop hands jobs over once a round and learns of their ends through an event descriptor. A
+//! job is plain numbers and addresses: the memory behind them stays with the loop's table of
+//! operations (D1), so no thread ever touches the loop's reference counts. Jobs are bounded by that
+//! table: each holds a frame or a write buffer of the engine.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,8 +22,8 @@ pub(super) struct Job {
     pub(super) op: RawOp,
 }
 
-// SAFETY: the loop keeps the memory at the operation's address, and the file open, until it has taken this job's result, or has
-// joined the threads.
+// SAFETY: the loop keeps the memory at the operation's address, and the file open, until it has
+// taken this job's result, or has joined the threads.
 unsafe impl Send for Job {}
 
 struct Queue {
@@ -97,8 +99,9 @@ impl Pool {
         std::mem::swap(&mut *lock(&self.shared.done), results);
     }
 
-    /// Carries out what was handed over, then ends the threads. False if that took longer than `limit`: then one of them is still in a system
-    /// call, whose memory must stay, and ends by itself after it.
+    /// Carries out what was handed over, then ends the threads. False if that took longer than
+    /// `limit`: then one of them is still in a system call, whose memory must stay, and ends by
+    /// itself after it.
     pub(super) fn finish(&mut self, limit: Duration) -> bool {
         lock(&self.shared.queue).stop = true;
         self.shared.more.notify_all();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Accepting on the ring: one multishot accept a listener.
 //!
-//! Armed while accepting is on and the listener does not rest. After a failed accept (out of descriptors, say) the listener
-//! rests a moment: the connection is still waiting, and an accept armed at once would fail again at once.
+//! Armed while accepting is on and the listener does not rest. After a failed accept (out of
+//! descriptors, say) the listener rests a moment: the connection is still waiting, and an accept
+//! armed at once would fail again at once.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};

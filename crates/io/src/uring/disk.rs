@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Devices on the ring: reads into registered frames, writes, flushes, discards.
 //!
-//! Frames and descriptors are registered where the kernel lets us, which spares it pinning pages and looking up files at every
-//! read; where it does not (RLIMIT_MEMLOCK, see `limit.rs`), the same operations go the plain way.
+//! Frames and descriptors are registered where the kernel lets us. That spares it pinning pages and
+//! looking up files at every read. Where it does not (RLIMIT_MEMLOCK, see `limit.rs`), the same
+//! operations go the plain way.
 
 use io_uring::opcode;
 use io_uring::types::{Fd, Fixed, FsyncFlags};
@@ -33,8 +34,8 @@ impl Uring {
                 iov_len: (bytes - at).min(REGISTER_SPAN),
             })
             .collect();
-        // SAFETY: the frames live until the ring is gone: the loop holds the pool and drops it after the ring, or
-        // leaks it.
+        // SAFETY: the frames live until the ring is gone: the loop holds the pool and drops it
+        // after the ring, or leaks it.
         !spans.is_empty() && unsafe { self.ring.submitter().register_buffers(&spans) }.is_ok()
     }
 
@@ -56,7 +57,8 @@ impl Uring {
         let length = bytes.min(1 << 30) as u32;
         let fixed = self.files_registered[op.device as usize];
         let registered = op.registered.filter(|_| self.frames_registered);
-        // The two kinds of file descriptor are different types, so each operation is built by a macro.
+        // The two kinds of file descriptor are different types, so each operation is built by a
+        // macro.
         macro_rules! entry {
             ($fd:expr) => {
                 match op.op {

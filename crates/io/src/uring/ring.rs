@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The ring itself: made, probed, fed and entered.
 //!
-//! Submissions wait in the submission queue until the loop enters the kernel, once a round. Should the queue be full, it is
-//! submitted in between; should the kernel not take it (its completion queue is full), entries wait in a backlog here.
-//! Every submission ends in exactly one completion without the "more" flag; `in_flight` counts those still to come.
+//! Submissions wait in the submission queue until the loop enters the kernel, once a round. Should
+//! the queue be full, it is submitted in between; should the kernel not take it (its completion
+//! queue is full), entries wait in a backlog here. Every submission ends in exactly one completion
+//! without the "more" flag; `in_flight` counts those still to come.
 
 use std::collections::VecDeque;
 use std::io;
@@ -53,11 +54,13 @@ impl Done {
 
 pub(super) struct Ring {
     uring: IoUring,
-    /// The ring's number among the thread's registered rings: entering by it spares a look-up of the descriptor.
+    /// The ring's number among the thread's registered rings: entering by it spares a look-up of
+    /// the descriptor.
     registered: Option<u32>,
     backlog: VecDeque<squeue::Entry>,
     pub(super) in_flight: usize,
-    /// A wait is for so many completions more than are submitted with it, for so many microseconds; then for one.
+    /// A wait is for so many completions more than are submitted with it, for so many microseconds;
+    /// then for one.
     gather: Option<(u32, u32)>,
     can_gather: bool,
     spin: Spin,
@@ -87,7 +90,8 @@ fn build(submissions: u32, completions: u32) -> io::Result<IoUring> {
         .build(submissions)
 }
 
-/// Where memory may not be locked, a smaller ring does as well (the kernel keeps completions that find no room).
+/// Where memory may not be locked, a smaller ring does as well (the kernel keeps completions that
+/// find no room).
 fn build_patiently(submissions: u32, completions: u32) -> io::Result<IoUring> {
     let short = |built: &io::Result<IoUring>| {
         built
@@ -208,8 +212,8 @@ impl Ring {
     pub(super) fn register_buffers(&self, pool: &RecvPool) -> io::Result<()> {
         let (address, entries) = pool.ring_address();
         let register = || {
-            // SAFETY: the ring's memory lives as long as the pool, which outlives every operation of this ring (`shut_down`
-            // waits for them, or leaks the pool).
+            // SAFETY: the ring's memory lives as long as the pool, which outlives every operation
+            // of this ring (`shut_down` waits for them, or leaks the pool).
             unsafe {
                 self.submitter()
                     .register_buf_ring_with_flags(address, entries, BUFFER_GROUP, 0)
@@ -230,9 +234,10 @@ impl Ring {
         done.map_err(|error| refused("registering receive buffers", &error))
     }
 
-    /// Runs what the kernel has deferred to this thread, to its end or to `most` completions: an enter runs some twenty pieces, in the order in
-    /// which they came. What is left would be in front of all that comes meanwhile, and grow for as long as a round adds more
-    /// than twenty: requests that need no device would wait for hundreds that do.
+    /// Runs the work that the kernel has deferred to this thread, to its end or to `most`
+    /// completions. An enter runs some twenty pieces, in the order in which they came. The rest
+    /// would stand in front of all that comes meanwhile, and grow while a round adds more than
+    /// twenty. Requests that need no device would then wait for hundreds that do.
     pub(super) fn run_deferred(&mut self, most: usize) -> io::Result<()> {
         let mut ready = self.uring.completion().len();
         while ready < most && self.uring.submission().taskrun() {
@@ -249,7 +254,7 @@ impl Ring {
     /// Queues a submission.
     ///
     /// # Safety
-    /// What the entry points to stays valid until its last completion.
+    /// The memory that the entry points to stays valid until its last completion.
     pub(super) unsafe fn push(&mut self, entry: squeue::Entry) {
         self.in_flight += 1;
         if self.backlog.is_empty() {
@@ -257,7 +262,8 @@ impl Ring {
             if unsafe { self.uring.submission().push(&entry) }.is_ok() {
                 return;
             }
-            // The queue is full: hand it over now and go on. An error is met again, and reported, by the next round.
+            // The queue is full: hand it over now and go on. An error is met again, and reported,
+            // by the next round.
             let _ = self.enter(0, None);
             // SAFETY: as above.
             if unsafe { self.uring.submission().push(&entry) }.is_ok() {
@@ -280,7 +286,8 @@ impl Ring {
         true
     }
 
-    /// Submits, and looks for a completion or a wake-up for a while, though no longer than `wait`, without sleeping. True if there is one.
+    /// Submits, and looks for a completion or a wake-up for a while, though no longer than `wait`,
+    /// without sleeping. True if there is one.
     pub(super) fn submit_and_spin(
         &mut self,
         wait: Option<Duration>,
@@ -289,7 +296,8 @@ impl Ring {
         let Some(until) = self.spin.begin(wait) else {
             return Ok(false);
         };
-        // What the kernel has deferred to this thread becomes completions when it enters.
+        // Work that the kernel has deferred to this thread becomes completions when the thread
+        // enters.
         self.submit_and_wait(Some(Duration::ZERO))?;
         while self.uring.completion().is_empty() && !waker.is_rung() {
             if Instant::now() >= until {
@@ -309,7 +317,8 @@ impl Ring {
         self.spin.paid();
     }
 
-    /// Whether to submit what is queued before it waits: there is something, and completions need not gather.
+    /// Whether to submit what is queued before it waits: there is something, and completions need
+    /// not gather.
     pub(super) fn submits_first(&mut self) -> bool {
         self.gather.is_none() && !self.uring.submission().is_empty()
     }
@@ -318,7 +327,8 @@ impl Ring {
         !self.uring.completion().is_empty()
     }
 
-    /// Submits, and waits for a completion no longer than `timeout`. False if that time passed or a signal came.
+    /// Submits, and waits for a completion no longer than `timeout`. False if that time passed or a
+    /// signal came.
     pub(super) fn submit_and_wait(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         // With entries left behind, a wait could be for one of them.
         let all_queued = self.push_backlog();
@@ -333,14 +343,16 @@ impl Ring {
             Ok(()) => Ok(true),
             Err(error) => match error.raw_os_error() {
                 Some(libc::ETIME | libc::EINTR) => Ok(false),
-                // The completion queue is full, or memory for requests is short: take completions, then try again.
+                // The completion queue is full, or memory for requests is short: take completions,
+                // then try again.
                 Some(libc::EBUSY | libc::EAGAIN) => Ok(true),
                 _ => Err(error),
             },
         }
     }
 
-    /// One `io_uring_enter`: submits all that is queued, runs what the kernel deferred, waits for `want` completions.
+    /// One `io_uring_enter`: submits all that is queued, runs what the kernel deferred, waits for
+    /// `want` completions.
     fn enter(&mut self, mut want: u32, timeout: Option<&Timespec>) -> io::Result<()> {
         let queued = self.uring.submission().len() as u32;
         let mut flags = EnterFlags::GETEVENTS | EnterFlags::EXT_ARG;
@@ -356,12 +368,14 @@ impl Ring {
             args = args.timespec(timeout);
         }
         if let Some((completions, micros)) = self.gather.filter(|_| want > 0) {
-            // What is submitted now mostly completes at once (sends), and is not what the wait is for.
+            // Entries submitted now are mostly sends, which complete at once. The wait is for
+            // others.
             want = queued + completions;
             args = args.min_wait_usec(micros);
         }
-        // SAFETY: the entries' memory is valid by the promise made to `push`; `args` and the time it points to live
-        // on this stack, and `SubmitArgs` is the kernel's `io_uring_getevents_arg`.
+        // SAFETY: the entries' memory is valid by the promise made to `push`; `args` and the time
+        // it points to live on this stack, and `SubmitArgs` is the kernel's
+        // `io_uring_getevents_arg`.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_io_uring_enter,
@@ -400,8 +414,8 @@ impl Drop for Ring {
                 reserved: 0,
                 data: 0,
             };
-            // SAFETY: the kernel reads one `RingFdUpdate`, which lives on this stack. Without this call the thread would
-            // hold the ring until it ends.
+            // SAFETY: the kernel reads one `RingFdUpdate`, which lives on this stack. Without this
+            // call the thread would hold the ring until it ends.
             unsafe {
                 libc::syscall(
                     libc::SYS_io_uring_register,

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether a thread that waits for a read looks for its end for a while before it sleeps.
 //!
-//! A fast device answers sooner than a processor that went to sleep is awake again, above all in a virtual machine. But looking takes
-//! processor time, which is lost where the device is slower than the thread is willing to look. So it is only done where it pays: each read that
-//! ended while the thread looked earns some credit, each time that nothing did costs more, and without credit the thread sleeps at once,
-//! but for a try now and then.
+//! A fast device answers sooner than a processor that went to sleep is awake again, above all in a
+//! virtual machine. But looking takes processor time, which is lost where the device is slower than
+//! the thread is willing to look. So the thread looks only where that pays. A read that ends while
+//! the thread looks earns some credit; a look in vain costs more. Without credit the thread sleeps
+//! at once, but for a try now and then.
 
 use std::time::{Duration, Instant};
 
 /// The most credit.
 const MOST: i32 = 16;
-/// What a wait in vain costs.
+/// The cost of a wait in vain.
 const IN_VAIN: i32 = 4;
 /// Waits without looking after credit ran out.
 const REST: i32 = -256;
@@ -40,7 +41,8 @@ impl Spin {
         Some(Instant::now() + limit)
     }
 
-    /// A read ended meanwhile. What else may end a wait, a request that came, tells nothing of the device.
+    /// A read ended meanwhile. A request that came may end a wait too; that tells nothing of the
+    /// device.
     pub(super) fn paid(&mut self) {
         self.credit = (self.credit + 1).min(MOST);
     }

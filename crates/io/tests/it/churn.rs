@@ -171,7 +171,8 @@ fn closed_numbers_stay_dead() {
     });
 }
 
-/// What was received before comes, also where receiving is off at that moment, and then the end; the other direction stays open.
+/// The bytes received before come first, also where receiving is off at that moment, and then the
+/// end. The other direction stays open.
 #[test]
 fn ended_input_brings_what_was_received() {
     on_both(|backend| {
@@ -325,7 +326,8 @@ fn accepting_off_and_on() {
     });
 }
 
-/// What waits to be taken must not be in front of what comes meanwhile: the kernel runs some twenty pieces of deferred work an enter.
+/// Old completions must not stand in front of new ones: the kernel runs some twenty pieces of
+/// deferred work an enter.
 #[test]
 fn one_round_brings_all_that_came() {
     const MANY: usize = 60;

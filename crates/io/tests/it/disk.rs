@@ -24,8 +24,8 @@ fn open(folder: &Folder) -> Arc<FlashFile> {
     Arc::new(FlashFile::open(&folder.file("flash"), &options).unwrap())
 }
 
-/// Random reads, writes and flushes in flight together, against a model of each page's version. A page is not
-/// written while it is read.
+/// Random reads, writes and flushes in flight together, against a model of each page's version. A
+/// page is not written while it is read.
 #[test]
 fn random_operations_against_a_model() {
     let seed = seed("random_operations_against_a_model");
@@ -276,7 +276,8 @@ fn more_than_the_ring_holds() {
     });
 }
 
-/// A loop that looks for the end of a read before it sleeps gets it, and also wakes and times out while a read does not end.
+/// A loop that looks for the end of a read before it sleeps gets it, and also wakes and times out
+/// while a read does not end.
 #[test]
 fn looking_for_reads_before_sleeping() {
     on_both(|backend| {

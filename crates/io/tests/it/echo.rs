@@ -140,7 +140,8 @@ fn close_if_done(io: &mut EventLoop, conn: ConnId, conns: &mut HashMap<ConnId, C
     }
 }
 
-/// Sends `bytes` random bytes in random chunks, reads them back as slowly as `slow` says, and compares.
+/// Sends `bytes` random bytes in random chunks, reads them back as slowly as `slow` says, and
+/// compares.
 fn client(stream: impl Read + Write + Stream, bytes: usize, slow: bool, seed: u64) {
     let mut rng = Rng(seed);
     let sent = rng.bytes(bytes);
@@ -247,7 +248,8 @@ fn slow_readers_and_backpressure() {
     on_both(|backend| run(config(backend), 8, 6_000_000, true, seed));
 }
 
-/// Two small buffers for fifty connections: receives run out of buffers again and again and must go on.
+/// Two small buffers for fifty connections: receives run out of buffers again and again and must go
+/// on.
 #[test]
 fn receive_buffers_run_out() {
     let seed = seed("receive_buffers_run_out");
@@ -281,7 +283,8 @@ fn unix_sockets() {
     });
 }
 
-/// All buffers held by the server: nothing arrives, nothing spins, and the bytes come when one is given back.
+/// All buffers held by the server: nothing arrives, nothing spins, and the bytes come when one is
+/// given back.
 #[test]
 fn held_buffers_hold_back_receives() {
     on_both(|backend: Backend| {
@@ -329,8 +332,9 @@ fn held_buffers_hold_back_receives() {
     });
 }
 
-/// Who sends without end gets one buffer at a time once it has filled one, so that it takes neither all buffers nor a burst of them a round;
-/// when it has stopped, small receives are as before, and no byte is lost on the way.
+/// A peer that sends without end gets one buffer at a time once it has filled one. So it takes
+/// neither all buffers nor a burst of them in a round. When it has stopped, small receives are as
+/// before, and no byte is lost.
 #[test]
 fn a_sender_without_end_takes_one_buffer_a_round() {
     on_both(|backend: Backend| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The faulty device does what it promises: flushed data survives, the rest may not, in every way that is promised, and the
-//! same seed gives the same run.
+//! The faulty device does what it promises: flushed data survives, the rest may not, in every way
+//! that is promised, and the same seed gives the same run.
 
 use std::sync::Arc;
 
@@ -66,8 +66,8 @@ fn flushed_pages_survive_and_the_rest_is_kept_lost_or_torn() {
     );
 }
 
-/// Whatever survives of two writes to one page, the earlier never covers the later: sectors are 0, 1 or 2, and where the
-/// later one was kept whole all are 2.
+/// Whatever survives of two writes to one page, the earlier never covers the later: sectors are 0,
+/// 1 or 2, and where the later one was kept whole all are 2.
 #[test]
 fn later_writes_win() {
     let seed = seed("later_writes_win");
@@ -153,7 +153,8 @@ fn planned_faults_come_when_planned() {
     assert_eq!(requests[0].result, Ok(()));
 }
 
-/// After a failed flush some writes are gone for good, although reads still see them and later flushes succeed.
+/// After a failed flush some writes are gone for good, although reads still see them and later
+/// flushes succeed.
 #[test]
 fn a_failed_flush_is_not_made_good_by_another() {
     let seed = seed("a_failed_flush_is_not_made_good_by_another");
@@ -260,7 +261,8 @@ fn the_queue_reads_stalls_and_flushes() {
     devices[1].set_stalled(true);
     assert_eq!(queue.complete_all().len(), 5);
     assert_eq!(queue.pending(), 5);
-    // The flush covers what completed before it was asked for, and nothing that completes between then and its end.
+    // The flush covers what completed before it was asked for, and nothing that completes between
+    // then and its end.
     queue.flush(0, TAG, 100);
     let unflushed = devices[0].unflushed();
     devices[0].write(60, &page(9), TAG).unwrap();
@@ -286,7 +288,8 @@ fn the_queue_reads_stalls_and_flushes() {
     drop(frame);
 }
 
-/// Of writes in flight at a crash, everything, nothing or a part is there; the flushed part always is.
+/// Of writes in flight at a crash, everything, nothing or a part is there; the flushed part always
+/// is.
 #[test]
 fn crashing_the_queue() {
     let seed = seed("crashing_the_queue");

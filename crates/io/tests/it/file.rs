@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Opening flash files: what is refused and in which words, the lock, preallocation, the blocking face.
+//! Opening flash files: what is refused and in which words, the lock, preallocation, the blocking
+//! face.
 
 use std::io::{BufRead, Write};
 use std::os::unix::fs::MetadataExt;
@@ -48,8 +49,8 @@ fn made_and_preallocated() {
     );
 }
 
-/// A store that was made and synced was gone after a power cut when the directory had not yet been written: the file was durable, its
-/// name was not.
+/// A store that was made and synced was gone after a power cut when the directory had not yet been
+/// written: the file was durable, its name was not.
 #[test]
 fn the_name_of_a_new_file_is_made_durable() {
     let Some(path) = child_task() else {
@@ -163,8 +164,9 @@ fn holder() {
     }
 }
 
-/// The kernel takes a dead process's ring apart in the background, and until then the file registered in it stayed locked: a
-/// server that was killed and started again at once was told that its flash file is in use.
+/// The kernel takes a dead process's ring apart in the background, and until then the file
+/// registered in it stayed locked. A server that was killed and started again at once was told that
+/// its flash file is in use.
 #[test]
 fn a_killed_holder_does_not_keep_the_file() {
     let folder = Folder::new();
@@ -210,8 +212,8 @@ fn the_holder_is_named() {
         again.ends_with(&own),
         "the same process is refused too: {again}"
     );
-    // Nor does a reader beside it in this process that is closed: who came then waited for ten seconds
-    // before it was refused.
+    // Nor does a reader beside it in this process that is closed: who came then waited for ten
+    // seconds before it was refused.
     let beside = FileOptions {
         beside_writer: true,
         ..FileOptions::default()
@@ -364,7 +366,8 @@ fn batches_of_reads() {
     assert_eq!(requests[2].buf[9], 7);
 }
 
-/// A loop device stands in for a flash drive: size, exclusive use, reads, writes and discard, on both faces.
+/// A loop device stands in for a flash drive: size, exclusive use, reads, writes and discard, on
+/// both faces.
 #[test]
 fn block_devices() {
     use senko_io::{Event, EventLoop, Queue};
@@ -448,9 +451,9 @@ fn grows_in_place() {
     assert_eq!(file.pages(), 512);
 }
 
-/// Growing allocated all of the file, so it filled the holes again. A part that is punched gives its
-/// storage back, and stays a hole while the file grows. Filled, the part has storage. Its neighbours
-/// keep their bytes. Reads behind a cut fail.
+/// Growing allocated all of the file, so it filled the holes again. A part that is punched gives
+/// its storage back, and stays a hole while the file grows. Filled, the part has storage. Its
+/// neighbours keep their bytes. Reads behind a cut fail.
 #[test]
 fn holes_stay_until_they_are_filled() {
     let folder = Folder::new();
@@ -486,8 +489,8 @@ fn holes_stay_until_they_are_filled() {
     assert!(page.iter().all(|&byte| byte == 7));
 }
 
-/// A stream of reads: each slot reads a chain of pages, of which each says the next. All arrive, in each slot's order, also reads of several pages and
-/// reads beyond the end.
+/// A stream of reads: each slot reads a chain of pages, of which each says the next. All arrive, in
+/// each slot's order, also reads of several pages and reads beyond the end.
 #[test]
 fn streams_of_reads() {
     struct Chains {
@@ -571,7 +574,8 @@ fn a_stream_survives_a_panic() {
     file.read(0, &mut page, TAG).unwrap();
 }
 
-/// `--flash FILE` took over whatever file it was given, an unmounted file system among them, made it longer and wrote over it.
+/// `--flash FILE` took over whatever file it was given, an unmounted file system among them, made
+/// it longer and wrote over it.
 #[test]
 fn what_holds_data_of_others_is_refused_and_stays_as_it_is() {
     let folder = Folder::new();
@@ -603,7 +607,7 @@ fn what_holds_data_of_others_is_refused_and_stays_as_it_is() {
             "{told}: untouched"
         );
     }
-    // What is the caller's, what is empty, and what the caller says to take over.
+    // A file is taken if it is the caller's, if it is empty, or if the caller says to take it over.
     with(1 << 20, 0, b"OURS, and more");
     assert_eq!(FlashFile::open(&path, &ours).unwrap().pages(), 1024);
     with(1 << 20, 0, b"");
@@ -612,7 +616,8 @@ fn what_holds_data_of_others_is_refused_and_stays_as_it_is() {
     FlashFile::open(&path, &sized(4 << 20)).unwrap();
 }
 
-/// A flash file that was made with `truncate` kept its mode 0644, so that every user could read what clients had stored.
+/// A flash file that was made with `truncate` kept its mode 0644, so that every user could read
+/// what clients had stored.
 #[test]
 fn an_existing_file_becomes_private_and_one_that_is_only_read_does_not() {
     use std::os::unix::fs::PermissionsExt;

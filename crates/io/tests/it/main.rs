@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of the I/O layer: every behaviour of the event loop on both backends, devices, faults, traces.
+//! Tests of the I/O layer: every behaviour of the event loop on both backends, devices, faults,
+//! traces.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -18,5 +19,4 @@ mod refusal;
 mod sends;
 mod spanned;
 mod trace;
-mod transfer;
 mod wake;

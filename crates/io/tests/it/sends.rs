@@ -28,8 +28,8 @@ fn sent(io: &mut EventLoop) -> (Box<SendBatch>, std::io::Result<usize>) {
     }
 }
 
-/// A batch of random pieces of all three kinds, its bytes laid end to end, and how many pins it has. `pinned` must
-/// outlive the batch.
+/// A batch of random pieces of all three kinds, its bytes laid end to end, and how many pins it
+/// has. `pinned` must outlive the batch.
 fn random_batch(
     io: &mut EventLoop,
     rng: &mut Rng,
@@ -175,7 +175,8 @@ fn a_loop_sends_on_a_socket_of_another() {
         }
         assert!(other.send_for(socket, batch(b"over")).is_err());
         poll_until(&mut other, |events| events.len() == 2);
-        // What the socket does not take is left, and neither loop nor socket is the worse for it.
+        // Bytes that the socket does not take are left, and neither loop nor socket is the worse
+        // for it.
         let large = batch(&vec![7; 4 << 20]);
         other.send_for(socket, large).unwrap();
         let (mut rest, result) = sent(&mut other);
@@ -321,5 +322,28 @@ fn receiving_goes_on_during_a_send() {
         assert_eq!(sent(&mut io).1.unwrap(), 8 << 20);
         // Its end is open until here: the end of the stream is an event too.
         reading.join().unwrap();
+    });
+}
+
+/// A copy of the frames leaves what is sent as it is, and pinned memory in its place.
+#[test]
+fn copied_pages_leave_the_same_bytes() {
+    on_both(|backend| {
+        let mut io = EventLoop::new(&config(backend)).unwrap();
+        let mut rng = Rng(seed("copied_pages"));
+        let pinned = rng.bytes(100_000);
+        for _ in 0..20 {
+            let (mut batch, all, pins) = random_batch(&mut io, &mut rng, &pinned);
+            assert!(batch.slices().collect::<Vec<_>>().concat() == all);
+            batch.copy_pages();
+            assert!(batch.slices().collect::<Vec<_>>().concat() == all);
+            let is_pinned = |piece: &&Piece| matches!(piece, Piece::Pinned(_));
+            assert_eq!(batch.pieces.iter().filter(is_pinned).count(), pins);
+            let is_page = |piece: &Piece| matches!(piece, Piece::Page(..));
+            assert!(!batch.pieces.iter().any(is_page));
+            let mut unpinned = Vec::new();
+            batch.clear(&mut unpinned);
+            assert_eq!(unpinned.len(), pins);
+        }
     });
 }

@@ -90,27 +90,58 @@ fn it_grows_by_files_and_is_found_again() {
     assert!(device.made());
     assert_eq!(device.pages(), 32);
     device.grow(33).unwrap();
-    assert_eq!(device.pages(), 32 + 256);
+    assert_eq!(device.pages(), 32 + 64);
     // Across the border of two files.
     let mut pages = AlignedBuf::new(4);
     for (nth, page) in pages.chunks_mut(PAGE_SIZE).enumerate() {
         page.fill(nth as u8 + 1);
     }
     device.write_durable(30, &pages, TAG).unwrap();
-    device.write(200, &pages, TAG).unwrap();
+    device.write(60, &pages, TAG).unwrap();
     device.flush(TAG).unwrap();
     drop(device);
     std::fs::write(folder.file("data.2.new"), b"an interrupted growth").unwrap();
     let device = open(&path);
     assert!(!device.made());
-    assert_eq!(device.pages(), 288);
+    assert_eq!(device.pages(), 96);
     assert!(!folder.file("data.2.new").exists());
-    for first in [30, 200] {
+    for first in [30, 60] {
         let mut found = AlignedBuf::new(4);
         device.read(first, &mut found, TAG).unwrap();
         assert_eq!(found[..], pages[..]);
     }
-    assert!(device.read(287, &mut pages, TAG).is_err());
+    assert!(device.read(95, &mut pages, TAG).is_err());
+}
+
+#[test]
+fn files_at_the_end_go_and_come_again() {
+    let folder = Folder::new();
+    let path = folder.file("data");
+    let device = open(&path);
+    device.grow(200).unwrap();
+    assert_eq!(device.pages(), 32 + 3 * 64);
+    let mut page = AlignedBuf::new(1);
+    page.fill(1);
+    device.write(31, &page, TAG).unwrap();
+    device.write(200, &page, TAG).unwrap();
+    assert_eq!(device.border(0), Some(32));
+    assert_eq!(device.border(33), Some(96));
+    assert_eq!(device.border(161), None);
+    // Not in the midst of a file, and never the first.
+    device.shrink(97).unwrap();
+    assert_eq!(device.pages(), 160);
+    assert_eq!(device.files().len(), 3);
+    assert!(!folder.file("data.3").exists() && folder.file("data.2").exists());
+    device.flush(TAG).unwrap();
+    device.shrink(0).unwrap();
+    assert_eq!(device.pages(), 32);
+    device.read(31, &mut page, TAG).unwrap();
+    assert!(page.iter().all(|byte| *byte == 1));
+    device.grow(33).unwrap();
+    device.read(40, &mut page, TAG).unwrap();
+    assert!(page.iter().all(|byte| *byte == 0));
+    drop(device);
+    assert_eq!(open(&path).pages(), 96);
 }
 
 /// A database whose first file had been deleted was made anew on what its other files held.

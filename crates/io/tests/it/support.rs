@@ -36,7 +36,8 @@ impl Rng {
     }
 }
 
-/// A seed that differs from run to run, or the one in `SENKO_TEST_SEED`; printed, so that a failure can be run again.
+/// A seed that differs from run to run, or the one in `SENKO_TEST_SEED`; printed, so that a failure
+/// can be run again.
 pub fn seed(test: &str) -> u64 {
     let seed = match std::env::var("SENKO_TEST_SEED") {
         Ok(text) => text.parse().unwrap(),
@@ -111,7 +112,8 @@ pub fn poll_until(
     events
 }
 
-/// A temporary folder that goes when it is dropped; on a real disk, since tmpfs differs in what it refuses.
+/// A temporary folder that goes when it is dropped; on a real disk, since tmpfs differs in what it
+/// refuses.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -169,7 +171,8 @@ pub fn child_task() -> Option<String> {
     std::env::var("SENKO_TEST_CHILD").ok()
 }
 
-/// A file system of 4 MiB in memory, unmounted at the end; none without the right to mount, which is said.
+/// A file system of 4 MiB in memory, unmounted at the end; none without the right to mount, which
+/// is said.
 pub struct SmallFs<'f>(&'f Path);
 
 impl SmallFs<'_> {

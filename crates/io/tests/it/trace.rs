@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The trace: what is recorded is read back, and nothing that is not a trace makes the reader panic.
+//! The trace: what is recorded is read back, and nothing that is not a trace makes the reader
+//! panic.
 
 use std::sync::Arc;
 

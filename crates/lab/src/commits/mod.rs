@@ -8,9 +8,9 @@
 //!     +- Rival (rival.rs): a C program over another engine's library (rival.c)
 //! ```
 //!
-//! What always holds: every contender does the same transactions, on the same file system, with the
-//! same promise: synced, or left to the system. Every record that it committed is read back. An
-//! engine that is not installed is missing, with how to install it.
+//! Always holds: every contender does the same transactions, on the same file system, with the same
+//! promise: synced, or left to the system. Every record that it committed is read back. An engine
+//! that is not installed is missing, with how to install it.
 
 pub mod floor; // the floor as a contender
 pub mod ours; // the DBM
@@ -41,7 +41,7 @@ pub enum Order {
     Reads(u64),
 }
 
-/// What a contender is asked to do in its turn.
+/// A contender's task in its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
     /// Transactions, of all threads together.

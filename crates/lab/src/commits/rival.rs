@@ -174,7 +174,7 @@ pub struct Rival {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
-    /// What the engine says it is.
+    /// The engine's own name and version.
     pub version: String,
     _guard: Guard,
 }

@@ -30,7 +30,7 @@ pub enum Way {
     RingDsync,
 }
 
-/// What the space was before it is written.
+/// The state of the space before it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
     /// Written once with zeros, and flushed.

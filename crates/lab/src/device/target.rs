@@ -56,11 +56,12 @@ pub struct FileTarget {
 }
 
 impl FileTarget {
-    /// Opens what is to be measured. `destroy` is the name that the user typed to allow that its data is lost. A file
-    /// that is not there is made, of `bytes`.
+    /// Opens what is to be measured. `destroy` is the name that the user typed to allow that its
+    /// data is lost. A file that is not there is made, of `bytes`.
     ///
     /// # Errors
-    /// If it holds data and its name was not typed, is in use, or cannot be opened past the page cache.
+    /// If it holds data and its name was not typed, is in use, or cannot be opened past the page
+    /// cache.
     pub fn open(path: &Path, destroy: Option<&str>, bytes: u64) -> Result<Self> {
         let name = path.display();
         let found = std::fs::metadata(path).ok();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What does a durable write cost, whatever is written: the floor under every synced commit.
+//! The cost of a durable write, whatever its content: the floor under every synced commit.
 //!
 //! Claim: over space that was written before, one system call (`pwritev2` with RWF_DSYNC on
 //! O_DIRECT) is as good as any way. Expected shape: the ways differ by some percent where the space

@@ -2,15 +2,16 @@
 //! Gets of a database that is about ten times its cache: how many reads does one take, and how fast
 //! is it?
 //!
-//! Expected shape: the pages above the leaves fit into the cache, so a get is one read of the device
-//! or none. One thread is bound by that read. Sixteen wait for as many reads at once, until the
-//! processor is the limit.
+//! Expected shape: the pages above the leaves fit into the cache, so a get is one read of the
+//! device or none. One thread is bound by that read. Sixteen wait for as many reads at once, until
+//! the processor is the limit.
 //!
 //! Ours has a cache of `memory` bytes and reads by O_DIRECT. LMDB has the kernel's page cache, and
 //! its process a cap of a quarter more; it reads nothing ahead (MDB_NORDAHEAD). Both are filled in
 //! ascending order, and the cap is set when LMDB is full. Then they take turns: uniformly random
-//! gets, each in a transaction of its own, each checked. A round before the others fills the caches.
-//! `reads_per_get` is the kernel's count of bytes that our process read from devices, in pages.
+//! gets, each in a transaction of its own, each checked. A round before the others fills the
+//! caches. `reads_per_get` is the kernel's count of bytes that our process read from devices, in
+//! pages.
 
 use std::process::Command;
 
@@ -103,7 +104,7 @@ pub fn measure(
     };
     let mut ours = Ours::new(&home.join(OURS), false, options)?;
     ours.fill(sizes.keys)?;
-    // What no checkpoint has written stays in DRAM beyond the cache.
+    // Pages that no checkpoint has written stay in DRAM beyond the cache.
     ours.db().checkpoint()?;
     outcome.setting("at_rest", ours.settle());
     let over = bytes_of(&home.join(OURS))? as f64 / sizes.memory as f64;

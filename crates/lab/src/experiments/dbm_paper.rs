@@ -11,7 +11,7 @@
 //! commits that survive the process alone on tmpfs. The contenders take turns, each with a process
 //! of its own (ours in the experiment's), stopped while others run; every record is read back at
 //! the end. The floor's five ways take turns with the synced ones, and the best of them is the
-//! floor. What GDBM promises is less: it has no transactions.
+//! floor. GDBM promises less: it has no transactions.
 //!
 //! `log_bytes_per_commit_100` is what the log had written for each synced commit of 100 records,
 //! checkpoints in it, from a trace of the device's writes in a run of its own. Zeros that are
@@ -194,7 +194,7 @@ pub fn one(
     let _ = std::fs::remove_dir_all(&home);
 }
 
-/// What the log writes for a synced commit of 100 records.
+/// The log's bytes for a synced commit of 100 records.
 ///
 /// # Errors
 /// The database's, or the trace's.

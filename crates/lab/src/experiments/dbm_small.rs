@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an empty database takes, and how long a program waits that opens one, reads a record and
+//! The size of an empty database, and the wait of a program that opens one, reads a record and
 //! goes.
 //!
 //! That is what most programs do which use ndbm: many small databases, opened for a moment.

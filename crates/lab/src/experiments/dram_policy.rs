@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which eviction policy should the DRAM tier have by default: LRU (paper E) or S3-FIFO (SOSP 2023)?
+//! Which eviction policy should the DRAM tier have by default: LRU (paper E) or S3-FIFO (SOSP
+//! 2023)?
 //!
-//! Claim to test: S3-FIFO's paper reports lower miss ratios than LRU on most of 6,594 traces. Expected shape: S3-FIFO ahead
-//! at small cache sizes on traces with many objects seen once, and on loops larger than the cache, where LRU gets nothing;
-//! little between them on large caches.
+//! Claim to test: S3-FIFO's paper reports lower miss ratios than LRU on most of 6,594 traces.
+//! Expected shape: S3-FIFO ahead at small cache sizes on traces with many objects seen once, and on
+//! loops larger than the cache, where LRU gets nothing; little between them on large caches.
 //!
-//! Hit ratios are counted over whole traces from an empty cache, a miss fills. Sizes are shares of the trace's footprint, by
-//! objects (each weighs 1) and, where the trace has sizes, by bytes. Nothing depends on time, so no noise is probed.
+//! Hit ratios are counted over whole traces from an empty cache, a miss fills. Sizes are shares of
+//! the trace's footprint, by objects (each weighs 1) and, where the trace has sizes, by bytes.
+//! Nothing depends on time, so no noise is probed.
 //!
-//! LRU is checked against numbers published for the same traces: the ARC paper's (Megiddo and Modha, FAST 2003).
+//! LRU is checked against numbers published for the same traces: the ARC paper's (Megiddo and
+//! Modha, FAST 2003).
 
 // Models of the policies.
 pub mod policies;
@@ -256,7 +259,8 @@ struct Run {
     outcome: Outcome,
     /// Mean hit percent over the cache sizes: workload and basis, then one a policy.
     means: BTreeMap<String, Vec<f64>>,
-    /// By how many points of hit percent each policy is ahead of LRU, at each workload, basis and size.
+    /// By how many points of hit percent each policy is ahead of LRU, at each workload, basis and
+    /// size.
     gains: Vec<Vec<f64>>,
     complete: bool,
 }

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paper C, section 3.3 and conclusion: no write buffer is the best for every load, so one that changes its policy with the load should be as good as the best for each.
+//! Paper C, section 3.3 and conclusion: no write buffer is the best for every load, so one that
+//! changes its policy with the load should be as good as the best for each.
 //!
-//! Claim to test: the adaptive buffer, which is never told anything, brings about no more erases than the best fixed policy for each load, and fewer than any one policy over all loads. Expected
-//! shape: a few percent above the best where that is known from the start only (short loads), at or below it elsewhere, since its candidates are not only the fixed policies.
+//! Claim to test: the adaptive buffer, which is never told anything, brings about no more erases
+//! than the best fixed policy for each load, and fewer than any one policy over all loads. Expected
+//! shape: a few percent above the best where that is known from the start only (short loads), at or
+//! below it elsewhere, since its candidates are not only the fixed policies.
 //!
-//! Every cell is a load under a translation layer, on a new drive and on a full one: each fixed policy and the adaptive buffer have 2 MiB; the load is repeated until even the policy with the fewest erases
-//! has 1,000; the buffers are drained at the end. Cells where that takes more page accesses than the limit are left out and listed.
+//! Every cell is a load under a translation layer, on a new drive and on a full one. Each fixed
+//! policy and the adaptive buffer have 2 MiB. The load is repeated until even the policy with the
+//! fewest erases has 1,000. The buffers are drained at the end. Cells where that takes more page
+//! accesses than the limit are left out and listed.
 
 use anyhow::Result;
 use senko_ssd::device::{Device, Parts};
@@ -19,7 +24,7 @@ use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
 /// The experiment.
 pub struct EnduranceAdaptive;
 
-/// What the adaptive buffer is compared with.
+/// The adaptive buffer's rivals.
 pub const FIXED: [&str; 7] = [
     "none", "lru", "fab", "cflru", "bplru", "lb-clock", "pud-lru",
 ];
@@ -43,7 +48,7 @@ struct Measured {
     /// Erases of each fixed policy.
     fixed: Vec<u64>,
     adaptive: u64,
-    /// What the adaptive buffer's tables took, in bytes.
+    /// The adaptive buffer's tables, in bytes.
     table_bytes: u64,
 }
 
@@ -220,7 +225,8 @@ fn report(outcome: &mut Outcome, cells: &[Cell], measured: &[Option<Measured>]) 
         worst.fold(f64::NEG_INFINITY, f64::max),
     );
     outcome.bar("erases_over_best_fixed", erases / fixed_erases);
-    // The sum is that of the layers that erase the most. Here each cell weighs the same: its erases are counted in those of its best fixed policy.
+    // The sum is that of the layers that erase the most. Here each cell weighs the same: its erases
+    // are counted in those of its best fixed policy.
     let shares = sum(&Measured::over_best);
     let fixed_shares = best_fixed(&|cell, policy| cell.fixed[policy] as f64 / cell.best() as f64);
     outcome.bar(

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paper C, figures 2 and 3: the first 10,000 requests of two traces, time against address, reads and writes apart.
+//! Paper C, figures 2 and 3: the first 10,000 requests of two traces, time against address, reads
+//! and writes apart.
 //!
-//! Claim: Financial1 goes to the same addresses again and again, and these are scattered, so that an LRU buffer sees another address each time; MSNStorageCFS looks random, and LRU serves it
-//! better. Expected shape: few of either trace's requests go on where the one before ended; Financial1 comes back to nearly every page that it touches.
+//! Claim: Financial1 goes to the same addresses again and again, and these are scattered, so that
+//! an LRU buffer sees another address each time; MSNStorageCFS looks random, and LRU serves it
+//! better. Expected shape: few of either trace's requests go on where the one before ended;
+//! Financial1 comes back to nearly every page that it touches.
 //!
-//! Both figures are drawn as `senko ssd trace plot` draws them, and what can be seen in them is measured: the mix, the footprint, how many requests are sequential, how often a page is met again, and how
-//! many other pages were met in between, which is what an LRU buffer has to hold. MSNStorageCFS can't be had; its sibling, Microsoft's MSN file server, stands in for it. The pictures stay in the
-//! scratch folder; the settings name them.
+//! Both figures are drawn as `senko ssd trace plot` draws them, and what can be seen in them is
+//! measured: the mix, the footprint, how many requests are sequential, how often a page is met
+//! again, and how many other pages were met in between, which is what an LRU buffer has to hold.
+//! MSNStorageCFS can't be had; its sibling, Microsoft's MSN file server, stands in for it. The
+//! pictures stay in the scratch folder; the settings name them.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -35,10 +40,11 @@ const PAGE: u64 = 4096;
 /// Pages of the paper's buffer, 2 MiB.
 const BUFFER_PAGES: u32 = 512;
 
-/// How many requests back the one may lie that a request goes on from: hosts have several streams at a time.
+/// How many requests back the one may lie that a request goes on from: hosts have several streams
+/// at a time.
 const STREAMS: usize = 32;
 
-/// What can be seen in a figure.
+/// The facts seen in a figure.
 struct Seen {
     write_percent: f64,
     footprint_mib: f64,
@@ -48,7 +54,8 @@ struct Seen {
     interleaved_percent: f64,
     /// Written pages that were written before.
     again_percent: f64,
-    /// Written pages since whose last write fewer others were written than the buffer holds: LRU's hits.
+    /// Written pages since whose last write fewer others were written than the buffer holds: LRU's
+    /// hits.
     near_percent: f64,
     /// Other pages written since a page's last write, where there is one.
     median_distance: u32,
@@ -92,7 +99,8 @@ fn pages(request: &Request) -> std::ops::Range<u64> {
     request.offset / PAGE..(request.offset + request.bytes).div_ceil(PAGE)
 }
 
-/// For each page that was written before, how many others were since. A mark stands at each page's last write, in a tree of sums.
+/// For each page that was written before, how many others were since. A mark stands at each page's
+/// last write, in a tree of sums.
 fn distances(written: &[u64]) -> Vec<u32> {
     let mut marks = Marks(vec![0; written.len() + 1]);
     let mut last = HashMap::new();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The loads of the endurance experiments: real traces as page writes and reads of a 1 GiB drive, generated ones, and mixes of phases.
+//! The loads of the endurance experiments: real traces as page writes and reads of a 1 GiB drive,
+//! generated ones, and mixes of phases.
 //!
-//! Addresses are taken modulo the drive, devices dropped, partial pages as whole ones, as the endurance paper's simulator does. A load is held in memory, 4 bytes a page.
+//! Addresses are taken modulo the drive, devices dropped, partial pages as whole ones, as the
+//! endurance paper's simulator does. A load is held in memory, 4 bytes a page.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -170,7 +172,8 @@ impl Load {
         self.accesses.is_empty()
     }
 
-    /// Runs it through a drive once, one access after the other from `at` on; when the last is done, and the sum of all response times.
+    /// Runs it through a drive once, one access after the other from `at` on; when the last is
+    /// done, and the sum of all response times.
     pub fn run(&self, device: &mut Device, at: u64) -> (u64, u64) {
         let (mut now, mut sum) = (at, 0);
         for access in &self.accesses {
@@ -187,7 +190,8 @@ impl Load {
     }
 }
 
-/// Does `work` for each of `jobs` on all cores; the results in the order of the jobs. `done` hears after each how many are done.
+/// Does `work` for each of `jobs` on all cores; the results in the order of the jobs. `done` hears
+/// after each how many are done.
 pub fn parallel<J: Sync, R: Send>(
     jobs: &[J],
     work: impl Fn(&J) -> R + Sync,

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Paper C, section 3: which write buffer suits which load, for every buffer under every translation layer and load.
+//! Paper C, section 3: which write buffer suits which load, for every buffer under every
+//! translation layer and load.
 //!
-//! Claim to test: LRU's gain depends on the load, and buffers that know of blocks (BPLRU, PUD-LRU) gain more below log-block layers. Expected shape: below BAST, block-wise buffers far ahead of LRU
-//! by pages, with fewer hits; padding pays on a full drive alone; below page-level layers hits are all that counts.
+//! Claim to test: LRU's gain depends on the load, and buffers that know of blocks (BPLRU, PUD-LRU)
+//! gain more below log-block layers. Expected shape: below BAST, block-wise buffers far ahead of
+//! LRU by pages, with fewer hits; padding pays on a full drive alone; below page-level layers hits
+//! are all that counts.
 //!
-//! One pass over each load on a new drive, one access at a time, buffers drained at the end. A second table has PUD-LRU with other choices where its paper gives no exact formula.
+//! One pass over each load on a new drive, one access at a time, buffers drained at the end. A
+//! second table has PUD-LRU with other choices where its paper gives no exact formula.
 
 use anyhow::Result;
 use senko_ssd::device::{Device, Parts};
@@ -143,7 +147,8 @@ fn key(buffer: &Spec) -> String {
     format!("erases_over_none_{}", buffer.name().replace('-', "_"))
 }
 
-/// Erases of the buffer at this place over those without a buffer: the geometric mean over all layers and loads that erase anything.
+/// Erases of the buffer at this place over those without a buffer: the geometric mean over all
+/// layers and loads that erase anything.
 fn over_none(rows: &[Row], place: usize) -> f64 {
     let logs: Vec<f64> = rows
         .iter()

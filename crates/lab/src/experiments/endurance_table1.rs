@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Paper C, table 1: what a 2 MB LRU write buffer in front of BAST does for Financial1.
 //!
-//! Claim: 65.3 % of the page writes hit, 66.5 % fewer blocks are erased, writes are 3.0 times as fast. Expected shape: erases fall by about the share of hits or a little
-//! more, since what is absorbed needs no log page; how much more depends on the number of log blocks, which the paper does not state.
+//! Claim: 65.3 % of the page writes hit, 66.5 % fewer blocks are erased, writes are 3.0 times as
+//! fast. Expected shape: erases fall by about the share of hits or a little more, since what is
+//! absorbed needs no log page; how much more depends on the number of log blocks, which the paper
+//! does not state.
 //!
-//! The paper ran the whole trace, of which the first 10,000 requests are what can be had (they are its figure 2). So hits are those of a buffer that is still cold for a good part, and the
-//! number of log blocks is the one that fits the other two numbers best. What else the paper leaves open is swept and shown: which log block is the victim, whether the drive was full
-//! before, and how time is counted.
+//! The paper ran the whole trace, of which the first 10,000 requests are what can be had (they are
+//! its figure 2). So hits are those of a buffer that is still cold for a good part, and the number
+//! of log blocks is the one that fits the other two numbers best. The experiment sweeps and shows
+//! the paper's other open points: which log block is the victim, whether the drive was full before,
+//! and how time is counted.
 
 use anyhow::Result;
 use senko_ssd::device::Parts;
@@ -56,7 +60,8 @@ impl Row {
         (1.0 - with as f64 / self.erases[0] as f64) * 100.0
     }
 
-    /// That as the run ends, with what the buffer holds not written, since the paper does not speak of draining it.
+    /// That as the run ends, with what the buffer holds not written, since the paper does not speak
+    /// of draining it.
     fn erase_reduction(&self) -> f64 {
         self.reduction(self.erases[1])
     }

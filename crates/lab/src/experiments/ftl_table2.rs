@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Paper A, table 2: what the mapping table of a translation layer takes.
 //!
-//! Claim: an 80 GB drive with pages of 2 KB and blocks of 128 KB needs a table of 126.6 MB where each page is mapped, 1.5 MB where each block is. The paper's numbers are MiB, and count
-//! fractions of bits: log2 of 41,943,040 pages is 25.3 bits. With entries of whole bits (26 and 20) they are 130 and 1.56 MiB. Expected shape: layers with log blocks a little above block-level,
+//! Claim: an 80 GB drive with pages of 2 KB and blocks of 128 KB needs a table of 126.6 MB where
+//! each page is mapped, 1.5 MB where each block is. The paper's numbers are MiB, and count
+//! fractions of bits: log2 of 41,943,040 pages is 25.3 bits. With entries of whole bits (26 and 20)
+//! they are 130 and 1.56 MiB. Expected shape: layers with log blocks a little above block-level,
 //! with a cached map below page-level and the rest of the table on the flash.
 //!
-//! The first two rows are the paper's own, with as many pages as there are places. The others are what the layers say of themselves on that drive with 64 blocks more, which their log blocks
-//! and merges need.
+//! The first two rows are the paper's own, with as many pages as there are places. The others are
+//! what the layers say of themselves on that drive with 64 blocks more, which their log blocks and
+//! merges need.
 
 use anyhow::Result;
 use senko_ssd::ftl::{self, Mapping};

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What does a second worker cost each request? Keys belong to shards, so half of the requests arrive at the wrong worker: it reads what is in DRAM from
-//! the other's shard while that one waits, and hands the rest over.
+//! What does a second worker cost each request? Keys belong to shards, so half of the requests
+//! arrive at the wrong worker: it reads what is in DRAM from the other's shard while that one
+//! waits, and hands the rest over.
 //!
-//! Expected shape: with two workers the processor time of a GET grows by what memory costs that another core wrote last, and, for a hit on flash, by what a
-//! message between threads does, which batches spread over several requests.
+//! Expected shape: with two workers the processor time of a GET grows by what memory costs that
+//! another core wrote last, and, for a hit on flash, by what a message between threads does, which
+//! batches spread over several requests.
 //!
-//! With one worker the server has a core and the load generator the other. With two workers there are two cores for the server
-//! and, where the machine has them, two others for the load; on a machine of two cores both share both. What is compared is processor
-//! time, which the kernel counts by thread, not requests a second. The bar's figure is an open loop's, that asks both for the same requests
-//! a second: in a closed loop, whoever is short of a core finds more requests waiting and gains by larger batches.
+//! With one worker the server has a core and the load generator the other. With two workers there
+//! are two cores for the server and, where the machine has them, two others for the load; on a
+//! machine of two cores both share both. The experiment compares processor time, which the kernel
+//! counts by thread, not requests a second. The bar's figure is an open loop's, that asks both for
+//! the same requests a second: in a closed loop, whoever is short of a core finds more requests
+//! waiting and gains by larger batches.
 
 use std::time::Duration;
 
@@ -123,8 +127,8 @@ impl Run<'_> {
         Ok(server)
     }
 
-    /// A rate, from this one down, at which one worker keeps up and has some of its core left: an open loop's requests come one by one and cost
-    /// more than a closed loop's.
+    /// The search for a rate begins here and goes down, until one worker keeps up and has some of
+    /// its core left. An open loop's requests come one by one and cost more than a closed loop's.
     fn rate_with_room(&self, one: &Contender, items: &Items, from: f64) -> Figure {
         let server = one.as_ref().map_err(Clone::clone)?;
         let mut rate = from.round();

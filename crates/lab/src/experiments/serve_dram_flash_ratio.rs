@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much slower is a cache whose DRAM is a part of its data, and what does placing the tiers oneself gain over swap (paper E, figure 4)?
+//! How much slower is a cache whose DRAM is a part of its data, and what does placing the tiers
+//! oneself gain over swap (paper E, figure 4)?
 //!
-//! Claim: at DRAM:flash 1:10 the memory extension cache server loses 14 % against all in DRAM, and is 1.8 times as fast as swap. Expected
-//! shape: hits a second fall slowly with the ratio for a server that keeps popular items and no keys in DRAM, at once for
-//! swap.
+//! Claim: at DRAM:flash 1:10 the memory extension cache server loses 14 % against all in DRAM, and
+//! is 1.8 times as fast as swap. Expected shape: hits a second fall slowly with the ratio for a
+//! server that keeps popular items and no keys in DRAM, at once for swap.
 //!
-//! Every contender has the same items and, but for the one all in DRAM, the same memory cap: the data's bytes over the
-//! ratio, and the slack of [`crate::rig::bench`]. They are read by Zipf's law; a miss is followed by a set, as a cache's user does,
-//! so a contender that cannot keep all items keeps the popular ones. What counts is hits a second. extstore may write items to its
-//! file from 128 bytes on, where it would keep those below 512 in DRAM by itself.
+//! Every contender has the same items and, but for the one all in DRAM, the same memory cap: the
+//! data's bytes over the ratio, and the slack of [`crate::rig::bench`]. They are read by Zipf's
+//! law; a miss is followed by a set, as a cache's user does, so a contender that cannot keep all
+//! items keeps the popular ones. What counts is hits a second. extstore may write items to its file
+//! from 128 bytes on, where it would keep those below 512 in DRAM by itself.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,11 +29,13 @@ use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 /// The experiment.
 pub struct ServeDramFlashRatio;
 
-/// Bytes a second with which extstore is filled: faster, it drops more items than it must. What it dropped, the warm-up brings back by popularity.
+/// Bytes a second with which extstore is filled: faster, it drops more items than it must. The
+/// warm-up brings back by popularity the items that it dropped.
 const EXTSTORE_FILL: f64 = 60e6;
 /// The contenders; the first is what the others are judged by.
 const CONTENDERS: [&str; 4] = ["senko", "dram", "extstore", "swap"];
-/// How memcached swaps best: workers enough that a page fault of one leaves others to run, and nobody who walks through items.
+/// How memcached swaps best: workers enough that a page fault of one leaves others to run, and
+/// nobody who walks through items.
 const SWAPPING: [&str; 4] = [
     "-t",
     "16",
@@ -40,10 +44,11 @@ const SWAPPING: [&str; 4] = [
 ];
 /// Connections.
 const CONNECTIONS: usize = 64;
-/// From an age of a minute on a hit changes an item of memcached, and a page that was changed has to be written before it can go: a swapping server whose
-/// items are younger is twice as fast as it will ever be again.
+/// From an age of a minute on a hit changes an item of memcached, and a changed page has to be
+/// written before it can go. A swapping server whose items are younger is twice as fast as it will
+/// ever be again.
 const MEMCACHED_BUMP: Duration = Duration::from_secs(62);
-/// What must be free besides the items of a server that gets its cap when it is full.
+/// Memory that must be free besides the items of a server that gets its cap when it is full.
 const SPARE: u64 = 1 << 30;
 
 /// How a contender is filled.
@@ -53,7 +58,8 @@ enum Filling {
     Fast,
     /// At so many items a second.
     Rate(f64),
-    /// Without its cap, where memory has room for so many bytes: a server that swaps takes some ten thousand items a second.
+    /// Without its cap, where memory has room for so many bytes: a server that swaps takes some ten
+    /// thousand items a second.
     CappedAfter(u64),
 }
 
@@ -73,7 +79,8 @@ impl Experiment for ServeDramFlashRatio {
         let bench = Bench::open(options)?;
         let ratios = bench.scaled(vec![10], vec![1, 2, 5, 10, 20]);
         let keys = bench.scaled(600_000, 4_000_000);
-        // ETC's items are so small that as few would leave less DRAM at the ratio than a server starts with.
+        // ETC's items are so small that as few would leave less DRAM at the ratio than a server
+        // starts with.
         let etc_keys = bench.scaled(2_500_000, 4_000_000);
         let cap = 100_000;
         let series = [
@@ -85,7 +92,8 @@ impl Experiment for ServeDramFlashRatio {
             bench: &bench,
             rounds: bench.scaled(3, 9),
             window: Duration::from_secs(bench.scaled(1, 3)),
-            // DRAM has most of the popular items after as many requests as there are items, and all after twice as many.
+            // DRAM has most of the popular items after as many requests as there are items, and all
+            // after twice as many.
             warm_up: Duration::from_secs(bench.scaled(12, 90)),
             outcome: Outcome::new(),
             table: Table::new("Hits a second, medians of the rounds", &COLUMNS),
@@ -145,7 +153,8 @@ impl Run<'_> {
     fn series(&mut self, name: &str, items: &Items, ratios: &[u64]) -> Result<()> {
         let data = payload(items)?;
         self.outcome.setting(format!("{name}_data_bytes"), data);
-        // With what a record and an item add to key and value, and room for the slab classes' and pages' waste.
+        // With what a record and an item add to key and value, and room for the slab classes' and
+        // pages' waste.
         let room = (data + items.keys * 128) / 2 * 3;
         self.bench.scratch.need(3 * room)?;
         let dram = self.bench.memcached("dram", room);

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What does the cache write to flash: how much more than was admitted, how much of it under a budget, and for how many hits?
+//! What does the cache write to flash: how much more than was admitted, how much of it under a
+//! budget, and for how many hits?
 //!
-//! Expected shape: with regions reclaimed oldest first and nothing written again, the device is given what was admitted, and
-//! the padding of its pages; writing again what was hit costs a few tenths more, and is paid back in hits. A budget
-//! holds over any stretch.
+//! Expected shape: with regions reclaimed oldest first and nothing written again, the device is
+//! given what was admitted, and the padding of its pages; writing again what was hit costs a few
+//! tenths more, and is paid back in hits. A budget holds over any stretch.
 //!
-//! *Write amplification*: bytes that the kernel says the server's process wrote, over bytes admitted with their padding, while the flash is
-//! full and items of ETC's sizes are overwritten and read by Zipf's law. The padding is the server's page fill: bytes of records over
-//! bytes of their pages.
+//! *Write amplification*: bytes that the kernel says the server's process wrote, over bytes
+//! admitted with their padding, while the flash is full and items of ETC's sizes are overwritten
+//! and read by Zipf's law. The padding is the server's page fill: bytes of records over bytes of
+//! their pages.
 //!
-//! *Hits for bytes*: each admission rule, with and without reinsertion, over the real key-value traces, replayed through one cache shard
-//! over a device in memory (`replay.rs`), with DRAM of a hundredth and flash of a tenth of the trace's bytes (2 MiB at least). Traces without sizes get values of one
-//! size, larger where objects are few.
+//! *Hits for bytes*: each admission rule, with and without reinsertion, over the real key-value
+//! traces, replayed through one cache shard over a device in memory (`replay.rs`), with DRAM of a
+//! hundredth and flash of a tenth of the trace's bytes (2 MiB at least). Traces without sizes get
+//! values of one size, larger where objects are few.
 
 pub mod replay; // a trace through a shard
 
@@ -102,7 +105,7 @@ struct Run<'a> {
     table: Table,
 }
 
-/// What a stretch of overwriting wrote.
+/// The bytes that a stretch of overwriting wrote.
 struct Written {
     /// By the kernel's account of the process; by the server's own where there is none.
     device: f64,
@@ -162,7 +165,8 @@ impl Run<'_> {
                     .unwrap_or(0.0),
             )
         };
-        // A flash's worth under the load itself: what is reclaimed from then on had as long to be asked for as in the steady state.
+        // A flash's worth under the load itself: what is reclaimed from then on had as long to be
+        // asked for as in the steady state.
         let filled = written(&server)?;
         let start = Instant::now();
         while written(&server)? < filled + self.flash as f64 {
@@ -219,7 +223,8 @@ impl Run<'_> {
                 server.name
             );
             let window = self.stretch(server, Duration::from_secs(self.bench.scaled(2, 10)))?;
-            // Both accounts between the same moments: what is written while no window runs counts in neither.
+            // Both accounts between the same moments: what is written while no window runs counts
+            // in neither.
             written.seconds += window.step.seconds();
             written.device += window.io.map_or(0.0, |io| io.written as f64);
             by_kernel &= window.io.is_some();

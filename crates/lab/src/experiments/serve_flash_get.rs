@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How close to the device's own random-read rate does the server answer GETs from flash (paper B, figures 7 to 9)?
+//! How close to the device's own random-read rate does the server answer GETs from flash (paper B,
+//! figures 7 to 9)?
 //!
-//! Claim: one SSD of 49,000 reads a second gives 45,000 answers (92 %), latency grows with the queue alone, and at low rates it
-//! is near that of a cache in DRAM. Expected shape: answers a second rise with the connections up to the device's rate;
-//! latency follows the queue.
+//! Claim: one SSD of 49,000 reads a second gives 45,000 answers (92 %), latency grows with the
+//! queue alone, and at low rates it is near that of a cache in DRAM. Expected shape: answers a
+//! second rise with the connections up to the device's rate; latency follows the queue.
 //!
-//! The values' records fill one page, so that a GET is one 4 KB read; the device's rate is fio's on senko's own flash
-//! file, with the same depth and on the same core. A second group has the paper's own values of 4,096 bytes, whose record takes two
-//! pages, here as in extstore. Then what the paper leaves open: small values, and SETs among the GETs.
+//! The values' records fill one page, so that a GET is one 4 KB read; the device's rate is fio's on
+//! senko's own flash file, with the same depth and on the same core. A second group has the paper's
+//! own values of 4,096 bytes, whose record takes two pages, here as in extstore. Then what the
+//! paper leaves open: small values, and SETs among the GETs.
 //!
-//! The bars are medians of ratios within a round: a virtual machine's speed changes from minute to minute, most of all for what two processors do together, and
-//! not for all work alike. At one number of connections the contenders and the device follow each other within seconds.
+//! The bars are medians of ratios within a round: a virtual machine's speed changes from minute to
+//! minute, most of all for what two processors do together, and not for all work alike. At one
+//! number of connections the contenders and the device follow each other within seconds.
 //!
-//! A device may read one file faster than another, above all a virtual one whose host keeps a part of it in memory. So no more than two files of full size are
-//! there at a time, and fio reads extstore's file too.
+//! A device may read one file faster than another, above all a virtual one whose host keeps a part
+//! of it in memory. So no more than two files of full size are there at a time, and fio reads
+//! extstore's file too.
 //!
-//! A flash GET is one that the server answered from flash by its own count; hits in DRAM, which the same run has too, do not
-//! count, and the kernel's count of the device's reads stands beside it.
+//! A flash GET is one that the server answered from flash by its own count. Hits in DRAM, which the
+//! same run has too, do not count. The kernel's count of the device's reads stands beside it.
 
 mod closed; // windows at one number of connections, beside the device's rate
 
@@ -47,11 +51,12 @@ const DEPTH: u32 = 64;
 /// Rounds of the latency at one connection, and how long a window of them is at most.
 const LATENCY_ROUNDS: usize = 9;
 const LATENCY_WINDOW: Duration = Duration::from_secs(2);
-/// Items a second at which extstore is filled: faster, it drops items, because what it keeps of each in DRAM needs pages of another size, of which
-/// it moves about one a second.
+/// Items a second at which extstore is filled: faster, it drops items, because what it keeps of
+/// each in DRAM needs pages of another size, of which it moves about one a second.
 const EXTSTORE_FILL: f64 = 12_000.0;
 
-/// The device's rate on extstore's file over its rate on senko's: near 1, or `get_over_extstore` is of the files.
+/// The device's rate on extstore's file over its rate on senko's: near 1, or `get_over_extstore` is
+/// of the files.
 const FILES: &str = "extstore_file_over_senko_file";
 
 /// Sizes of a run.
@@ -76,7 +81,7 @@ impl Plan {
             memory: bench.scaled(64 << 20, 1 << 30),
             // 8 GB of pages in full, eight times the memory in both.
             keys: bench.scaled(1 << 17, 2_000_000),
-            // The machine's speed changes within seconds, not for all contenders alike: many short turns.
+            // Many short turns: the machine's speed changes within seconds.
             rounds: bench.scaled(5, 10),
             window: Duration::from_millis(bench.scaled(500, 3000)),
             curve_window: Duration::from_millis(bench.scaled(500, 10_000)),
@@ -258,9 +263,9 @@ impl Run<'_> {
         );
         // First of all, so that the SETs have taken no items' place.
         let sendfile = self
-            .senko("sendfile", self.plan.memory, data / 8 * 9)
-            .with(&["--transfer", "sendfile"]);
-        let sendfile = self.start(Ok(sendfile), &items, None);
+            .bench
+            .sendfile("sendfile", self.plan.memory, data / 8 * 9);
+        let sendfile = self.start(sendfile, &items, None);
         self.steps.next("sendfile");
         let contenders = [("senko", &senko), ("sendfile", &sendfile)];
         let connections = self.plan.connections.clone();
@@ -321,8 +326,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The device's rate on the one file and on the other. Devices that keep a part of themselves in faster memory (virtual ones in their host's) may read
-    /// files of different age at different rates, and then the ratio of two servers is of their files.
+    /// The device's rate on the one file and on the other. Devices that keep a part of themselves
+    /// in faster memory (virtual ones in their host's) may read files of different age at different
+    /// rates, and then the ratio of two servers is of their files.
     fn compare_files(&mut self, senko: &Contender, extstore: &Contender) {
         let mut rates = [Vec::new(), Vec::new()];
         for _ in 0..self.plan.rounds {
@@ -351,8 +357,8 @@ impl Run<'_> {
         put(&mut self.outcome, FILES, ratio);
     }
 
-    /// Closed loops of some numbers of connections on items of some pages, with the device between them. Each window's keys are drawn anew, by the round's
-    /// number.
+    /// Closed loops of some numbers of connections on items of some pages, with the device between
+    /// them. Each window's keys are drawn anew, by the round's number.
     fn closed_loops(
         &mut self,
         contenders: &[(&str, &Contender)],
@@ -383,7 +389,7 @@ impl Run<'_> {
         closed
     }
 
-    /// The device's own figures, once more, on a server's flash file and the span of it that was written.
+    /// The device's own figures, once more, on the written span of a server's flash file.
     fn look_at_device(&self, look: Look<'_>, device: &mut Device) {
         if device.trouble.is_some() {
             return;
@@ -496,7 +502,7 @@ impl Run<'_> {
         );
     }
 
-    /// The mean latency of a flash GET alone, over the device's and a DRAM hit's, all three in each round.
+    /// The mean latency of a lone flash GET over the device's and a DRAM hit's, all in each round.
     fn latency_at_one(&mut self, senko: &Contender, items: &Items) {
         // The same values, few enough to stay in DRAM.
         let few = Items {
@@ -560,7 +566,8 @@ impl Run<'_> {
         put(&mut self.outcome, "latency1_over_floor", over_floor);
     }
 
-    /// Latency at fixed rates, with all in DRAM beside it if asked for (figure 9). `closed` has the contenders last, in this order.
+    /// Latency at fixed rates, with all in DRAM beside it if asked for (figure 9). `closed` has the
+    /// contenders last, in this order.
     fn curve(
         &mut self,
         contenders: &[(&str, &Contender)],

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What does an item on flash cost in DRAM, does the memory cap hold, and which commands read flash?
+//! What does an item on flash cost in DRAM, does the memory cap hold, and which commands read
+//! flash?
 //!
-//! Claim of paper E: with a second hash in place of keys, flash items cost DRAM little (8 bytes each and the chain). Expected shape: about
-//! nine bytes an item; resident memory stays at the cap whatever comes; a get of a flash item is one read, a miss or a plain
-//! set none.
+//! Claim of paper E: with a second hash in place of keys, flash items cost DRAM little (8 bytes
+//! each and the chain). Expected shape: about nine bytes an item; resident memory stays at the cap
+//! whatever comes; a get of a flash item is one read, a miss or a plain set none.
 //!
-//! *DRAM per flash item*: resident memory of a server whose flash is full of items of 300 B, less that of the same command with the smallest
-//! flash it takes and nothing stored, over the items on flash by its own count. Everything is counted: index, and also the DRAM tier and
-//! the buffers in use; `--memory` is therefore given what the items need and little more.
+//! *DRAM per flash item*: resident memory of a server whose flash is full of items of 300 B, less
+//! that of the same command with the smallest flash it takes and nothing stored, over the items on
+//! flash by its own count. Everything is counted: index, and also the DRAM tier and the buffers in
+//! use; `--memory` is therefore given what the items need and little more.
 //!
-//! *Reads*: the device's by `/proc/diskstats`, over commands, for touches and deletes those that found their item; in a server whose flash has
-//! room, so that reclaim, which reads too, does not run. An item in DRAM needs no read, but few are there: DRAM holds a
-//! tenth, and items that are touched come to it in place of others. The kernel's account of the process stands beside the device's, which
-//! anything else on the machine disturbs.
+//! *Reads*: the device's by `/proc/diskstats`, over commands, for touches and deletes those that
+//! found their item; in a server whose flash has room, so that reclaim, which reads too, does not
+//! run. An item in DRAM needs no read, but few are there: DRAM holds a tenth, and items that are
+//! touched come to it in place of others. The kernel's account of the process stands beside the
+//! device's, which anything else on the machine disturbs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -134,10 +137,11 @@ impl Run<'_> {
 
     fn bytes_per_item(&mut self) -> Result<()> {
         let on_flash: u64 = self.bench.scaled(4_000_000, 20_000_000);
-        // Ten records a page, the file a little larger than the regions need, and keys to fill it more than once.
+        // Ten records a page, the file a little larger than the regions need, and keys to fill it
+        // more than once.
         let flash = (on_flash / 10 * 4096).next_multiple_of(1 << 20);
         let items = Items::fixed(on_flash / 20 * 23, KEY, VALUE);
-        // What the index takes of each, and the fixed parts that `--memory` has to cover.
+        // The index's bytes for each, and the fixed parts that `--memory` has to cover.
         let memory = (on_flash * 10 + (25 << 20)).next_multiple_of(1 << 20);
         self.bench.scratch.need(flash)?;
         let path = self.bench.scratch.path("items.flash");
@@ -239,8 +243,9 @@ impl Run<'_> {
         self.report("reads_per_miss_or_overwrite", &all);
 
         self.steps.next("deletes and touches");
-        // Commands on items in DRAM do not read, and must not count. After uniform sets a part of the keys like any other is there, and
-        // deletes bring none; before the touches that count, others fill DRAM with what they touched.
+        // Commands on items in DRAM do not read, and must not count. After uniform sets a part of
+        // the keys like any other is there, and deletes bring none; before the touches that count,
+        // others fill DRAM with what they touched.
         let in_dram = server.stats()?.get("dram_items").copied().unwrap_or(0.0);
         let on_flash = 1.0 - in_dram / keys as f64;
         self.outcome.setting("share_on_flash", on_flash);

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long until a server with a data directory answers again, and what is back: after a stop, and after a kill under load?
+//! How long until a server with a data directory answers again, and what is back: after a stop, and
+//! after a kill under load?
 //!
-//! Claim of the design: the index is not rebuilt, it is what survives (docs/architecture/restart.md), so a start looks once at
-//! each slot and serves. Expected shape: less than a second for tens of millions of items, all of them known with the first answer;
-//! after a stop a little longer than after a kill, since the index then comes from a file.
+//! Claim of the design: the index is not rebuilt, it is what survives
+//! (docs/architecture/restart.md), so a start looks once at each slot and serves. Expected shape:
+//! less than a second for tens of millions of items, all of them known with the first answer; after
+//! a stop a little longer than after a kill, since the index then comes from a file.
 //!
-//! A server is filled with items of 300 B, and then stopped (SIGTERM) and killed (SIGKILL, in the middle of a load of GETs and SETs) in
-//! turn, without being filled anew. *First answer*: from before the process is started until a command is answered. *All known*: until the
-//! server's own count of items on flash is 99 % of what it was before the end. *Back*: that count, a tenth of a second later, over the count before;
-//! and the share of a sample of keys that was found, over the share found before. The bars are the worst of the rounds.
+//! A server is filled with items of 300 B, and then stopped (SIGTERM) and killed (SIGKILL, in the
+//! middle of a load of GETs and SETs) in turn, without being filled anew. *First answer*: from
+//! before the process is started until a command is answered. *All known*: until the server's own
+//! count of items on flash is 99 % of what it was before the end. *Back*: that count, a tenth of a
+//! second later, over the count before; and the share of a sample of keys that was found, over the
+//! share found before. The bars are the worst of the rounds.
 //!
-//! With `--keep-dram`: the same for a server whose items are nearly all in DRAM, stopped; here all items count.
+//! With `--keep-dram`: the same for a server whose items are nearly all in DRAM, stopped; here all
+//! items count.
 
 use std::path::Path;
 use std::thread;
@@ -99,7 +104,7 @@ enum End {
     Kill,
 }
 
-/// What an end and the start after it showed.
+/// The figures of an end and of the start after it.
 struct Comeback {
     first_answer: f64,
     all_known: f64,
@@ -114,7 +119,7 @@ struct Victim<'a> {
     /// The statistic that counts the items of interest.
     count: &'static str,
     server: Server,
-    /// What a killed server leaves in memory.
+    /// The memory that a killed server leaves.
     _memory: Vec<Guard>,
 }
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Do writes and reclaim show in the tail of GETs, and does a saturated device show in DRAM hits of other connections?
+//! Do writes and reclaim show in the tail of GETs, and does a saturated device show in DRAM hits of
+//! other connections?
 //!
-//! Expected shape: with a fifth of the requests SETs, the flash full and regions being reclaimed, the slowest of a thousand GETs takes at
-//! most a few times what it takes when nothing is written; DRAM hits wait for the server's core, not for the device.
+//! Expected shape: with a fifth of the requests SETs, the flash full and regions being reclaimed,
+//! the slowest of a thousand GETs takes at most a few times what it takes when nothing is written;
+//! DRAM hits wait for the server's core, not for the device.
 //!
-//! The read-only peak is found in a closed loop first. Then open loops at 60 % of it take turns, read-only and mixed, and the
-//! latencies of each kind are put together over all turns. Last, a few connections read hot items at a low rate, alone and
-//! while many others keep the device busy.
+//! The read-only peak is found in a closed loop first. Then open loops at 60 % of it take turns,
+//! read-only and mixed, and the latencies of each kind are put together over all turns. Last, a few
+//! connections read hot items at a low rate, alone and while many others keep the device busy.
 
 use std::thread;
 use std::time::Duration;
@@ -22,7 +24,8 @@ use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 /// The experiment.
 pub struct ServeTails;
 
-/// Connections; as many in the open loops as where the peak is found, so that none of the requests has to wait for a connection below it.
+/// Connections; as many in the open loops as where the peak is found, so that none of the requests
+/// has to wait for a connection below it.
 const CONNECTIONS: usize = 256;
 /// The share of the read-only peak that is asked for.
 const SHARE: f64 = 0.6;
@@ -63,7 +66,8 @@ impl Experiment for ServeTails {
         let memory: u64 = bench.scaled(128 << 20, 1 << 30);
         let flash = memory * 8;
         bench.scratch.need(flash)?;
-        // Three records of 1,000 B values a page: more items than the flash holds, so that it is full and reclaimed.
+        // Three records of 1,000 B values a page: more items than the flash holds, so that it is
+        // full and reclaimed.
         let items = Items::fixed(flash / 4096 * 3 / 10 * 13, 16, 1000);
         run.outcome.setting("keys", items.keys);
         let spec = bench

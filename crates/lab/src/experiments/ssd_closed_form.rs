@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Does the simulator's write amplification agree with mathematics?
 //!
-//! Claim: under uniform random writes a page-level layer writes A pages for each of the host's, where A has a closed form for greedy and for FIFO collection (Desnoyers 2012 and
-//! 2014; `senko_ssd::model`). Expected shape: FIFO within the noise of the measurement; greedy a little above its form, which takes the number of blocks for
-//! infinite, and the more so the smaller the over-provisioning.
+//! Claim: under uniform random writes a page-level layer writes A pages for each of the host's,
+//! where A has a closed form for greedy and for FIFO collection (Desnoyers 2012 and 2014;
+//! `senko_ssd::model`). Expected shape: FIFO within the noise of the measurement; greedy a little
+//! above its form, which takes the number of blocks for infinite, and the more so the smaller the
+//! over-provisioning.
 //!
-//! What alpha counts: 8192 blocks over the logical pages. The flash has one block more, the reserve: when a victim is chosen, every block but that one is full of data, as in
-//! the model. Host and collection write to the same open block, as there.
+//! What alpha counts: 8192 blocks over the logical pages. The flash has one block more, the
+//! reserve: when a victim is chosen, every block but that one is full of data, as in the model.
+//! Host and collection write to the same open block, as there.
 //!
-//! The drive is filled once in order, then overwritten at random until it is steady, then measured, in two halves, so that a drift would show. Nothing depends on time, so no noise is
-//! probed; what chance does to the figures goes down with the number of writes, and the halves show how much is left.
+//! The drive is filled once in order, then overwritten at random until it is steady, then measured,
+//! in two halves, so that a drift would show. Nothing depends on time, so no noise is probed; what
+//! chance does to the figures goes down with the number of writes, and the halves show how much is
+//! left.
 
 use anyhow::Result;
 use senko_ssd::device::Parts;
@@ -61,7 +66,7 @@ pub(crate) fn uniform_writes(
     })
 }
 
-/// What is measured at one place.
+/// The figures of one place.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     alpha: f64,
@@ -82,7 +87,8 @@ impl Setting {
         }
     }
 
-    /// Write amplification in the first and the second half of what is measured. `warm` and `half` are in times the logical pages.
+    /// Write amplification in the first and the second half of what is measured. `warm` and `half`
+    /// are in times the logical pages.
     fn measure(self, blocks: u32, warm: u64, half: u64, seed: u64) -> Result<[f64; 2]> {
         let physical = f64::from(blocks) * f64::from(self.pages);
         let logical = (physical / self.alpha).round() as u64;

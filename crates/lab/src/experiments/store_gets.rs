@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What does a get cost: how many reads of the device, how much longer than one read, and how near to the device's rate with many under way?
+//! What does a get cost: how many reads of the device, how much longer than one read, and how near
+//! to the device's rate with many under way?
 //!
-//! Claim of paper A, section 5.2 and figure 53: a hit is one page read and a miss none; a lookup took 800 us, 12 times its drive's 65 us page
-//! read and 4.5 times its 177 us read of 32 KB. Expected shape: 1.00 and some thousandths of a read; one get in a tenth more time than the
-//! device's own read of 4 KB; with 64 under way nearly the device's rate, and above RocksDB's, which pays for locks, a cache and threads.
+//! Claim of paper A, section 5.2 and figure 53: a hit is one page read and a miss none; a lookup
+//! took 800 us, 12 times its drive's 65 us page read and 4.5 times its 177 us read of 32 KB.
+//! Expected shape: 1.00 and some thousandths of a read; one get in a tenth more time than the
+//! device's own read of 4 KB; with 64 under way nearly the device's rate, and above RocksDB's,
+//! which pays for locks, a cache and threads.
 //!
-//! Everything takes turns within a round, on the same disk: our gets, the device's reads of our own file, RocksDB's gets of the
-//! same items under the same memory cap; a bar is the median of the rounds' ratios. The device's rate is the better of fio's and our own ring's. The memory
-//! is a small part of the data, and files are read past the page cache, so gets are cold: what is compared with the device runs without our cache of records.
-//! Against RocksDB the store is opened again in each round, with a cache as large as RocksDB's (`cache_bytes`), and may use it: both caches are
-//! filled by the gets before those that count.
+//! Everything takes turns within a round, on the same disk: our gets, the device's reads of our own
+//! file, RocksDB's gets of the same items under the same memory cap; a bar is the median of the
+//! rounds' ratios. The device's rate is the better of fio's and our own ring's. The memory is a
+//! small part of the data, and files are read past the page cache, so gets are cold: what is
+//! compared with the device runs without our cache of records. Against RocksDB the store is opened
+//! again in each round, with a cache as large as RocksDB's (`cache_bytes`), and may use it: both
+//! caches are filled by the gets before those that count.
 //!
-//! The reads of a get are the disk's count (`/proc/diskstats`) over gets; beside it stands the kernel's account of the process, which other
-//! processes do not disturb.
+//! The reads of a get are the disk's count (`/proc/diskstats`) over gets; beside it stands the
+//! kernel's account of the process, which other processes do not disturb.
 
 use std::time::Duration;
 
@@ -20,7 +25,8 @@ use anyhow::{Result, anyhow};
 use serde_json::json;
 
 use crate::kv::driver::Work;
-use crate::kv::plan::{self, DEPTH, Home, Plan, cell};
+use crate::kv::limit::DEPTH;
+use crate::kv::plan::{self, Home, Plan, cell};
 use crate::kv::protocol::Opened;
 use crate::kv::{DeviceReads, OURS, Session, Step};
 use crate::rig::fio::{self, Job};
@@ -95,7 +101,7 @@ struct Side<'a> {
     home: Home,
 }
 
-/// What the rounds showed, each in the order of rounds.
+/// The figures of the rounds, each in the order of rounds.
 #[derive(Default)]
 struct Shown {
     one: Vec<Step>,
@@ -156,7 +162,8 @@ impl<'a> Run<'a> {
             .ok_or_else(|| anyhow!("senko does not say which file its reads go to"))?;
         steps.next("filling the rival");
         let rival = side(bench, RIVAL, plan, outcome).map_err(|error| format!("{error:#}"));
-        // The file is somewhat larger than what lives in it, and its end may never have been written.
+        // The file is somewhat larger than what lives in it, and its end may never have been
+        // written.
         let span = plan.tuning.live_bytes();
         outcome.setting("device_span_bytes", span);
         Ok(Run {
@@ -229,7 +236,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Our gets with a cache as large as the rival's, filled by as many gets as the rival had in this round before its own that count.
+    /// Our gets with a cache as large as the rival's, filled by as many gets as the rival had in
+    /// this round before its own that count.
     fn cached_gets(&mut self, gets: &Work, seed: u64) -> Result<()> {
         let Side {
             session,

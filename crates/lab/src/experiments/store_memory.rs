@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What does a key of the store cost in DRAM, everything counted?
 //!
-//! Claim of paper A, section 5.1: two bytes a key, by a Bloom Filter Map of 16 bits. Expected shape: resident memory grows along a line whose slope is
-//! about two bytes a key, some tenths of which are the page index, so less with smaller values, of which more lie in a page.
+//! Claim of paper A, section 5.1: two bytes a key, by a Bloom Filter Map of 16 bits. Expected
+//! shape: resident memory grows along a line whose slope is about two bytes a key, some tenths of
+//! which are the page index, so less with smaller values, of which more lie in a page.
 //!
-//! The store grows through several sizes. At each it is left until nothing is to do in the background, and then a fresh process opens it and
-//! to read alone and serves gets: its resident memory, less that at the smallest size, over the keys between them, is the bar. What does not grow with keys (the
-//! log's index, buffers, the program) is the same at all sizes and drops out, and is shown.
-//! There is no cache of records: its bytes are a setting, and do not grow with keys.
-//! In that process the allocator gives memory back at once, so that it has what is in use.
-//! Beside it stand the slope of the most that the filling process ever had resident, which also has what sealing and merging take for a while
-//! and what the allocator keeps of it, and the store's own count of its memory.
+//! The store grows through several sizes. At each size it rests until nothing is to do in the
+//! background. Then a fresh process opens it to read alone and serves gets. The bar is its resident
+//! memory, less that at the smallest size, over the keys between them. Memory that does not grow
+//! with keys (the log's index, buffers, the program) is the same at all sizes. It drops out, and is
+//! shown. There is no cache of records: its bytes are a setting, and do not grow with keys. In that
+//! process the allocator gives memory back at once, so that it has what is in use. Beside it stand
+//! two figures. One is the slope of the most that the filling process ever had resident: it
+//! includes the memory that sealing and merging take for a while, and the allocator's share of it.
+//! The other is the store's own count of its memory.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -24,7 +27,8 @@ use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 /// The experiment.
 pub struct StoreMemory;
 
-/// Memory that the process may use: more than it will, since what it takes by itself is the question.
+/// Memory that the process may use: more than it will, since what it takes by itself is the
+/// question.
 const MEMORY: u64 = 4 << 30;
 /// Gets before memory is looked at, so that buffers are in use.
 const WARM: u64 = 20_000;
@@ -174,7 +178,7 @@ impl Run<'_> {
     }
 }
 
-/// What the engine itself counts as memory that grows with keys.
+/// The engine's own count of memory that grows with keys.
 fn own_count(session: &mut Session<'_>) -> Result<f64> {
     let facts = session.facts()?;
     let own = facts.get("dram_bytes").and_then(Value::as_f64);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How long until a store serves again: after a kill with a dirty log, and after it was closed?
 //!
-//! Expected shape: a clean open reads the manifest, the heads of blocks and the maps, so it grows with keys but slowly; after a kill the log is
-//! read as well, whose size is fixed.
+//! Expected shape: a clean open reads the manifest, the heads of blocks and the maps, so it grows
+//! with keys but slowly; after a kill the log is read as well, whose size is fixed.
 //!
-//! A process fills the store and then writes on, each put handed to the device before it returns; it is killed by SIGKILL at several fills of
-//! the log. A new process opens the store and reads a key: the time from before `open` to that key is counted. What the killed process had
-//! said to have put is then read and checked: a put that survives a kill by promise and is lost ends the run.
+//! A process fills the store and then writes on, each put handed to the device before it returns;
+//! it is killed by SIGKILL at several fills of the log. A new process opens the store and reads a
+//! key: the time from before `open` to that key is counted. The puts that the killed process had
+//! reported are then read and checked. The run ends if one is lost that should survive a kill.
 //! Files are read past the page cache, so opening is cold.
 
 use anyhow::{Context, Result, ensure};
@@ -107,7 +108,8 @@ impl Run<'_> {
         self.steps.next(&format!("kill {}", round + 1));
         let (session, _) = plan::start(self.bench, OURS, &self.home, &self.plan, None)?;
         let (keys, shape) = (self.plan.keys(), self.plan.shape);
-        // From a half to one and a half fills of the log, whether a put takes its bytes there or a page.
+        // From a half to one and a half fills of the log, whether a put takes its bytes there or a
+        // page.
         let fill = self.plan.tuning.block_bytes / shape.bytes();
         let puts = fill / 2 + fill * round / (rounds - 1).max(1);
         let reached = session

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The store against RocksDB, LMDB and fjall, with the same items under the same memory cap.
 //!
-//! Expected shape: random reads of a set much larger than memory are bound by the device, so who reads one page for each wins, and who waits for each read with a thread pays
-//! processor time; LSM trees load slower, since each level writes again; LMDB, whose tree is copied on write in the page cache, reads well and overwrites worst.
+//! Expected shape: random reads of a set much larger than memory are bound by the device, so who
+//! reads one page for each wins, and who waits for each read with a thread pays processor time; LSM
+//! trees load slower, since each level writes again; LMDB, whose tree is copied on write in the
+//! page cache, reads well and overwrites worst.
 //!
-//! One engine after another, in a process of its own with the same cap on memory, page cache included; O_DIRECT where the engine has it (RocksDB and ours).
-//! Of that memory `cache_bytes` are for a cache of blocks, or of records in ours; LMDB has the kernel's page cache, up to the whole cap.
-//! Each fills all keys and comes to rest, then: gets one at a time, gets with 64 under way (one thread that asks for many keys where the
-//! engine reads those together, else 64 threads), misses, uniform overwriting by one thread, and YCSB's A, B and C by 16 threads. Puts may lie in the
-//! engine's own buffer when they return (LMDB has none: it commits to the page cache). Bytes of the disk are `/proc/diskstats`' with what was put made durable.
-//! An engine that the kernel kills at its cap (one that writes through the page cache has dirty pages counted) is tried again with twice the memory, and
-//! then four times; `NAME_memory_bytes` among the settings says so.
-//! LMDB is filled in ascending order, since at random it would take hours; the others at random.
+//! One engine after another, in a process of its own with the same cap on memory, page cache
+//! included; O_DIRECT where the engine has it (RocksDB and ours). Of that memory `cache_bytes` are
+//! for a cache of blocks, or of records in ours; LMDB has the kernel's page cache, up to the whole
+//! cap. Each fills all keys and comes to rest. Then come gets one at a time, gets with 64 under
+//! way, misses, uniform overwriting by one thread, and YCSB's A, B and C by 16 threads. The 64 gets
+//! come from one thread where the engine reads many keys together, else from 64 threads. Puts may
+//! lie in the engine's own buffer when they return (LMDB has none: it commits to the page cache).
+//! Bytes of the disk are `/proc/diskstats`' with what was put made durable. An engine that the
+//! kernel kills at its cap (one that writes through the page cache has dirty pages counted) is
+//! tried again with twice the memory, and then four times; `NAME_memory_bytes` among the settings
+//! says so. LMDB is filled in ascending order, since at random it would take hours; the others at
+//! random.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -27,7 +33,7 @@ pub struct StoreRivals;
 
 /// Ours and the others.
 const ENGINES: [&str; 4] = [OURS, "rocksdb", "lmdb", "fjall"];
-/// What an engine is told to use, and its cap, over what all are: an engine that is killed gets more.
+/// An engine's memory and cap over what all get: an engine that is killed gets more.
 const MEMORY_TIMES: [u64; 3] = [1, 2, 4];
 /// Threads of YCSB.
 const YCSB_THREADS: usize = 16;
@@ -112,7 +118,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// All works of one engine; one of the others that is killed for its memory gets more, which the settings say.
+    /// All works of one engine; one of the others that is killed for its memory gets more, which
+    /// the settings say.
     fn within_memory(&mut self, engine: &str, outcome: &mut Outcome) -> Result<Vec<Step>, String> {
         let told = self.plan.clone();
         let mut shown = Err(String::new());

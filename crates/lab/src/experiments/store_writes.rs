@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How often does the store write what it is given once, and how long does a put wait at the worst?
 //!
-//! Claim: a load writes each element twice (log, then sorted block), and overwriting uniformly within 1.3 times the data's space some three to four times; no
-//! put waits longer than some milliseconds while that goes on. Expected shape: overwriting starts near two and rises as blocks fill with dead
-//! elements, until compaction has found its balance after the data was overwritten about once.
+//! Claim: a load writes each element twice (log, then sorted block), and overwriting uniformly
+//! within 1.3 times the data's space some three to four times; no put waits longer than some
+//! milliseconds while that goes on. Expected shape: overwriting starts near two and rises as blocks
+//! fill with dead elements, until compaction has found its balance after the data was overwritten
+//! about once.
 //!
-//! Bytes written are the disk's count (`/proc/diskstats`), over bytes of keys and values put (8 B and 1000 B); the kernel's account of the process
-//! stands beside it, which has no part of other processes and none of the file system's own. Loading ends when nothing is left to do. Overwriting goes window by window without
-//! a pause; the bar is that of the last windows, which together put as many bytes as there are. Space on the disk over live bytes is looked
-//! at after each window, because a store that takes more room writes less.
+//! Bytes written are the disk's count (`/proc/diskstats`), over bytes of keys and values put (8 B
+//! and 1000 B); the kernel's account of the process stands beside it, which has no part of other
+//! processes and none of the file system's own. Loading ends when nothing is left to do.
+//! Overwriting goes window by window without a pause; the bar is that of the last windows, which
+//! together put as many bytes as there are. Space on the disk over live bytes is looked at after
+//! each window, because a store that takes more room writes less.
 //!
-//! Then puts come at 80 % of the rate that was just sustained, each due at its time whether or not the one before has returned. The longest
-//! is counted from when it was due.
+//! Then puts come at 80 % of the rate that was just sustained, each due at its time whether or not
+//! the one before has returned. The longest is counted from when it was due.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -25,8 +29,8 @@ use crate::{Claim, Experiment, Options, Outcome, Progress, Table};
 /// The experiment.
 pub struct StoreWrites;
 
-/// What the store is told: it counts bytes as stored, with heads and hash lists, which are some 1.05 times keys and values; with this,
-/// what is in use is 1.3 times these.
+/// What the store is told: it counts bytes as stored, with heads and hash lists, which are some
+/// 1.05 times keys and values; with this, what is in use is 1.3 times these.
 const SPACE_RATIO: f64 = 1.29;
 /// The share of the sustained rate at which the longest put is looked for.
 const SHARE: f64 = 0.8;
@@ -119,7 +123,8 @@ impl Run<'_> {
         steps.iter().map(|step| step.io.written as f64).sum::<f64>() / put
     }
 
-    /// A row of the table; gives the space that the files take, and what of it the store says is in use, over live data.
+    /// A row of the table; gives the space that the files take, and what of it the store says is in
+    /// use, over live data.
     fn row(
         &mut self,
         what: &str,

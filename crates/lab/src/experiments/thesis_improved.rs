@@ -1,31 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The improved blocks: does a get in any of them cost little more than the reads of one page, or two?
+//! The improved blocks: does a get in any of them cost little more than the reads of one page, or
+//! two?
 //!
-//! Claim (paper A, chapters 9 and 10, figures 51 to 53): with hash-table blocks whose page map knows only the elements that overflow, and with the
-//! page index of sorted blocks concentrated at their head, larger blocks are faster in both; the bits of the page map make no difference; 256 MB blocks
-//! answer in about 800 us, 4.5 times the drive's 177 us for a page of 32 KB.
+//! Claim (paper A, chapters 9 and 10, figures 51 to 53): with hash-table blocks whose page map
+//! knows only the elements that overflow, and with the page index of sorted blocks concentrated at
+//! their head, larger blocks are faster in both; the bits of the page map make no difference; 256
+//! MB blocks answer in about 800 us, 4.5 times the drive's 177 us for a page of 32 KB.
 //!
-//! Expected shape: hash-table blocks read one page for each block searched and few more for elements that overflowed, a head two pages, an index in
-//! DRAM one; all fall with block size as blocks searched do.
+//! Expected shape: hash-table blocks read one page for each block searched and few more for
+//! elements that overflowed, a head two pages, an index in DRAM one; all fall with block size as
+//! blocks searched do.
 //!
-//! *Layouts*: `hash16` and `hash24` have page maps sized for all elements, as the thesis measured them, `hash16_third` and `hash24_third` for a third, as it says would do.
-//! `sorted_scattered` is the sorted block before (experiment `thesis-blocks`), on the same file as `sorted_head` (the thesis's improvement) and `sorted_dram`, which has 4 bytes
-//! a page in DRAM. `store_bloom` are the store's own blocks behind the thesis's map, `store_static` the same behind the store's better map.
+//! *Layouts*: `hash16` and `hash24` have page maps sized for all elements, as the thesis measured
+//! them, `hash16_third` and `hash24_third` for a third, as it says would do. `sorted_scattered` is
+//! the sorted block before (experiment `thesis-blocks`), on the same file as `sorted_head` (the
+//! thesis's improvement) and `sorted_dram`, which has 4 bytes a page in DRAM. `store_bloom` are the
+//! store's own blocks behind the thesis's map, `store_static` the same behind the store's better
+//! map.
 //!
-//! *Hash-table blocks are filled* in memory and written once. The thesis put each element into its page on the device: that is measured on one small block, where every
-//! element costs the read and the write of a page, and compared with what writing such blocks once costs.
+//! *Hash-table blocks are filled* in memory and written once. The thesis put each element into its
+//! page on the device: that is measured on one small block, where every element costs the read and
+//! the write of a page, and compared with what writing such blocks once costs.
 
 use anyhow::Result;
 use senko_store::index::Candidates;
 use serde_json::json;
 
-use crate::layouts::bloom::BlockBloom;
-use crate::layouts::hashed::{self, Fill, Hashed, HashedFile, Overwrites, Sized};
-use crate::layouts::ours::{self, StaticIndex};
-use crate::layouts::run::{BLOCK_BITS, Run, SIZES};
-use crate::layouts::sorted::{Head, InDram, Scattered, SortedFile};
-use crate::layouts::{Built, Geometry, Reader, get};
+use crate::thesis::{BLOCK_BITS, Run, SIZES};
 use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
+use senko_thesis::bloom::BlockBloom;
+use senko_thesis::hashed::{self, Fill, Hashed, HashedFile, Overwrites, Sized};
+use senko_thesis::ours::{self, StaticIndex};
+use senko_thesis::sorted::{Head, InDram, Scattered, SortedFile};
+use senko_thesis::{Built, Geometry, Reader, get};
 
 /// The experiment.
 pub struct ThesisImproved;
@@ -37,7 +44,8 @@ const HASHED: [(&str, u32, Sized); 4] = [
     ("hash24_third", 24, Sized::Third),
 ];
 
-/// Bits an element by which the store's better map tells absent keys from those that are there; its default.
+/// Bits an element by which the store's better map tells absent keys from those that are there; its
+/// default.
 const FINGERPRINT_BITS: f32 = 8.0;
 
 impl Experiment for ThesisImproved {
@@ -213,7 +221,8 @@ fn exact(run: &Run<'_>, geometry: &Geometry, file: &HashedFile) -> Result<()> {
     Ok(())
 }
 
-/// The share of elements that overflow, by how full blocks are and in which order elements take room.
+/// The share of elements that overflow, by how full blocks are and in which order elements take
+/// room.
 fn fills(run: &mut Run<'_>) {
     const FILLS: [f64; 5] = [0.5, 2.0 / 3.0, 0.8, 0.9, 1.0];
     const PAGES: u32 = 2048;

@@ -1,32 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Paper A, figures 35 and 41 to 44: how long does it take to find the block of a key in DRAM?
 //!
-//! Claim: with 16 bits an element, 11 hash functions and 4096 elements a block, the Bloom Filter Map is 110 times as fast as Bloom filters searched one after the other at the largest number
-//! of elements, for keys drawn evenly (figure 41) and by Zipf's law (42), and 11.8 times if new keys are drawn most (43); its time depends on the number of blocks alone (44). Figure
-//! 35 is a calculation: what filters searched one after the other cost if each reads as many cache lines as its hash functions ask for.
+//! Claim: with 16 bits an element, 11 hash functions and 4096 elements a block, the Bloom Filter
+//! Map is 110 times as fast as Bloom filters searched one after the other at the largest number of
+//! elements, for keys drawn evenly (figure 41) and by Zipf's law (42), and 11.8 times if new keys
+//! are drawn most (43); its time depends on the number of blocks alone (44). Figure 35 is a
+//! calculation: what filters searched one after the other cost if each reads as many cache lines as
+//! its hash functions ask for.
 //!
-//! The thesis's rival waited for memory at every step. Ours does not: it leaves a filter at the first zero, asks for memory ahead, has filters that do not fall into the same
-//! sets of the cache, and is the faster of two ways to search (`thesis_index/rivals.rs`). So the ratio here is one of memory traffic more than of waiting.
+//! The thesis's rival waited for memory at every step. Ours does not: it leaves a filter at the
+//! first zero, asks for memory ahead, has filters that do not fall into the same sets of the cache,
+//! and is the faster of two ways to search (`crates/thesis/src/filters.rs`). So the ratio here is
+//! one of memory traffic more than of waiting.
 //!
-//! Beyond the thesis: what share of the machine's memory bandwidth the rows of a batch of look-ups reach, a hash index like FlashStore's, and the map that the store uses in place of the thesis's,
+//! Beyond the thesis: what share of the machine's memory bandwidth the rows of a batch of look-ups
+//! reach, a hash index like FlashStore's, and the map that the store uses in place of the thesis's,
 //! at the same number of bits.
 //!
-//! One thread. A second is one of the thread's own time on its core, and each number is the best of several rounds in which all that are compared take turns.
+//! One thread. A second is one of the thread's own time on its core, and each number is the best of
+//! several rounds in which all that are compared take turns.
 
 mod measure;
-mod rivals;
 
 use std::time::Instant;
 
 use anyhow::Result;
 use senko_store::index::bloom_map::{Column, Filter};
 use senko_store::index::{BlockMap, BloomMap, Candidates, MapEntry, StaticMap};
+use senko_thesis::data::hash_of;
+use senko_thesis::hash_index::HashIndex;
 use senko_workload::Popularity;
 use serde_json::json;
 
 use crate::{Claim, Experiment, Options, Outcome, Progress, Scale, Table};
-use measure::{Bandwidth, DRAWN, Filters, Lookups, best_of, core_seconds, key, rate};
-use rivals::HashIndex;
+use measure::{Bandwidth, DRAWN, Filters, Lookups, best_of, core_seconds, rate};
 
 /// The experiment.
 pub struct ThesisIndex;
@@ -89,7 +96,7 @@ impl Sizes {
 /// Elements a block of figure 44.
 const BLOCK_SIZES: [u64; 5] = [1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18];
 
-/// What is drawn in figures 41, 42 and 43.
+/// The curves of figures 41, 42 and 43.
 fn laws() -> [(&'static str, &'static str, Popularity); 3] {
     [
         ("41", "uniform", Popularity::Uniform),
@@ -238,7 +245,8 @@ fn hash_index_rate(index: &HashIndex, asked: &Lookups, rounds: usize) -> f64 {
     best_of(rounds.div_ceil(2), [&mut work])[0]
 }
 
-/// What a batch reads of the rows, against reads of as many bytes as a row has from all over as much memory.
+/// What a batch reads of the rows, against reads of as many bytes as a row has from all over as
+/// much memory.
 fn rows_over_bandwidth(
     filters: &Filters,
     sizes: &Sizes,
@@ -314,7 +322,8 @@ fn figure_44(
     Ok(())
 }
 
-/// Figure 35: filters searched one after the other, each reading the lines that all of its hash functions ask for, at the speed at which this machine reads single lines from all over.
+/// Figure 35: filters searched one after the other, each reading the lines that all of its hash
+/// functions ask for, at the speed at which this machine reads single lines from all over.
 fn figure_35(outcome: &mut Outcome, progress: &dyn Progress) {
     progress.step(0, 1, "single lines of memory");
     let line_seconds = 64.0 / Bandwidth::new(256 << 20).best(64);
@@ -359,7 +368,7 @@ fn bloom_map(keys: u64) -> (BloomMap, f64) {
     for first in (0..BETTER_BLOCKS).step_by(columns.len()) {
         for (column, block) in columns.iter_mut().zip(first..) {
             column.clear();
-            (block * each..(block + 1) * each).for_each(|number| column.insert(key(number)));
+            (block * each..(block + 1) * each).for_each(|number| column.insert(hash_of(number)));
         }
         map.push_blocks(&columns);
     }
@@ -371,11 +380,12 @@ fn entries(keys: u64) -> Vec<MapEntry> {
     let each = keys / BETTER_BLOCKS;
     let mut entries: Vec<MapEntry> = (0..keys)
         .map(|number| MapEntry {
-            key: key(number),
+            key: hash_of(number),
             block: (number / each) as u32,
         })
         .collect();
-    // A map of one shard gets them in this order; a map of all keys looks at the bits below a shard's.
+    // A map of one shard gets them in this order; a map of all keys looks at the bits below a
+    // shard's.
     entries.sort_unstable_by_key(|entry| entry.key.order << 8);
     entries
 }
@@ -392,7 +402,8 @@ fn better_map(
     let (bloom, bloom_seconds) = bloom_map(keys);
     progress.step(1, 3, "the better map of 1024 blocks");
     let entries = entries(keys);
-    // What the map takes beyond its values' bits does not depend on them, so a part of the keys shows it.
+    // The map's memory beyond its values' bits does not depend on them, so a part of the keys shows
+    // it.
     let block_bits = (BETTER_BLOCKS as f64).log2();
     let part: Vec<MapEntry> = entries.iter().step_by(16).copied().collect();
     let some = StaticMap::build(&part, BETTER_BLOCKS as u32, 5.5);

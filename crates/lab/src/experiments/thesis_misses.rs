@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Paper A, figure 37 with equations 4 and 5: how many blocks are read in vain?
 //!
-//! Claim: the number of blocks that a look-up reads in vain is distributed as Poisson says (equation 4), and what these reads cost, as a share of reading everything (equation 5), goes from half
-//! the filters' rate of false positives with two blocks to that rate with many: 2.14 % with 8 bits an element and 0.046 % with 16. So the number of blocks changes it by a factor of two at most.
+//! Claim: the number of blocks that a look-up reads in vain is distributed as Poisson says
+//! (equation 4), and what these reads cost, as a share of reading everything (equation 5), goes
+//! from half the filters' rate of false positives with two blocks to that rate with many: 2.14 %
+//! with 8 bits an element and 0.046 % with 16. So the number of blocks changes it by a factor of
+//! two at most.
 //!
-//! The mean in equation 4 is the rate times the number of *other* blocks, as the figure's left end says, where two blocks cost half. Observed: look-ups of members in real maps, every false candidate counted.
-//! The rate that filters really have lies a little above equation 2's, which takes k as a real number and half of all bits as set; the table has both.
+//! The mean in equation 4 is the rate times the number of *other* blocks, as the figure's left end
+//! says, where two blocks cost half. Observed: look-ups of members in real maps, every false
+//! candidate counted. The rate that filters really have lies a little above equation 2's, which
+//! takes k as a real number and half of all bits as set; the table has both.
 
 use anyhow::Result;
 use senko_store::KeyHash;
@@ -46,7 +51,8 @@ impl Observed {
         all as f64 / self.asked as f64
     }
 
-    /// The largest difference between shares of look-ups with at most k reads in vain, here and in a Poisson distribution of this mean.
+    /// The largest difference between shares of look-ups with at most k reads in vain, here and in
+    /// a Poisson distribution of this mean.
     fn distance_to_poisson(&self, mean: f64) -> f64 {
         let (mut here, mut there, mut term) = (0.0, 0.0, (-mean).exp());
         let mut most = 0.0f64;
@@ -60,7 +66,8 @@ impl Observed {
     }
 }
 
-/// Looks up members of maps of so many blocks, with so many bits an element: the fewer blocks, the more maps, since few keys have few false candidates among them.
+/// Looks up members of maps of so many blocks, with so many bits an element: the fewer blocks, the
+/// more maps, since few keys have few false candidates among them.
 fn observe(blocks: u64, bits: u32, asked: u64, seed: u64) -> Observed {
     let maps = (2048 / blocks).max(1);
     let mut all = Observed {
@@ -169,7 +176,8 @@ impl Experiment for ThesisMisses {
                 let others = (blocks - 1) as f64;
                 let share = observed.mean() / *blocks as f64;
                 let distance = observed.distance_to_poisson(real * others);
-                // Two blocks cannot be wrong twice; from here on the sum of equation 5 loses nothing.
+                // Two blocks cannot be wrong twice; from here on the sum of equation 5 loses
+                // nothing.
                 let (said, whole) = (
                     equation_5(rate * others, *blocks),
                     equation_5(real * others, *blocks),

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The work that an engine is given: filling, and threads that get and put, in a closed loop or at a fixed rate.
+//! The work that an engine is given: filling, and threads that get and put, in a closed loop or at
+//! a fixed rate.
 //!
-//! Runs in the process with the engine, called by [`super::child`]. Always: keys and order follow from the seed; of the values read every
-//! `CHECK_EVERY`-th is checked byte by byte; the first wrong value or error ends the work.
+//! Runs in the process with the engine, called by [`super::child`]. Always: keys and order follow
+//! from the seed; of the values read every `CHECK_EVERY`-th is checked byte by byte; the first
+//! wrong value or error ends the work.
 //!
-//! At a fixed rate a put is due at its time whether or not the one before has returned, so [`Worked::put_due`], from due to done, has what a stall costs
-//! those that come meanwhile (no "coordinated omission"); [`Worked::put`] has the calls alone.
+//! At a fixed rate a put is due at its time whether or not the one before has returned. So
+//! [`Worked::put_due`], from due to done, has the cost of a stall for puts that come meanwhile (no
+//! "coordinated omission"). [`Worked::put`] has the calls alone.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use senko_server::load::cpu::wake_promptly;
+use senko_load::cpu::wake_promptly;
 use senko_workload::permutation::Permutation;
 use senko_workload::popularity::KeyChooser;
 use senko_workload::{Histogram, Popularity, Rng};
@@ -314,7 +317,8 @@ pub fn fill(engine: &dyn Engine, fill: &Fill) -> Result<Worked> {
     })
 }
 
-/// Seconds between the moments at which operations are due: a thread that slept before each would be busy with that alone.
+/// Seconds between the moments at which operations are due: a thread that slept before each would
+/// be busy with that alone.
 const TICK: f64 = 0.0005;
 
 /// When the operations of a thread at a fixed rate are due.

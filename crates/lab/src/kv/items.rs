@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Key numbers to keys and values.
 //!
-//! A key is its number twice, as 8 bytes, big-endian: the odd numbers between are keys that nobody put. So engines that keep
-//! keys in order must look, and cannot tell an absent key by the range of their files. Values are those of
+//! A key is its number twice, as 8 bytes, big-endian: the odd numbers between are keys that nobody
+//! put. So engines that keep keys in order must look, and cannot tell an absent key by the range of
+//! their files. Values are those of
 //! [`senko_workload::value`]: they name key and version, and every byte can be checked.
 
 use anyhow::{Result, anyhow, ensure};
@@ -31,8 +32,8 @@ impl ItemShape {
         fill_value(value, key, version);
     }
 
-    /// Checks a value that an engine gave, and gives its version: byte by byte if `whole`, else by its length alone, so that checking does not
-    /// take the processor from who is measured.
+    /// Checks a value that an engine gave, and gives its version: byte by byte if `whole`, else by
+    /// its length alone, so that checking does not take the processor from who is measured.
     ///
     /// # Errors
     /// If it is another value.

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the device itself gives: reads of 4 KiB of the engine's own file, one at a time or many at once.
+//! The device's own rate: reads of 4 KiB of the engine's own file, one at a time or many at once.
 //!
-//! Called by [`super::child`] between an engine's windows, since a shared device has good and bad minutes, in the engine's own process and with its
-//! open file: what differs from a get is the engine alone. Many at once come from one thread by the same ring as the engine's;
+//! Called by [`super::child`] between an engine's windows, since a shared device has good and bad
+//! minutes, in the engine's own process and with its open file: what differs from a get is the
+//! engine alone. Many at once come from one thread by the same ring as the engine's;
 //! [`crate::rig::fio`] measures that from outside, and the better of the two is the limit.
 //!
-//! A page that was never written is answered by the file system without the device, and some of a file are such: they do not count. A page of an
-//! engine begins with its checksum and names, so one that begins with zeros was not written.
+//! A page that was never written is answered by the file system without the device, and some of a
+//! file are such: they do not count. A page of an engine begins with its checksum and names, so one
+//! that begins with zeros was not written.
 
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,9 @@ const TAG: Tag = Tag {
     engine: Engine::Lab,
     purpose: Purpose::Lookup,
 };
+
+/// Reads that are under way at depth.
+pub const DEPTH: u32 = 64;
 
 /// Bytes at the start of a page that are not all zero if it was written.
 const HEAD: usize = 16;
@@ -38,7 +43,8 @@ pub struct DeviceReads {
     pub seed: u64,
 }
 
-/// Reads the device. Every page counts as a get; those that were ever written, as found, and only they are timed one at a time.
+/// Reads the device. Every page counts as a get; those that were ever written, as found, and only
+/// they are timed one at a time.
 ///
 /// # Errors
 /// If a read fails.
@@ -123,7 +129,7 @@ fn many(device: &dyn Device, reads: &DeviceReads, pages: u64) -> Result<Worked> 
         found: 0,
         failed: None,
     };
-    let depth = super::plan::DEPTH as usize;
+    let depth = DEPTH as usize;
     device.read_stream(2 * depth, depth, &mut random, TAG);
     match random.failed {
         Some(error) => Err(anyhow!("a read of the device failed: {error}")),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Key-value engines under test: the trait that each implements, what is asked of them, and the process that holds one.
+//! Key-value engines under test: the trait that each implements, what is asked of them, and the
+//! process that holds one.
 //!
 //! ```text
 //!   an experiment: Session (session.rs) --- one JSON object a line, over pipes ---> child.rs, in a process of its own,
@@ -8,12 +9,14 @@
 //!     before and after each request                                                   +- an Engine: ours (ours.rs) or a rival's
 //! ```
 //!
-//! The experiment's process holds no engine, so that memory, processor time and a kill are the engine's alone. Our engine runs in
-//! `senko` itself; rivals run in `senko-rivals`, which is built apart (crate `senko_lab_rivals`), because they bring libraries that
-//! nobody needs who only uses Senko. This crate knows rivals by [`Engine`] and [`Maker`] alone.
+//! The experiment's process holds no engine, so that memory, processor time and a kill are the
+//! engine's alone. Our engine runs in `senko` itself; rivals run in `senko-rivals`, which is built
+//! apart (crate `senko_lab_rivals`), because they bring libraries that nobody needs who only uses
+//! Senko. This crate knows rivals by [`Engine`] and [`Maker`] alone.
 //!
-//! What always holds: what an engine gives back is checked against what was put there ([`items`]), a wrong byte ends the run; the
-//! same seed gives the same requests; every engine gets the same keys, values, threads, memory and durability.
+//! Always holds: every value that an engine gives back is checked against the value put there
+//! ([`items`]), and a wrong byte ends the run. The same seed gives the same requests. Every engine
+//! gets the same keys, values, threads, memory and durability.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,7 +45,7 @@ pub use session::{Program, Session, Step};
 /// The name of our own engine.
 pub const OURS: &str = "senko";
 
-/// What a put that returned may still lose.
+/// The loss that a put which returned may still have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
@@ -54,7 +57,7 @@ pub enum Durability {
     Power,
 }
 
-/// What every engine is told, and turns into settings of its own.
+/// The settings for every engine, which each turns into its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tuning {
     /// Bytes of memory that the process may use, page cache included.
@@ -173,12 +176,14 @@ pub trait Engine: Send + Sync {
     /// As the engine's.
     fn sync(&self) -> Result<()>;
 
-    /// The device that its reads go to, where it lends that: the device's own limit is measured on it.
+    /// The device that its reads go to, where it lends that: the device's own limit is measured on
+    /// it.
     fn device(&self) -> Option<Arc<dyn Device>> {
         None
     }
 
-    /// What the engine says of itself: counters, settings, bytes of memory. A key `dram_bytes` is its own count of memory that grows with keys.
+    /// The engine's own account of itself: counters, settings, bytes of memory. A key `dram_bytes`
+    /// is its own count of memory that grows with keys.
     ///
     /// # Errors
     /// As the engine's.
@@ -209,7 +214,8 @@ pub trait Maker: Sync {
         Depth::Threads
     }
 
-    /// The file among those in `folder` that reads go to, if there is one: its own device's limit is measured on it.
+    /// The file among those in `folder` that reads go to, if there is one: its own device's limit
+    /// is measured on it.
     fn file_name(&self) -> Option<&'static str> {
         None
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Our own store behind the lab's trait.
 //!
-//! It runs with its default settings but for what every engine is told: the bytes of a block and its log, and the space that compaction may
-//! leave to dead elements, and the bytes of its cache of records. All of its reads go past the page cache.
+//! It runs with its default settings but for those that every engine is given: the bytes of a block
+//! and its log, the space that compaction may leave to dead elements, and the bytes of its cache of
+//! records. All of its reads go past the page cache.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How large an experiment on stores is here, and what every engine is told: sizes by scale, cut down to the room on the disk.
+//! How large an experiment on stores is here, and what every engine is told: sizes by scale, cut
+//! down to the room on the disk.
 //!
-//! Called by the experiments named `store-...`. Always: what was cut is in the settings of the result; ratios of data to memory stay those of the
-//! full scale, or harder for who reads from the device.
+//! Called by the experiments named `store-...`. Always: what was cut is in the settings of the
+//! result; ratios of data to memory stay those of the full scale, or harder for who reads from the
+//! device.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,6 +14,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 use super::driver::{Amount, Fill, Work};
+use super::limit::DEPTH;
 use super::protocol::Opened;
 use super::session::Session;
 use super::{Durability, ItemShape, KEY_BYTES, Tuning};
@@ -20,8 +23,6 @@ use crate::rig::{Bench, sys};
 
 /// Bytes of the disk that stay free for others.
 const LEAVE_FREE: u64 = 3 << 30;
-/// Reads that are under way at depth.
-pub const DEPTH: u32 = 64;
 
 /// An experiment's size and what its engines are told.
 #[derive(Clone, Debug)]
@@ -33,7 +34,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// `keys` keys with values of `value_bytes`, or fewer if the disk has no room for `copies` times their bytes.
+    /// `keys` keys with values of `value_bytes`, or fewer if the disk has no room for `copies`
+    /// times their bytes.
     ///
     /// # Errors
     /// If the disk has room for next to nothing.
@@ -213,7 +215,8 @@ pub fn start<'a>(
     plan: &Plan,
     first: Option<u64>,
 ) -> Result<(Session<'a>, Opened)> {
-    // What is measured of a store that is read alone is memory in use, not what the allocator keeps for later.
+    // What is measured of a store that is read alone is memory in use, not what the allocator keeps
+    // for later.
     let purge = [("MIMALLOC_PURGE_DELAY", "0")];
     let environment = if plan.tuning.read_only {
         &purge[..]

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an experiment asks of a process with an engine, and what it answers: one JSON object a line, an answer to each request.
+//! The requests of an experiment to a process with an engine, and the answers: one JSON object a
+//! line, an answer to each request.
 //!
-//! Called by [`super::session`] on one side and [`super::child`] on the other. Always: an answer is [`Answer::Failed`] or the kind that belongs
-//! to the request; between them the process says nothing on stdout, but for [`Answer::Reached`] while it writes until it is killed.
+//! Called by [`super::session`] on one side and [`super::child`] on the other. Always: an answer is
+//! [`Answer::Failed`] or the kind that belongs to the request; between them the process says
+//! nothing on stdout, but for [`Answer::Reached`] while it writes until it is killed.
 
 use std::path::PathBuf;
 
@@ -32,15 +34,16 @@ pub enum Request {
     Fill(Fill),
     /// Gets and puts; [`Answer::Worked`].
     Work(Work),
-    /// Puts until it is killed, and says now and then how far it is ([`Answer::Reached`]): version `v` of all keys `0..keys`, ascending, for
-    /// `v` = 1, 2, ...
+    /// Puts until it is killed, and says now and then how far it is ([`Answer::Reached`]): version
+    /// `v` of all keys `0..keys`, ascending, for `v` = 1, 2, ...
     WriteUntilKilled {
         /// How many keys.
         keys: u64,
         /// The values.
         shape: ItemShape,
     },
-    /// Reads the last `back` keys before `reached` of such a writer, and checks that none is older than was said; [`Answer::Worked`].
+    /// Reads the last `back` keys before `reached` of such a writer, and checks that none is older
+    /// than was said; [`Answer::Worked`].
     CheckReached {
         /// How many keys.
         keys: u64,
@@ -57,7 +60,7 @@ pub enum Request {
     Settle,
     /// Makes what was put durable; [`Answer::Done`].
     Sync,
-    /// What the engine says of itself; [`Answer::Facts`].
+    /// The engine's own account of itself; [`Answer::Facts`].
     Facts,
     /// Closes the engine in good order; [`Answer::Done`].
     Close,
@@ -77,7 +80,7 @@ pub enum Answer {
     Worked(Box<Worked>),
     /// So many puts have returned.
     Reached(u64),
-    /// What the engine says of itself.
+    /// The engine's own account of itself.
     Facts(Map<String, Value>),
 }
 

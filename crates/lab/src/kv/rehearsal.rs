@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Everything that an experiment asks of an engine, on a few keys: what each engine must pass before its figures mean anything.
+//! Everything that an experiment asks of an engine, on a few keys: what each engine must pass
+//! before its figures mean anything.
 //!
-//! Called by tests, of this crate for our own engine and of the rivals' crate for theirs. Always: what is said to be there is read back and checked, also
-//! after the engine was closed and opened again.
+//! Called by tests, of this crate for our own engine and of the rivals' crate for theirs. Always:
+//! what is said to be there is read back and checked, also after the engine was closed and opened
+//! again.
 
 use std::path::Path;
 
@@ -34,7 +36,7 @@ fn tuning(durability: Durability) -> Tuning {
     }
 }
 
-/// What a process with this engine answers to these requests; the reason if one fails.
+/// The answers of a process with this engine to these requests; the reason if one fails.
 ///
 /// # Errors
 /// The first request that failed.

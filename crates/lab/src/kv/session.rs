@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The experiment's side: starts the process with an engine in its memory cap, asks it, and reads the kernel's counters around each request.
+//! The experiment's side: starts the process with an engine in its memory cap, asks it, and reads
+//! the kernel's counters around each request.
 //!
-//! Always: the process is killed when its [`Session`] is dropped, also by a signal to the experiment; one that ends by itself, or is
-//! killed for more memory than its cap, is an error that says so, and not a hang.
+//! Always: the process is killed when its [`Session`] is dropped, also by a signal to the
+//! experiment. A process that ends by itself, or is killed for more memory than its cap, is an
+//! error that says so, and not a hang.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use senko_server::load::cpu::ProcessCpu;
+use senko_load::cpu::ProcessCpu;
 use serde_json::{Map, Value};
 
 use super::Tuning;
@@ -84,14 +86,14 @@ impl Program {
     }
 }
 
-/// What a request showed, with the kernel's counters over its time.
+/// The results of a request, with the kernel's counters over its time.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// What the engine's process counted.
     pub worked: Worked,
-    /// What the disk did, whoever asked.
+    /// The disk's work, whoever asked for it.
     pub disk: Option<DiskCounts>,
-    /// What the process did to devices, by the kernel's account of it.
+    /// The process's work on devices, by the kernel's account of it.
     pub io: Io,
     /// Processor seconds of the process.
     pub cpu_seconds: f64,
@@ -144,7 +146,8 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Starts a process for `engine` that may use `memory` bytes, page cache included, where memory can be capped; `environment` has variables for it.
+    /// Starts a process for `engine` that may use `memory` bytes, page cache included, where memory
+    /// can be capped; `environment` has variables for it.
     ///
     /// # Errors
     /// If there is no such program, or it cannot be started.
@@ -165,7 +168,8 @@ impl<'a> Session<'a> {
             .collect::<Result<Vec<_>, String>>()
             .map_err(|why| anyhow!(why))?;
         let mut command = Command::new(&program.path);
-        // glibc gives each thread an arena of its own, which no library with many threads of work and a cap on memory would choose.
+        // glibc gives each thread an arena of its own, which no library with many threads of work
+        // and a cap on memory would choose.
         command
             .args(&program.args)
             .env("MALLOC_ARENA_MAX", "2")
@@ -326,7 +330,7 @@ impl<'a> Session<'a> {
         self.done(&Request::Close)
     }
 
-    /// What the engine says of itself.
+    /// The engine's own account of itself.
     ///
     /// # Errors
     /// As the engine's.
@@ -361,7 +365,8 @@ impl<'a> Session<'a> {
         self.measured(&Request::DeviceReads(reads), false)
     }
 
-    /// Fills the engine, and then waits until nothing is left to do; the counters have both, [`Worked::seconds`] the filling alone.
+    /// Fills the engine, and then waits until nothing is left to do; the counters have both,
+    /// [`Worked::seconds`] the filling alone.
     ///
     /// # Errors
     /// As the engine's.
@@ -369,7 +374,8 @@ impl<'a> Session<'a> {
         self.measured(&Request::Fill(fill.clone()), true)
     }
 
-    /// Gets and puts, and then makes all durable, so that the counters have what would be written later.
+    /// Gets and puts, and then makes all durable, so that the counters have what would be written
+    /// later.
     ///
     /// # Errors
     /// As the engine's, and if a value is wrong.
@@ -404,7 +410,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Has it write until `enough` says so of the puts that it has said to have done, kills it, and gives that number.
+    /// Has it write until `enough` says so of the puts that it has said to have done, kills it, and
+    /// gives that number.
     ///
     /// # Errors
     /// If it ends before that by itself.
@@ -422,7 +429,7 @@ impl<'a> Session<'a> {
             }
         };
         self.end();
-        // What it said before it died and was not heard yet.
+        // Its last lines before it died, not read yet.
         while let Ok(Ok(line)) = self.lines.recv_timeout(LAST_WAIT) {
             if let Ok(Answer::Reached(reached)) = serde_json::from_str(&line) {
                 last = reached;

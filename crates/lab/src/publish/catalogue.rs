@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the report adds to results: the paper, the bars with must and goal, published values. The
+//! The report's additions to results: the paper, the bars with must and goal, published values. The
 //! table from the papers to the code stands here, too.
 
 /// A paper, or the project's own questions.
@@ -147,7 +147,7 @@ const fn entry(
     }
 }
 
-/// What is known of an experiment.
+/// The facts of an experiment.
 pub fn find(experiment: &str) -> Option<&'static Entry> {
     ALL.iter().find(|entry| entry.experiment == experiment)
 }
@@ -376,9 +376,33 @@ pub static ALL: &[Entry] = &[
         ],
         &[],
     ),
+    entry(
+        "python-dbm",
+        Paper::Design,
+        &[
+            more("set_over_gnu", 1.0, 2.0),
+            more("get_over_gnu", 1.0, 2.0),
+            more("iterate_over_gnu", 1.0, 3.0),
+            more("shelve_over_sqlite3", 1.5, 3.0),
+        ],
+        &[],
+    ),
+    entry(
+        "python-ssd",
+        Paper::Design,
+        &[less("overhead", 1.05, 1.02)],
+        &[],
+    ),
+    entry(
+        "python-sweep",
+        Paper::Design,
+        &[more("speedup2", 1.7, 1.9)],
+        &[],
+    ),
 ];
 
-/// A part of a paper, the files that hold it, and the experiment that measures it; or why there is none.
+/// A part of a paper, the files that hold it, and the experiment that measures it; or why there is
+/// none.
 pub struct Part {
     /// The paper.
     pub paper: Paper,
@@ -464,8 +488,8 @@ pub static PARTS: &[Part] = &[
         "chapter 7, figures 45 to 48",
         "unsorted and sorted blocks",
         &[
-            "crates/lab/src/layouts/unsorted.rs",
-            "crates/lab/src/layouts/sorted.rs",
+            "crates/thesis/src/unsorted.rs",
+            "crates/thesis/src/sorted.rs",
         ],
         "thesis-blocks",
     ),
@@ -480,7 +504,7 @@ pub static PARTS: &[Part] = &[
         Paper::A,
         "chapter 10, figures 51 to 53",
         "improved blocks",
-        &["crates/lab/src/layouts/hashed.rs"],
+        &["crates/thesis/src/hashed.rs"],
         "thesis-improved",
     ),
     part(
@@ -564,14 +588,14 @@ pub static PARTS: &[Part] = &[
         Paper::E,
         "section 3.2",
         "the index in DRAM, keys on flash",
-        &["crates/cache/src/index.rs"],
+        &["crates/cache/src/index/mod.rs"],
         "serve-memory",
     ),
     part(
         Paper::E,
         "figure 4",
         "hits by the share of DRAM",
-        &["crates/cache/src/demote.rs"],
+        &["crates/cache/src/shard/demote.rs"],
         "serve-dram-flash-ratio",
     ),
 ];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Figures from tables: what can be compared within a table is drawn, one figure for each unit.
 //!
-//! A table whose first column counts gives lines over it; any other gives bars by name. Columns with
-//! different units never share an axis. A column named "paper ..." holds published values, and is
-//! drawn hollow. A cell without a number is a gap.
+//! A table whose first column counts gives lines over it; any other gives bars by name. Columns
+//! with different units never share an axis. A column named "paper ..." holds published values, and
+//! is drawn hollow. A cell without a number is a gap.
 
 use std::collections::BTreeSet;
 
@@ -126,7 +126,7 @@ fn number(cell: &str) -> f64 {
         .map_or(f64::NAN, |number| number * factor)
 }
 
-/// What is drawn together: columns of one unit.
+/// Columns of one unit, drawn together.
 struct Group {
     name: String,
     unit: Unit,

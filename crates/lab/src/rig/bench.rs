@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The machine as an experiment on servers sees it: two cores, a scratch folder on a disk, the disk's counters, the programs.
+//! The machine as an experiment on servers sees it: two cores, a scratch folder on a disk, the
+//! disk's counters, the programs.
 
 use std::process::{Command, Stdio};
 
@@ -14,8 +15,9 @@ use super::scratch::Scratch;
 use super::{cleanup, sys};
 use crate::{Options, Outcome, Scale};
 
-/// What every contender's memory cap has beyond the memory that it is told to use, as a divisor of that: a quarter more. Below it a
-/// server that keeps its own promise could be killed; what is left over serves as page cache and favours who uses one.
+/// The share of every contender's memory cap beyond the memory that it is told to use, as a
+/// divisor: a quarter more. Below it a server that keeps its own promise could be killed; what is
+/// left over serves as page cache and favours who uses one.
 const CAP_SLACK: u64 = 4;
 
 /// The machine.
@@ -69,7 +71,8 @@ impl<'a> Bench<'a> {
         self.cores[0]
     }
 
-    /// The core that the load generator runs on: the last, so that a server of two workers has cores of its own where there are more.
+    /// The core that the load generator runs on: the last, so that a server of two workers has
+    /// cores of its own where there are more.
     pub fn load_core(&self) -> usize {
         self.cores[self.cores.len() - 1]
     }
@@ -87,7 +90,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// What the disk did so far.
+    /// The disk's counts so far.
     pub fn disk_counts(&self) -> Option<DiskCounts> {
         self.device.as_ref().ok()?.counts().ok()
     }
@@ -106,6 +109,23 @@ impl<'a> Bench<'a> {
             .capped(self.cap(memory))
     }
 
+    /// The least server by sendfile on the server's core, in a cap of `memory` bytes, with a file
+    /// of `bytes` bytes.
+    ///
+    /// # Errors
+    /// If it was not built.
+    pub fn sendfile(&self, name: &str, memory: u64, bytes: u64) -> Result<Spec, String> {
+        let program = self.options.program.with_file_name("examples/sendfile");
+        if !program.exists() {
+            return Err(
+                "not built: cargo build --release -p senko_io --example sendfile".to_owned(),
+            );
+        }
+        let path = self.scratch.path(&format!("{name}.flash"));
+        let spec = Spec::sendfile(name, &program, self.server_core(), &path, bytes);
+        Ok(spec.capped(self.cap(memory)))
+    }
+
     /// A memcached all in DRAM on the server's core, with `memory` bytes for items.
     ///
     /// # Errors
@@ -116,10 +136,12 @@ impl<'a> Bench<'a> {
             .map(|_| Spec::memcached(name, self.server_core(), memory).capped(self.cap(memory)))
     }
 
-    /// A memcached with extstore on the server's core, told to use `memory` bytes, with a file of `flash` bytes.
+    /// A memcached with extstore on the server's core, told to use `memory` bytes, with a file of
+    /// `flash` bytes.
     ///
-    /// It is given the settings that serve it best here: short sleeps and a short memory of the threads that write out and that move pages of
-    /// DRAM between sizes, without which it drops most of what is loaded.
+    /// It gets the settings that serve it best here: short sleeps and a short memory of the threads
+    /// that write out and that move pages of DRAM between sizes. Without them it drops most of the
+    /// load.
     ///
     /// # Errors
     /// If there is none, or no cap: the page cache would serve its file.
@@ -128,7 +150,8 @@ impl<'a> Bench<'a> {
         const BUFFERS: u64 = 16 << 20;
         self.caps.clone()?;
         let path = self.scratch.path(&format!("{name}.ext"));
-        // Its pages are 64 MiB and its write buffers 4 MiB unless told otherwise: too much for small memories.
+        // Its pages are 64 MiB and its write buffers 4 MiB unless told otherwise: too much for
+        // small memories.
         let sizes = match memory {
             0..0x1000_0000 => ",ext_page_size=8,ext_wbuf_size=2",
             0x1000_0000..0x4000_0000 => ",ext_page_size=16",
@@ -146,7 +169,8 @@ impl<'a> Bench<'a> {
         Ok(spec.extstore(&path, flash, sizes).capped(self.cap(memory)))
     }
 
-    /// Puts into the outcome what holds for all experiments on servers, with the second noise probe.
+    /// Puts into the outcome what holds for all experiments on servers, with the second noise
+    /// probe.
     ///
     /// # Errors
     /// If the probe fails.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A cap on the memory of a server: a group of the kernel's memory controller, version 1 or 2.
 //!
-//! The cap covers the page cache of the files that the server reads, which is the point: without it the machine's free
-//! memory would hold the flash file, and a measurement of flash would measure DRAM. It needs root.
+//! The cap covers the page cache of the files that the server reads, which is the point: without it
+//! the machine's free memory would hold the flash file, and a measurement of flash would measure
+//! DRAM. It needs root.
 //!
-//! Version 1 groups are made below the group of this process; version 2 groups below the root, because a group that holds
-//! processes may have no controlled children.
+//! Version 1 groups are made below the group of this process; version 2 groups below the root,
+//! because a group that holds processes may have no controlled children.
 
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 use super::cleanup::{self, Guard, Undo};
 use super::sys;
 
-/// What a group's name begins with; the number of the process that made it follows.
+/// The beginning of a group's name; the number of the process that made it follows.
 const PREFIX: &str = "senko-lab-";
 
 /// The version of the controller.
@@ -42,9 +43,10 @@ pub struct MemoryCap {
 
 /// A thread that keeps a group which swaps hard from standing still.
 ///
-/// The kernel gives up on such a group now and then, though there is swap left: every page it could take was touched a moment ago. It kills
-/// then, or, told not to, lets the group wait for memory that nobody gives back. The thread sees that, and lifts the limit by [`LIFT`], again
-/// and again until the group moves on, which by then finds pages to take; then the limit goes back.
+/// The kernel gives up on such a group now and then, though there is swap left: every page it could
+/// take was touched a moment ago. It kills then, or, told not to, lets the group wait for memory
+/// that nobody gives back. The thread sees that, and lifts the limit by [`LIFT`], again and again
+/// until the group moves on, which by then finds pages to take; then the limit goes back.
 #[derive(Debug)]
 struct Relief {
     stop: Arc<AtomicBool>,
@@ -65,7 +67,8 @@ struct Place {
     version: Version,
 }
 
-/// The memory controller's mount among `/proc/self/mountinfo`, and the folder under it for new groups, from `/proc/self/cgroup`.
+/// The memory controller's mount among `/proc/self/mountinfo`, and the folder under it for new
+/// groups, from `/proc/self/cgroup`.
 fn find(mountinfo: &str, own: &str) -> Option<Place> {
     let mounts: Vec<(&str, &str, &str, &str)> = mountinfo
         .lines()
@@ -132,7 +135,8 @@ impl MemoryCap {
             .parent
             .join(format!("{PREFIX}{}-{number}", std::process::id()));
         if place.version == Version::V2 {
-            // Refused where it is set already by someone who does not let us; the missing file below tells.
+            // Refused where it is set already by someone who does not let us; the missing file
+            // below tells.
             drop(fs::write(
                 place.parent.join("cgroup.subtree_control"),
                 "+memory",
@@ -168,7 +172,8 @@ impl MemoryCap {
     /// Sees to it that swapping hard ends in waiting, not in a kill.
     fn keep_moving(&mut self) -> Result<(), String> {
         if self.version == Version::V2 {
-            // Above `high` the kernel makes processes wait while it swaps; `max`, where it kills, lies further off.
+            // Above `high` the kernel makes processes wait while it swaps; `max`, where it kills,
+            // lies further off.
             self.set("memory.high", self.bytes)?;
             return self.set("memory.max", self.bytes + self.bytes / 4);
         }
@@ -202,8 +207,8 @@ impl MemoryCap {
         Ok(())
     }
 
-    /// Does `filling` without the limit and sets it again: what is above it then is swapped out in one go, where a group that fills at its limit
-    /// waits for every page.
+    /// Does `filling` without the limit and sets it again. The memory above it is then swapped out
+    /// in one go, where a group that fills at its limit waits for every page.
     ///
     /// # Errors
     /// One sentence, if the limit cannot be set.
@@ -223,7 +228,8 @@ impl MemoryCap {
         }
         let filled = filling();
         for (file, bytes) in limits {
-            // Refused while the kernel finds too little to take, and then it goes on from where it was.
+            // Refused while the kernel finds too little to take, and then it goes on from where it
+            // was.
             let end = Instant::now() + SWAP_OUT;
             while let Err(why) = self.set(file, bytes) {
                 if Instant::now() > end {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a run has made on the machine and must undo: processes, swap areas, groups, folders.
+//! The things that a run has made on the machine and must undo: processes, swap areas, groups,
+//! folders.
 //!
-//! Whoever makes something asks for its [`Undo`] with [`later`] and keeps the [`Guard`], whose drop carries it out. A run that is stopped by a
-//! signal carries out all that is left, the newest first, since what was made later stands on what was made before
-//! (a swap file is in use until its server is gone).
+//! Code that makes something asks for its [`Undo`] with [`later`] and keeps the [`Guard`], whose
+//! drop carries it out. A run that is stopped by a signal carries out all that is left, the newest
+//! first, since what was made later stands on what was made before (a swap file is in use until its
+//! server is gone).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +44,8 @@ const SHARED_MEMORY: &str = "/dev/shm";
 /// How long a killed process, or a group that was just left, is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a run that was asked to end is waited for: it may have servers to stop and files to remove.
+/// How long a run that was asked to end is waited for: it may have servers to stop and files to
+/// remove.
 const STOPPING: Duration = Duration::from_secs(60);
 
 static LIST: Mutex<(u64, Vec<(u64, Undo)>)> = Mutex::new((0, Vec::new()));
@@ -60,7 +63,8 @@ fn list() -> MutexGuard<'static, (u64, Vec<(u64, Undo)>)> {
 #[must_use]
 pub struct Guard(u64);
 
-/// Asks for `undo` to be carried out when the guard is dropped, or when the run is stopped by a signal.
+/// Asks for `undo` to be carried out when the guard is dropped, or when the run is stopped by a
+/// signal.
 pub fn later(undo: Undo) -> Guard {
     let mut list = list();
     if STOPPED.load(Ordering::Relaxed) {
@@ -101,7 +105,8 @@ impl Undo {
     fn carry_out(self) {
         match self {
             Undo::Kill(pid) => {
-                // What a server shares with the next one of its data folder would outlive it.
+                // A server's shared memory, meant for the next one of its data folder, would
+                // outlive it.
                 let shared = process::mapped(pid, Path::new(SHARED_MEMORY)).unwrap_or_default();
                 sys::signal(pid, libc::SIGKILL);
                 wait_until(|| !is_alive(pid));
@@ -193,12 +198,14 @@ pub fn all() {
     }
 }
 
-/// From now on a signal that ends a run cleans up first. Called while this process has one thread: threads started before would still end it.
+/// From now on a signal that ends a run cleans up first. Called while this process has one thread:
+/// threads started before would still end it.
 pub fn on_signals() {
     on_signals_tell(|| {});
 }
 
-/// As [`on_signals`], and calls `tell` when all is undone, before the process ends. Only the first call of either counts.
+/// As [`on_signals`], and calls `tell` when all is undone, before the process ends. Only the first
+/// call of either counts.
 pub fn on_signals_tell(tell: impl FnOnce() + Send + 'static) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -223,7 +230,8 @@ pub fn on_signals_tell(tell: impl FnOnce() + Send + 'static) {
     });
 }
 
-/// Does not return once a signal stopped the run: the thread that undoes everything ends the process.
+/// Does not return once a signal stopped the run: the thread that undoes everything ends the
+/// process.
 pub fn wait_if_stopped() {
     while STOPPED.load(Ordering::Relaxed) {
         thread::sleep(Duration::from_secs(1));

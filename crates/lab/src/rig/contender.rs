@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A server under test: started on its cores, in its memory cap, waited for until it answers, killed when it is dropped.
+//! A server under test: started on its cores, in its memory cap, waited for until it answers,
+//! killed when it is dropped.
 //!
-//! Senko and memcached are started alike: any free port, written to a file by the server itself (`MEMCACHED_PORT_FILENAME`).
+//! Senko and memcached are started alike: any free port, written to a file by the server itself
+//! (`MEMCACHED_PORT_FILENAME`).
 
 use std::ffi::OsString;
 use std::fs;
@@ -94,7 +96,8 @@ impl Spec {
         spec
     }
 
-    /// With extstore: a file of so many bytes and 32 I/O threads. `sizes` are those of its pages and buffers, which it wants to hear first.
+    /// With extstore: a file of so many bytes and 32 I/O threads. `sizes` are those of its pages
+    /// and buffers, which it wants to hear first.
     pub fn extstore(mut self, path: &Path, bytes: u64, sizes: &str) -> Spec {
         let mut value = OsString::from(format!("ext_threads=32{sizes},ext_path="));
         value.push(path);
@@ -103,6 +106,16 @@ impl Spec {
         self.arg(value);
         self.files.push(path.to_owned());
         self
+    }
+
+    /// The least server by sendfile (`crates/io/examples/sendfile.rs`), with a file of so many
+    /// bytes.
+    pub fn sendfile(name: &str, program: &Path, core: usize, path: &Path, bytes: u64) -> Spec {
+        let mut spec = Spec::new(name, program, core);
+        spec.arg(path);
+        spec.arg(bytes.to_string());
+        spec.files.push(path.to_owned());
+        spec
     }
 
     fn new(name: &str, program: &Path, core: usize) -> Spec {
@@ -232,7 +245,8 @@ impl Server {
         bail!("it did not answer within {} s", PATIENCE.as_secs());
     }
 
-    /// Ends its process with a signal, and says how long that took. Its files stay, for another that is started with the same command.
+    /// Ends its process with a signal, and says how long that took. Its files stay, for another
+    /// that is started with the same command.
     ///
     /// # Errors
     /// If it is still there after a while; then it is killed, and its files are removed.
@@ -304,7 +318,8 @@ impl Drop for Server {
     }
 }
 
-/// The TCP port in a port file: `TCP INET: 46699`. The file appears whole: both servers rename it into place.
+/// The TCP port in a port file: `TCP INET: 46699`. The file appears whole: both servers rename it
+/// into place.
 fn port_of(text: &str) -> Option<u16> {
     text.lines()
         .find_map(|line| line.strip_prefix("TCP INET: ")?.trim().parse().ok())

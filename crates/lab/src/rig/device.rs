@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The block device behind a file, and the kernel's counts of what reached it (`/proc/diskstats`).
 //!
-//! The counts are the device's, whoever asked: an experiment sets them beside the server's own and says so where they differ.
+//! The counts are the device's, whoever asked: an experiment sets them beside the server's own and
+//! says so where they differ.
 
 use std::fs;
 use std::os::linux::fs::MetadataExt;
@@ -24,7 +25,7 @@ pub struct BlockDevice {
     pub scheduler: Option<String>,
 }
 
-/// What a device did since the machine's start.
+/// A device's counts since the machine's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounts {
     /// Reads completed.
@@ -56,7 +57,8 @@ fn split(dev: u64) -> (u64, u64) {
     (major, minor)
 }
 
-/// The source of the mount whose device is `major:minor`, for file systems that stand on no single block device by number.
+/// The source of the mount whose device is `major:minor`, for file systems that stand on no single
+/// block device by number.
 fn mount_source(mountinfo: &str, device: &str) -> Option<String> {
     mountinfo.lines().find_map(|line| {
         let (left, right) = line.split_once(" - ")?;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The device's own limit: fio's random reads of a file, on one core, with io_uring, fixed buffers and registered files.
+//! The device's own limit: fio's random reads of a file, on one core, with io_uring, fixed buffers
+//! and registered files.
 //!
-//! It runs on senko's own flash file and only reads (`--readonly`), over the span that the server has written: a part of a
-//! file that was never written is answered by the file system without the device.
+//! It runs on senko's own flash file and only reads (`--readonly`), over the span that the server
+//! has written: a part of a file that was never written is answered by the file system without the
+//! device.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What experiments on servers share: scratch files, memory caps, contenders, traffic, the disk's counters.
+//! The common parts of experiments on servers: scratch files, memory caps, contenders, traffic, the
+//! disk's counters.
 //!
 //! ```text
 //!   Bench: scratch folder, block device, two cores, programs, noise probes
@@ -8,15 +9,17 @@
 //!     +- fio.rs, swap.rs: the rivals' machinery
 //! ```
 //!
-//! What always holds: everything made on the machine (files, swap areas, groups, processes) is undone when its owner is dropped,
-//! and also on SIGINT, SIGTERM and SIGHUP ([`cleanup`]); a process dies with the one that started it. A figure that
-//! needs what is not there is an `Err` with one sentence, which the experiment reports as missing.
+//! Always holds: everything made on the machine (files, swap areas, groups, processes) is undone
+//! when its owner is dropped, and also on SIGINT, SIGTERM and SIGHUP ([`cleanup`]). A process dies
+//! with the one that started it. A figure that needs what is not there is an `Err` with one
+//! sentence, which the experiment reports as missing.
 
 pub mod bench; // the machine as an experiment sees it
 pub mod cgroup; // a cap on a server's memory, its page cache included
 pub mod cleanup; // what has to be undone, whatever happens
 pub mod contender; // a server under test
 pub mod device; // the block device behind a file, and the kernel's counts of it
+mod middle; // the median
 pub mod fio; // the device's own limit
 pub mod probe; // was the machine calm?
 pub mod process; // memory and I/O of a process
@@ -29,30 +32,6 @@ pub mod wire; // stats and commands that the load generator has not
 
 pub use bench::Bench;
 pub use contender::{Server, Spec};
+pub use middle::median;
 pub use series::{Figure, Series, Steps, over, put, ratio};
 pub use traffic::{Items, Load, Window};
-
-/// The middle of some measurements; `None` of none.
-pub fn median(mut numbers: Vec<f64>) -> Option<f64> {
-    numbers.retain(|number| number.is_finite());
-    numbers.sort_by(f64::total_cmp);
-    let middle = numbers.len() / 2;
-    match numbers.len() {
-        0 => None,
-        n if n % 2 == 1 => Some(numbers[middle]),
-        _ => Some((numbers[middle - 1] + numbers[middle]) / 2.0),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::median;
-
-    #[test]
-    fn medians() {
-        assert_eq!(median(vec![]), None);
-        assert_eq!(median(vec![f64::NAN]), None);
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(vec![4.0, 1.0, f64::NAN, 2.0, 3.0]), Some(2.5));
-    }
-}

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Was the machine calm? The same small work before and after a run: arithmetic on each core, and reads of a file one at a time.
+//! Was the machine calm? The same small work before and after a run: arithmetic on each core, and
+//! reads of a file one at a time.
 //!
-//! A machine that others use, or whose device has good and bad minutes, gives ratios that mean little; the run then says `noisy`.
+//! A machine that others use, or whose device has good and bad minutes, gives ratios that mean
+//! little; the run then says `noisy`.
 
 use std::hint::black_box;
 use std::path::Path;

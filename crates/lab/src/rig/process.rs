@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the kernel says of a process: its memory and the bytes it moved to and from devices.
+//! The kernel's account of a process: its memory and the bytes it moved to and from devices.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ pub struct Memory {
     pub peak: u64,
 }
 
-/// Bytes that a process caused to be moved by devices: reads that a cache answered are not among them.
+/// Bytes that a process caused to be moved by devices: reads that a cache answered are not among
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Io {
     /// Read.

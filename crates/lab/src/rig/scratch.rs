@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A folder of a run's own for flash files, swap files and logs.
 //!
-//! It lies on a disk, not in memory, since what is measured there is the disk. What runs that were killed have left is removed at the next start.
+//! It lies on a disk, not in memory, since what is measured there is the disk. The next start
+//! removes the files of runs that were killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::cleanup::{self, Guard, Undo};
 use super::sys;
 
-/// What the folder's name begins with; the process's number follows.
+/// The beginning of the folder's name; the process's number follows.
 const PREFIX: &str = "senko-lab-";
 
 /// A folder that goes away with its owner.
@@ -23,7 +24,8 @@ pub struct Scratch {
     _guard: Guard,
 }
 
-/// The folder for large files, when none was named: the system's temporary folder, or `/var/tmp` where that lies in memory.
+/// The folder for large files, when none was named: the system's temporary folder, or `/var/tmp`
+/// where that lies in memory.
 pub fn default_parent() -> PathBuf {
     let folder = std::env::temp_dir();
     match sys::file_system(&folder) {
@@ -88,7 +90,8 @@ impl Scratch {
         self.folder.join(name)
     }
 
-    /// Makes sure that `bytes` more find room. What killed servers had open goes a moment after them.
+    /// Makes sure that `bytes` more find room. The open files of killed servers go a moment after
+    /// them.
     ///
     /// # Errors
     /// If they do not.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From windows to figures: contenders take turns in rounds, a figure is the median of its rounds, or the reason why there is none.
+//! From windows to figures: contenders take turns in rounds, a figure is the median of its rounds,
+//! or the reason why there is none.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use anyhow::Result;
 
 use super::bench::Bench;
 use super::contender::Server;
-use super::median;
+use super::middle::median;
 use super::sys;
 use super::traffic::{self, Items, Load, Window, us};
 use crate::{Outcome, Progress, so_far};
@@ -32,8 +33,8 @@ pub fn ratio(over: &Figure, under: &Figure) -> Figure {
     Ok(over.clone()? / under.clone()?)
 }
 
-/// What `of` sees in one contender's windows over what it sees in another's: the median of the rounds' ratios, since the machine's speed
-/// changes between rounds.
+/// What `of` sees in one contender's windows over what it sees in another's: the median of the
+/// rounds' ratios, since the machine's speed changes between rounds.
 ///
 /// # Errors
 /// The reason of the first that has no window.
@@ -164,7 +165,8 @@ impl Series {
 /// A contender in a comparison: running, or the reason why it is not.
 pub type Contender = Result<Server, String>;
 
-/// Lets contenders take turns under one load, for some rounds, and gives each one's series in the order given.
+/// Lets contenders take turns under one load, for some rounds, and gives each one's series in the
+/// order given.
 pub fn take_turns(
     bench: &Bench<'_>,
     contenders: &[(&str, &Contender)],
@@ -193,7 +195,7 @@ pub fn take_turn(
 ) {
     for ((_, contender), series) in contenders.iter().zip(all) {
         match contender {
-            // Who failed once would only hold the others up.
+            // A contender that failed once would only hold the others up.
             _ if series.trouble.is_some() => {}
             Ok(server) => {
                 let _alone = Alone::among(contenders, server.pid());
@@ -204,8 +206,8 @@ pub fn take_turn(
     }
 }
 
-/// All contenders but one are stopped until this is dropped: what they do of their own (threads that wake up, pages that come back from
-/// swap) takes nothing of its core and device.
+/// All contenders but one are stopped until this is dropped. So their own work (threads that wake
+/// up, pages that come back from swap) takes nothing of its core and device.
 struct Alone(Vec<u32>);
 
 impl Alone {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A swap file: paper E's rival is a cache that leaves placement to the kernel. Root only; always taken out of use and removed.
+//! A swap file: paper E's rival is a cache that leaves placement to the kernel. Root only; always
+//! taken out of use and removed.
 //!
-//! While it is in use a fault reads one page (`vm.page-cluster` 0), as whoever swaps to flash sets it: what lies beside a page is not what is
-//! asked for next.
+//! While it is in use a fault reads one page (`vm.page-cluster` 0), as whoever swaps to flash sets
+//! it: what lies beside a page is not what is asked for next.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,8 @@ use std::process::{Command, Stdio};
 use super::cleanup::{self, Guard, Undo};
 use super::sys;
 
-/// Swap in use. The servers that use it must be gone before it is dropped, or their pages have to find room in memory first.
+/// Swap in use. The servers that use it must be gone before it is dropped, or their pages have to
+/// find room in memory first.
 #[derive(Debug)]
 pub struct SwapFile {
     _guard: Guard,
@@ -21,7 +23,8 @@ pub struct SwapFile {
 const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
 
 impl SwapFile {
-    /// Makes `path` of `bytes` bytes and takes it into use. Its name ends in `.swap`, by which the next run finds one that was left.
+    /// Makes `path` of `bytes` bytes and takes it into use. Its name ends in `.swap`, by which the
+    /// next run finds one that was left.
     ///
     /// # Errors
     /// One sentence that says why there can be no swap here.
@@ -35,7 +38,8 @@ impl SwapFile {
             return Err("a swap file needs root".to_owned());
         }
         let guard = cleanup::later(Undo::SwapOff(path.to_owned()));
-        // Written through, not only reserved: not every file system swaps to a file that was never written.
+        // Written through, not only reserved: not every file system swaps to a file that was never
+        // written.
         run(Command::new("dd")
             .args(["if=/dev/zero", "bs=1M", "oflag=direct", "status=none"])
             .arg(format!("count={}", bytes.div_ceil(1 << 20)))

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! System calls that the standard library does not wrap: processor affinity, signals, what kind of file system a folder is on.
+//! System calls that the standard library does not wrap: processor affinity, signals, what kind of
+//! file system a folder is on.
 //!
-//! Called by the rest of [`crate::rig`]. Always: no call here changes memory that Rust owns behind its back.
+//! Called by the rest of [`crate::rig`]. Always: no call here changes memory that Rust owns behind
+//! its back.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +22,8 @@ const STOP_SIGNALS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHU
 const MEMORY_FILE_SYSTEMS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 fn set_of(cores: &[usize]) -> libc::cpu_set_t {
-    // SAFETY: `cpu_set_t` is an array of integers, for which zeros are valid; the macro functions stay within it for the numbers asserted.
+    // SAFETY: `cpu_set_t` is an array of integers, for which zeros are valid; the macro functions
+    // stay within it for the numbers asserted.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         for &core in cores {
@@ -64,8 +67,8 @@ pub fn pin(cores: &[usize]) -> io::Result<()> {
     }
 }
 
-/// Makes `command` start on `cores`, as a member of the groups whose `cgroup.procs` files are given, with no signal blocked, and
-/// die when the calling thread does.
+/// Makes `command` start on `cores`, as a member of the groups whose `cgroup.procs` files are
+/// given, with no signal blocked, and die when the calling thread does.
 pub fn prepare(command: &mut Command, cores: &[usize], groups: Vec<File>) {
     let set = set_of(cores);
     let enter = move || {
@@ -73,7 +76,8 @@ pub fn prepare(command: &mut Command, cores: &[usize], groups: Vec<File>) {
             // "0" is the process that writes.
             group.write_all(b"0")?;
         }
-        // SAFETY: plain system calls on values of this closure; `sigset_t` is filled by `sigemptyset` before it is used.
+        // SAFETY: plain system calls on values of this closure; `sigset_t` is filled by
+        // `sigemptyset` before it is used.
         unsafe {
             let mut none: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&mut none);
@@ -86,7 +90,8 @@ pub fn prepare(command: &mut Command, cores: &[usize], groups: Vec<File>) {
         }
         Ok(())
     };
-    // SAFETY: between fork and exec the closure makes only system calls that are safe after a fork: it takes no lock and allocates nothing.
+    // SAFETY: between fork and exec the closure makes only system calls that are safe after a fork:
+    // it takes no lock and allocates nothing.
     unsafe {
         command.pre_exec(enter);
     }
@@ -95,7 +100,8 @@ pub fn prepare(command: &mut Command, cores: &[usize], groups: Vec<File>) {
 /// Sends a signal; a process that is gone is fine.
 pub fn signal(pid: u32, signal: libc::c_int) {
     if let Ok(pid @ 1..) = libc::pid_t::try_from(pid) {
-        // SAFETY: the call takes two numbers and touches no memory. 0 and negative numbers mean many processes, and are ruled out.
+        // SAFETY: the call takes two numbers and touches no memory. 0 and negative numbers mean
+        // many processes, and are ruled out.
         unsafe { libc::kill(pid, signal) };
     }
 }
@@ -112,7 +118,8 @@ fn stop_set() -> libc::sigset_t {
     }
 }
 
-/// Blocks the signals that end a run, in this thread and those that it will start, so that [`wait_for_stop`] gets them.
+/// Blocks the signals that end a run, in this thread and those that it will start, so that
+/// [`wait_for_stop`] gets them.
 pub fn block_stop_signals() {
     // SAFETY: the call reads the set.
     unsafe {
@@ -134,7 +141,7 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// What is to know of a file system before large files are put on it.
+/// The facts of a file system that matter before large files are put on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystem {
     /// It lies in memory.
@@ -149,7 +156,8 @@ pub struct FileSystem {
 /// If there is no such path.
 pub fn file_system(path: &Path) -> io::Result<FileSystem> {
     let name = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: `statfs` is a struct of integers, for which zeros are valid; the call reads the name and fills the struct.
+    // SAFETY: `statfs` is a struct of integers, for which zeros are valid; the call reads the name
+    // and fills the struct.
     let stat = unsafe {
         let mut stat: libc::statfs = std::mem::zeroed();
         if libc::statfs(name.as_ptr(), &mut stat) != 0 {

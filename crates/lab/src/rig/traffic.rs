@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The load generator against a contender, and what a window of it showed on both sides.
 //!
-//! The generator (`senko_server::load`) runs in this process, in threads on a core of its own. A [`Window`] holds its results
-//! with what else was counted between its start and its end: the server's statistics, its device bytes by the kernel's
-//! account of the process, and the device's reads by `/proc/diskstats`.
+//! The generator (`senko_load`) runs in this process, in threads on a core of its own. A [`Window`]
+//! holds its results with what else was counted between its start and its end: the server's
+//! statistics, its device bytes by the kernel's account of the process, and the device's reads by
+//! `/proc/diskstats`.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use senko_server::load::{
-    self, Amount, Gaps, KeyCount, Pace, Settings, Step, StepReport, Target, reads_and_updates,
+use senko_load::{
+    Amount, Gaps, KeyCount, Pace, Settings, Step, StepReport, Target, reads_and_updates,
 };
 use senko_workload::rng::mix64;
 use senko_workload::{Histogram, KeyShape, Popularity, ValueLen};
@@ -63,7 +64,7 @@ impl Items {
     }
 }
 
-/// What is asked for, besides the items.
+/// The requests, besides the items.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// Connections.
@@ -104,8 +105,9 @@ impl Load {
         }
     }
 
-    /// What the keys are drawn from: the same for all contenders of a turn and for runs with one seed, another one for each load and
-    /// round. Windows that drew the same keys as one before would find them in DRAM, however uniform the load.
+    /// What the keys are drawn from: the same for all contenders of a turn and for runs with one
+    /// seed, another one for each load and round. Windows that drew the same keys as one before
+    /// would find them in DRAM, however uniform the load.
     fn seed(&self, seed: u64) -> u64 {
         [
             self.round,
@@ -124,11 +126,11 @@ impl Load {
 pub struct Window {
     /// The load generator's results.
     pub step: StepReport,
-    /// What the server's statistics were at its start and at its end.
+    /// The server's statistics at its start and at its end.
     pub stats: (Stats, Stats),
-    /// What the device did, whoever asked; `None` where the kernel does not say.
+    /// The device's work, whoever asked for it; `None` where the kernel does not say.
     pub disk: Option<DiskCounts>,
-    /// What the server's process made the device do; `None` where the kernel does not say.
+    /// The device's work for the server's process; `None` where the kernel does not say.
     pub io: Option<Io>,
 }
 
@@ -163,8 +165,8 @@ impl Window {
         self.flash_hits() / self.step.seconds()
     }
 
-    /// Gets that were answered by a read of flash. Senko's count is less those that met the item in a
-    /// write buffer. Extstore's is less the misses that only a read could tell.
+    /// Gets that were answered by a read of flash. Senko's count is less those that met the item in
+    /// a write buffer. Extstore's is less the misses that only a read could tell.
     pub fn flash_hits(&self) -> f64 {
         // Senko has extstore's names too.
         if self.stats.1.contains_key("flash_hits") {
@@ -205,7 +207,8 @@ impl Window {
             .map_or(f64::NAN, |disk| disk.reads as f64 / commands)
     }
 
-    /// Pages that the server's process made the device read for each of `commands`, by the kernel's account of the process.
+    /// Pages that the server's process made the device read for each of `commands`, by the kernel's
+    /// account of the process.
     pub fn process_pages_per(&self, commands: f64) -> f64 {
         self.io.map_or(f64::NAN, |io| {
             io.read as f64 / senko_io::PAGE_SIZE as f64 / commands
@@ -265,7 +268,7 @@ fn run(bench: &Bench<'_>, server: &Server, settings: &Settings) -> Result<Window
     let stats = server.stats()?;
     let io = process::io(server.pid()).ok();
     let disk = bench.disk_counts();
-    let result = on_core(bench.load_core(), || load::run(settings, &mut |_| ()))?;
+    let result = on_core(bench.load_core(), || senko_load::run(settings, &mut |_| ()))?;
     let disk = disk.and_then(|before| Some(bench.disk_counts()?.since(&before)));
     let io = io.and_then(|before| {
         let after = process::io(server.pid()).ok()?;
@@ -332,7 +335,8 @@ pub fn measure_requests(
     run(bench, server, &settings)
 }
 
-/// Writes every item once. `rate` holds a server back that loses items when they come faster than it can write them out.
+/// Writes every item once. `rate` holds a server back that loses items when they come faster than
+/// it can write them out.
 ///
 /// # Errors
 /// As [`measure`].
@@ -349,7 +353,8 @@ pub fn fill(
     fill_as(bench, server, items, &load)
 }
 
-/// Writes every item once, many sets at a time: for a server that makes them wait when it has to write out.
+/// Writes every item once, many sets at a time: for a server that makes them wait when it has to
+/// write out.
 ///
 /// # Errors
 /// As [`measure`].
@@ -361,7 +366,8 @@ pub fn fill_fast(bench: &Bench<'_>, server: &Server, items: &Items) -> Result<Wi
     fill_as(bench, server, items, &load)
 }
 
-/// Writes again what a server dropped while it was filled, in some passes over all items, until nearly all are there.
+/// Writes again what a server dropped while it was filled, in some passes over all items, until
+/// nearly all are there.
 ///
 /// # Errors
 /// As [`measure`].

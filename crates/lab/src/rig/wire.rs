@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Commands under way.
 const BATCH: u64 = 64;
 
-/// The statistics of a server: name to value. What is no number is left out.
+/// The statistics of a server: name to value. Values that are no numbers are left out.
 pub type Stats = BTreeMap<String, f64>;
 
 /// A connection.
@@ -90,7 +90,8 @@ impl Client {
         }
     }
 
-    /// Sends `word key` (and `tail`) for each of the keys, many at a time, and counts the answers that are `good`.
+    /// Sends `word key` (and `tail`) for each of the keys, many at a time, and counts the answers
+    /// that are `good`.
     ///
     /// # Errors
     /// If the server stops answering.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Devices measured as in paper A, section 4.1: the verdict on simulated drives, which layer they have being known.
+//! Devices measured as in paper A, section 4.1: the verdict on simulated drives, which layer they
+//! have being known.
 
 use senko_lab::device::{FileTarget, Mapping, Measured, SimulatedTarget, measure};
 use senko_ssd::device::Parts;

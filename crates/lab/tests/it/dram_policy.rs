@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The policy models: against a slow model with lists, and, where the traces are, against published counts.
+//! The policy models: against a slow model with lists, and, where the traces are, against published
+//! counts.
 
 use std::path::PathBuf;
 
@@ -204,7 +205,8 @@ fn lru_gives_the_arc_papers_hit_ratios() {
 
 #[test]
 fn byte_sized_simulations_give_libcachesims_miss_counts() {
-    // The expected counts of libCacheSim's own regression test (test_evictionAlgo.c), which runs this trace at 1/8 to 8/8 GiB.
+    // The expected counts of libCacheSim's own regression test (test_evictionAlgo.c), which runs
+    // this trace at 1/8 to 8/8 GiB.
     const LRU: [u64; 8] = [
         93_374, 89_783, 83_572, 81_722, 72_494, 72_104, 71_972, 71_704,
     ];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Engines under test: the process with an engine, driven as an experiment drives it, with engines that are right and engines that are not.
+//! Engines under test: the process with an engine, driven as an experiment drives it, with engines
+//! that are right and engines that are not.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -105,7 +106,7 @@ fn open(engine: &str, folder: &Path) -> Request {
     }
 }
 
-/// What a process with these engines answers to these requests.
+/// The answers of a process with these engines to these requests.
 fn answers(makers: &[&dyn Maker], requests: &[Request]) -> Vec<Answer> {
     let lines: Vec<String> = requests
         .iter()
@@ -248,7 +249,8 @@ fn requests_out_of_turn_are_refused() {
     assert!(format!("{error:#}").contains("nonsense"), "{error:#}");
 }
 
-/// A put that was said to be there and is lost after a kill, or came back older, ends an experiment.
+/// A put that was said to be there and is lost after a kill, or came back older, ends an
+/// experiment.
 #[test]
 fn what_a_killed_writer_said_is_checked() {
     let (keys, most) = (100, 1024);

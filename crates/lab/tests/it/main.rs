@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of the lab: the result line's shape, the registry, and the policy models against published counts.
+//! Tests of the lab: the result line's shape, the registry, and the policy models against published
+//! counts.
 #![allow(clippy::unwrap_used)]
 
 // The two policies against published miss counts and a slow model.
 mod dram_policy;
-// The thesis's block layouts are exact.
-mod layouts;
 // The pieces of the experiments on commits.
 mod commits;
 // Devices, and what they are found to be.
@@ -20,3 +19,5 @@ mod report;
 mod rig;
 // The simulator's tables against the papers'.
 mod ssd_tables;
+// Programs in Python.
+mod python;

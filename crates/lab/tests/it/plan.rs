@@ -7,7 +7,8 @@ use senko_lab::experiments::dram_policy::requests::{Requests, from_trace, zipf};
 use senko_lab::experiments::dram_policy::{Basis, simulate};
 use senko_lab::plan::{Curve, FOLLOWED};
 
-/// The largest distance between the curve and the simulation, over sizes from a hundredth of all on.
+/// The largest distance between the curve and the simulation, over sizes from a hundredth of all
+/// on.
 fn furthest(name: &str, requests: &Requests, followed: usize) -> f64 {
     let curve = Curve::of(requests, Basis::Objects, followed, 7);
     let objects = requests.footprint_objects() as f64;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The machinery of experiments on servers, as far as it needs no server: contenders that do not start, replays, result lines.
+//! The machinery of experiments on servers, as far as it needs no server: contenders that do not
+//! start, replays, result lines.
 
 use std::path::Path;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The simulator's tables against the papers': mapping tables to the digit, the endurance paper's first table where the trace is here.
+//! The simulator's tables against the papers': mapping tables to the digit, the endurance paper's
+//! first table where the trace is here.
 
 use senko_lab::{DEFAULT_TRACES, Options, run};
 

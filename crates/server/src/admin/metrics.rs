@@ -4,7 +4,6 @@
 //! Names follow Prometheus' rules (units of seconds and bytes, counters end in `_total`).
 //! `docs/cache/metrics.md` explains each; a test holds that page against this text, both ways.
 
-use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -12,6 +11,7 @@ use senko_cache::{CacheStats, DeviceState};
 use senko_io::{DeviceTimes, DiskCount, DiskStats, Op, PAGE_SIZE, Times};
 
 use super::history::{History, Written};
+use super::text::Text;
 use crate::commands::{PURPOSES, add_cache, cpu_seconds};
 use crate::latency::SERIES;
 use crate::server::StartReport;
@@ -126,73 +126,6 @@ impl Wear {
 /// A number of a device's counts.
 type Count = fn(DiskCount) -> u64;
 
-/// Text under way.
-struct Text(String);
-
-impl Text {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        self.0.push_str(name);
-        for (n, (label, text)) in labels.iter().enumerate() {
-            let open = if n == 0 { '{' } else { ',' };
-            let _ = write!(self.0, "{open}{label}=\"");
-            for char in text.chars() {
-                match char {
-                    '\\' => self.0.push_str("\\\\"),
-                    '"' => self.0.push_str("\\\""),
-                    '\n' => self.0.push_str("\\n"),
-                    char => self.0.push(char),
-                }
-            }
-            self.0.push('"');
-        }
-        let close = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.0, "{close} {value}");
-    }
-
-    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
-        self.family(name, "gauge", help);
-        self.sample(name, &[], value);
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
-        self.family(name, "counter", help);
-        self.sample(name, &[], value);
-    }
-
-    /// A family with one label.
-    fn labelled<V: Display>(
-        &mut self,
-        (name, kind, help): (&str, &str, &str),
-        label: &str,
-        values: &[(&str, V)],
-    ) {
-        self.family(name, kind, help);
-        for (text, value) in values {
-            self.sample(name, &[(label, text)], value);
-        }
-    }
-
-    fn histogram(&mut self, name: &str, labels: [(&str, &str); 2], times: &Times) {
-        let [first, second] = labels;
-        let (bucket, sum, count) = (
-            format!("{name}_bucket"),
-            format!("{name}_sum"),
-            format!("{name}_count"),
-        );
-        for (end, below) in times.bounds() {
-            let end = end.to_string();
-            self.sample(&bucket, &[first, second, ("le", &end)], below);
-        }
-        self.sample(&bucket, &[first, second, ("le", "+Inf")], times.count());
-        self.sample(&sum, &labels, times.seconds());
-        self.sample(&count, &labels, times.count());
-    }
-}
-
 /// All metrics of a server.
 pub(super) fn text(shared: &Shared, report: &StartReport, history: &History) -> String {
     let sums = Sums::of(shared);
@@ -206,7 +139,45 @@ pub(super) fn text(shared: &Shared, report: &StartReport, history: &History) -> 
     wear(&mut text, shared, history, &sums);
     workers(&mut text, &sums.stats);
     durations(&mut text, shared, &sums);
+    ciphers(&mut text, shared, &sums.stats);
     text.0
+}
+
+/// Only with TLS.
+fn ciphers(text: &mut Text, shared: &Shared, stats: &ThreadStats) {
+    let Some(tls) = &shared.tls else { return };
+    text.gauge(
+        "senko_tls_certificate_expiry_seconds",
+        "Unix time at which the first certificate of the chain ends.",
+        tls.expires(),
+    );
+    text.gauge(
+        "senko_tls_certificate_refresh_seconds",
+        "Unix time of the last reading of the certificate.",
+        tls.refreshed(),
+    );
+    text.counter(
+        "senko_tls_handshakes_total",
+        "TLS handshakes that ended well.",
+        stats.tls_handshakes,
+    );
+    text.counter(
+        "senko_tls_sessions_total",
+        "Of these, handshakes that resumed no session.",
+        stats.ssl_new_sessions,
+    );
+    text.labelled(
+        (
+            "senko_tls_errors_total",
+            "counter",
+            "Connections ended for an error of TLS, in the handshake or after it.",
+        ),
+        "phase",
+        &[
+            ("handshake", stats.ssl_handshake_errors),
+            ("open", stats.ssl_proto_errors),
+        ],
+    );
 }
 
 fn server(text: &mut Text, shared: &Shared, report: &StartReport) {
@@ -469,11 +440,6 @@ fn flash(text: &mut Text, cache: &CacheStats) {
             cache.flash_buffer_hits,
         ),
         (
-            "senko_flash_sendfile_transfers_total",
-            "Flash hits sent by sendfile.",
-            cache.flash_sendfile_transfers,
-        ),
-        (
             "senko_flash_false_matches_total",
             "Flash reads that found another key.",
             cache.flash_false_matches,
@@ -677,6 +643,11 @@ fn workers(text: &mut Text, stats: &ThreadStats) {
             stats.conn_yields,
         ),
         (
+            "senko_connections_held_total",
+            "Times that a connection sent nothing more to another worker before its commands ran.",
+            stats.conns_held,
+        ),
+        (
             "senko_idle_kicks_total",
             "Connections closed because they were idle.",
             stats.idle_kicks,
@@ -690,11 +661,6 @@ fn workers(text: &mut Text, stats: &ThreadStats) {
             "senko_values_given_up_total",
             "Values that stood still while coming in, and lost their memory.",
             stats.values_given_up,
-        ),
-        (
-            "senko_transfers_given_up_total",
-            "Connections closed because a sendfile transfer did not end.",
-            stats.transfers_given_up,
         ),
         (
             "senko_forwarded_total",

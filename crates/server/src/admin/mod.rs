@@ -22,6 +22,7 @@ mod http; // a request's head, an answer's
 mod listener; // the loop and its bounds
 mod metrics; // the text of /metrics
 mod page; // the page for people
+mod text; // Prometheus' format, line by line
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};

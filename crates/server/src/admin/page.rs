@@ -146,6 +146,7 @@ pub(super) fn html(started: &Started, phase: Phase, history: &History) -> String
     devices(&mut page, started, &recent);
     hot(&mut page, started);
     connections(&mut page, started);
+    certificate(&mut page, started);
     start(&mut page, started);
     page.0.push_str("</section></main></html>");
     page.0
@@ -382,6 +383,28 @@ fn connections(page: &mut Page, started: &Started) {
     ));
 }
 
+fn certificate(page: &mut Page, started: &Started) {
+    let Some(tls) = &started.shared.tls else {
+        return;
+    };
+    page.section("Certificate");
+    let now = (started.shared.clock.now_ms() / 1000) as i64;
+    let _ = write!(page.0, "<p>{}</p>", validity(tls.expires() - now));
+    let since = now - i64::from(tls.refreshed());
+    page.line(&format!("It was read {} ago.", span(since.max(0) as f64)));
+}
+
+/// How long a certificate lasts, as text with its colour.
+fn validity(seconds: i64) -> String {
+    const SOON: i64 = 14 * 86_400;
+    let (class, text) = match seconds {
+        ..=0 => ("out", "has ended".to_owned()),
+        1..=SOON => ("draining", format!("ends in {}", span(seconds as f64))),
+        _ => ("serving", format!("ends in {}", span(seconds as f64))),
+    };
+    format!("<span class=\"state {class}\">{text}</span>")
+}
+
 fn start(page: &mut Page, started: &Started) {
     page.section("The last start");
     let text = match &started.report.warm {
@@ -425,6 +448,8 @@ mod tests {
         assert_eq!(latency(Some(42e-6)), "42 µs");
         assert_eq!(latency(Some(4.25e-3)), "4.2 ms");
         assert_eq!(latency(None), "–");
+        assert!(validity(-1).contains("has ended") && validity(86_400).contains("draining"));
+        assert!(validity(86_400 * 90).contains("serving\">ends in 90.0 days"));
         assert_eq!(span(90.0), "90 s");
         assert_eq!(span(86_400.0 * 3.0), "3.0 days");
     }

@@ -11,11 +11,11 @@
 use senko_io::Queue;
 
 use super::DumpKind;
+use crate::context::Ctx;
 use crate::protocol::classic::Line;
 use crate::protocol::number::{expiry, read_u32};
 use crate::protocol::{BAD_FORMAT, ERROR, Tokens};
 use crate::reply::Reply;
-use crate::session::Ctx;
 use crate::shared::Shutdown;
 
 /// What an administrative command asks of its session.
@@ -66,9 +66,27 @@ pub(crate) fn admin<Q: Queue>(ctx: &mut Ctx<'_, Q>, line: &Line<'_>, out: &mut R
             _ => ERROR,
         }),
         Line::Watch => out.line("CLIENT_ERROR watch commands not allowed"),
+        Line::RefreshCerts { noreply } => {
+            let text = refresh_certs(ctx);
+            if !noreply {
+                out.line(&text);
+            }
+        }
         _ => unreachable!("commands with keys, stats and flush_all do not come here"),
     }
     Asked::Nothing
+}
+
+/// Reads the certificate again, as SIGHUP does. The log has the reason of a refusal.
+fn refresh_certs<Q: Queue>(ctx: &Ctx<'_, Q>) -> String {
+    match ctx.shared.refresh_certificate() {
+        None => "Error TLS not enabled".to_owned(),
+        Some(Ok(())) => "OK".to_owned(),
+        Some(Err(refused)) => {
+            tracing::error!("{}; the certificate and key before stay", refused.why);
+            refused.short
+        }
+    }
 }
 
 fn shutdown<Q: Queue>(ctx: &mut Ctx<'_, Q>, rest: &[u8], out: &mut Reply) -> Asked {

@@ -5,10 +5,10 @@ use senko_cache::{AllocError, Fetched, ItemRef, Want};
 use senko_io::Queue;
 
 use super::{Form, Found, Outcome, Request, find};
+use crate::context::Ctx;
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::number::{decimal, push_u64, read_u64};
 use crate::reply::Reply;
-use crate::session::Ctx;
 use crate::shared::Touched;
 
 /// Values longer than this are no numbers, whatever they begin with (in memcached: what is stored in chunks).

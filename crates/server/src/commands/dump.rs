@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 use senko_cache::{FlashRef, Listed, Meta, Scanned, Shard, SlabClassStats};
 use senko_io::Queue;
 
+use crate::context::Ctx;
 use crate::protocol::number::push_u64;
-use crate::session::Ctx;
+use crate::protocol::{push_key, push_uri};
 
 /// Slab class numbers are below this (memcached's bound).
 pub(super) const MAX_CLASSES: u32 = 64;
@@ -331,28 +332,6 @@ pub(super) fn class_of(classes: &[SlabClassStats], size: usize) -> u32 {
         .min_by_key(|class| class.chunk_size);
     fits.or(classes.iter().max_by_key(|class| class.chunk_size))
         .map_or(1, |class| class.id)
-}
-
-/// Appends a key as a word of a line: as it is, where the classic protocol can name it. Any other
-/// key, which the meta protocol's base64 can have, is URI-encoded: a line end in it would forge the
-/// next line.
-pub(crate) fn push_key(out: &mut Vec<u8>, key: &[u8]) {
-    if key.iter().all(|b| *b > b' ' && *b != 0x7f) {
-        out.extend_from_slice(key);
-    } else {
-        push_uri(out, key);
-    }
-}
-
-/// Appends a key URI-encoded.
-fn push_uri(out: &mut Vec<u8>, key: &[u8]) {
-    for &b in key {
-        if b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~') {
-            out.push(b);
-        } else {
-            out.extend_from_slice(format!("%{b:02X}").as_bytes());
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,16 +3,16 @@
 //!
 //! A record on flash holds the complete answer of a `get` (paper B), so that answer is sent from the frame it was read
 //! into; `gets` and the binary protocol write a header of their own and send the value from the frame. An item in DRAM
-//! is one copy, or, above [`COPY_LIMIT`], sent from where it lies.
+//! is one copy, or, above [`crate::context::Window::copy_limit`], sent from where it lies.
 
 use senko_cache::{Fetched, FlashItem, ItemRef, Meta, Shard, Want};
 use senko_io::Queue;
 
-use super::{COPY_LIMIT, Found, Outcome, Request, find};
+use super::{Found, Outcome, Request, find};
+use crate::context::Ctx;
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::number::push_u64;
 use crate::reply::Reply;
-use crate::session::Ctx;
 use crate::shared::Touched;
 
 /// Bytes of `END\r\n`, with which each record's answer closes.
@@ -81,11 +81,11 @@ pub(super) fn text<Q: Queue>(
             let meta = ctx.shard.meta(item);
             if cas {
                 value_line(&mut out.bytes, req.key.bytes, &meta, ctx.unique(meta.cas));
-                push_value(ctx.shard, item, &meta, true, out);
+                push_value(ctx, item, &meta, true, out);
                 if last {
                     out.bytes.extend_from_slice(END);
                 }
-            } else if meta.value_len <= COPY_LIMIT {
+            } else if meta.value_len <= ctx.window.copy_limit() {
                 ctx.shard.copy_answer(item, last, &mut out.bytes);
             } else if req.remote {
                 // Who asked may take the end off.
@@ -153,14 +153,16 @@ fn value_line(out: &mut Vec<u8>, key: &[u8], meta: &Meta, unique: u64) {
 }
 
 /// Appends an item's value, with its line end if `crlf`.
-pub(super) fn push_value(
-    shard: &mut Shard,
+pub(super) fn push_value<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
     item: ItemRef,
     meta: &Meta,
     crlf: bool,
     out: &mut Reply,
 ) {
-    if meta.value_len <= COPY_LIMIT {
+    let limit = ctx.window.copy_limit();
+    let shard = &mut *ctx.shard;
+    if meta.value_len <= limit {
         shard.copy_value(item, &mut out.bytes);
         if crlf {
             out.bytes.extend_from_slice(b"\r\n");
@@ -275,7 +277,7 @@ pub(super) fn binary<Q: Queue>(
                 ctx.unique(meta.cas),
             );
             if with_value {
-                push_value(ctx.shard, item, &meta, false, out);
+                push_value(ctx, item, &meta, false, out);
             }
             count_hit(ctx, req.key.bytes, touch.is_some(), &meta);
         }

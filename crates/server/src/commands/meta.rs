@@ -9,12 +9,12 @@ use senko_io::Queue;
 
 use super::change::{Counted, Delta};
 use super::{Found, Outcome, Request, change, find, get as value};
+use crate::context::Ctx;
 use crate::protocol::Tokens;
 use crate::protocol::binary::Status;
 use crate::protocol::meta::Flags;
 use crate::protocol::number::{decimal, push_base64, push_u64};
 use crate::reply::Reply;
-use crate::session::Ctx;
 use crate::shared::Touched;
 
 /// Calls `each` with every flag, in order, and its whole token.
@@ -241,7 +241,7 @@ fn dram_hit<Q: Queue>(
     line.write(ctx, req, flags, &mut out.bytes);
     let new = line.meta;
     if flags.value {
-        value::push_value(ctx.shard, item, &old, true, out);
+        value::push_value(ctx, item, &old, true, out);
     }
     if new.expiry != old.expiry || flags.ttl.is_some() {
         ctx.shard.set_expiry(item, new.expiry);
@@ -380,10 +380,15 @@ fn mark<Q: Queue>(
     if flags.remove_value {
         // A tombstone takes the item's place: no value, and only the flags and expiry that the command gives.
         let expiry = flags.ttl.unwrap_or(0);
-        let mut draft = match ctx
+        // The item that is replaced must not leave for flash meanwhile.
+        let pin = ctx.shard.can_pin(item).then(|| ctx.shard.pin(item));
+        let made = ctx
             .shard
-            .alloc(ctx.queue, &req.key, flags.client_flags, expiry, 0)
-        {
+            .alloc(ctx.queue, &req.key, flags.client_flags, expiry, 0);
+        if let Some(pin) = pin {
+            ctx.shard.unpin(pin);
+        }
+        let mut draft = match made {
             Ok(draft) => draft,
             Err(AllocError::Busy) => return Err(Outcome::Busy),
             Err(_) => return Ok(Status::OutOfMemory),

@@ -28,20 +28,16 @@ use senko_io::Queue;
 
 pub(crate) use admin::{Asked, admin, flush_all, parse_flush};
 pub(crate) use dump::{
-    Dump, DumpKind, DumpStep, INTERNAL, Part, SHOW_COUNTERS, parse_part_request, push_key,
+    Dump, DumpKind, DumpStep, INTERNAL, Part, SHOW_COUNTERS, parse_part_request,
 };
-pub(crate) use get::count as count_get;
 pub(crate) use stats::{PURPOSES, add_cache, binary_stats, cpu_seconds, text_stats};
 pub(crate) use store::bad_chunk;
 
+use crate::context::Ctx;
 use crate::protocol::binary::Head;
 use crate::protocol::classic::StoreMode;
 use crate::protocol::meta::Flags;
 use crate::reply::Reply;
-use crate::session::Ctx;
-
-/// Values above this are sent from where they lie, pinned, instead of being copied.
-pub(crate) const COPY_LIMIT: u32 = 32 << 10;
 
 /// What a command does, without key and dialect.
 #[derive(Clone, Copy, Debug)]
@@ -225,12 +221,5 @@ pub(crate) fn run<Q: Queue>(
         Op::MetaDelete(flags) => meta::delete(ctx, req, &flags, hint, out),
         Op::MetaArith { incr, flags } => meta::arith(ctx, req, incr, &flags, hint, out),
         Op::MetaDebug { base64 } => meta::debug(ctx, req, base64, hint, out),
-    }
-}
-
-impl<Q: Queue> Ctx<'_, Q> {
-    /// The unique that clients see: 0 where uniques are off.
-    fn unique(&self, cas: u64) -> u64 {
-        if self.shared.settings.no_cas { 0 } else { cas }
     }
 }

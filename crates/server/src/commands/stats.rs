@@ -13,12 +13,13 @@ use senko_io::{DeviceTimes, DiskStats, Op, PAGE_SIZE, Purpose, Queue};
 
 use super::dump::{DumpKind, Table};
 use super::extstore;
+use crate::context::Ctx;
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::number::read_u32;
+use crate::protocol::push_key;
 use crate::protocol::{BAD_FORMAT, ERROR, Tokens};
 use crate::reply::Reply;
-use crate::session::Ctx;
-use crate::settings::{Dialect, Transfer};
+use crate::settings::{Dialect, TlsSettings};
 use crate::shared::{ConnEntry, Shared, ThreadStats};
 
 use std::sync::Arc;
@@ -146,7 +147,7 @@ fn section_of<Q: Queue>(ctx: &mut Ctx<'_, Q>, name: &[u8], sink: &mut Sink<'_>) 
 fn hot_keys<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     for (key, lookups) in ctx.shared.hottest() {
         let mut name = Vec::new();
-        super::push_key(&mut name, &key);
+        push_key(&mut name, &key);
         sink.stat(&String::from_utf8_lossy(&name), lookups);
     }
 }
@@ -166,7 +167,7 @@ fn detail<Q: Queue>(ctx: &mut Ctx<'_, Q>, what: &[u8], out: &mut Reply) -> Optio
         b"flash" => {
             for (name, p) in ctx.shared.prefixes.top(FLASH_PREFIXES) {
                 out.bytes.extend_from_slice(b"PREFIX ");
-                super::push_key(&mut out.bytes, &name);
+                push_key(&mut out.bytes, &name);
                 out.line(&format!(
                     " get {} hit {} flash {} set {} del {}",
                     p.get, p.hit, p.flash, p.set, p.del
@@ -219,7 +220,7 @@ pub(crate) fn add_cache(sum: &mut CacheStats, other: &CacheStats) {
         flash_read_errors flash_checksum_errors flash_write_errors tag_drops drops_budget drops_rule
         drops_busy drops_size reclaim_drops reclaim_regions reinsertions admitted_bytes reinserted_bytes
         device_write_bytes slab_moves crawler_reclaimed flash_overwrites drops_error drops_index
-        page_fill_record_bytes page_fill_page_bytes flash_sendfile_transfers
+        page_fill_record_bytes page_fill_page_bytes
         flash_read_timeouts flash_misses_out flash_misses_memory
         device_write_pauses device_outages device_returns device_pauses device_pause_ms);
 }
@@ -363,6 +364,18 @@ fn general<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
             sink.stat(name, number);
         }
     }
+    if let (Some(tls), Some(set)) = (&shared.tls, &shared.settings.tls) {
+        if set.session_cache {
+            sink.stat("ssl_new_sessions", stats.ssl_new_sessions);
+        }
+        sink.stat("ssl_handshake_errors", stats.ssl_handshake_errors);
+        sink.stat("ssl_proto_errors", stats.ssl_proto_errors);
+        let since = now.saturating_sub(tls.refreshed());
+        sink.stat("time_since_server_cert_refresh", since);
+        sink.stat("senko_tls_handshakes", stats.tls_handshakes);
+        sink.stat("senko_tls_handshake_steps", stats.tls_handshake_steps);
+        sink.stat("senko_tls_handshake_rounds", stats.tls_handshake_rounds);
+    }
 }
 
 /// The names of purposes in `flash_device_reads_...`.
@@ -383,10 +396,10 @@ fn flash(stats: &ThreadStats, cache: &CacheStats, disk: &DiskStats, sink: &mut S
     sink.stat("senko_read_across", stats.read_across);
     sink.stat("senko_retries", stats.retries);
     sink.stat("senko_slow_readers_closed", stats.slow_readers_closed);
-    sink.stat("senko_transfers_given_up", stats.transfers_given_up);
     sink.stat("senko_values_given_up", stats.values_given_up);
     sink.stat("senko_rounds", stats.rounds);
     sink.stat("senko_heavy_turns", stats.heavy_turns);
+    sink.stat("senko_conns_held", stats.conns_held);
     sink.stat("senko_log_lines_dropped", senko_io::say::dropped());
     sink.stat("dram_items", cache.dram_items);
     sink.stat("flash_items", cache.flash_items);
@@ -395,7 +408,6 @@ fn flash(stats: &ThreadStats, cache: &CacheStats, disk: &DiskStats, sink: &mut S
     sink.stat("flash_index_bytes", cache.index_bytes);
     sink.stat("flash_hits", cache.flash_hits);
     sink.stat("flash_buffer_hits", cache.flash_buffer_hits);
-    sink.stat("flash_sendfile_transfers", cache.flash_sendfile_transfers);
     sink.stat("flash_false_matches", cache.flash_false_matches);
     sink.stat("flash_read_errors", cache.flash_read_errors);
     sink.stat("flash_checksum_errors", cache.flash_checksum_errors);
@@ -521,7 +533,7 @@ fn settings<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("hash_algorithm", "xxh3");
     sink.stat("idle_timeout", set.idle_timeout);
     sink.stat("track_sizes", "yes");
-    sink.stat("ssl_enabled", "no");
+    ssl_settings(set.tls.as_ref(), sink);
     sink.stat("senko_memory", set.memory);
     sink.stat(
         "senko_policy",
@@ -550,14 +562,30 @@ fn settings<Q: Queue>(ctx: &mut Ctx<'_, Q>, sink: &mut Sink<'_>) {
     sink.stat("senko_flash_write_budget", budget);
     sink.stat("senko_promote_after", set.promote_after);
     sink.stat("senko_reinsert", yes(set.reinsert));
-    sink.stat(
-        "senko_transfer",
-        match set.transfer {
-            Transfer::Direct => "direct",
-            Transfer::Sendfile => "sendfile",
-        },
-    );
     sink.stat("senko_spin_us", set.spin.as_micros());
+}
+
+/// memcached's rows; one alone where nothing is encrypted.
+fn ssl_settings(tls: Option<&TlsSettings>, sink: &mut Sink<'_>) {
+    sink.stat("ssl_enabled", yes(tls.is_some()));
+    let Some(tls) = tls else { return };
+    sink.stat("ssl_chain_cert", tls.chain.display());
+    sink.stat("ssl_key", tls.key.display());
+    sink.stat("ssl_verify_mode", tls.verify.number());
+    sink.stat("ssl_keyformat", 1);
+    sink.stat("ssl_ciphers", tls.ciphers.as_deref().unwrap_or("NULL"));
+    match &tls.ca {
+        Some(path) => sink.stat("ssl_ca_cert", path.display()),
+        None => sink.stat("ssl_ca_cert", "NULL"),
+    }
+    sink.stat("ssl_wbuf_size", crate::tls::CIPHERED);
+    sink.stat("ssl_session_cache", yes(tls.session_cache));
+    sink.stat("ssl_kernel_tls", "no");
+    let least = match tls.only_1_3 {
+        true => "tlsv1.3",
+        false => "tlsv1.2",
+    };
+    sink.stat("ssl_min_version", least);
 }
 
 /// The classes of all shards, by number.

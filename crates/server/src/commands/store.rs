@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `set`, `add`, `replace`, `append`, `prepend`, `cas`, `ms`, and the binary ones: what happens to a complete draft.
 
-use senko_cache::{AllocError, Draft, Fetched, ItemRef, Meta, Want};
+use senko_cache::{AllocError, Draft, Fetched, FlashRef, ItemRef, Meta, Want};
 use senko_io::Queue;
 
 use super::{Form, Found, Op, Outcome, Request, change, find, meta};
+use crate::context::{BYTES_A_REQUEST, Ctx};
 use crate::protocol::binary::{Head, Status};
 use crate::protocol::classic::StoreMode;
 use crate::protocol::meta::Flags;
 use crate::reply::Reply;
-use crate::session::{BYTES_A_REQUEST, Ctx};
 
 /// How storing ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +104,8 @@ pub(super) fn run<Q: Queue>(
 struct Old {
     meta: Meta,
     item: Option<ItemRef>,
+    /// Where it is on flash, if it is not in DRAM.
+    on_flash: Option<FlashRef>,
 }
 
 fn apply<Q: Queue>(
@@ -113,7 +115,9 @@ fn apply<Q: Queue>(
     draft: &mut Option<Draft>,
     hint: Option<Fetched>,
 ) -> Result<Ended, Outcome> {
-    if rules.mode == StoreMode::Set {
+    // Where nothing may be evicted, a tag alone takes no slot: the key's copy on flash is looked
+    // for.
+    if rules.mode == StoreMode::Set && !ctx.shard.keeps_all() {
         return Ok(link(ctx, rules, draft));
     }
     let joins = matches!(rules.mode, StoreMode::Append | StoreMode::Prepend);
@@ -125,14 +129,17 @@ fn apply<Q: Queue>(
             ));
         }
         Found::Header(_, at) if joins => return Err(Outcome::Fetch(at, Want::Resident)),
-        Found::Header(meta, _) => Some(Old { meta, item: None }),
-        Found::Answer(found) => Some(Old {
-            meta: found.meta,
+        Found::Header(meta, at) => Some(Old {
+            meta,
             item: None,
+            on_flash: Some(at),
         }),
+        // Only a header is asked for here.
+        Found::Answer(_) => return Err(Outcome::Busy),
         Found::Dram(item) => Some(Old {
             meta: ctx.shard.meta(item),
             item: Some(item),
+            on_flash: None,
         }),
         Found::OutOfMemory => return Ok(Ended::Refused),
         Found::Absent => None,
@@ -141,7 +148,7 @@ fn apply<Q: Queue>(
     let Some(old) = old else {
         ctx.stats.cas_misses += u64::from(rules.mode == StoreMode::Cas);
         return Ok(match rules.mode {
-            StoreMode::Add => link(ctx, rules, draft),
+            StoreMode::Add | StoreMode::Set => link(ctx, rules, draft),
             StoreMode::Append | StoreMode::Prepend if rules.vivify => link(ctx, rules, draft),
             StoreMode::Cas => Ended::NotFound,
             _ => Ended::Refused,
@@ -163,13 +170,13 @@ fn apply<Q: Queue>(
     }
     match rules.mode {
         StoreMode::Add => Ok(Ended::Refused),
-        StoreMode::Cas if matches == Some(true) => Ok(link(ctx, rules, draft)),
+        StoreMode::Cas if matches == Some(true) => Ok(replace(ctx, req, rules, old, draft)),
         StoreMode::Cas if older => {
             // The value is replaced, but it keeps the old one's expiry, and stays stale until somebody wins it.
             let new = draft.as_mut().expect("a storage command brings its draft");
             ctx.shard.set_draft_expiry(new, old.meta.expiry);
             ctx.shard.set_draft_marks(new, true, old.meta.won);
-            Ok(link(ctx, rules, draft))
+            Ok(replace(ctx, req, rules, old, draft))
         }
         StoreMode::Cas => Ok(Ended::Exists),
         StoreMode::Append | StoreMode::Prepend if matches == Some(false) => Ok(Ended::Exists),
@@ -177,8 +184,23 @@ fn apply<Q: Queue>(
             let item = old.item.ok_or(Outcome::Busy)?;
             join(ctx, rules, item, draft)
         }
-        StoreMode::Replace | StoreMode::Set => Ok(link(ctx, rules, draft)),
+        StoreMode::Replace | StoreMode::Set => Ok(replace(ctx, req, rules, old, draft)),
     }
+}
+
+/// Makes the draft the key's item in place of the one that was found. A copy on flash goes first:
+/// `Shard::link` does not know whose it is.
+fn replace<Q: Queue>(
+    ctx: &mut Ctx<'_, Q>,
+    req: &Request<'_>,
+    rules: &Rules,
+    old: Old,
+    draft: &mut Option<Draft>,
+) -> Ended {
+    if let Some(at) = old.on_flash {
+        ctx.shard.remove_flash(&req.key, at);
+    }
+    link(ctx, rules, draft)
 }
 
 /// Makes the draft the key's item.

@@ -149,6 +149,11 @@ pub enum Line<'a> {
     Lru(&'a [u8]),
     /// `watch`.
     Watch,
+    /// `refresh_certs`.
+    RefreshCerts {
+        /// Nobody waits for the answer.
+        noreply: bool,
+    },
     /// The first line of an HTTP request: the client takes this server for another kind.
     Http,
 }
@@ -228,6 +233,10 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, Refusal> {
         b"slabs" => Ok(Line::Slabs(rest)),
         b"lru" => Ok(Line::Lru(rest)),
         b"watch" => Ok(Line::Watch),
+        b"refresh_certs" => {
+            let noreply = Args::new(rest).noreply();
+            Ok(Line::RefreshCerts { noreply })
+        }
         name if is_http(name, rest) => Ok(Line::Http),
         _ => Err(Refusal::loud(ERROR)),
     }

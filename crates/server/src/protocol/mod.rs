@@ -85,3 +85,25 @@ pub fn split_line(input: &[u8]) -> Option<(&[u8], usize)> {
     };
     Some((line, end + 1))
 }
+
+/// Appends a key as a word of a line: as it is, where the classic protocol can name it. Any other
+/// key, which the meta protocol's base64 can have, is URI-encoded: a line end in it would forge the
+/// next line.
+pub(crate) fn push_key(out: &mut Vec<u8>, key: &[u8]) {
+    if key.iter().all(|b| *b > b' ' && *b != 0x7f) {
+        out.extend_from_slice(key);
+    } else {
+        push_uri(out, key);
+    }
+}
+
+/// Appends a key URI-encoded.
+pub(crate) fn push_uri(out: &mut Vec<u8>, key: &[u8]) {
+    for &b in key {
+        if b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~') {
+            out.push(b);
+        } else {
+            out.extend_from_slice(format!("%{b:02X}").as_bytes());
+        }
+    }
+}

@@ -14,7 +14,7 @@
 use senko_cache::FRAME_PAGES;
 use senko_io::{LoopConfig, PAGE_SIZE};
 
-use crate::settings::{Settings, Transfer};
+use crate::settings::Settings;
 
 /// Code, libraries, the allocator's own and the main thread: what a server without shards is resident with.
 const PROCESS_BYTES: u64 = 12 << 20;
@@ -25,10 +25,10 @@ const CONNECTION_BYTES: u64 = 2 << 10;
 /// A connection with many requests under way, beyond that: its replies' and its tail's buffers, and what the allocator loses between them. Measured with 1,000
 /// connections, 16 requests under way on each.
 const BUSY_BYTES: u64 = 8 << 10;
+/// Keys and cipher state of a connection with TLS, in addition.
+const TLS_BYTES: u64 = 8 << 10;
 /// More connections than this are not all busy at once.
 const MOST_BUSY: u64 = 1024;
-/// A thread that sends from the flash file: its buffer, its stack, and as much again for what a slow socket left over.
-const TRANSFER_THREAD_BYTES: u64 = (2 * FRAME_PAGES * PAGE_SIZE + (16 << 10)) as u64;
 /// Less than this is no shard.
 const LEAST_SHARD: u64 = 4 << 20;
 const RECV_BUFFER_BYTES: usize = 16 << 10;
@@ -144,17 +144,13 @@ fn deal(settings: &Settings, flash: &[u64]) -> Dealt {
         .sum();
     let pending = (share / 32).clamp(1 << 20, 64 << 20);
     let disk_threads = (16 / settings.threads).clamp(4, 16);
-    let transfers = if settings.transfer == Transfer::Sendfile && !flash.is_empty() {
-        disk_threads as u64 * TRANSFER_THREAD_BYTES
-    } else {
-        0
-    };
     let buffers = (recv_buffers * RECV_BUFFER_BYTES + frame_bytes) as u64;
     // Buffers grow by doubling, so what is pending takes up to twice its bytes.
-    let worker = WORKER_BYTES + buffers + transfers + 2 * pending;
+    let worker = WORKER_BYTES + buffers + 2 * pending;
     let connections = settings.max_connections as u64;
+    let each = CONNECTION_BYTES + settings.tls.as_ref().map_or(0, |_| TLS_BYTES);
     let fixed = PROCESS_BYTES
-        + connections * CONNECTION_BYTES
+        + connections * each
         + connections.min(MOST_BUSY) * BUSY_BYTES
         + threads * worker;
 

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a start says about who may reach the server, and the password files' reading while it runs.
+//! Warnings at the start about listeners that anybody may use. Reads password files and certificate
+//! again while the server runs.
 
 use std::net::SocketAddr;
 
 use super::{Control, ServerError};
 use crate::auth::Auth;
-use crate::settings::{Dialect, Settings};
+use crate::clock::Clock;
+use crate::settings::{Dialect, Settings, TlsMode, TlsVerify};
+use crate::shared::Shared;
+use crate::tls::{Refused, Tls};
 
 /// Refuses settings that contradict each other, and reads the password files.
 pub(super) fn open(settings: &Settings) -> Result<Auth, ServerError> {
@@ -35,6 +39,27 @@ pub(super) fn open(settings: &Settings) -> Result<Auth, ServerError> {
     Auth::open(settings).map_err(ServerError)
 }
 
+/// Refuses settings of TLS that contradict each other, and reads certificate and key.
+pub(super) fn certificate(settings: &Settings) -> Result<Option<Tls>, ServerError> {
+    let wrong = |text: &str| Err(ServerError(text.to_string()));
+    let asks = |mode| settings.tls_modes.iter().any(|(_, m)| *m == mode);
+    let Some(tls) = &settings.tls else {
+        return match settings.tls_modes.is_empty() {
+            true => Ok(None),
+            false => {
+                wrong("notls:, btls: and mtls: in -l are about TLS, and there is no certificate")
+            }
+        };
+    };
+    if tls.ca.is_none() && (tls.verify != TlsVerify::None || asks(TlsMode::Mutual)) {
+        return wrong(
+            "clients are to show certificates, and no CA is named that vouches for them (--tls-ca-cert, -o ssl_ca_cert)",
+        );
+    }
+    let now = Clock::start(settings.clock.clone(), 0).now_ms() / 1000;
+    Tls::open(tls, now as u32).map(Some).map_err(ServerError)
+}
+
 /// The addresses that other machines may reach, and whose connections need no password.
 fn open_to_all(settings: &Settings) -> impl Iterator<Item = &SocketAddr> {
     let asks = settings.auth_file.is_some() || settings.sasl_file.is_some();
@@ -44,6 +69,19 @@ fn open_to_all(settings: &Settings) -> impl Iterator<Item = &SocketAddr> {
         .iter()
         .filter(reached)
         .filter(move |a| !asks || settings.noauth.contains(a))
+        .filter(|a| !shows_certificate(settings, a))
+}
+
+/// Whether each client of an address has to show a certificate.
+fn shows_certificate(settings: &Settings, address: &SocketAddr) -> bool {
+    match settings.tls_mode(address) {
+        TlsMode::Mutual => true,
+        TlsMode::Default => {
+            let tls = settings.tls.as_ref();
+            tls.is_some_and(|tls| tls.verify == TlsVerify::Require)
+        }
+        TlsMode::Basic | TlsMode::Off => false,
+    }
 }
 
 /// Warns where anybody who reaches an address may read and change all items.
@@ -51,15 +89,16 @@ pub(super) fn warn(settings: &Settings) {
     let open: Vec<String> = open_to_all(settings).map(ToString::to_string).collect();
     if !open.is_empty() {
         tracing::warn!(
-            "whoever reaches {} can read and change every item: there is no password (--auth-file, --sasl-file)",
+            "whoever reaches {} can read and change every item: there is no password (--auth-file, --sasl-file) and no certificate that clients have to show",
             open.join(" or ")
         );
     }
 }
 
 impl Control {
-    /// Reads the password files again, and tells the log of each. A file that can't be read or has
-    /// a bad line leaves the users as they were. Connections stay as they are.
+    /// Reads the password files and the certificate again, and tells the log of each. A file that
+    /// can't be read or is bad leaves the users, or certificate and key, as they were. Connections
+    /// stay as they are.
     ///
     /// Returns how many files there are.
     pub fn reload(&self) -> usize {
@@ -70,7 +109,25 @@ impl Control {
                 Err(why) => tracing::error!("{why}; the users before stay"),
             }
         }
-        files.len()
+        let certificate = self.shared.refresh_certificate();
+        if let Some(Err(refused)) = &certificate {
+            tracing::error!("{}; the certificate and key before stay", refused.why);
+        }
+        files.len() + usize::from(certificate.is_some())
+    }
+}
+
+impl Shared {
+    /// Reads certificate, key and CA again; `None`: there is no TLS.
+    pub(crate) fn refresh_certificate(&self) -> Option<Result<(), Refused>> {
+        let tls = self.tls.as_ref()?;
+        let now = (self.clock.now_ms() / 1000) as u32;
+        let refreshed = tls.refresh(now);
+        if refreshed.is_ok() {
+            let days = (tls.expires() - i64::from(now)) / 86_400;
+            tracing::info!("the certificate was read again; it ends in {days} days");
+        }
+        Some(refreshed)
     }
 }
 
@@ -78,6 +135,7 @@ impl Control {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::settings::TlsSettings;
 
     #[test]
     fn only_listeners_without_a_password_beyond_loopback_are_open() {
@@ -96,5 +154,10 @@ mod tests {
         assert_eq!(open(&settings), []);
         settings.noauth = vec![address("127.0.0.1:1"), address("0.0.0.0:2")];
         assert_eq!(open(&settings), [address("0.0.0.0:2")]);
+        // A certificate that clients have to show is as good.
+        settings.tls = Some(TlsSettings::default());
+        assert_eq!(open(&settings), [address("0.0.0.0:2")]);
+        settings.tls_modes = vec![(address("0.0.0.0:2"), TlsMode::Mutual)];
+        assert_eq!(open(&settings), []);
     }
 }

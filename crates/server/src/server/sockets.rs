@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use senko_io::Listener;
 
 use super::{Listening, ServerError, listen_soon};
-use crate::settings::{ADMIN, Settings};
+use crate::settings::{ADMIN, Settings, TlsMode};
 
 /// Connections that wait to be accepted by the admin thread.
 const ADMIN_BACKLOG: u32 = 64;
@@ -21,6 +21,7 @@ pub(super) fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError>
     for address in &settings.listen {
         let mut address = *address;
         let guarded = !settings.noauth.contains(&address);
+        let tls = settings.tls_mode(&address);
         // Port 0 is one free port, not one an address.
         if address.port() == 0
             && let Some(port) = all.iter().find_map(|l| l.listener.local_port())
@@ -40,6 +41,7 @@ pub(super) fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError>
                     address: Some(address),
                     name: name.into(),
                     guarded,
+                    tls,
                 });
             }
             // "All interfaces" means those that there are: a machine without IPv6 still has the others.
@@ -60,6 +62,7 @@ pub(super) fn listen(settings: &Settings) -> Result<Vec<Listening>, ServerError>
             address: None,
             name: format!("unix:{}", path.display()).into(),
             guarded: true,
+            tls: TlsMode::Off,
         });
     }
     Ok(all)
@@ -79,6 +82,10 @@ fn passed(settings: &Settings) -> Result<Vec<Listening>, ServerError> {
                 address,
                 name: shown.into(),
                 guarded: true,
+                tls: match (&settings.tls, address) {
+                    (Some(_), Some(_)) => TlsMode::Default,
+                    _ => TlsMode::Off,
+                },
             }
         })
         .collect();

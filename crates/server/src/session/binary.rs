@@ -4,9 +4,10 @@
 use senko_cache::Key;
 use senko_io::Queue;
 
-use super::text::NewItem;
-use super::{Ctx, FeedState, Session, State, Step, Wait};
+use super::storing::NewItem;
+use super::{FeedState, Session, State, Step, Wait};
 use crate::commands::{self, Form, Op, Request};
+use crate::context::Ctx;
 use crate::protocol::binary::{Broken, HEADER, Head, Header, Kind, Status, extra_u32, extra_u64};
 use crate::protocol::classic::StoreMode;
 use crate::protocol::number::expiry;

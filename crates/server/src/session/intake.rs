@@ -3,9 +3,10 @@
 
 use senko_io::Queue;
 
-use super::text::sets;
-use super::{Ctx, Session, State, Storing};
+use super::storing::sets;
+use super::{Session, State, Storing};
 use crate::commands::{Op, Request};
+use crate::context::Ctx;
 use crate::intake::Room;
 
 impl Session {

@@ -13,8 +13,9 @@
 
 use senko_io::Queue;
 
-use super::{Ctx, FeedState, Session, State, Step};
+use super::{FeedState, Session, State, Step};
 use crate::auth::plain;
+use crate::context::Ctx;
 use crate::protocol::binary::{Broken, HEADER, Head, Header, Kind, REQUEST, Status};
 use crate::protocol::number::read_u32;
 use crate::protocol::{MAX_LINE, Tokens, split_line};

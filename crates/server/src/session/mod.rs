@@ -24,38 +24,31 @@
 //! - (S3) Commands for one key go to one shard, in order; commands for different shards may overtake each other,
 //!   except `flush_all` and what looks at all shards: these wait until nothing is under way.
 //!
-//! **Bounds.** At most [`WINDOW`] replies wait; parsing stops at [`QUEUE_BYTES`] of unsent answers and
-//! [`FOREIGN_BYTES`] sent to other shards and not answered; much sooner while all connections' answers take much memory ([`Window`]).
+//! **Bounds.** At most [`WINDOW`] replies wait; parsing stops at
+//! [`crate::context::QUEUE_BYTES`] of unsent answers, and at [`FOREIGN_BYTES`] that other shards
+//! have not answered. It stops much sooner while the answers of all connections take much memory
+//! ([`Window`]).
 
 mod binary; // the binary dialect
 mod intake; // memory for values that are coming in
 mod login; // passwords, before anything else
 mod route; // commands for other shards, walks over all shards
+mod storing; // storage commands, and their values as they come in
 mod text; // the classic and meta dialects
-mod transfer; // answers that the kernel sends from the flash file
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use senko_cache::{Done, Draft, Fetch, Fetched, FlashRef, Key, Shard, Want};
+use senko_cache::{Done, Draft, Fetch, Fetched, Key};
 use senko_io::Queue;
 
 use crate::commands::{self, Dump, Form, Op, Outcome, Request};
-use crate::hot::HotKeys;
+use crate::context::{Ctx, WINDOW, Window};
 use crate::intake::Room;
-use crate::latency::{Answered, Waited};
+use crate::latency::Answered;
 use crate::reply::{Place, ReplyQueue, shard_of};
 use crate::settings::Dialect;
-use crate::shared::{ConnEntry, Cursor, Shared, ThreadStats};
-pub use transfer::{Transferred, Transferring};
 
-/// Most replies of a connection that wait at a time.
-pub const WINDOW: usize = 64;
-/// Unsent bytes of answers at which parsing stops.
-pub const QUEUE_BYTES: usize = 256 << 10;
-/// The same where answers take much memory.
-const SMALL_WINDOW: usize = 16;
-const SMALL_QUEUE_BYTES: usize = 16 << 10;
 /// Pages and pinned pieces in the queue at which parsing stops.
 const QUEUE_PARTS: usize = 64;
 /// Replies in the queue, empty ones behind a waiting one among them, at which parsing stops.
@@ -68,84 +61,6 @@ const LIST_READS: usize = 8;
 const MAX_ROUNDS: u32 = 16;
 /// Spare buffers kept for parked commands.
 const SPARE: usize = 2;
-
-/// Sends commands to the workers of other shards.
-pub trait Router {
-    /// Bytes for the virtual connection that stands for connection `conn` at `shard`: a whole command, or the next part of its value. The
-    /// order of calls is kept. Each command is answered with one unit ([`Session::remote_reply`]).
-    fn forward(&mut self, shard: usize, conn: u64, bytes: &[u8]);
-
-    /// Gives back a pin of another shard, by its own number.
-    fn unpin(&mut self, shard: usize, pin: u64);
-
-    /// The rest of the value that was forwarded last for this connection will not come: its command
-    /// is to be refused.
-    fn give_up(&mut self, shard: usize, conn: u64);
-}
-
-/// What a session works with while it runs.
-pub struct Ctx<'a, Q: Queue> {
-    /// This worker's shard.
-    pub shard: &'a mut Shard,
-    /// Its devices.
-    pub queue: &'a mut Q,
-    /// What all workers see.
-    pub shared: &'a Shared,
-    /// This worker's counters.
-    pub stats: &'a mut ThreadStats,
-    /// How far this worker has followed requests for all.
-    pub cursor: &'a mut Cursor,
-    /// The way to other shards.
-    pub router: &'a mut dyn Router,
-    /// This worker's shard number.
-    pub me: usize,
-    /// The connection's number, below 2^48: a fetch's user number is this and 16 bits of the session's own.
-    pub conn: u64,
-    /// The connection's row in `stats conns`, if it has one.
-    pub entry: Option<&'a ConnEntry>,
-    /// How much the session may have under way.
-    pub window: Window,
-    /// What else the session may do now.
-    pub work: &'a mut Work,
-}
-
-/// What a session may do beside its turn's requests, and what it did.
-///
-/// A turn is a number of requests. Where one request can be more work than others, that has a bound
-/// of its own: a key of a `get` and [`BYTES_A_REQUEST`] bytes that are copied to join values count
-/// as a request each. What takes as long as many requests (`stats`, a part of a walk over all
-/// items) is *heavy*: of these a worker does so many in a round, whatever number of connections ask
-/// for them, and these take turns.
-#[derive(Clone, Debug, Default)]
-pub struct Work {
-    /// Heavy commands, or parts of them, that may still run in this round.
-    pub heavy: usize,
-    /// The command that runs took as much as so many more.
-    pub more: usize,
-    /// A value for which there is no memory now is swallowed instead of waiting for some.
-    pub swallow: bool,
-    /// When the round began, and the commands that had waited.
-    pub waited: Waited,
-    /// The sample of keys that are looked up.
-    pub hot: HotKeys,
-    /// The command that runs has what it waited for from flash.
-    pub from_flash: bool,
-}
-
-/// Bytes that are copied to join values and count as one request.
-pub const BYTES_A_REQUEST: usize = 64 << 10;
-
-/// How much a session may have under way, by what all of them have. It is never nothing, so that none waits for another's answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Window {
-    /// [`WINDOW`] replies that wait, [`QUEUE_BYTES`].
-    #[default]
-    Wide,
-    /// Less.
-    Small,
-    /// One answer.
-    One,
-}
 
 /// What a session waits for before it takes more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,8 +156,6 @@ struct Unit {
     place: Place,
     /// The fetch it waits for; none: it waits for memory.
     ticket: Option<u16>,
-    /// Its answer is to be sent from there; nobody has begun with that.
-    transfer: Option<FlashRef>,
     /// Nothing behind it may run.
     blocking: bool,
     /// When the round began that ran it first, and whether it waited for flash since.
@@ -254,8 +167,6 @@ struct Unit {
 enum Waits {
     /// The fetch with this ticket.
     Fetch(u16),
-    /// Its turn to be sent from the flash file, under this ticket.
-    Transfer(u16, FlashRef),
     /// Memory.
     Memory,
 }
@@ -263,15 +174,8 @@ enum Waits {
 impl Waits {
     fn ticket(&self) -> Option<u16> {
         match *self {
-            Waits::Fetch(ticket) | Waits::Transfer(ticket, _) => Some(ticket),
+            Waits::Fetch(ticket) => Some(ticket),
             Waits::Memory => None,
-        }
-    }
-
-    fn transfer(&self) -> Option<FlashRef> {
-        match *self {
-            Waits::Transfer(_, at) => Some(at),
-            Waits::Fetch(_) | Waits::Memory => None,
         }
     }
 }
@@ -329,8 +233,6 @@ pub struct Session {
     dialect: Option<Dialect>,
     gate: login::Gate,
     remote: bool,
-    /// Answers of `get` may be sent from the flash file.
-    transfers: bool,
     state: State,
     replies: ReplyQueue,
     units: Vec<Unit>,
@@ -357,7 +259,6 @@ impl Session {
             dialect: only,
             gate: login::Gate::default(),
             remote: false,
-            transfers: false,
             state: State::Command,
             replies: ReplyQueue::new(false),
             units: Vec::new(),
@@ -516,11 +417,7 @@ impl Session {
 
     /// Whether more answers may be made now.
     fn window_full(&self, window: Window) -> bool {
-        let (most_waiting, most_bytes) = match window {
-            Window::Wide => (WINDOW, QUEUE_BYTES),
-            Window::Small => (SMALL_WINDOW, SMALL_QUEUE_BYTES),
-            Window::One => (1, 1),
-        };
+        let (most_waiting, most_bytes) = window.limits();
         self.replies.waiting() >= most_waiting
             || self.foreign_bytes >= FOREIGN_BYTES
             || self.replies.queued_bytes() >= most_bytes
@@ -546,6 +443,11 @@ impl Session {
         self.foreign.len()
     }
 
+    /// Bytes of commands that other shards have not answered.
+    pub fn foreign_bytes(&self) -> usize {
+        self.foreign_bytes
+    }
+
     /// S2: a command that changes this key must wait for a parked one that reads it.
     fn hazard(&self, op: &Op, hash: u64) -> bool {
         !self.units.is_empty() && op.follows() && self.units.iter().any(|unit| unit.hash == hash)
@@ -556,8 +458,7 @@ impl Session {
         ctx.cursor.flush(ctx.shared, ctx.shard);
         let place = self.replies.begin();
         let mut draft = draft;
-        let may_transfer = self.transfers && transfer::suits(req);
-        if let Some(waits) = self.drive(ctx, req, &mut draft, None, place, may_transfer) {
+        if let Some(waits) = self.drive(ctx, req, &mut draft, None, place) {
             let place = self.replies.wait(place);
             let mut buf = self.spare.pop().unwrap_or_default();
             buf.extend_from_slice(req.key.bytes);
@@ -571,7 +472,6 @@ impl Session {
                 draft,
                 place,
                 ticket: waits.ticket(),
-                transfer: waits.transfer(),
                 blocking: req.op.changes() || waits.ticket().is_none(),
                 since: ctx.work.waited.began,
                 flash: waits.ticket().is_some(),
@@ -587,7 +487,6 @@ impl Session {
         draft: &mut Option<Draft>,
         hint: Option<Fetched>,
         place: Place,
-        may_transfer: bool,
     ) -> Option<Waits> {
         let mut hint = hint;
         for _ in 0..MAX_ROUNDS {
@@ -597,10 +496,6 @@ impl Session {
                 Outcome::Busy => break,
                 Outcome::Fetch(at, want) => {
                     self.ticket = self.ticket.wrapping_add(1);
-                    if may_transfer && want == Want::Answer && ctx.shard.can_transfer(&req.key, at)
-                    {
-                        return Some(Waits::Transfer(self.ticket, at));
-                    }
                     let user = ctx.conn << 16 | u64::from(self.ticket);
                     match ctx.shard.fetch(ctx.queue, &req.key, at, want, user) {
                         Fetch::Now(fetched) => hint = Some(fetched),
@@ -676,7 +571,6 @@ impl Session {
             &mut draft,
             hint,
             unit.place,
-            false,
         );
         match waits {
             None => {

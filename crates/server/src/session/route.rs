@@ -9,10 +9,9 @@
 use senko_cache::{Fetch, Fetched, Key, Lookup};
 use senko_io::Queue;
 
-use super::{
-    Ctx, FeedState, Foreign, ForeignKind, LIST_READS, Listing, Session, State, Step, Wait,
-};
+use super::{FeedState, Foreign, ForeignKind, LIST_READS, Listing, Session, State, Step, Wait};
 use crate::commands::{self, DumpKind, DumpStep, Outcome, Request};
+use crate::context::Ctx;
 use crate::protocol::number::push_u64;
 use crate::protocol::split_line;
 use crate::reply::Answer;
@@ -47,7 +46,7 @@ impl Session {
             return false;
         }
         let found = match there.lookup(&req.key) {
-            Lookup::Dram(item) if there.meta(item).value_len <= commands::COPY_LIMIT => None,
+            Lookup::Dram(item) if there.meta(item).value_len <= ctx.window.copy_limit() => None,
             // Not to be looked up again: once an expired item is gone, its tag may lead to another key's copy on flash.
             Lookup::Miss => Some(Fetched::Absent),
             Lookup::Dram(_) | Lookup::Flash(_) => return false,

@@ -15,6 +15,7 @@ use super::conns::{Conn, Link};
 use super::{Worker, seconds};
 use crate::route::Message;
 use crate::session::Session;
+use crate::settings::TlsMode;
 use crate::shared::ConnEntry;
 
 /// What memcached says at its limit.
@@ -29,6 +30,8 @@ pub struct Door {
     pub name: Arc<str>,
     /// Its connections need a password, if the server has any.
     pub guarded: bool,
+    /// How its connections are encrypted.
+    pub tls: TlsMode,
 }
 
 /// A socket on its way to its worker.
@@ -37,6 +40,7 @@ pub struct Newcomer {
     stream: OwnedFd,
     door: Arc<str>,
     guarded: bool,
+    tls: TlsMode,
 }
 
 impl Worker {
@@ -49,7 +53,7 @@ impl Worker {
                 .listen(&door.listener)
                 .map_err(|e| format!("cannot accept on {}: {e}", door.name))?;
             self.door_names
-                .push((id, Arc::clone(&door.name), door.guarded));
+                .push((id, Arc::clone(&door.name), door.guarded, door.tls));
         }
         Ok(())
     }
@@ -57,14 +61,14 @@ impl Worker {
     /// A connection was accepted.
     pub(super) fn accepted(&mut self, listener: ListenerId, stream: OwnedFd) {
         let door = self.door_names.iter().find(|(id, ..)| *id == listener);
-        let (door, guarded) = door.map_or_else(
-            || ("".into(), true),
-            |(_, name, guarded)| (Arc::clone(name), *guarded),
-        );
+        let Some((_, door, guarded, tls)) = door else {
+            return; // no listener of this worker's
+        };
         let newcomer = Newcomer {
             stream,
-            door,
-            guarded,
+            door: Arc::clone(door),
+            guarded: *guarded,
+            tls: *tls,
         };
         if self.draining() {
             return;
@@ -74,7 +78,10 @@ impl Worker {
             self.admit(newcomer);
         } else if shared.settings.refuse_fast {
             shared.conn_counts.rejected.fetch_add(1, Ordering::Relaxed);
-            self.refuse(newcomer.stream);
+            // A client of TLS could not read the refusal.
+            if newcomer.tls == TlsMode::Off {
+                self.refuse(newcomer.stream);
+            }
             return;
         } else {
             self.waiting.push_back(newcomer);
@@ -110,6 +117,7 @@ impl Worker {
             stream,
             door,
             guarded,
+            tls,
         } = newcomer;
         let fd = stream.as_raw_fd();
         let (stream, addr) = peer_name(stream, &door);
@@ -140,12 +148,15 @@ impl Worker {
         if guarded {
             session.ask_password();
         }
-        if self.transfers.is_some() {
-            session.allow_transfers();
-        }
         let mut conn = Conn::new(Link::Socket(id), session, self.now_ms);
         (conn.entry, conn.fd) = (Some(entry), fd as u64);
-        self.conns.insert(conn);
+        let ciphered = self.cipher(&mut conn, tls);
+        let at = self.conns.insert(conn);
+        if !ciphered {
+            // Without its cipher a connection is not served at all.
+            self.close(at);
+            return;
+        }
         if self.draining() {
             self.core.ev.end_input(id);
         }

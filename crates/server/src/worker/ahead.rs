@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Looking ahead: before the events of a round are taken one by one, what they will read in memory is asked for together
-//! (`senko_cache::Shard::expect`).
+//! (`senko_cache::Shard::prefetch_line`).
 //!
 //! Only the commands that are most of the work are recognised, `get` and `mg` of one key at the start of what was received and right behind
 //! each other. What is not is merely not asked for, so this needs to be neither complete nor exact.
@@ -58,8 +58,12 @@ impl Worker {
             return;
         }
         let shard = &self.core.shard;
-        self.ahead.iter().for_each(|&hash| shard.expect(hash));
-        self.ahead.iter().for_each(|&hash| shard.expect_item(hash));
+        self.ahead
+            .iter()
+            .for_each(|&hash| shard.prefetch_line(hash));
+        self.ahead
+            .iter()
+            .for_each(|&hash| shard.prefetch_item(hash));
     }
 }
 

@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 use senko_io::ConnId;
 
+use super::accounts::{Account, Sums};
+use super::secure::Secure;
 use crate::route::Origin;
 use crate::session::{Session, Wait};
 use crate::shared::ConnEntry;
@@ -79,29 +81,19 @@ pub struct Conn {
     pub last_active: u64,
     /// The loop was told to receive.
     pub receiving: bool,
-    /// A batch is in the loop (of a virtual one: on the socket that was lent), or a transfer is under way.
+    /// A batch is in the loop (of a virtual one: on the socket that was lent).
     pub sending: bool,
-    /// When the transfer that is under way began, by the worker's steady time; `None`: none is.
-    pub transfer_since: Option<u64>,
     /// Clock (ms) at which the batch in the loop was found not to fit the socket's buffer; 0: it was not.
     pub slow_since: u64,
     /// Bytes of the slow batch in the loop that were copied for it.
     pub copied: usize,
     /// Bytes that the batch in the loop owns.
     pub in_batch: usize,
-    /// Bytes of memory used for it, as counted in the worker's sum.
-    pub held: usize,
-    /// Bytes of these that are requests that came and could not run yet, as counted in the worker's sum.
-    pub backlog: usize,
-    /// Bytes of answers that it holds, as counted in the worker's sum, and of these those that leave whatever else happens; of a slow reader they count as
-    /// held.
-    pub answers: usize,
-    pub leaving: usize,
+    /// As it was counted last.
+    account: Account,
     /// Bytes of pinned memory that a slow batch in the loop refers to, and the shards that it is of.
     pub lent: usize,
     pub lent_of: ShardSet,
-    /// Bytes of pinned memory that a slow reader's answers refer to, as counted in the worker's sum.
-    pub pinned: usize,
     /// The shard to whose worker the socket is lent.
     pub lent_to: Option<usize>,
     /// Something waits for the socket to come back: it is in the worker's list of those.
@@ -119,10 +111,16 @@ pub struct Conn {
     pub dirty: bool,
     /// It sent much to a worker that is behind: nothing more is taken until that one has caught up.
     pub paused: bool,
+    /// So many workers have unread commands of it that must wait: nothing more is taken meanwhile.
+    pub holds: usize,
+    /// The worker that sends its commands was told to wait (virtual ones only).
+    pub holds_origin: bool,
     /// Its answers wait until the worker that asked takes them (virtual ones only).
     pub held_back: bool,
     /// The peer will send no more.
     pub ended: bool,
+    /// What it has with TLS; `None`: it is not ciphered.
+    pub tls: Option<Box<Secure>>,
     /// No more input is taken; what is ready or under way is sent, then the connection is closed.
     pub closing: bool,
     /// The row of `stats conns`.
@@ -141,17 +139,12 @@ impl Conn {
             last_active: now,
             receiving: true,
             sending: false,
-            transfer_since: None,
             slow_since: 0,
             copied: 0,
             in_batch: 0,
-            held: 0,
-            backlog: 0,
-            answers: 0,
-            leaving: 0,
+            account: Account::default(),
             lent: 0,
             lent_of: ShardSet::default(),
-            pinned: 0,
             lent_to: None,
             needed: false,
             borrowed: None,
@@ -160,8 +153,11 @@ impl Conn {
             queued: false,
             dirty: false,
             paused: false,
+            holds: 0,
+            holds_origin: false,
             held_back: false,
             ended: false,
+            tls: None,
             closing: false,
             entry: None,
             fd: 0,
@@ -170,7 +166,53 @@ impl Conn {
 
     /// Whether input would be fed to the session at once.
     pub fn takes_input(&self) -> bool {
-        self.wait.is_none() && !self.queued && !self.paused
+        self.wait.is_none() && !self.queued && !self.is_stopped()
+    }
+
+    /// The bytes that it makes the worker hold, as they were counted last.
+    pub fn account(&self) -> Account {
+        self.account
+    }
+
+    /// Counts anew what it makes the worker hold. `usual_answer` is what an answer of another worker takes that is not
+    /// there yet.
+    pub fn counted(&mut self, usual_answer: usize) -> Account {
+        // Frames are counted where they belong.
+        let (owned, ready) = self.session.replies().owned_bytes();
+        let slow = self.slow_since != 0;
+        let (waiting, leaving) = match self.link {
+            Link::Socket(_) if slow => (self.session.foreign(), 0),
+            Link::Socket(_) => (self.session.foreign(), self.in_batch + ready),
+            // An answer read for another worker is copied out of its frame before it leaves.
+            Link::Virtual(_) => (self.session.replies().waiting(), 0),
+        };
+        let (queued, answers, pinned) = if slow {
+            let queued = self.session.replies().pinned();
+            let queued: usize = queued.map(|(len, _)| len).sum();
+            (owned, 0, self.lent + queued)
+        } else {
+            (0, owned + self.in_batch, 0)
+        };
+        let memory = self.unread_memory();
+        let ciphered = self.tls.as_ref().map_or(0, |tls| tls.held());
+        Account {
+            held: memory + ciphered + self.copied + queued,
+            backlog: if self.has_backlog() { memory } else { 0 },
+            answers: answers + waiting * usual_answer,
+            leaving,
+            pinned,
+        }
+    }
+
+    /// Its unread bytes are requests that wait. Bytes that wait for the rest of a request, or for a
+    /// slow reader, are nobody's backlog.
+    pub fn has_backlog(&self) -> bool {
+        !self.takes_input() && self.slow_since == 0
+    }
+
+    /// Nothing more is taken before another worker has taken what it has.
+    pub fn is_stopped(&self) -> bool {
+        self.paused || self.holds > 0
     }
 
     /// Feeding the session would do nothing: it waits for bytes, and there are none.
@@ -184,6 +226,16 @@ impl Conn {
 
     pub fn is_socket(&self) -> bool {
         matches!(self.link, Link::Socket(_))
+    }
+
+    /// Something that is not among the session's answers is still to be sent.
+    pub fn has_output(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_output())
+    }
+
+    /// A handshake waits for its turn with enough to do.
+    pub fn is_full(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_full())
     }
 
     /// Bytes received and not consumed.
@@ -271,9 +323,24 @@ pub struct Conns {
     /// The slot of each socket, by the slot number in its `ConnId`.
     sockets: Vec<Option<ConnKey>>,
     virtuals: ByNumber<Origin, ConnKey>,
+    sums: Sums,
 }
 
 impl Conns {
+    /// The bytes that all connections make the worker hold, as they were counted last.
+    pub fn sums(&self) -> Sums {
+        self.sums
+    }
+
+    /// Counts a connection anew.
+    pub fn count(&mut self, at: ConnKey, account: Account) {
+        if let Some(conn) = self.get(at) {
+            let virtual_one = !conn.is_socket();
+            let before = std::mem::replace(&mut conn.account, account);
+            self.sums.follow(virtual_one, before, account);
+        }
+    }
+
     /// Takes a connection in.
     pub fn insert(&mut self, conn: Conn) -> ConnKey {
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -331,6 +398,8 @@ impl Conns {
         let conn = slot.conn.take()?;
         slot.generation = (slot.generation + 1) & ((1 << GENERATION_BITS) - 1);
         self.free.push(at.slot());
+        self.sums
+            .follow(!conn.is_socket(), conn.account, Account::default());
         match conn.link {
             Link::Socket(id) => {
                 self.sockets[id.0 as u32 as usize] = None;
@@ -375,6 +444,64 @@ mod tests {
         assert!(conns.get(first).is_none() && conns.get(second).is_some());
         assert_eq!(conns.of_socket(ConnId(5)), None);
         assert!(second.0 < 1 << 48);
+    }
+
+    /// Whatever is counted, in whatever order: the sums are those of the connections there are.
+    #[test]
+    fn sums_follow_the_accounts() {
+        let mut random = Rng::new(3);
+        let mut conns = Conns::default();
+        let mut there: Vec<(ConnKey, bool, Account)> = Vec::new();
+        for n in 0..5000 {
+            let mut some = || random.below(1000) as usize;
+            let account = Account {
+                held: some(),
+                backlog: some(),
+                answers: some(),
+                leaving: some(),
+                pinned: some(),
+            };
+            let which = some();
+            if there.len() < 3 || which < 200 {
+                let link = match n % 2 {
+                    0 => Link::Socket(ConnId(n)),
+                    _ => Link::Virtual(Origin {
+                        worker: 1,
+                        conn: ConnKey(n),
+                    }),
+                };
+                there.push((conns.insert(conn(link)), n % 2 == 0, Account::default()));
+            } else if which < 400 {
+                let (at, ..) = there.swap_remove(which % there.len());
+                conns.remove(at);
+            } else {
+                let place = which % there.len();
+                there[place].2 = account;
+                conns.count(there[place].0, account);
+            }
+            let sum = |of: fn(&(ConnKey, bool, Account)) -> usize| there.iter().map(of).sum();
+            let wanted = Sums {
+                held: sum(|(.., a)| a.held),
+                backlog: sum(|(_, socket, a)| if *socket { a.backlog } else { 0 }),
+                backlog_of_others: sum(|(_, socket, a)| if *socket { 0 } else { a.backlog }),
+                answers: sum(|(.., a)| a.answers),
+                leaving: sum(|(.., a)| a.leaving),
+                pinned: sum(|(.., a)| a.pinned),
+            };
+            assert_eq!(conns.sums(), wanted);
+        }
+        // A connection that is gone counts nothing.
+        let gone = there[0].0;
+        conns.remove(gone);
+        let before = conns.sums();
+        conns.count(
+            gone,
+            Account {
+                held: 1,
+                ..Account::default()
+            },
+        );
+        assert_eq!(conns.sums(), before);
     }
 
     #[test]

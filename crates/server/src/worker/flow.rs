@@ -8,15 +8,21 @@
 //! ```
 //!
 //! Always holds:
-//! - W1: one batch a connection is in the loop at most, and none while a transfer (`transfer.rs`) sends on its socket, or while that is lent (`lend.rs`).
-//! - W2: what a connection makes the worker hold is bounded: unread bytes by [`MOST_TAIL`] and the receive buffers under way,
-//!   answers by the session's own window; all together by the plan's `pending`. While requests that
-//!   can't run yet take half of it, a connection that has any is not received from before they have
-//!   run, and waits at its socket ([`Worker::settle`]). Others are received from, one after the
-//!   other and [`SMALL_RECEIVE`] bytes of each ([`Worker::give_back_buffers`]). While answers take
-//!   half of it, each session's window is small
-//!   ([`crate::session::Window`]), and while those that go out take all of it other workers keep theirs; where unread bytes and slow readers' answers
-//!   take it, the slowest is closed, else the one that holds most.
+//! - W1: one batch a connection is in the loop at most, and none while its socket is lent
+//!   (`lend.rs`).
+//! - W2: what a connection makes the worker hold is bounded, and so is what all hold together.
+//!   - Unread bytes of one connection are at most [`MOST_TAIL`] and the receive buffers under way.
+//!     Its answers are bounded by its session's window.
+//!   - Requests that can't run yet may take half of the plan's `pending`. Beyond that, a connection
+//!     that has any waits at its socket until they have run ([`Worker::settle`]). The loop receives
+//!     from the others in turn, [`SMALL_RECEIVE`] bytes of each ([`Worker::give_back_buffers`]).
+//!   - Requests of another worker's connection hold that connection back, and no other
+//!     ([`Message::Hold`]).
+//!   - While answers take half of `pending`, each session's window is small
+//!     ([`crate::context::Window`]). While those that go out take all of it, other workers keep
+//!     theirs.
+//!   - Where unread bytes and slow readers' answers take `pending`, the slowest is closed, else the
+//!     one that holds most.
 //! - W3: a slow reader's answer holds no frame: it is copied. Item memory it may hold; while more than an eighth of a shard is held, those of its readers who
 //!   have been behind for [`PATIENCE_MS`] are closed one after the other ([`Worker::free_pinned`]).
 
@@ -24,10 +30,12 @@ use senko_cache::Pinned;
 use senko_io::{ConnId, Piece, RecvBuf, SendBatch, SendMode};
 
 use super::Worker;
+use super::accounts::Account;
 use super::conns::{ConnKey, Link, ShardSet};
+use crate::context::{Router, Window};
 use crate::reply::shard_of;
 use crate::route::Message;
-use crate::session::{FeedState, Router, Wait, Window};
+use crate::session::{FeedState, Wait};
 
 /// Bytes received and not consumed at which the loop is told to stop receiving.
 const MOST_TAIL: usize = 64 << 10;
@@ -35,6 +43,8 @@ const MOST_TAIL: usize = 64 << 10;
 /// can't run yet are many.
 const FEW_BUFFERS: usize = 8;
 const SMALL_RECEIVE: usize = 2 << 10;
+/// Bytes of commands that any connection may have with other workers, however far these are behind.
+const FEW_BYTES: usize = 2 << 10;
 /// Batches kept for the next sends.
 const SPARE_BATCHES: usize = 64;
 
@@ -44,8 +54,8 @@ const PATIENCE_MS: u64 = 500;
 impl Worker {
     /// Bytes came from a socket. While much is unread the buffer does not go back to the loop at
     /// once.
-    pub(super) fn received(&mut self, id: ConnId, data: RecvBuf) {
-        self.take_in(id, &data);
+    pub(super) fn received(&mut self, id: ConnId, mut data: RecvBuf) {
+        self.take_in(id, &mut data);
         if self.is_crowded() {
             self.withheld.push_back(data);
             self.core.ev.limit_receives(Some(SMALL_RECEIVE));
@@ -54,7 +64,7 @@ impl Worker {
 
     /// Requests that can't run yet take half of what is pending.
     fn is_crowded(&self) -> bool {
-        self.backlog > self.pending / 2
+        self.conns.sums().backlog > self.pending / 2
     }
 
     /// While much is unread, the loop has a few buffers a round. It fills them from one connection
@@ -67,7 +77,7 @@ impl Worker {
         if self.is_crowded() {
             // A receive that is under way takes a whole buffer. Beyond `pending`, one a round brings
             // less than the connections with requests run in it, so that nobody has to be closed.
-            let few = match self.backlog > self.pending {
+            let few = match self.conns.sums().backlog > self.pending {
                 true => 1,
                 false => FEW_BUFFERS.min(self.withheld.len()),
             };
@@ -78,13 +88,15 @@ impl Worker {
         }
     }
 
-    fn take_in(&mut self, id: ConnId, data: &RecvBuf) {
+    fn take_in(&mut self, id: ConnId, data: &mut RecvBuf) {
         let Some(at) = self.conns.of_socket(id) else {
             return;
         };
         self.need_socket(at);
-        if self.conns.get(at).is_none() {
-            return;
+        match self.conns.get(at) {
+            None => return,
+            Some(conn) if conn.tls.is_some() => return self.take_ciphered(at, data),
+            Some(_) => {}
         }
         self.core.stats.bytes_read += data.len() as u64;
         self.input(at, data);
@@ -96,7 +108,6 @@ impl Worker {
             return;
         };
         if conn.closing {
-            self.dropped(at, data.len());
             return;
         }
         conn.last_active = self.now_ms;
@@ -106,13 +117,11 @@ impl Worker {
                 && !conn.closing
             {
                 conn.append(&data[consumed..]);
-            } else {
-                self.dropped(at, data.len() - consumed);
             }
         } else {
             conn.append(data);
             // A value is taken whatever the session waits for.
-            if !conn.queued && !conn.paused {
+            if !conn.queued && !conn.is_stopped() {
                 self.feed_tail(at);
             }
         }
@@ -130,7 +139,7 @@ impl Worker {
             return;
         }
         let feeds = !conn.closing || conn.session.waits_for_memory();
-        if !conn.queued && !conn.paused && feeds {
+        if !conn.queued && !conn.is_stopped() && feeds {
             self.feed_tail(at);
         } else {
             self.mark_dirty(at);
@@ -152,7 +161,6 @@ impl Worker {
         };
         if conn.closing {
             conn.tail_start = 0;
-            self.dropped(at, tail.len() - start - consumed);
         } else {
             conn.tail = tail;
             conn.consume(consumed);
@@ -162,7 +170,7 @@ impl Worker {
     /// Gives the session bytes for one turn; the bytes consumed.
     fn feed(&mut self, at: ConnKey, data: &[u8]) -> usize {
         let mut budget = self.core.shared.settings.requests_per_turn;
-        self.core.window = match self.answers {
+        self.core.window = match self.conns.sums().answers {
             answers if answers > self.pending => Window::One,
             answers if answers > self.pending / 2 => Window::Small,
             _ => Window::Wide,
@@ -210,14 +218,16 @@ impl Worker {
                 }
             }
         }
-        if self.core.outbox.take_congested() {
+        if let Some(worker) = self.core.outbox.take_behind()
+            && conn.session.foreign_bytes() > FEW_BYTES
+        {
             conn.paused = true;
-            self.paused.push(at);
+            self.paused.push((at, worker));
         }
-        match conn.link {
-            Link::Virtual(_) => self.core.outbox.mesh().ran(self.index, fed.consumed),
-            Link::Socket(id) if fed.consumed == data.len() => self.lend_socket(at, id),
-            Link::Socket(_) => {}
+        if let Link::Socket(id) = conn.link
+            && fed.consumed == data.len()
+        {
+            self.lend_socket(at, id);
         }
         // What a line of many keys has brought so far is sent with the rest of it.
         let goes_on = (self.conns.get(at)).is_some_and(|c| c.queued && c.session.is_in_keys());
@@ -225,15 +235,6 @@ impl Worker {
             self.mark_dirty(at);
         }
         fed.consumed
-    }
-
-    /// Input of a connection was dropped: another worker's bytes are no longer before this one.
-    fn dropped(&mut self, at: ConnKey, bytes: usize) {
-        if let Some(conn) = self.conns.get(at)
-            && !conn.is_socket()
-        {
-            self.core.outbox.mesh().ran(self.index, bytes);
-        }
     }
 
     /// Notes that a connection may have something to send.
@@ -274,6 +275,8 @@ impl Worker {
                         conn.session.replies().spill();
                         self.frames_freed = true;
                     }
+                } else if conn.tls.is_some() {
+                    self.flush_ciphered(at, id);
                 } else if conn.session.replies().sendable() {
                     let mut batch = self.spare.pop().unwrap_or_default();
                     if conn.session.replies().fill_batch(&mut batch) {
@@ -283,8 +286,6 @@ impl Worker {
                     } else {
                         self.spare.push(batch);
                     }
-                } else if self.transfers.is_some() {
-                    self.start_transfer(at, id);
                 }
             }
         }
@@ -295,11 +296,12 @@ impl Worker {
     /// behind those very answers, and do not count. What slow readers leave may take as much once more, beyond which they are closed; others do not
     /// push them there.
     pub(super) fn answer_level(&self) -> usize {
-        self.leaving.max((self.leaving + self.held) / 2)
+        let sums = self.conns.sums();
+        sums.leaving.max((sums.leaving + sums.held) / 2)
     }
 
     /// The shards of which so much, or more, is pinned.
-    fn shards_pinned(&self, so_much: Pinned) -> ShardSet {
+    pub(super) fn shards_pinned(&self, so_much: Pinned) -> ShardSet {
         let mut set = ShardSet::default();
         for shard in 0..self.core.shared.shards {
             let pinned = if shard == self.index {
@@ -317,7 +319,7 @@ impl Worker {
     /// W3: closes slow readers to whom much of some shard's memory is lent: a few of the slowest at each tick, since others' shards take a round or two to
     /// tell, and all where it is too much. One alone may have much.
     pub(super) fn free_pinned(&mut self) {
-        if self.slow_pinned == 0 {
+        if self.conns.sums().pinned == 0 {
             return;
         }
         let much = self.shards_pinned(Pinned::Much);
@@ -328,7 +330,7 @@ impl Worker {
         let (now_ms, me) = (self.now_ms, self.index);
         let mut late = Vec::new();
         for (at, conn) in self.conns.iter() {
-            if conn.pinned == 0 || now_ms.saturating_sub(conn.slow_since) < PATIENCE_MS {
+            if conn.account().pinned == 0 || now_ms.saturating_sub(conn.slow_since) < PATIENCE_MS {
                 continue;
             }
             let mut of = conn.lent_of;
@@ -404,10 +406,14 @@ impl Worker {
         };
         if let Some(conn) = self.conns.get(at) {
             conn.in_batch = 0;
+            // With TLS answers were counted when they were ciphered, without what that adds, as
+            // memcached counts.
+            if let (Ok(sent), None) = (&result, &conn.tls) {
+                self.core.stats.bytes_written += *sent as u64;
+            }
         }
         match result {
             Ok(sent) if sent == batch.len() => {
-                self.core.stats.bytes_written += sent as u64;
                 let mut quiet = false;
                 if let Some(conn) = self.conns.get(at) {
                     (conn.lent, conn.lent_of) = (0, ShardSet::default());
@@ -419,11 +425,10 @@ impl Worker {
                     quiet = conn.is_read_out()
                         && conn.session.replies().is_empty()
                         && conn.receiving
-                        && conn.held == 0;
+                        && !conn.has_output()
+                        && conn.account().held == 0;
                     if quiet {
-                        self.answers -= std::mem::take(&mut conn.answers);
-                        self.leaving -= std::mem::take(&mut conn.leaving);
-                        self.slow_pinned -= std::mem::take(&mut conn.pinned);
+                        self.conns.count(at, Account::default());
                     }
                 }
                 self.recycle(batch);
@@ -432,10 +437,7 @@ impl Worker {
                     self.feed_again(at);
                 }
             }
-            Ok(sent) => {
-                self.core.stats.bytes_written += sent as u64;
-                self.wait_for_room(at, id, batch, sent);
-            }
+            Ok(sent) => self.wait_for_room(at, id, batch, sent),
             Err(error) => {
                 tracing::debug!("sending failed: {error}");
                 self.recycle(batch);
@@ -462,7 +464,8 @@ impl Worker {
         }
         // One is always lent: a copy of an answer that is larger than the bound would be the greater harm. For a moment much more is: what is
         // copied counts for more, and most readers are only a little late.
-        let lendable = self.slow_pinned == 0 || !of.meets(self.shards_pinned(Pinned::TooMuch));
+        let lendable =
+            self.conns.sums().pinned == 0 || !of.meets(self.shards_pinned(Pinned::TooMuch));
         let keep = lent > 0 && !has_pages && lendable;
         if keep {
             drop_sent(&mut batch, sent, &mut self.unpinned);
@@ -470,6 +473,7 @@ impl Worker {
             batch.spill(sent, &mut self.unpinned);
         }
         self.frames_freed |= has_pages;
+        let behind = self.hold_behind(at);
         if let Some(conn) = self.conns.get(at) {
             conn.slow_since = self.now_ms.max(1);
             if keep {
@@ -477,6 +481,10 @@ impl Worker {
                 conn.copied = batch.bytes.len();
             } else {
                 conn.copied = left;
+            }
+            if let Some((copied, lent, of)) = behind {
+                (conn.lent, conn.lent_of) = (lent, of);
+                conn.copied += copied;
             }
         }
         self.core.ev.send(id, batch, SendMode::Wait);
@@ -510,47 +518,32 @@ impl Worker {
             return;
         };
         let unread = conn.unread();
-        // Frames are counted where they belong.
-        let (owned, ready) = conn.session.replies().owned_bytes();
-        let (queued, answers, pinned) = match conn.slow_since {
-            0 => (0, owned + conn.in_batch, 0),
-            _ => {
-                let queued = conn.session.replies().pinned();
-                let queued: usize = queued.map(|(len, _)| len).sum();
-                (owned, 0, conn.lent + queued)
-            }
+        let account = conn.counted(self.usual_answer);
+        self.conns.count(at, account);
+        let sums = self.conns.sums();
+        let Some(conn) = self.conns.get(at) else {
+            return;
         };
-        let (waiting, leaving) = match conn.link {
-            Link::Socket(_) => {
-                let leaving = match conn.slow_since {
-                    0 => conn.in_batch + ready,
-                    _ => 0,
+        let waits = conn.has_backlog();
+        if let Link::Virtual(origin) = conn.link {
+            // Only the connection that has much unread is held back; those that have nothing
+            // unread are heard, whatever waits here.
+            let most = match sums.backlog_of_others > self.pending / 4 {
+                true => 0,
+                false => MOST_TAIL,
+            };
+            let holds = waits && unread > most;
+            if std::mem::replace(&mut conn.holds_origin, holds) != holds {
+                let message = match holds {
+                    true => Message::Hold(origin.conn),
+                    false => Message::GoOn(origin.conn),
                 };
-                (conn.session.foreign(), leaving)
+                self.core.stats.conns_held += u64::from(holds);
+                self.core.outbox.send(origin.worker, message);
             }
-            // What is read for another worker is copied out of its frame before it leaves.
-            Link::Virtual(_) => (conn.session.replies().waiting(), 0),
-        };
-        let answers = answers + waiting * self.usual_answer;
-        let before = std::mem::replace(&mut conn.leaving, leaving);
-        self.leaving = self.leaving + leaving - before;
-        let before = std::mem::replace(&mut conn.pinned, pinned);
-        self.slow_pinned = self.slow_pinned + pinned - before;
-        let memory = conn.unread_memory();
-        let held = memory + conn.copied + queued;
-        let before = std::mem::replace(&mut conn.held, held);
-        self.held = self.held + held - before;
-        // What waits for the rest of a request, or for a slow reader, is nobody's backlog, and another worker's bytes are held back there.
-        let waits = !conn.takes_input() && conn.slow_since == 0;
-        let backlog = match conn.link {
-            Link::Socket(_) if waits => memory,
-            _ => 0,
-        };
-        let before = std::mem::replace(&mut conn.backlog, backlog);
-        self.backlog = self.backlog + backlog - before;
-        let before = std::mem::replace(&mut conn.answers, answers);
-        self.answers = self.answers + answers - before;
-        if conn.closing && !conn.sending && conn.session.replies().is_empty() {
+        }
+        let said = conn.session.replies().is_empty() && !conn.has_output();
+        if conn.closing && !conn.sending && said {
             if conn.is_socket() {
                 self.close(at);
             }
@@ -560,12 +553,12 @@ impl Worker {
             // Who waits for memory is not received from, so that the kernel holds the sender back and not this worker
             // the bytes.
             let held_back = matches!(conn.wait, Some(Wait::Window | Wait::Memory | Wait::Room));
-            let most = match waits && self.backlog > self.pending / 2 {
+            let most = match waits && sums.backlog > self.pending / 2 {
                 true => 0,
                 false => MOST_TAIL,
             };
-            let full = held_back || unread > most;
-            let receive = !conn.closing && !conn.ended && !conn.paused && !full;
+            let full = held_back || unread > most || conn.is_full();
+            let receive = !conn.closing && !conn.ended && !conn.is_stopped() && !full;
             if receive != conn.receiving {
                 conn.receiving = receive;
                 self.core.ev.set_receiving(id, receive);
@@ -577,19 +570,19 @@ impl Worker {
     /// requests, may take as much once more: who is only a little late means no harm, and senders are held back already.
     pub(super) fn enforce_bound(&mut self) {
         let now_ms = self.now_ms;
-        while self.held > self.pending {
-            let beyond = self.held > 2 * self.pending;
+        while self.conns.sums().held > self.pending {
+            let beyond = self.conns.sums().held > 2 * self.pending;
             let longest = self
                 .conns
                 .iter()
                 .filter(|(_, c)| {
                     let late =
                         c.slow_since != 0 && now_ms.saturating_sub(c.slow_since) >= PATIENCE_MS;
-                    c.held > 0 && (late || beyond)
+                    c.account().held > 0 && (late || beyond)
                 })
                 // Of those that are not slow, the one that holds most.
                 .min_by_key(|(_, c)| match c.slow_since {
-                    0 => (true, u64::MAX - c.held as u64),
+                    0 => (true, u64::MAX - c.account().held as u64),
                     since => (false, since),
                 });
             let Some((at, _)) = longest else { return };
@@ -626,6 +619,12 @@ impl Worker {
             self.close(at);
             return;
         }
+        self.note_end(at);
+        self.no_more(at);
+    }
+
+    /// The peer has said its last.
+    pub(super) fn no_more(&mut self, at: ConnKey) {
         let Some(conn) = self.conns.get(at) else {
             return;
         };
@@ -644,24 +643,21 @@ impl Worker {
             return;
         };
         conn.session.cancel(&mut self.core.ctx(at, None));
-        self.held -= conn.held;
-        self.backlog -= conn.backlog;
-        self.answers -= conn.answers;
-        self.leaving -= conn.leaving;
-        self.slow_pinned -= conn.pinned;
         // Its replies may have held frames.
         self.frames_freed = true;
         match conn.link {
             Link::Socket(id) => {
                 // Before the descriptor's number can be another's.
                 self.left(conn.fd);
+                if let Some(tls) = conn.tls.take() {
+                    self.part(id, tls, conn.sending);
+                }
                 self.close_socket(at, &conn, id);
                 if self.core.shared.shards > 1 {
                     self.core.outbox.gone(at);
                 }
             }
             Link::Virtual(origin) => {
-                self.core.outbox.mesh().ran(self.index, conn.unread());
                 if conn.borrowed.is_some() {
                     self.core.outbox.give_back(origin);
                 }
@@ -675,7 +671,7 @@ pub(super) fn usual(before: usize, bytes: usize) -> usize {
     (before - before / 32 + bytes / 32).max(256)
 }
 
-fn has_pages(batch: &SendBatch) -> bool {
+pub(super) fn has_pages(batch: &SendBatch) -> bool {
     batch
         .pieces
         .iter()
@@ -683,7 +679,7 @@ fn has_pages(batch: &SendBatch) -> bool {
 }
 
 /// Drops the first `sent` bytes of a batch without copying the rest; pins that were sent whole go to `unpinned`.
-fn drop_sent(batch: &mut SendBatch, mut sent: usize, unpinned: &mut Vec<u64>) {
+pub(super) fn drop_sent(batch: &mut SendBatch, mut sent: usize, unpinned: &mut Vec<u64>) {
     if batch.pieces.is_empty() {
         batch.bytes.drain(..sent);
         return;

@@ -26,8 +26,9 @@ impl Worker {
         let Some(conn) = self.conns.get(at) else {
             return;
         };
-        let free = !conn.sending && !conn.closing && !conn.paused && conn.lent_to.is_none();
-        let lone = if free && conn.takes_input() && self.transfers.is_none() {
+        let free = !conn.sending && !conn.closing && !conn.is_stopped() && conn.lent_to.is_none();
+        let free = free && conn.tls.is_none();
+        let lone = if free && conn.takes_input() {
             conn.session.lone_foreign()
         } else {
             None

@@ -31,6 +31,8 @@ impl Worker {
                     bytes,
                     socket,
                 } => {
+                    let mesh = self.core.outbox.mesh();
+                    mesh.took_commands(self.index, bytes.len());
                     self.commands(origin, &bytes, socket);
                     self.core.outbox.keep(bytes);
                 }
@@ -78,6 +80,18 @@ impl Worker {
                         self.value_ends(at);
                     }
                 }
+                Message::Hold(at) => {
+                    if let Some(conn) = self.conns.get(at) {
+                        conn.holds += 1;
+                        self.settle(at);
+                    }
+                }
+                Message::GoOn(at) => {
+                    if let Some(conn) = self.conns.get(at) {
+                        conn.holds -= 1;
+                        self.feed_again(at);
+                    }
+                }
                 Message::Refused(at) => {
                     if self.conns.get(at).is_some() {
                         self.close(at);
@@ -97,7 +111,6 @@ impl Worker {
     /// Another worker's connection has commands for this shard: they run in a virtual connection that stands for it.
     fn commands(&mut self, origin: Origin, bytes: &[u8], socket: Option<RawFd>) {
         if self.refused.contains(&origin) {
-            self.core.outbox.mesh().ran(self.index, bytes.len());
             if socket.is_some() {
                 self.core.outbox.give_back(origin);
             }
@@ -152,20 +165,14 @@ impl Worker {
         if self.paused.is_empty() {
             return;
         }
-        let mesh = self.core.outbox.mesh();
-        mesh.wait(self.index);
-        if (0..self.core.shared.shards).any(|w| mesh.congested(w)) {
-            return;
-        }
-        let mut paused = std::mem::take(&mut self.paused);
-        for at in paused.drain(..) {
-            if let Some(conn) = self.conns.get(at) {
+        self.core.outbox.mesh().wait(self.index);
+        for (at, worker) in std::mem::take(&mut self.paused) {
+            if self.core.outbox.mesh().congested(worker) {
+                self.paused.push((at, worker));
+            } else if let Some(conn) = self.conns.get(at) {
                 conn.paused = false;
                 self.feed_again(at);
             }
-        }
-        if self.paused.is_empty() {
-            self.paused = paused;
         }
     }
 }

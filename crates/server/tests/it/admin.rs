@@ -8,9 +8,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use senko_server::settings::{Admission, AdmissionRule, BackendChoice, Budget};
+use senko_server::settings::{Admission, AdmissionRule, BackendChoice, Budget, TlsMode};
 
 use crate::serve::client::{PATIENCE, Place};
+use crate::tls::client::Authority;
 
 /// A server whose every metric is there.
 fn watched(io: BackendChoice, threads: usize) -> Place {
@@ -199,7 +200,12 @@ fn families(text: &str) -> BTreeMap<String, String> {
 
 #[test]
 fn each_metric_is_documented_and_each_documented_metric_exists() {
-    let place = watched(BackendChoice::Auto, 1);
+    // Metrics of TLS are there with a certificate.
+    let authority = Authority::new();
+    let place = watched(BackendChoice::Auto, 1).restart(|settings| {
+        settings.tls = Some(authority.settings());
+        settings.tls_modes = vec![(settings.listen[0], TlsMode::Off)];
+    });
     let mut client = place.connect();
     let value = vec![b'v'; 4000];
     for n in 0..20_000 {

@@ -42,6 +42,12 @@ fn binary_seeds() {
 }
 
 #[test]
+fn tls_seeds() {
+    replay("tls_pem", entry::tls_pem);
+    replay("tls_stream", entry::tls_stream);
+}
+
+#[test]
 fn login_seeds() {
     replay("login_ascii", entry::login_ascii);
     replay("login_sasl", entry::login_sasl);

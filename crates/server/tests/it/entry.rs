@@ -12,7 +12,8 @@ use senko_server::auth::Users;
 use senko_server::protocol::binary::{HEADER, Header};
 use senko_server::protocol::meta::{Clock, KeyBuf};
 use senko_server::protocol::{MAX_KEY, Tokens, classic, meta, split_line};
-use senko_server::settings::Dialect;
+use senko_server::settings::{Dialect, TlsMode, TlsSettings};
+use senko_server::tls;
 
 use crate::rig::{Plan, Rig};
 
@@ -96,6 +97,63 @@ pub fn login_ascii(data: &[u8]) {
 /// Passwords of the binary protocol (`-S`).
 pub fn login_sasl(data: &[u8]) {
     login(data, Dialect::Binary);
+}
+
+/// A certificate's file, and a certificate: whatever is in it, it is read or refused.
+pub fn tls_pem(data: &[u8]) {
+    if let Ok(all) = tls::pem::certificates(data) {
+        all.iter().for_each(|certificate| {
+            tls::pem::end(certificate);
+        });
+    }
+    tls::pem::end(data);
+}
+
+/// A server's certificate, for as long as the process lives.
+fn server() -> &'static tls::Tls {
+    static SERVER: OnceLock<tls::Tls> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])
+            .expect("a certificate can be made");
+        let folder = std::env::temp_dir().join(format!("senko-tls-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a writable folder");
+        let settings = TlsSettings {
+            chain: folder.join("chain.pem"),
+            key: folder.join("key.pem"),
+            ..TlsSettings::default()
+        };
+        std::fs::write(&settings.chain, made.cert.pem()).expect("a writable folder");
+        std::fs::write(&settings.key, made.signing_key.serialize_pem()).expect("a writable folder");
+        let server = tls::Tls::open(&settings, 0).expect("a good certificate");
+        let _ = std::fs::remove_dir_all(&folder);
+        server
+    })
+}
+
+/// A client's bytes before its handshake has ended. The outcome does not depend on the pieces they
+/// come in, and none of them reaches a session.
+pub fn tls_stream(data: &[u8]) {
+    let Some((&choice, input)) = data.split_first() else {
+        return;
+    };
+    let outcome = |piece: usize| {
+        let mut stream = server().accept(TlsMode::Default).expect("there is TLS");
+        let (mut plain, mut out) = (Vec::new(), Vec::new());
+        for part in input.chunks(piece) {
+            let mut part = part.to_vec();
+            let taken = stream.receive(&mut part, &mut plain, &mut out);
+            assert!(plain.is_empty() && !stream.is_open());
+            match taken {
+                Err(fault) => {
+                    assert!(fault.handshake && !fault.why.is_empty());
+                    return false;
+                }
+                Ok(received) => assert_eq!(received.opened, None),
+            }
+        }
+        true
+    };
+    assert_eq!(outcome(usize::MAX), outcome(1 + usize::from(choice)));
 }
 
 fn session(data: &[u8], dialect: Dialect) {

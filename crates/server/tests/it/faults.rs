@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use senko_io::Op;
 use senko_io::fault::{Fault, FaultSwitch};
-use senko_server::settings::{BackendChoice, FlashSpec, Transfer};
+use senko_server::settings::{BackendChoice, FlashSpec};
 
 use crate::serve::client::{Client, Place};
-use crate::transfer::takes_sendfile;
 
 /// Keys whose items lie on flash once [`fill`] has run.
 const KEYS: usize = 800;
@@ -38,10 +37,6 @@ struct Bench {
 
 /// Runs a test on both backends, with `devices` flash files and a switch for each.
 fn on_both(devices: usize, test: impl Fn(&mut Bench)) {
-    on_both_with(devices, Transfer::Direct, test);
-}
-
-fn on_both_with(devices: usize, transfer: Transfer, test: impl Fn(&mut Bench)) {
     for io in [BackendChoice::Auto, BackendChoice::Posix] {
         let switches: Vec<_> = (0..devices).map(|_| FaultSwitch::new()).collect();
         let mut place = Place::start(io, 1);
@@ -56,7 +51,6 @@ fn on_both_with(devices: usize, transfer: Transfer, test: impl Fn(&mut Bench)) {
             settings.faults = switches.clone();
             settings.region = Some(1 << 20);
             settings.promote_after = 3;
-            settings.transfer = transfer;
             // Devices are to be given up here, and soon.
             settings.patience = 1;
         });
@@ -465,38 +459,6 @@ fn one_device_of_two_may_go() {
             assert!(read_all(bench, 300..KEYS) > 350);
         });
     }
-}
-
-/// Answers that the kernel sends: a thread of the pool meets the fault.
-#[test]
-fn a_transfer_that_the_device_fails_ends() {
-    if !takes_sendfile() {
-        return;
-    }
-    on_both_with(1, Transfer::Sendfile, |bench| {
-        fill(bench);
-        bench.switches[0].inject(Some(Op::Read), EVERYWHERE, EIO);
-        read_all(bench, 0..400);
-        until(bench, "flash_devices_out", |n| n == 1, || {});
-        bench.switches[0].clear();
-        until(bench, "flash_devices_out", |n| n == 0, || {});
-        // What a thread waits for can't be answered as a miss: its connection is closed, and no other is harmed.
-        bench.switches[0].inject(Some(Op::Read), EVERYWHERE, Fault::Stall);
-        let mut readers: Vec<Client> = (0..4).map(|_| bench.place.connect()).collect();
-        for (which, reader) in readers.iter_mut().enumerate() {
-            for n in (400 + which..KEYS).step_by(4) {
-                reader.send(format!("get f{n}\r\n").as_bytes());
-            }
-            reader.send(b"quit\r\n");
-        }
-        serves_from_dram(bench);
-        for mut reader in readers {
-            reader.rest();
-        }
-        bench.switches[0].clear();
-        serves_from_dram(bench);
-        read_all(bench, 400..KEYS);
-    });
 }
 
 #[test]

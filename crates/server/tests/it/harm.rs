@@ -3,8 +3,14 @@
 //! the clock: tests wait for states, and compare counts that any pace gives.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use senko_cache::{HashSeed, Key};
+use senko_io::Op;
+use senko_io::fault::Fault;
+use senko_server::settings::BackendChoice;
+
+use crate::lend::{on_flash, unanswered};
 use crate::serve::client::{Client, Place, on_both};
 use crate::serve::value;
 
@@ -182,6 +188,55 @@ fn requests_that_wait_stop_nobody_elses_reception() {
         }
         assert_eq!(client.stat("senko_slow_readers_closed"), 0);
     });
+}
+
+/// A few clients behind a device that stalls stopped all others. While their commands waited at one
+/// worker, no connection that sent it anything was received from.
+#[test]
+fn commands_that_wait_at_another_worker_hold_nobody_else_back() {
+    for io in [BackendChoice::Auto, BackendChoice::Posix] {
+        let (place, switch) = on_flash(io, 400, 3000);
+        let shard_of = |key: &str| Key::new(key.as_bytes(), HashSeed::default()).shard(2);
+        let key_of = |name: &str, shard: usize, nth: usize| {
+            let keys = (0..).map(|n| format!("{name}{n}"));
+            keys.filter(|key| shard_of(key) == shard).nth(nth).unwrap()
+        };
+        let mut others: Vec<Client> = (0..4).map(|_| place.connect()).collect();
+        for shard in 0..2 {
+            others[0].store(&key_of("dram", shard, 0), b"v");
+        }
+        switch.inject(Some(Op::Read), 0..u64::MAX, Fault::Stall);
+        // Half of these have their keys at the other worker. The first command waits for the
+        // device, and the others for it.
+        let mut crowd: Vec<Client> = (0..32).map(|_| place.connect()).collect();
+        for (n, client) in crowd.iter_mut().enumerate() {
+            let shard = n / 2 % 2;
+            client.send(format!("append {} 0 0 1\r\nx\r\n", key_of("key", shard, n)).as_bytes());
+            let key = key_of("later", shard, n);
+            let set = format!("set {key} 0 0 3000 noreply\r\n{}\r\n", "y".repeat(3000));
+            client.send(set.repeat(20).as_bytes());
+        }
+        let deadline = Instant::now() + Duration::from_secs(600);
+        while others[0].stat("senko_conns_held") < 4 {
+            assert!(Instant::now() < deadline, "no connection was held back");
+            thread::sleep(Duration::from_millis(5));
+        }
+        for n in 0..100 {
+            for other in &mut others {
+                let key = key_of("dram", n % 2, 0);
+                other.ask(&format!("touch {key} 0\r\n"), "TOUCHED\r\n");
+                other.ask(
+                    &format!("get {key}\r\n"),
+                    &format!("VALUE {key} 0 1\r\nv\r\nEND\r\n"),
+                );
+            }
+        }
+        assert_eq!(unanswered(&crowd), crowd.len(), "the device had stalled");
+        switch.clear();
+        for client in &mut crowd {
+            client.ask("mn\r\n", "STORED\r\nMN\r\n");
+        }
+    }
 }
 
 /// A hundred machines that lost their power filled `-c 100` for ever: nobody asked whether they

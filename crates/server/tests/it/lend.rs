@@ -20,7 +20,7 @@ fn answer(key: usize, len: usize) -> Vec<u8> {
 }
 
 /// Of these clients, those that have no answer yet.
-fn unanswered(clients: &[Client]) -> usize {
+pub(crate) fn unanswered(clients: &[Client]) -> usize {
     let waits = |client: &&Client| {
         client.stream.set_nonblocking(true).unwrap();
         let seen = client.stream.peek(&mut [0]);
@@ -36,7 +36,7 @@ fn lends(place: &Place) -> bool {
 }
 
 /// Two workers whose keys `key0` to `key{count - 1}` are on flash, the reads of which stall when the switch says so.
-fn on_flash(io: BackendChoice, count: usize, len: usize) -> (Place, Arc<FaultSwitch>) {
+pub(crate) fn on_flash(io: BackendChoice, count: usize, len: usize) -> (Place, Arc<FaultSwitch>) {
     let switch = FaultSwitch::new();
     let place = Place::start(io, 2).restart(|settings| {
         settings.faults = vec![Arc::clone(&switch)];

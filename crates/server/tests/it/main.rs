@@ -14,9 +14,8 @@ mod harm; // clients that take more than their part, and what the others get
 mod restart; // stopped and started again, with a data directory
 mod lend; // answers that the worker of another shard sends
 mod across; // answers read from the shard of another worker
-mod transfer; // answers that the kernel sends from the flash file
 mod faults; // flash devices that fail under a running server
 mod login; // passwords, and what is served without one
+mod tls; // TLS: certificates, handshakes, both tiers
 mod property; // random commands of several connections over real sockets, against a model
 mod transcript; // requests and exact answers, played against memcached and against senko
-mod load; // the load generator against memcached and against a server with one fault

@@ -10,8 +10,9 @@ use senko_cache::{
 use senko_io::SendBatch;
 use senko_io::faulty::{FaultyDevice, FaultyQueue};
 use senko_server::auth::Auth;
+use senko_server::context::{Ctx, Router, Window, Work};
 use senko_server::reply::shard_of;
-use senko_server::session::{Ctx, FeedState, Router, Session, Wait, Window, Work};
+use senko_server::session::{FeedState, Session, Wait};
 use senko_server::settings::Settings;
 use senko_server::shared::{Cursor, Shared, ThreadStats};
 
@@ -117,6 +118,15 @@ impl Rig {
             session.ask_password();
         }
         self.add(node, session, None)
+    }
+    /// A virtual connection of a node. Nothing takes its answers.
+    pub fn connect_for_another(&mut self, node: usize) -> u64 {
+        self.add(node, Session::remote(), None)
+    }
+    /// Bytes that a connection's answers own.
+    pub fn owned(&mut self, id: u64) -> usize {
+        let conn = self.conns.get_mut(&id).expect("the connection is open");
+        conn.session.replies().owned_bytes().0
     }
     fn add(&mut self, node: usize, session: Session, origin: Option<u64>) -> u64 {
         let id = self.next;

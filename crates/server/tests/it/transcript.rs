@@ -19,7 +19,30 @@ use target::{Kind, NoTarget, Target};
 
 #[test]
 fn transcripts_on_memcached() {
-    run(Kind::Memcached);
+    run(Kind::Memcached { tls: false });
+}
+
+#[test]
+fn transcripts_on_memcached_with_tls() {
+    run(Kind::Memcached { tls: true });
+}
+
+#[test]
+fn transcripts_on_senko_dram_with_tls() {
+    run(Kind::Senko {
+        io: BackendChoice::Auto,
+        flash: false,
+        tls: true,
+    });
+}
+
+#[test]
+fn transcripts_on_senko_flash_with_tls() {
+    run(Kind::Senko {
+        io: BackendChoice::Auto,
+        flash: true,
+        tls: true,
+    });
 }
 
 #[test]
@@ -27,6 +50,7 @@ fn transcripts_on_senko_dram_uring() {
     run(Kind::Senko {
         io: BackendChoice::Uring,
         flash: false,
+        tls: false,
     });
 }
 
@@ -35,6 +59,7 @@ fn transcripts_on_senko_dram_posix() {
     run(Kind::Senko {
         io: BackendChoice::Posix,
         flash: false,
+        tls: false,
     });
 }
 
@@ -43,6 +68,7 @@ fn transcripts_on_senko_flash_uring() {
     run(Kind::Senko {
         io: BackendChoice::Uring,
         flash: true,
+        tls: false,
     });
 }
 
@@ -51,6 +77,7 @@ fn transcripts_on_senko_flash_posix() {
     run(Kind::Senko {
         io: BackendChoice::Posix,
         flash: true,
+        tls: false,
     });
 }
 
@@ -96,7 +123,7 @@ fn run(kind: Kind) {
     for script in scripts().iter().filter(|s| s.name.contains(&only)) {
         let mut target: Option<(Vec<String>, Target)> = None;
         for case in &script.cases {
-            if kind == Kind::Memcached && case.since.is_some() {
+            if matches!(kind, Kind::Memcached { .. }) && case.since.is_some() {
                 continue;
             }
             played += 1;
@@ -104,7 +131,9 @@ fn run(kind: Kind) {
             // memcached answers some commands by what its background threads are doing just then: on a busy machine its crawler
             // is still at work, or it is late. What it says on a second or third try counts too; senko has one try.
             for _ in 0..MEMCACHED_TRIES {
-                if kind != Kind::Memcached || !matches!(result, Err(Outcome::Fail(_))) {
+                if !matches!(kind, Kind::Memcached { .. })
+                    || !matches!(result, Err(Outcome::Fail(_)))
+                {
                     break;
                 }
                 target = None;
@@ -167,7 +196,7 @@ fn play_case(
 /// Says why nothing ran. Where CI runs, a missing memcached is a failure; a kernel that refuses io_uring is not: CI asks for that too.
 fn skip(kind: Kind, why: &str) {
     assert!(
-        kind != Kind::Memcached || std::env::var("CI").as_deref() != Ok("true"),
+        !matches!(kind, Kind::Memcached { .. }) || std::env::var("CI").as_deref() != Ok("true"),
         "{why}"
     );
     // Past the test harness, which keeps what passing tests print to itself.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What FAB, BPLRU, LB-CLOCK and PUD-LRU have in common: they hold pages grouped by logical block and let whole blocks go. Which block goes is an [`Order`].
+//! The common part of FAB, BPLRU, LB-CLOCK and PUD-LRU: they hold pages grouped by logical block
+//! and let whole blocks go. Which block goes is an [`Order`].
 
 use super::groups::{Entered, Groups};
 use super::{Buffer, Outgoing, Surroundings};

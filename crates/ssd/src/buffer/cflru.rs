@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! CFLRU: clean-first LRU.
 //!
-//! Idea: the buffer also holds pages that were read. The least recently used part of the list is the clean-first region: from it the oldest clean page leaves, which costs nothing;
-//! only when it has none, the oldest dirty page does. A larger region saves writes and costs read hits.
-//! Source: Park, Jung, Kang, Kim, Lee, "CFLRU: A Replacement Algorithm for Flash Memory", CASES 2006, section 4.
-//! Deviation: theirs manages the page cache of an operating system; here it stands in the drive. Parameter: `window`, the region's share of the buffer (their w; static, as in
-//! their first variant), half by default. A flush lets the dirty pages go and keeps the clean ones.
+//! Idea: the buffer also holds pages that were read. The least recently used part of the list is
+//! the clean-first region: from it the oldest clean page leaves, which costs nothing; only when it
+//! has none, the oldest dirty page does. A larger region saves writes and costs read hits. Source:
+//! Park, Jung, Kang, Kim, Lee, "CFLRU: A Replacement Algorithm for Flash Memory", CASES 2006,
+//! section 4. Deviation: theirs manages the page cache of an operating system; here it stands in
+//! the drive. Parameter: `window`, the region's share of the buffer (their w; static, as in their
+//! first variant), half by default. A flush lets the dirty pages go and keeps the clean ones.
 
 use super::lists::Lists;
 use super::table::Table;
@@ -14,7 +16,8 @@ use crate::Error;
 use crate::geometry::Lpn;
 use crate::spec::Spec;
 
-/// The lists: the young part, and the clean-first region's dirty and clean pages, each with the oldest first.
+/// The lists: the young part, and the clean-first region's dirty and clean pages, each with the
+/// oldest first.
 const WORKING: usize = 0;
 const DIRTY: usize = 1;
 const CLEAN: usize = 2;

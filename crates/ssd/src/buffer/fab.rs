@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! FAB: flash-aware buffer.
 //!
-//! Idea: the logical block with the most pages in the buffer leaves, all of it; of several, the one that was written longest ago. Large groups cost a log-block layer the fewest
-//! merges a page, and media files, which are written once in order, leave at once.
-//! Source: Jo, Kang, Park, Kim, Lee, "FAB: Flash-Aware Buffer Management Policy for Portable Media Players", IEEE Trans. Consumer Electronics 52(2), 2006, section III.
-//! Deviation: theirs is the player's whole cache and holds pages that were read too; a write buffer holds written ones alone. No parameters, as in the original.
+//! Idea: the logical block with the most pages in the buffer leaves, all of it; of several, the one
+//! that was written longest ago. Large groups cost a log-block layer the fewest merges a page, and
+//! media files, which are written once in order, leave at once. Source: Jo, Kang, Park, Kim, Lee,
+//! "FAB: Flash-Aware Buffer Management Policy for Portable Media Players", IEEE Trans. Consumer
+//! Electronics 52(2), 2006, section III. Deviation: theirs is the player's whole cache and holds
+//! pages that were read too; a write buffer holds written ones alone. No parameters, as in the
+//! original.
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};
@@ -29,7 +32,8 @@ impl Order for Fab {
     }
 
     fn shrunk(&mut self, groups: &Groups, slot: u32) {
-        // A block that lost a page is taken as the oldest of its new size: its order among them is not known any more.
+        // A block that lost a page is taken as the oldest of its new size: its order among them is
+        // not known any more.
         self.sizes.enter_first(slot, groups.count(slot));
     }
 

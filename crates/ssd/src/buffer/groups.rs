@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The pages that a buffer holds, grouped by the logical block that they belong to: a slab of groups with a bit for each page, found through a [`Table`].
+//! The pages that a buffer holds, grouped by the logical block that they belong to: a slab of
+//! groups with a bit for each page, found through a [`Table`].
 //!
-//! Buffers that let whole blocks go stand on it. A group's place in the slab (`slot`) is what their lists hold. A page costs no entry of its own.
+//! Buffers that let whole blocks go stand on it. A group's place in the slab (`slot`) is what their
+//! lists hold. A page costs no entry of its own.
 
 use super::table::Table;
 use super::{Outgoing, Surroundings};
@@ -23,7 +25,7 @@ pub struct Groups {
     held: usize,
 }
 
-/// What became of a page that was entered.
+/// The fate of a page that was entered.
 #[derive(Clone, Copy, Debug)]
 pub struct Entered {
     /// The group that it is in.
@@ -139,7 +141,8 @@ impl Groups {
         self.free.push(slot);
     }
 
-    /// The pages of a group, ascending, each with whether it is held; from the block's first page to its last.
+    /// The pages of a group, ascending, each with whether it is held; from the block's first page
+    /// to its last.
     fn whole(&self, slot: u32) -> impl Iterator<Item = (Lpn, bool)> + '_ {
         let first = self.block[slot as usize] * self.pages_per_block;
         let last = (first + self.pages_per_block).min(self.logical_pages);

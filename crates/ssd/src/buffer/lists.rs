@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Doubly linked lists over the places of a slab: any number of lists, each place in one of them at most, all operations O(1), nothing allocated after the start.
+//! Doubly linked lists over the places of a slab: any number of lists, each place in one of them at
+//! most, all operations O(1), nothing allocated after the start.
 
 use crate::geometry::NONE;
 
-/// Lists of places `0..places`. Each list is a ring through a sentinel of its own, which follows the places in the arrays.
+/// Lists of places `0..places`. Each list is a ring through a sentinel of its own, which follows
+/// the places in the arrays.
 #[derive(Clone, Debug)]
 pub struct Lists {
     next: Vec<u32>,
@@ -86,7 +88,8 @@ impl Lists {
     }
 }
 
-/// Places by size, in the order of their last touch within a size: finds the largest in constant time.
+/// Places by size, in the order of their last touch within a size: finds the largest in constant
+/// time.
 #[derive(Clone, Debug)]
 pub struct BySize {
     lists: Lists,

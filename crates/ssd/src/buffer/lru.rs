@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! LRU by page.
 //!
-//! Idea: the page that was written longest ago leaves. It is what the endurance paper (Ogawa and Kise, section 3) puts before BAST; order of blocks plays no part.
-//! Source: folklore; hit ratios are checked against Megiddo and Modha's (FAST 2003, table of LRU on OLTP and P3).
-//! Options: `touch-reads=true` lets a read that hits make a page young too. By default it does not: what is to be absorbed are writes. Only written pages are held.
+//! Idea: the page that was written longest ago leaves. It is what the endurance paper (Ogawa and
+//! Kise, section 3) puts before BAST; order of blocks plays no part. Source: folklore; hit ratios
+//! are checked against Megiddo and Modha's (FAST 2003, table of LRU on OLTP and P3). Options:
+//! `touch-reads=true` lets a read that hits make a page young too. By default it does not: what is
+//! to be absorbed are writes. Only written pages are held.
 
 use super::lists::Lists;
 use super::table::Table;

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Write buffers: RAM in front of the translation layer, which absorbs overwrites and chooses what leaves, and in which order.
+//! Write buffers: RAM in front of the translation layer, which absorbs overwrites and chooses what
+//! leaves, and in which order.
 //!
-//! A buffer knows page numbers alone. It says what leaves by filling an [`Outgoing`], in the order in which it is to be written; the drive moves the data.
+//! A buffer knows page numbers alone. It says what leaves by filling an [`Outgoing`], in the order
+//! in which it is to be written; the drive moves the data.
 //!
-//! What always holds, of every buffer:
-//! - B1: a page that was written is either held ([`Buffer::contains`]) or has left as [`Leave::Dirty`] since its last write, unless it was trimmed.
-//! - B2: a page leaves as dirty only if it was held and dirty, and is no longer dirty after; pads ([`Leave::Pad`]) name pages that are not held dirty.
+//! Always holds, for every buffer:
+//! - B1: a page that was written is either held ([`Buffer::contains`]) or has left as
+//!   [`Leave::Dirty`] since its last write, unless it was trimmed.
+//! - B2: a page leaves as dirty only if it was held and dirty, and is no longer dirty after; pads
+//!   ([`Leave::Pad`]) name pages that are not held dirty.
 //! - B3: it holds no more pages than its capacity.
 
 use crate::Error;
@@ -17,7 +21,7 @@ mod groups;
 mod lists;
 mod table;
 
-// What buffers that let whole blocks go have in common.
+// The common part of buffers that let whole blocks go.
 mod blockwise;
 
 // The buffers, one file each.
@@ -34,16 +38,17 @@ mod seldom;
 // The buffer that chooses among them.
 mod adaptive;
 
-/// What happens to a page that a buffer lets go.
+/// The fate of a page that a buffer lets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
     /// The buffer's contents go to the flash.
     Dirty,
-    /// The flash's own contents are read and written again, to make a block whole. Where the flash has none, nothing is done.
+    /// The flash's own contents are read and written again, to make a block whole. Where the flash
+    /// has none, nothing is done.
     Pad,
 }
 
-/// What leaves a buffer, in the order of writing.
+/// Pages that leave a buffer, in the order of writing.
 #[derive(Clone, Debug, Default)]
 pub struct Outgoing {
     /// Pages, each with what is to be done.
@@ -86,13 +91,15 @@ pub trait Buffer: Send {
     /// Whether it holds this page, with no effect on what leaves when.
     fn contains(&self, lpn: Lpn) -> bool;
 
-    /// Takes a page in; whether a dirty copy of it was there before, so that a write to the flash is saved. What has to make room goes to `out`.
+    /// Takes a page in; whether a dirty copy of it was there before, so that a write to the flash
+    /// is saved. Pages that have to make room go to `out`.
     fn write(&mut self, lpn: Lpn, out: &mut Outgoing) -> bool;
 
     /// A host reads a page: whether it is here.
     fn read(&mut self, lpn: Lpn) -> bool;
 
-    /// A page that was not here was read from the flash: a buffer that also caches reads may keep it.
+    /// A page that was not here was read from the flash: a buffer that also caches reads may keep
+    /// it.
     fn read_from_flash(&mut self, _lpn: Lpn, _out: &mut Outgoing) {}
 
     /// Forgets a page, unwritten.
@@ -105,7 +112,7 @@ pub trait Buffer: Send {
     fn table_bytes(&self) -> u64;
 }
 
-/// What a buffer may know of the drive.
+/// The facts of the drive that a buffer may know.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
     /// Pages that the buffer may hold.
@@ -124,7 +131,7 @@ type Make = fn(&mut Spec, &Surroundings) -> Result<Box<dyn Buffer>, Error>;
 pub struct Entry {
     /// Its name in specifications.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// A description in a line.
     pub about: &'static str,
     /// Its options, each as `option=DEFAULT`.
     pub options: &'static [&'static str],

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! No write buffer.
 //!
-//! Idea: each page goes to the flash as it comes. What the others are compared with.
+//! Idea: each page goes to the flash as it comes. The others are compared with this one.
 
 use super::{Buffer, Outgoing, Surroundings};
 use crate::Error;

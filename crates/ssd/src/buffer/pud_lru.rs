@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! PUD-LRU: blocks by their predicted average update distance.
 //!
-//! Idea: the predicted average update distance (PUD) of a block joins how often and how recently it was written. Blocks below a threshold are the frequently updated group and
-//! stay; of the others, the infrequently updated group, the block with the most pages leaves, so that an erase frees as much as it can.
-//! Source: Hu, Jiang, Tian, Xu, "PUD-LRU: An Erase-Efficient Write Buffer Management Algorithm for Flash Memory SSD", MASCOTS 2010, section III.
-//! Choices, where the original has no exact formula: time counts page writes; an update is a run of writes to one block (`runs=false`: each page is one); the distance at time t is
-//! (S + t - last) / n, where n counts the block's updates since it came and S spans them (`memory` below 1 forgets: at each update both are multiplied by it first); the threshold is `threshold`
-//! times the mean over the blocks held, taken anew every time that as many pages as the buffer holds were written. The lab's `endurance-policies` measures how much each matters.
-//! Deviation: `padding=true` makes blocks whole as BPLRU does; off by default.
+//! Idea: the predicted average update distance (PUD) of a block joins how often and how recently it
+//! was written. Blocks below a threshold are the frequently updated group and stay. The others are
+//! the infrequently updated group. Of these the block with the most pages leaves, so that an erase
+//! frees as much as it can. Source: Hu, Jiang, Tian, Xu, "PUD-LRU: An Erase-Efficient Write Buffer
+//! Management Algorithm for Flash Memory SSD", MASCOTS 2010, section III. Choices, where the
+//! original has no exact formula: time counts page writes; an update is a run of writes to one
+//! block (`runs=false`: each page is one); the distance at time t is (S + t - last) / n, where n
+//! counts the block's updates since it came and S spans them (`memory` below 1 forgets: at each
+//! update both are multiplied by it first); the threshold is `threshold` times the mean over the
+//! blocks held, taken anew every time that as many pages as the buffer holds were written. The
+//! lab's `endurance-policies` measures how much each matters. Deviation: `padding=true` makes
+//! blocks whole as BPLRU does; off by default.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -29,7 +34,8 @@ struct History {
     /// From the first of them to the last.
     span: f64,
     last: u64,
-    /// When the earliest entry in the queue that is for this block is due; `u64::MAX` if there is none.
+    /// When the earliest entry in the queue that is for this block is due; `u64::MAX` if there is
+    /// none.
     queued: u64,
 }
 
@@ -54,7 +60,8 @@ struct PudLru {
     renew: u64,
     last_slot: u32,
     history: Vec<History>,
-    /// Frequently updated blocks, by when they stop being so unless they are written before. Entries may be early or for blocks that are gone; they are checked when they are due.
+    /// Frequently updated blocks, by when they stop being so unless they are written before.
+    /// Entries may be early or for blocks that are gone; they are checked when they are due.
     queue: BinaryHeap<Reverse<(u64, u32)>>,
     /// The infrequently updated group.
     infrequent: BySize,
@@ -114,7 +121,7 @@ impl PudLru {
         }
     }
 
-    /// Sets the threshold anew. What is infrequently updated stays so until it is written.
+    /// Sets the threshold anew. An infrequently updated block stays so until it is written.
     fn set_limit(&mut self, groups: &Groups) {
         let held = self.history.iter().filter(|history| history.held);
         let sum: f64 = held.map(|history| self.distance(history)).sum();
@@ -129,7 +136,8 @@ impl PudLru {
         }
     }
 
-    /// Moves the blocks whose time is over into the infrequently updated group; with `one`, the next one in any case.
+    /// Moves the blocks whose time is over into the infrequently updated group; with `one`, the
+    /// next one in any case.
     fn expire(&mut self, groups: &Groups, mut one: bool) {
         while let Some(Reverse((due, slot))) = self.queue.peek().copied() {
             if due > self.now && !one {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Seldom: logical blocks by how long they were not written, against how often they were before.
 //!
-//! Idea: the block leaves for which age / uses is largest, where uses counts runs of writes to the block since it came (consecutive writes to one block are a run). A block that was written
-//! ten times stays ten times as long as one that was written once, so what is written at intervals longer than the buffer's turnover is kept for a part where LRU keeps none of it.
-//! Source: our own, made for the adaptive buffer, as the one that resists loops and scans; least-frequently-used with the age of Robinson and Devarakonda, "Data Cache Management Using
-//! Frequency-Based Replacement", SIGMETRICS 1990, is its ancestor. It has no options.
+//! Idea: the block leaves for which age / uses is largest, where uses counts runs of writes to the
+//! block since it came (consecutive writes to one block are a run). A block that was written ten
+//! times stays ten times as long as one that was written once. So of blocks written at intervals
+//! longer than the buffer's turnover a part is kept, where LRU keeps none. Source: our own, made
+//! for the adaptive buffer, as the one that resists loops and scans; least-frequently-used with the
+//! age of Robinson and Devarakonda, "Data Cache Management Using Frequency-Based Replacement",
+//! SIGMETRICS 1990, is its ancestor. It has no options.
 
 use super::blockwise::{Blockwise, Order};
 use super::groups::{Entered, Groups};
@@ -64,7 +67,8 @@ impl Order for Seldom {
         let mut victim = (0, 0, 1);
         for (uses, slot) in self.by_uses.oldest_of_each() {
             let age = self.now - self.last[slot as usize];
-            // age / uses, compared without a division; of two that are equal the one with fewer uses leaves.
+            // age / uses, compared without a division; of two that are equal the one with fewer
+            // uses leaves.
             if age * victim.2 > victim.1 * u64::from(uses) {
                 victim = (slot, age, u64::from(uses));
             }

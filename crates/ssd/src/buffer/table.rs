@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From page and block numbers to places in a buffer's slabs.
 //!
-//! Open addressing with linear probes over at least twice as many cells as there can be entries; the hash is a multiplication (Knuth's), since numbers of
-//! pages are no adversary's; removal moves entries back instead of leaving marks. It never grows, so nothing allocates after the start, and it takes 16 to 32 bytes
-//! an entry whatever the drive's size.
+//! Open addressing with linear probes over at least twice as many cells as there can be entries.
+//! The hash is a multiplication (Knuth's), since numbers of pages are no adversary's. Removal moves
+//! entries back instead of leaving marks. It never grows, so nothing allocates after the start, and
+//! it takes 16 to 32 bytes an entry whatever the drive's size.
 
 use crate::geometry::NONE;
 

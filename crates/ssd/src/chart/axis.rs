@@ -98,8 +98,8 @@ impl Axis {
         }
     }
 
-    /// The ends for these values, at round numbers. `zero`: the axis begins at 0, so that lengths can be
-    /// compared.
+    /// The ends for these values, at round numbers. `zero`: the axis begins at 0, so that lengths
+    /// can be compared.
     pub(super) fn fit(&mut self, values: impl Iterator<Item = f64>, zero: bool) {
         if self.range.is_some() {
             return;

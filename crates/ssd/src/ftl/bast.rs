@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! BAST: block-level mapping with a few log blocks, each for one data block.
 //!
-//! Idea: an overwrite goes to the next page of the log block that belongs to the logical block, of which it gets one with its first overwrite. When the log block is full, or another logical
-//! block needs it, it is merged with the data block: by switching if it holds all pages in their places, partially if it holds the first ones so, else fully.
+//! Idea: an overwrite goes to the next page of the log block that belongs to the logical block, of
+//! which it gets one with its first overwrite. When the log block is full, or another logical block
+//! needs it, it is merged with the data block. The merge is a switch if the log block holds all
+//! pages in their places, partial if it holds the first ones so, and full otherwise.
 //!
-//! Source: J. Kim, J. M. Kim, S. H. Noh, S. L. Min, Y. Cho, "A space-efficient flash translation layer for CompactFlash systems", IEEE Transactions on Consumer Electronics 48(2),
-//! 2002, where it is the log block scheme; the name is that of later papers.
-//! Options: `log-blocks`; `victim`, which log block goes when all are taken: `lru`, that which was written longest ago, or `round-robin`, that which was opened longest ago. The paper
-//! leaves the choice open.
-//! Deviations: the first version of a page goes to its place in the data block only as long as no page behind it was programmed there, since flash of today is programmed in order
-//! (the paper's was not); else to the log. A logical block whose last page is trimmed gives its blocks back.
+//! Source: J. Kim, J. M. Kim, S. H. Noh, S. L. Min, Y. Cho, "A space-efficient flash translation
+//! layer for CompactFlash systems", IEEE Transactions on Consumer Electronics 48(2), 2002, where it
+//! is the log block scheme; the name is that of later papers. Options: `log-blocks`; `victim`,
+//! which log block goes when all are taken: `lru`, that which was written longest ago, or
+//! `round-robin`, that which was opened longest ago. The paper leaves the choice open. Deviations:
+//! the first version of a page goes to its place in the data block only as long as no page behind
+//! it was programmed there; else it goes to the log. Flash of today is programmed in order, and the
+//! paper's was not. A logical block whose last page is trimmed gives its blocks back.
 
 use crate::ftl::logs::Blocks;
 use crate::ftl::{Ftl, FtlCounts, Mapping};
@@ -182,7 +186,8 @@ impl Ftl for Bast {
     }
 
     fn mapping(&self) -> Mapping {
-        // A log block has its own number, its data block's, and which page of that each of its pages is.
+        // A log block has its own number, its data block's, and which page of that each of its
+        // pages is.
         let logs = u64::from(self.log_blocks);
         let pages = u64::from(self.blocks.pages);
         self.blocks

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The cached mapping table of DFTL: which entries of the page table are in RAM, and which of them are newer there than on the flash.
+//! The cached mapping table of DFTL: which entries of the page table are in RAM, and which of them
+//! are newer there than on the flash.
 //!
-//! Idea: segmented LRU. A new entry goes to the front of the probationary segment; a hit moves it to the front of the protected one, whose last entry, when it is over its share, goes back to
-//! the front of the probationary one. The last probationary entry leaves.
+//! Idea: segmented LRU. A new entry goes to the front of the probationary segment, and a hit moves
+//! it to the front of the protected one. When the protected segment is over its share, its last
+//! entry goes back to the front of the probationary one. The last probationary entry leaves.
 //!
-//! Source: R. Karedla, J. S. Love, B. G. Wherry, "Caching strategies to improve disk system performance", IEEE Computer 27(3), 1994, as DFTL's section 3.3 takes it.
-//! Deviations: neither paper gives DFTL's shares; the protected segment is half of the table.
+//! Source: R. Karedla, J. S. Love, B. G. Wherry, "Caching strategies to improve disk system
+//! performance", IEEE Computer 27(3), 1994, as DFTL's section 3.3 takes it. Deviations: neither
+//! paper gives DFTL's shares; the protected segment is half of the table.
 
 use crate::geometry::{Lpn, NONE};
 
@@ -201,7 +204,8 @@ mod tests {
         // 0 is protected; 1 is now the oldest on probation.
         assert!(cmt.hit(0));
         assert_eq!(cmt.victim(), Some((1, false)));
-        // 2 and 3 are used again: the protected segment has room for two, so 0 comes back behind nothing but in front of 1.
+        // 2 and 3 are used again: the protected segment has room for two, so 0 comes back behind
+        // nothing but in front of 1.
         assert!(cmt.hit(2));
         assert!(cmt.hit(3));
         cmt.remove(1);

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! FASTer: FAST in which a valid page of a reclaimed log block gets a second chance.
 //!
-//! Idea: in workloads such as OLTP many pages that are still valid when their log block is reclaimed are overwritten soon after. So they are not merged but copied to the isolation area, which is
-//! a queue of log blocks apart from the fresh ones. Most die there; those that are still valid when the area's oldest block must go are merged fully.
+//! Idea: in workloads such as OLTP many pages that are still valid when their log block is
+//! reclaimed are overwritten soon after. So they are not merged but copied to the isolation area,
+//! which is a queue of log blocks apart from the fresh ones. Most die there; those that are still
+//! valid when the area's oldest block must go are merged fully.
 //!
-//! Source: S.-P. Lim, S.-W. Lee, B. Moon, "FASTer FTL for enterprise-class flash memory SSDs", SNAPI 2010.
-//! Options: `log-blocks`, all of them; `isolation-blocks`, of those the isolation area's, a quarter unless told.
-//! Deviations: the paper spreads the merges of the isolation area over the writes that follow, to even out response times; here a block of it is merged at once, which changes when but not how
-//! much is copied and erased.
+//! Source: S.-P. Lim, S.-W. Lee, B. Moon, "FASTer FTL for enterprise-class flash memory SSDs",
+//! SNAPI 2010. Options: `log-blocks`, all of them; `isolation-blocks`, of those the isolation
+//! area's, a quarter unless told. Deviations: the paper spreads the merges of the isolation area
+//! over the writes that follow, to even out response times. Here a block of it is merged at once.
+//! That changes when pages are copied and erased, but not how many.
 
 use crate::ftl::Ftl;
 use crate::ftl::fast::Fast;

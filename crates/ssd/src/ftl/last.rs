@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! LAST: log blocks by locality: sequential ones, and random ones for hot and for cold pages.
 //!
-//! Idea: long writes go to sequential log blocks, each of one logical block, which mostly merge by switching or partially. Short ones go to the random log: a page whose last version is still in the random log is
-//! hot and goes to the hot partition, another to the cold one. Hot pages die together, and a block without valid pages is erased with no merge. Where there is none, the
+//! Idea: long writes go to sequential log blocks, each of one logical block, which mostly merge by
+//! switching or partially. Short ones go to the random log: a page whose last version is still in
+//! the random log is hot and goes to the hot partition, another to the cold one. Hot pages die
+//! together, and a block without valid pages is erased with no merge. Where there is none, the
 //! block that takes the fewest merges goes.
 //!
-//! Source: S. Lee, D. Shin, Y.-J. Kim, J. Kim, "LAST: locality-aware sector translation for NAND flash memory-based storage systems", ACM SIGOPS Operating Systems Review 42(6), 2008.
-//! Options: `log-blocks`, all of them; `sequential-blocks` and `hot-blocks` of those, a quarter each unless told; `threshold`, in pages.
-//! Deviations: a layer here sees pages, not requests: a write is long from the `threshold`th page in a row on (32 KB of 4 KB pages by default). The pages before it in its logical block are copied in front of it, which the
-//! partial merge would have had to copy later, so that the log block stays in order. The shares of the partitions are fixed, where the paper lets them move.
+//! Source: S. Lee, D. Shin, Y.-J. Kim, J. Kim, "LAST: locality-aware sector translation for NAND
+//! flash memory-based storage systems", ACM SIGOPS Operating Systems Review 42(6), 2008. Options:
+//! `log-blocks`, all of them; `sequential-blocks` and `hot-blocks` of those, a quarter each unless
+//! told; `threshold`, in pages. Deviations: a layer here sees pages, not requests: a write is long
+//! from the `threshold`th page in a row on (32 KB of 4 KB pages by default). The pages before it in
+//! its logical block are copied in front of it, which the partial merge would have had to copy
+//! later, so that the log block stays in order. The shares of the partitions are fixed, where the
+//! paper lets them move.
 
 use crate::ftl::logs::Blocks;
 use crate::ftl::{Ftl, FtlCounts, Mapping};
@@ -234,7 +240,8 @@ impl Ftl for Last {
         self.sequential.clear();
         let found = self.blocks.scan(nand);
         let mut others = self.blocks.adopt(nand, found);
-        // Nothing tells hot from cold; the blocks written last are taken to be cold, since the cold partition is the larger one.
+        // Nothing tells hot from cold; the blocks written last are taken to be cold, since the cold
+        // partition is the larger one.
         let cold = others.len().saturating_sub(self.random[COLD].most as usize);
         self.random[COLD].blocks = others.split_off(cold);
         self.random[HOT].blocks = others;

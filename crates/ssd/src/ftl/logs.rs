@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the layers of block granularity share: data blocks in which each page has its place, and the merges that bring pages back there from log blocks.
+//! The common parts of the layers of block granularity: data blocks in which each page has its
+//! place, and the merges that bring pages back there from log blocks.
 //!
 //! ```text
 //! switch    the log block holds every page in its place        log block -> data block, erase the old one
@@ -7,12 +8,15 @@
 //! full      anything else                                      copy all pages into an erased block, erase the rest
 //! ```
 //!
-//! The simulator keeps one flat table of the newest version of every page ([`Blocks::newest`]), whatever the layer itself could afford; what its own tables take
-//! is what each layer's `mapping` says.
+//! The simulator keeps one flat table of the newest version of every page ([`Blocks::newest`]),
+//! whatever the layer itself could afford; what its own tables take is what each layer's `mapping`
+//! says.
 //!
 //! What always holds:
-//! - L1: outside a write there are at least [`SPARE`] erased blocks beyond the data blocks and the log blocks that the layer was built with. A merge needs one.
-//! - L2: a block is erased only when no page's newest version lies in it, so that the newest version survives a power cut at any operation.
+//! - L1: outside a write there are at least [`SPARE`] erased blocks beyond the data blocks and the
+//!   log blocks that the layer was built with. A merge needs one.
+//! - L2: a block is erased only when no page's newest version lies in it, so that the newest
+//!   version survives a power cut at any operation.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -22,7 +26,8 @@ use crate::geometry::{Block, Lpn, NONE, Ppn};
 use crate::nand::{Cause, Nand};
 use crate::{Error, Time};
 
-/// Erased blocks beyond data and log blocks: one for the target of a merge, one more so that a merge that a power cut left half done can be done over.
+/// Erased blocks beyond data and log blocks: one for the target of a merge, one more so that a
+/// merge that a power cut left half done can be done over.
 const SPARE: u32 = 2;
 
 /// Data blocks, erased blocks, and where each page's newest version lies.
@@ -51,8 +56,10 @@ fn pages_in(nand: &Nand, block: Block) -> impl DoubleEndedIterator<Item = Ppn> +
     (first..first + nand.next_page(block)).filter(|page| nand.lpn(*page) != NONE)
 }
 
-/// The page with the newest version of each of the numbers below `numbers` that the spare areas name, [`NONE`] where there is none. Of two copies of a version, that in the block
-/// with more newest versions is taken, so that few blocks are needed; within a block the later one, which is the copy.
+/// The page with the newest version of each of the numbers below `numbers` that the spare areas
+/// name, [`NONE`] where there is none. Of two copies of a version, recovery takes that in the block
+/// with more newest versions, so that few blocks are needed. Within a block it takes the later one,
+/// which is the copy.
 pub(super) fn newest_versions(nand: &Nand, numbers: u32) -> Vec<Ppn> {
     let mut latest = vec![0u64; numbers as usize];
     for block in 0..nand.blocks() {
@@ -180,7 +187,8 @@ impl Blocks {
         }
     }
 
-    /// The page's place in its data block, if it can still be programmed there. A logical block without a data block gets one.
+    /// The page's place in its data block, if it can still be programmed there. A logical block
+    /// without a data block gets one.
     pub fn home(&mut self, nand: &Nand, lpn: Lpn) -> Option<Ppn> {
         let (lbn, within) = self.split(lpn);
         if self.data[lbn as usize] == NONE {
@@ -207,7 +215,8 @@ impl Blocks {
         (0..).zip(first..end)
     }
 
-    /// Whether all pages of `block` are in their places, and are the newest versions if there still is one. Then it can become the data block of `lbn`.
+    /// Whether all pages of `block` are in their places, and are the newest versions if there still
+    /// is one. Then it can become the data block of `lbn`.
     fn leads(&self, nand: &Nand, lbn: u32, block: Block) -> bool {
         let first = nand.geometry().first_page(block);
         self.is_data(nand, block) == Some(lbn)
@@ -227,7 +236,8 @@ impl Blocks {
         done
     }
 
-    /// Copies the newest versions of the pages with places in `within` to these places in `block`; how many, and when that is done. All copies may begin at once: the planes order them.
+    /// Copies the newest versions of the pages with places in `within` to these places in `block`;
+    /// how many, and when that is done. All copies may begin at once: the planes order them.
     pub fn copy_home(
         &mut self,
         nand: &mut Nand,
@@ -248,7 +258,8 @@ impl Blocks {
         (copied, done)
     }
 
-    /// Merges a logical block and the log block that holds pages of it alone: by switching, partially, or fully. The log block is then the data block or erased.
+    /// Merges a logical block and the log block that holds pages of it alone: by switching,
+    /// partially, or fully. The log block is then the data block or erased.
     pub fn merge_log(&mut self, nand: &mut Nand, lbn: u32, log: Block, at: Time) -> Time {
         if !self.leads(nand, lbn, log) {
             let merged = self.full_merge(nand, lbn, at);
@@ -265,7 +276,8 @@ impl Blocks {
         done
     }
 
-    /// Copies all pages of a logical block into an erased block, which takes the place of its data block. Log blocks that held them stay.
+    /// Copies all pages of a logical block into an erased block, which takes the place of its data
+    /// block. Log blocks that held them stay.
     pub fn full_merge(&mut self, nand: &mut Nand, lbn: u32, at: Time) -> Time {
         if self.live[lbn as usize] == 0 {
             return self.release_data(nand, lbn, at);
@@ -308,7 +320,8 @@ impl Blocks {
             .all(|(page, lpn)| *lpn == NONE || self.newest[*lpn as usize] != page)
     }
 
-    /// After a power cut: finds the newest version of every page, and erases what holds none. What a half-done merge left behind is a copy or older, and so goes. Blocks with newest
+    /// After a power cut: finds the newest version of every page, and erases what holds none. Pages
+    /// that a half-done merge left behind are copies or older, and so go. Blocks with newest
     /// versions come back in the order of their numbers.
     pub fn scan(&mut self, nand: &mut Nand) -> Vec<Found> {
         self.newest = newest_versions(nand, self.logical_pages);
@@ -338,7 +351,8 @@ impl Blocks {
         found
     }
 
-    /// The logical block of which `block` holds pages in their places and nothing else, if there is one.
+    /// The logical block of which `block` holds pages in their places and nothing else, if there is
+    /// one.
     fn is_data(&self, nand: &Nand, block: Block) -> Option<u32> {
         let mut of = None;
         for (place, lpn) in (0..).zip(nand.spare(block)) {
@@ -354,8 +368,9 @@ impl Blocks {
         of
     }
 
-    /// After [`Blocks::scan`]: makes data blocks of the blocks that can be some. Where there are several for a logical block, they are merged. The others come back, in the order
-    /// in which they were written last.
+    /// After [`Blocks::scan`]: makes data blocks of the blocks that can be some. Where there are
+    /// several for a logical block, they are merged. The others come back, in the order in which
+    /// they were written last.
     pub fn adopt(&mut self, nand: &mut Nand, found: Vec<Found>) -> Vec<Block> {
         let mut homes: Vec<(u32, Block)> = Vec::new();
         let mut others: Vec<Found> = Vec::new();
@@ -399,7 +414,8 @@ impl Blocks {
         Mapping::table(self.data.len() as u64, u64::from(self.all_blocks))
     }
 
-    /// The table of `blocks` log blocks in which any page may lie: which block, and which logical page in each of its pages.
+    /// The table of `blocks` log blocks in which any page may lie: which block, and which logical
+    /// page in each of its pages.
     pub fn log_table(&self, blocks: u32) -> Mapping {
         let pages = u64::from(blocks) * u64::from(self.pages);
         Mapping::table(u64::from(blocks), u64::from(self.all_blocks))

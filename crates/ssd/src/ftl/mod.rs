@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Flash translation layers: where a logical page lies, and what has to move for it.
 //!
-//! Each layer is a file that opens with its card. [`build`] makes one from a specification such as `bast:log-blocks=16`.
+//! Each layer is a file that opens with its card. [`build`] makes one from a specification such as
+//! `bast:log-blocks=16`.
 //!
-//! What always holds, of every layer:
-//! - F1: [`Ftl::locate`] names the page that was programmed last for a logical page, or none if there is none or it was trimmed since.
-//! - F2: each [`Ftl::write`] programs exactly one page under [`Cause::Host`](crate::nand::Cause::Host); all else goes under another cause.
-//! - F3: no write fails: the layer was refused at its making if logical pages, log blocks and reserve do not fit.
-//! - F4: after a power cut at any operation, [`Ftl::recover`] makes of the spare areas alone a state in which F1 holds for every page whose program was done.
-//!   A trim may be undone by a power cut.
+//! Always holds, for every layer:
+//! - F1: [`Ftl::locate`] names the page that was programmed last for a logical page, or none if
+//!   there is none or it was trimmed since.
+//! - F2: each [`Ftl::write`] programs exactly one page under
+//!   [`Cause::Host`](crate::nand::Cause::Host); all else goes under another cause.
+//! - F3: no write fails: the layer was refused at its making if logical pages, log blocks and
+//!   reserve do not fit.
+//! - F4: after a power cut at any operation, [`Ftl::recover`] makes of the spare areas alone a
+//!   state in which F1 holds for every page whose program was done. A trim may be undone by a power
+//!   cut.
 
 use serde::Serialize;
 
@@ -28,7 +33,7 @@ mod page;
 // Zones, written in order.
 mod zns;
 
-// What layers of block granularity share: data blocks and merges.
+// The common parts of layers of block granularity: data blocks and merges.
 mod logs;
 
 // Block-level mapping.
@@ -66,7 +71,8 @@ pub trait Ftl: Send {
     /// Writes a page; when it is on the flash.
     fn write(&mut self, nand: &mut Nand, lpn: Lpn, stream: u16, at: Time) -> Time;
 
-    /// Writes pages one after the other in no time, as [`Ftl::write`] does: for runs that ask for write amplification alone.
+    /// Writes pages one after the other in no time, as [`Ftl::write`] does: for runs that ask for
+    /// write amplification alone.
     fn write_many(&mut self, nand: &mut Nand, lpns: &[Lpn], stream: u16) {
         for lpn in lpns {
             self.write(nand, *lpn, stream, 0);
@@ -79,7 +85,8 @@ pub trait Ftl: Send {
     /// Forgets a page.
     fn trim(&mut self, nand: &mut Nand, lpn: Lpn, at: Time) -> Time;
 
-    /// Makes the layer's own volatile state durable, as far as it has any that [`Ftl::recover`] could not make again.
+    /// Makes the layer's own volatile state durable, as far as it has any that [`Ftl::recover`]
+    /// could not make again.
     fn flush(&mut self, _nand: &mut Nand, at: Time) -> Time {
         at
     }
@@ -92,17 +99,18 @@ pub trait Ftl: Send {
     /// Where a page lies now, with nothing read and nothing counted.
     fn locate(&self, lpn: Lpn) -> Option<Ppn>;
 
-    /// Forgets all volatile state and makes it again from the spare areas, after a power cut. [`Nand::keep_sequence`] was on from the start.
+    /// Forgets all volatile state and makes it again from the spare areas, after a power cut.
+    /// [`Nand::keep_sequence`] was on from the start.
     fn recover(&mut self, nand: &mut Nand);
 
-    /// What it did beyond operations on the flash.
+    /// Its work beyond operations on the flash.
     fn counts(&self) -> FtlCounts;
 
     /// What its tables take.
     fn mapping(&self) -> Mapping;
 }
 
-/// What a layer did, in the terms of layers.
+/// A layer's work, in the terms of layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FtlCounts {
     /// Merges in which a log block took the place of its data block.
@@ -152,7 +160,8 @@ impl FtlCounts {
 pub struct Mapping {
     /// In RAM, with entries of whole bits, in bits.
     pub bits: u64,
-    /// The same with entries of as many bits as their number of states has, fractions counted (paper A's table 2).
+    /// The same with entries of as many bits as their number of states has, fractions counted
+    /// (paper A's table 2).
     pub fractional_bits: f64,
     /// On flash, in bytes.
     pub flash_bytes: u64,
@@ -185,7 +194,7 @@ type Make = fn(&mut Spec, &Nand, u32) -> Result<Box<dyn Ftl>, Error>;
 pub struct Entry {
     /// Its name in specifications.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// A description in a line.
     pub about: &'static str,
     /// Its options, each as `option=DEFAULT`.
     pub options: &'static [&'static str],

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Superblock: adjacent logical blocks share their physical blocks, in which their pages lie freely.
+//! Superblock: adjacent logical blocks share their physical blocks, in which their pages lie
+//! freely.
 //!
-//! Idea: `size` adjacent logical blocks are a superblock. It has as many physical blocks, and update blocks beyond that as long as there are any; a page goes to the next free page of its
-//! superblock. When no update block is left, one is won back within a superblock: from one that has a block without valid pages, or else from that which was written longest ago, by copying the valid
-//! pages of its emptiest blocks together. Only pages of neighbours are mixed, so that the map of a superblock is small, and hot pages gather in few blocks.
+//! Idea: `size` adjacent logical blocks are a superblock. It has as many physical blocks, and
+//! update blocks beyond that as long as there are any; a page goes to the next free page of its
+//! superblock. When no update block is left, one is won back within a superblock. The best is one
+//! that has a block without valid pages. Else it is the one written longest ago, where the valid
+//! pages of the emptiest blocks are copied together. Only pages of neighbours are mixed, so that
+//! the map of a superblock is small, and hot pages gather in few blocks.
 //!
-//! Source: J.-U. Kang, H. Jo, J.-S. Kim, J. Lee, "A superblock-based flash translation layer for NAND flash memory", EMSOFT 2006.
-//! Options: `log-blocks`, the update blocks of all superblocks together; `size`.
-//! Deviations: the paper keeps the map of pages in the spare areas in three levels, of which it caches parts; here reading it costs nothing, and `mapping` counts it as on the flash. The paper also
-//! separates hot from cold pages when it collects; here pages are copied in the order of their block.
+//! Source: J.-U. Kang, H. Jo, J.-S. Kim, J. Lee, "A superblock-based flash translation layer for
+//! NAND flash memory", EMSOFT 2006. Options: `log-blocks`, the update blocks of all superblocks
+//! together; `size`. Deviations: the paper keeps the map of pages in the spare areas in three
+//! levels, and caches parts of it. Here reading it costs nothing, and `mapping` counts it as on the
+//! flash. The paper also separates hot from cold pages when it collects; here pages are copied in
+//! the order of their block.
 
 use crate::ftl::logs::Blocks;
 use crate::ftl::{Ftl, FtlCounts, Mapping};
@@ -102,7 +108,8 @@ impl Superblocks {
         }
     }
 
-    /// The block of a superblock with the fewest valid pages. The one that is being filled only if all others are full of valid pages.
+    /// The block of a superblock with the fewest valid pages. The one that is being filled only if
+    /// all others are full of valid pages.
     fn emptiest(&self, of: usize) -> Option<Block> {
         let (last, others) = self.supers[of].blocks.split_last()?;
         let best = others
@@ -259,7 +266,8 @@ impl Ftl for Superblocks {
     }
 
     fn mapping(&self) -> Mapping {
-        // In RAM: the physical blocks of each superblock. In the spare areas: for each page, which of the blocks of its superblock, and which page there.
+        // In RAM: the physical blocks of each superblock. In the spare areas: for each page, which
+        // of the blocks of its superblock, and which page there.
         let all_blocks = u64::from(self.blocks.all_blocks());
         let blocks = self.blocks.data.len() as u64 + u64::from(self.log_blocks);
         let places = u64::from(self.size + self.log_blocks) * u64::from(self.blocks.pages);

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Zones: the address space in pieces that are written in order and reset as a whole.
 //!
-//! Idea: a zone is `blocks` blocks of the flash, its pages dealt out over them in turn. A write pointer goes through it; the table has an entry for each zone and none for
-//! pages. Nothing is collected: the host makes room by trimming a zone, which is its reset.
-//! Source: NVMe Zoned Namespace Command Set 1.1; Bjorling et al., "ZNS: Avoiding the block interface tax for flash-based SSDs", USENIX ATC 2021.
-//! Deviations: a simulator that replays any trace can't refuse requests, so here is what becomes of writes that a zoned drive refuses, as host-aware zones (ZAC, ZBC) have it.
+//! Idea: a zone is `blocks` blocks of the flash, its pages dealt out over them in turn. A write
+//! pointer goes through it; the table has an entry for each zone and none for pages. Nothing is
+//! collected: the host makes room by trimming a zone, which is its reset. Source: NVMe Zoned
+//! Namespace Command Set 1.1; Bjorling et al., "ZNS: Avoiding the block interface tax for
+//! flash-based SSDs", USENIX ATC 2021. Deviations: a simulator that replays any trace can't refuse
+//! requests, so here is what becomes of writes that a zoned drive refuses, as host-aware zones
+//! (ZAC, ZBC) have it.
 //! - Above the pointer: the pointer skips what lies between, which stays unwritten until the reset.
-//! - Below it: the zone is rewritten, its pages copied to fresh blocks around the new one, under [`Cause::Merge`]; each is counted as a full merge. A host that
-//!   keeps the rules has none, and a write amplification of 1.
+//! - Below it: the zone is rewritten, its pages copied to fresh blocks around the new one, under
+//!   [`Cause::Merge`]; each is counted as a full merge. A host that keeps the rules has none, and a
+//!   write amplification of 1.
 //!
 //! A zone is reset when the last of its pages that were written and not trimmed is trimmed.
 
@@ -83,7 +87,8 @@ pub(super) fn make(
 }
 
 impl Zns {
-    /// Fresh blocks for a zone, each in the plane whose turn it is, or in the next one that has a block.
+    /// Fresh blocks for a zone, each in the plane whose turn it is, or in the next one that has a
+    /// block.
     fn fresh(&mut self, zone: usize) -> Vec<Block> {
         let planes = self.free.len();
         let first = zone * self.blocks as usize;
@@ -132,7 +137,7 @@ impl Zns {
             done = done.max(written);
         }
         if nand.is_off() {
-            // What the old blocks hold is all that counts now.
+            // Only the old blocks' content counts now.
             self.zones[zone].blocks = from;
             return at;
         }
@@ -144,8 +149,9 @@ impl Zns {
 
     /// Of two blocks that hold the same part of a zone, the one to keep and the other.
     ///
-    /// They are an old one and what a rewrite had made of it when the power went. Where the rewrite's own page is there, the new one is kept, and filled up from the old one; the
-    /// other parts have nothing but copies, and the fuller one is kept.
+    /// They are an old one and what a rewrite had made of it when the power went. Where the
+    /// rewrite's own page is there, the new one is kept, and filled up from the old one; the other
+    /// parts have nothing but copies, and the fuller one is kept.
     fn settle(&self, nand: &mut Nand, one: Block, other: Block) -> (Block, Block) {
         let rank = |block: Block| {
             let pages = nand.spare(block).iter();

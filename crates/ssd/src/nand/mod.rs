@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The flash: pages that are programmed once between erases and in order within their block, counted and timed.
+//! The flash: pages that are programmed once between erases and in order within their block,
+//! counted and timed.
 //!
-//! Translation layers call [`Nand::read`], [`Nand::program`], [`Nand::copy`] and [`Nand::erase`]. Each takes the time from which the operation may begin
-//! and gives the time at which it ends, so that what depends on it can begin there. In write-amplification mode there is no time: all is 0.
+//! Translation layers call [`Nand::read`], [`Nand::program`], [`Nand::copy`] and [`Nand::erase`].
+//! Each takes the time from which the operation may begin and gives the time at which it ends.
+//! Operations that depend on it can begin there. In write-amplification mode there is no time: all
+//! is 0.
 //!
-//! What always holds, asserted in every run:
-//! - N1: a page is programmed only above all pages that were programmed in its block since its erase.
+//! Always holds, asserted in every run:
+//! - N1: a page is programmed only above all pages that were programmed in its block since its
+//!   erase.
 //! - N2: only a programmed page is read or copied.
-//! - N3: an erase takes what its block held; [`Counts`] has every operation once, under its [`Cause`].
+//! - N3: an erase takes what its block held; [`Counts`] has every operation once, under its
+//!   [`Cause`].
 //!
-//! Failing and worn blocks are replaced below the translation layer (`remap.rs`), as controllers do: its block numbers stay.
+//! Failing and worn blocks are replaced below the translation layer (`remap.rs`), as controllers
+//! do: its block numbers stay.
 
 mod remap;
 mod timeline;
@@ -37,7 +43,7 @@ pub struct Timing {
     pub command_ns: Time,
     /// A byte on the bus between plane and controller.
     pub bus_ns_per_byte: f64,
-    /// What the controller adds to each request.
+    /// The controller's share of each request.
     pub controller_ns: Time,
     /// A page into or out of the controller's RAM.
     pub ram_ns: Time,
@@ -97,7 +103,7 @@ impl Cause {
     }
 }
 
-/// What the flash did, by cause (indexed by `Cause as usize`).
+/// The flash's operations, by cause (indexed by `Cause as usize`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Pages read, those of copies included.
@@ -158,9 +164,11 @@ pub struct Nand {
     by_planes: Divider,
     by_channels: Divider,
     seed: u64,
-    /// Pages programmed in each block since its erase; more exactly, the first page that may be programmed (N1).
+    /// Pages programmed in each block since its erase; more exactly, the first page that may be
+    /// programmed (N1).
     next: Vec<u32>,
-    /// The spare areas: which logical page each page holds, [`NONE`] if it is erased or was skipped.
+    /// The spare areas: which logical page each page holds, [`NONE`] if it is erased or was
+    /// skipped.
     lpns: Vec<Lpn>,
     /// The spare areas' sequence numbers, where power cuts are simulated.
     sequence: Option<Vec<u64>>,
@@ -210,7 +218,8 @@ impl Nand {
         })
     }
 
-    /// Keeps a sequence number in each page's spare area, which recovery after a power cut needs. Costs 8 bytes a page.
+    /// Keeps a sequence number in each page's spare area, which recovery after a power cut needs.
+    /// Costs 8 bytes a page.
     pub fn keep_sequence(&mut self) {
         self.sequence
             .get_or_insert_with(|| vec![0; self.lpns.len()]);
@@ -246,7 +255,8 @@ impl Nand {
         self.timeline.is_some()
     }
 
-    /// The logical page that a page holds by its spare area, [`NONE`] if it is erased or was skipped.
+    /// The logical page that a page holds by its spare area, [`NONE`] if it is erased or was
+    /// skipped.
     pub fn lpn(&self, page: Ppn) -> Lpn {
         self.lpns[page as usize]
     }
@@ -257,7 +267,8 @@ impl Nand {
         &self.lpns[first..first + self.next[block as usize] as usize]
     }
 
-    /// The sequence number that a page was programmed with: larger is later, 0 is erased. A copy has its source's, so that it is no newer version.
+    /// The sequence number that a page was programmed with: larger is later, 0 is erased. A copy
+    /// has its source's, so that it is no newer version.
     ///
     /// # Panics
     /// If sequence numbers are not kept ([`Nand::keep_sequence`]).
@@ -270,7 +281,8 @@ impl Nand {
         self.last_host_sequence
     }
 
-    /// The first page of the block that may be programmed next, counted within the block; the number of pages if the block is full.
+    /// The first page of the block that may be programmed next, counted within the block; the
+    /// number of pages if the block is full.
     pub fn next_page(&self, block: Block) -> u32 {
         self.next[block as usize]
     }
@@ -302,7 +314,8 @@ impl Nand {
         }
     }
 
-    /// Everything that was issued is taken as done at time 0, as after a preparation that is not part of a run.
+    /// Everything that was issued is taken as done at time 0, as after a preparation that is not
+    /// part of a run.
     pub fn rest(&mut self) {
         if let Some(timeline) = &mut self.timeline {
             timeline.rest();
@@ -317,8 +330,8 @@ impl Nand {
         }
     }
 
-    /// Lets the power go after `operations` more programs and erases: those after it do nothing. The caller then has the translation layer
-    /// recover from what is there.
+    /// Lets the power go after `operations` more programs and erases: those after it do nothing.
+    /// The caller then has the translation layer recover from what is there.
     pub fn cut_power_after(&mut self, operations: u64) {
         self.power = Some(operations);
     }
@@ -372,7 +385,8 @@ impl Nand {
         }
     }
 
-    /// Programs a page with the contents of a logical page (or of whatever the layer gives a number to).
+    /// Programs a page with the contents of a logical page (or of whatever the layer gives a number
+    /// to).
     ///
     /// # Panics
     /// If the page, or one above it in its block, was programmed since the erase (N1).
@@ -391,7 +405,8 @@ impl Nand {
         self.spend_program(page, at)
     }
 
-    /// Copies a page to another: a read and a program, or a copy-back where both are in one plane and the flash can.
+    /// Copies a page to another: a read and a program, or a copy-back where both are in one plane
+    /// and the flash can.
     ///
     /// # Panics
     /// If the source was not programmed (N2), or the target may not be (N1).
@@ -431,7 +446,8 @@ impl Nand {
         self.spend_program(to, read)
     }
 
-    /// Whether operations only count: no time, no failing programs, no power to cut, no sequence numbers. Then runs of pages may be done at a stroke.
+    /// Whether operations only count: no time, no failing programs, no power to cut, no sequence
+    /// numbers. Then runs of pages may be done at a stroke.
     #[inline]
     pub fn is_plain(&self) -> bool {
         self.timeline.is_none()
@@ -440,7 +456,8 @@ impl Nand {
             && !self.remap.programs_fail()
     }
 
-    /// Programs consecutive pages from `page` on, all in one block, for the host: what [`Nand::program`] does page by page, on flash that [`Nand::is_plain`].
+    /// Programs consecutive pages from `page` on, all in one block, for the host: what
+    /// [`Nand::program`] does page by page, on flash that [`Nand::is_plain`].
     ///
     /// # Panics
     /// As [`Nand::program`] does (N1), or if the run leaves its block.
@@ -453,7 +470,8 @@ impl Nand {
         self.counts.programs[Cause::Host as usize] += lpns.len() as u64;
     }
 
-    /// Copies pages to consecutive ones from `to` on, all in one block; when the last is there. What [`Nand::copy`] does page by page.
+    /// Copies pages to consecutive ones from `to` on, all in one block; when the last is there.
+    /// [`Nand::copy`], page by page.
     ///
     /// # Panics
     /// As [`Nand::copy`] does (N1, N2), or if the run leaves its block.
@@ -521,7 +539,8 @@ impl Nand {
         self.check_program(page, done)
     }
 
-    /// A program fails now and then: its block is replaced by a spare one, to which all its pages are copied.
+    /// A program fails now and then: its block is replaced by a spare one, to which all its pages
+    /// are copied.
     fn check_program(&mut self, page: Ppn, at: Time) -> Time {
         let block = self.geometry.block_of(page);
         if self.remap.program_fails(block) {
@@ -565,7 +584,8 @@ impl Nand {
         at
     }
 
-    /// Erases a block. Where static wear levelling finds it much more worn than the least worn block of its plane, the two change places.
+    /// Erases a block. Where static wear levelling finds it much more worn than the least worn
+    /// block of its plane, the two change places.
     pub fn erase(&mut self, block: Block, at: Time, cause: Cause) -> Time {
         if !self.has_power() {
             return at;
@@ -585,7 +605,8 @@ impl Nand {
             self.remap.retire(block);
         }
         if let Some(cold) = self.remap.colder(block) {
-            // The cold block's pages move to the worn block, which rests from now on; the cold block is erased and goes by the worn block's number.
+            // The cold block's pages move to the worn block, which rests from now on; the cold
+            // block is erased and goes by the worn block's number.
             let moved = self.programmed(cold);
             self.counts.reads[Cause::Wear as usize] += moved;
             self.counts.programs[Cause::Wear as usize] += moved;

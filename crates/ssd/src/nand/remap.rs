@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Below the translation layer: which physical block goes by which number, wear, failures, spare blocks, static wear levelling.
+//! Below the translation layer: which physical block goes by which number, wear, failures, spare
+//! blocks, static wear levelling.
 //!
-//! Idea: a controller keeps a table of blocks under its translation layer. A block that fails is replaced by a spare one of its plane; when an erased block is
-//! worn `wear_threshold` cycles more than the average of its plane, it changes places with the plane's least worn block, whose data has not moved for longest (the
-//! swap of hot and cold blocks that L.-P. Chang, "On efficient wear leveling for large-scale flash-memory storage systems", SAC 2007, calls
-//! dual-pool; here with one threshold). Since a swap copies what was programmed, valid or not, it costs a little more than one inside the layer.
+//! Idea: a controller keeps a table of blocks under its translation layer. A block that fails is
+//! replaced by a spare one of its plane. When an erased block is worn `wear_threshold` cycles more
+//! than the average of its plane, it changes places with the plane's least worn block, whose data
+//! has not moved for longest (the swap of hot and cold blocks that L.-P. Chang, "On efficient wear
+//! leveling for large-scale flash-memory storage systems", SAC 2007, calls dual-pool; here with one
+//! threshold). Since a swap copies what was programmed, valid or not, it costs a little more than
+//! one inside the layer.
 
 use senko_workload::Rng;
 use serde::{Deserialize, Serialize};
@@ -33,7 +37,8 @@ pub struct Endurance {
     /// Spare blocks in each plane, beyond the geometry's.
     #[serde(default)]
     pub spare_blocks: u32,
-    /// Static wear levelling: cycles above the plane's average at which a block is swapped with the least worn. Absent: none.
+    /// Static wear levelling: cycles above the plane's average at which a block is swapped with the
+    /// least worn. Absent: none.
     #[serde(default)]
     pub wear_threshold: Option<u32>,
 }
@@ -188,7 +193,8 @@ impl Remap {
         by_chance || self.endurance.enforce && self.wear[physical as usize] >= self.life(physical)
     }
 
-    /// Puts a spare block in the place of this one. Without one the drive is worn out, and the block stays.
+    /// Puts a spare block in the place of this one. Without one the drive is worn out, and the
+    /// block stays.
     pub(super) fn retire(&mut self, block: Block) -> bool {
         let plane = block % self.planes;
         let Some(spare) = self.spares[plane as usize].pop() else {
@@ -205,7 +211,8 @@ impl Remap {
         true
     }
 
-    /// The least worn block of the plane of `block`, if `block` is worn so much more than the average that the two should change places.
+    /// The least worn block of the plane of `block`, if `block` is worn so much more than the
+    /// average that the two should change places.
     pub(super) fn colder(&self, block: Block) -> Option<Block> {
         let threshold = self.endurance.wear_threshold?;
         let plane = block % self.planes;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! When planes and buses are busy.
 //!
-//! An operation is given its time when it is issued: the plane takes operations in the order of issue, a bus gives an operation the first gap
-//! that is long enough. So a transfer that waits for a busy plane does not hold up transfers to others on the same bus.
+//! An operation is given its time when it is issued: the plane takes operations in the order of
+//! issue, a bus gives an operation the first gap that is long enough. So a transfer that waits for
+//! a busy plane does not hold up transfers to others on the same bus.
 //!
 //! ```text
 //! read     plane |--- cell read ---|     .. wait for the bus ..     |--- transfer ---|
@@ -10,8 +11,8 @@
 //! erase    plane |--- erase ---|
 //! ```
 //!
-//! A background erase costs its plane idle time first: it is a debt that later operations of the plane find paid for as far as the plane was
-//! idle before them.
+//! A background erase costs its plane idle time first. It is a debt, paid as far as the plane is
+//! idle before its later operations.
 
 use std::collections::VecDeque;
 
@@ -142,7 +143,7 @@ impl Timeline {
     pub(crate) fn erase(&mut self, plane: u32, at: Time) -> Time {
         let begin = self.begin(plane, at);
         let plane = &mut self.planes[plane as usize];
-        // What the last one did not find idle time for is due before the next.
+        // The part for which the last one found no idle time is due before the next.
         let owed = std::mem::take(&mut plane.debt);
         if self.timing.background_erase {
             plane.debt = self.timing.erase_ns;

@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The text that `blkparse` makes of a block trace of Linux, in its default format.
 //!
-//! Source: blkparse(1) and the kernel's `blk_fill_rwbs`.
-//! One event a line: `major,minor cpu number seconds pid action RWBS sector + sectors [process]`; then totals.
+//! Source: blkparse(1) and the kernel's `blk_fill_rwbs`. One event a line:
+//! `major,minor cpu number seconds pid action RWBS sector + sectors [process]`; then totals.
 //!
-//! A request passes several points: Q (it is queued), G, I (inserted into the scheduler), D (sent to the drive), C (completed). Counting more than one would
-//! count a request more than once, so one is chosen: option `event`, or, without it, the first of Q, I, D and C that the head of the trace shows. D shows what
-//! reaches the drive after merging and splitting, Q what the application asked.
+//! A request passes several points: Q (it is queued), G, I (inserted into the scheduler), D (sent
+//! to the drive), C (completed). Counting more than one event would count a request more than once,
+//! so one is chosen. Option `event` names it; without the option it is the first of Q, I, D and C
+//! that the head of the trace shows. D shows what reaches the drive after merging and splitting, Q
+//! what the application asked.
 //!
-//! RWBS: the first of R, W and D is the operation (D with or without E is a discard: a trim), an F before it a flush before the write, one behind it
-//! FUA. An event that holds an F and no sectors is a flush.
-//! On zoned drives the operation is Z and a letter: ZA appends (a write), ZR resets a zone (a trim
-//! of its sectors). ZRA (reset all), ZO, ZC and ZF (open, close, finish) move no data and are other
-//! events. The kernel names a reset zone by its start alone, with no sectors; option `zone` says
-//! how many bytes a zone has. Without it such a reset is an other event.
+//! RWBS: the first of R, W and D is the operation (D with or without E is a discard: a trim), an F
+//! before it a flush before the write, one behind it FUA. An event that holds an F and no sectors
+//! is a flush. On zoned drives the operation is Z and a letter: ZA appends (a write), ZR resets a
+//! zone (a trim of its sectors). ZRA (reset all), ZO, ZC and ZF (open, close, finish) move no data
+//! and are other events. The kernel names a reset zone by its start alone, with no sectors; option
+//! `zone` says how many bytes a zone has. Without it such a reset is an other event.
 //!
-//! Deviations: the flush before a write that carries data is not told apart from the write (FUA likewise); packet commands (N) are other events.
-//! The device is `major << 20 | minor`, as Linux numbers it.
+//! Deviations: the flush before a write that carries data is not told apart from the write (FUA
+//! likewise); packet commands (N) are other events. The device is `major << 20 | minor`, as Linux
+//! numbers it.
 
 use super::fields::{self, SECOND, Words};
 use super::parser::{LineParser, Parsed, Raw, want};
@@ -34,7 +37,7 @@ pub(super) struct Blkparse {
     pub zone: Option<u64>,
 }
 
-/// What an RWBS field asks for.
+/// The operation that an RWBS field asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Do(Op),

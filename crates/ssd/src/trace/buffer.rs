@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The bytes of a trace after decompression: its head, by which the format is recognised, and then lines or records of a fixed size, out of one buffer
-//! that is filled anew when it is empty.
+//! The bytes of a trace after decompression. First comes its head, by which the format is
+//! recognised, then lines or records of a fixed size. All come out of one buffer that is filled
+//! anew when it is empty.
 //!
-//! Always: whatever was read before an error of the source is delivered first, and the half line or record at the break is not taken for a whole one.
+//! Always: whatever was read before an error of the source is delivered first, and the half line or
+//! record at the break is not taken for a whole one.
 
 use std::io::{self, Read};
 use std::ops::Range;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! CloudPhysics traces as text.
 //!
-//! Source: the traces of Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST 2015, as libCacheSim's users pass them on.
-//! A heading, then one request a line: `version,time,op,size,lbn`.
+//! Source: the traces of Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST 2015,
+//! as libCacheSim's users pass them on. A heading, then one request a line:
+//! `version,time,op,size,lbn`.
 //!
 //! | field | unit |
 //! |---|---|
@@ -12,7 +13,8 @@
 //! | size | bytes |
 //! | lbn | 512 B blocks (option `sector`) |
 //!
-//! Deviation: requests of one second come at once, since the format knows no better; the binary format does.
+//! Deviation: requests of one second come at once, since the format knows no better; the binary
+//! format does.
 
 use super::fields::{self, Commas};
 use super::parser::{LineParser, Parsed, Raw, sectors, want};

@@ -13,95 +13,18 @@
 //! | `write` or `read` | the flag of a write, or of a read: 0 or 1; words such as `R` and `Write` need none | a write is 0 |
 //! | `columns` | a letter for each column: `t`ime, `d`evice, `a`ddress, `s`ectors, `f`lag, `-` ignored | `tdasf`; another place for the flag if only one other column holds nothing but 0 and 1 |
 //!
-//! What was guessed is told with the figures that show whether the guess was good: the share of writes and the rate at the head of the trace.
+//! A note tells each guess, with figures that show whether it was good: the share of writes and the
+//! rate at the head of the trace.
 
-use std::fmt;
-use std::str::FromStr;
-
+use super::column_order::{Columns, MAX_COLUMNS};
 use super::fields::{self, Fields, Stamp};
-use super::format::{TimeUnit, TraceSpec};
+use super::format::TraceSpec;
 use super::parser::{LineParser, Parsed, Raw, read_or_write, sectors, want};
-use crate::{Error, Op};
+use super::unit::TimeUnit;
+use crate::Op;
 
-/// The most columns that a line may have.
-const MAX_COLUMNS: usize = 16;
 /// Lines of the head that the guesses are made from.
 const LOOKED_AT: usize = 2000;
-
-/// Which column holds what; `None` for what there is not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Columns {
-    time: Option<usize>,
-    device: Option<usize>,
-    address: usize,
-    sectors: usize,
-    flag: usize,
-    /// How many there are in all.
-    count: usize,
-}
-
-impl Columns {
-    /// Time, device, address, sectors, flag.
-    pub const USUAL: Columns = Columns {
-        time: Some(0),
-        device: Some(1),
-        address: 2,
-        sectors: 3,
-        flag: 4,
-        count: 5,
-    };
-}
-
-impl FromStr for Columns {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Columns, Error> {
-        let place = |letter: char| -> Result<Option<usize>, Error> {
-            if text.matches(letter).count() > 1 {
-                return Err(Error::spec(format!(
-                    "the columns \"{text}\" name {letter} twice"
-                )));
-            }
-            Ok(text.find(letter))
-        };
-        if text.len() > MAX_COLUMNS || !text.chars().all(|c| "tdasf-".contains(c)) {
-            return Err(Error::spec(format!(
-                "the columns \"{text}\" are not at most {MAX_COLUMNS} letters of t(ime), d(evice), a(ddress), s(ectors), f(lag) and - (ignored)"
-            )));
-        }
-        let needed = |letter: char| -> Result<usize, Error> {
-            place(letter)?.ok_or_else(|| {
-                Error::spec(format!(
-                    "the columns \"{text}\" lack {letter}: address (a), sectors (s) and flag (f) are needed"
-                ))
-            })
-        };
-        Ok(Columns {
-            time: place('t')?,
-            device: place('d')?,
-            address: needed('a')?,
-            sectors: needed('s')?,
-            flag: needed('f')?,
-            count: text.len(),
-        })
-    }
-}
-
-impl fmt::Display for Columns {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for at in 0..self.count {
-            f.write_str(match at {
-                _ if Some(at) == self.time => "t",
-                _ if Some(at) == self.device => "d",
-                _ if at == self.address => "a",
-                _ if at == self.sectors => "s",
-                _ if at == self.flag => "f",
-                _ => "-",
-            })?;
-        }
-        Ok(())
-    }
-}
 
 /// The parser, with everything decided.
 pub(super) struct FiveColumns {
@@ -139,7 +62,7 @@ impl FiveColumns {
         (parser, notes)
     }
 
-    /// What was guessed, and how the head of the trace looks with it.
+    /// The guesses, and how the head of the trace looks with them.
     fn describe(&self, head: &[u8], spec: &TraceSpec, notes: &mut Vec<String>) {
         let mut probe = FiveColumns { ..*self };
         let (mut requests, mut writes, mut words) = (0u64, 0u64, 0u64);

@@ -11,11 +11,12 @@ use super::blkparse::{self, Blkparse};
 use super::cloudphysics::CloudPhysics;
 use super::columns::{FiveColumns, usual_columns};
 use super::fields::{self, excerpt};
-use super::format::{Format, TimeUnit, TraceSpec};
+use super::format::{Format, TraceSpec};
 use super::parser::LineParser;
 use super::plausible::{Evidence, Grade};
 use super::tectonic::{self, Tectonic};
 use super::tencent::Tencent;
+use super::unit::TimeUnit;
 use super::vscsi::Version;
 use super::{alibaba::Alibaba, fio, fiu::Fiu, lis::Lis, msr::Msr, spc::Spc, systor::Systor};
 use crate::Op;
@@ -23,7 +24,7 @@ use crate::Op;
 /// Lines that vote.
 const VOTERS: usize = 200;
 
-/// What is told by name instead of being taken for a damaged trace: (offset, magic, name).
+/// Files that are told by name instead of being taken for a damaged trace: (offset, magic, name).
 const ARCHIVES: [(usize, &[u8], &str); 6] = [
     (257, b"ustar", "a tar archive"),
     (0, b"PK\x03\x04", "a zip archive"),
@@ -209,7 +210,8 @@ fn is_lis(line: &[u8]) -> bool {
     words.clone().count() == 4 && words.clone().all(|word| fields::uint(word).is_some())
 }
 
-/// A parser of a text format for a trace that starts with `head`, and what was guessed from it. `None` for a binary format.
+/// A parser of a text format for a trace that starts with `head`, and what was guessed from it.
+/// `None` for a binary format.
 pub(super) fn parser(
     format: Format,
     head: &[u8],

@@ -4,58 +4,18 @@
 //!
 //! A doubt is no error. Every one of these can be as it should be, and the user knows.
 
+use super::fields::SECOND;
 use super::fold::Fold;
 use super::format::Format;
+use super::signs::SQUARE;
 use super::summary::Summary;
-use crate::{Op, Request, Time};
 
 /// Requests from which on a habit of all of them is a sign.
 const ENOUGH: u64 = 8;
-const SECOND: u64 = 1_000_000_000;
 /// A trace is recorded over weeks at most.
 const LONG_NS: u64 = 180 * 86_400 * SECOND;
 /// No host sends more requests a second.
 const FASTEST: f64 = 20e6;
-/// Sectors of this many bytes that are counted as bytes, or the other way round, are off by this
-/// factor.
-const SECTOR: u64 = 512;
-/// A byte count that is whole sectors is a multiple of this when it is taken for a count of
-/// sectors.
-const SQUARE: u64 = SECTOR * SECTOR;
-/// Sizes below this that are no whole sectors look like counts of sectors.
-const FEW: u64 = 4096;
-
-/// Habits of a trace's requests, counted as they pass.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Signs {
-    requests: u64,
-    /// Requests with bytes.
-    sized: u64,
-    /// Of those, with a size that is a multiple of [`SQUARE`].
-    square: u64,
-    /// Of those, small and no whole sectors.
-    odd: u64,
-    /// Requests at a whole second.
-    whole_seconds: u64,
-    /// Times that differ from the one before, and the last.
-    times: u64,
-    last: Option<Time>,
-}
-
-impl Signs {
-    pub(super) fn see(&mut self, request: &Request) {
-        self.requests += 1;
-        self.whole_seconds += u64::from(request.time.is_multiple_of(SECOND));
-        self.times += u64::from(self.last != Some(request.time));
-        self.last = Some(request.time);
-        if request.op != Op::Flush {
-            self.sized += 1;
-            self.square += u64::from(request.bytes.is_multiple_of(SQUARE));
-            let odd = request.bytes < FEW && !request.bytes.is_multiple_of(SECTOR);
-            self.odd += u64::from(odd);
-        }
-    }
-}
 
 /// `nearly` all of `all`.
 fn most(nearly: u64, all: u64) -> bool {
@@ -63,7 +23,7 @@ fn most(nearly: u64, all: u64) -> bool {
 }
 
 impl Summary {
-    /// What a user should look at again, each in a sentence.
+    /// The doubts of a trace, each in a sentence.
     pub(super) fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
         let Some(format) = self.format else {

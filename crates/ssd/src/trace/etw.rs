@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Dumps of Event Tracing for Windows, as SNIA publishes Microsoft's production servers (MSN, Exchange, TPC-C and TPC-E).
+//! Dumps of Event Tracing for Windows, as SNIA publishes Microsoft's production servers (MSN,
+//! Exchange, TPC-C and TPC-E).
 //!
-//! Source: the README of the SNIA IOTTA sets 158 to 161 (Kavalanekar et al., "Characterization of Storage Workload Traces from Production Windows
-//! Servers", IISWC 2008) and the dumps of `xperf`.
+//! Source: the README of the SNIA IOTTA sets 158 to 161 (Kavalanekar et al., "Characterization of
+//! Storage Workload Traces from Production Windows Servers", IISWC 2008) and the dumps of `xperf`.
 //!
-//! A block `BeginHeader ... EndHeader` has a line for each kind of event, with the names of its columns; after it come events:
+//! A block `BeginHeader ... EndHeader` has a line for each kind of event, with the names of its
+//! columns; after it come events:
 //!
 //! ```text
 //! DiskRead, TimeStamp, Process Name (PID), ThreadID, IrpPtr, ByteOffset, IOSize, ElapsedTime, DiskNum, ...
@@ -16,11 +18,12 @@
 //! | ByteOffset, IOSize | bytes, hexadecimal |
 //! | DiskNum | number of the disk |
 //!
-//! Columns are found by the header's names, since dumps differ; without a header the columns above are taken. `DiskRead`, `DiskWrite` and
-//! `DiskFlush` (a flush) count, all other events are skipped and counted as such.
+//! Columns are found by the header's names, since dumps differ; without a header the columns above
+//! are taken. `DiskRead`, `DiskWrite` and `DiskFlush` (a flush) count, all other events are skipped
+//! and counted as such.
 //!
-//! Deviation: Windows logs an event when the request completes, so `TimeStamp` is late by `ElapsedTime`; it is taken as it stands, because the lines
-//! would not be in order otherwise.
+//! Deviation: Windows logs an event when the request completes, so `TimeStamp` is late by
+//! `ElapsedTime`; it is taken as it stands, because the lines would not be in order otherwise.
 
 use super::fields::{self, Commas, MICROSECOND};
 use super::parser::{LineParser, Parsed, Raw, want};

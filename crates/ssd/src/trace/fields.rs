@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers and words of a line of text. Every parser of a text format stands on these; none of them allocates, and none panics on any bytes.
+//! Numbers and words of a line of text. Every parser of a text format stands on these; none of them
+//! allocates, and none panics on any bytes.
 
 /// Nanoseconds in a second.
 pub(super) const SECOND: u64 = 1_000_000_000;
@@ -82,8 +83,9 @@ impl Stamp {
     }
 }
 
-/// A time of `unit_ns` nanoseconds a unit, with an optional sign and fraction. The fraction's first nine digits count, which is exact to the nanosecond
-/// up to units of a second. `None` for anything else, and beyond 2^64 ns (584 years).
+/// A time of `unit_ns` nanoseconds a unit, with an optional sign and fraction. The fraction's first
+/// nine digits count, which is exact to the nanosecond up to units of a second. `None` for anything
+/// else, and beyond 2^64 ns (584 years).
 #[inline]
 pub(super) fn time(field: &[u8], unit_ns: u64) -> Option<Stamp> {
     let (negative, digits) = match field {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The traces of Florida International University (homes, mail, web servers; cheetah).
 //!
-//! Source: the README of the SNIA IOTTA set 390 (Koller and Rangaswami, "I/O Deduplication", FAST 2010).
-//! One request a line: `ts pid process lba sectors R|W major minor md5`.
+//! Source: the README of the SNIA IOTTA set 390 (Koller and Rangaswami, "I/O Deduplication", FAST
+//! 2010). One request a line: `ts pid process lba sectors R|W major minor md5`.
 //!
 //! | field | unit |
 //! |---|---|

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Addresses of a trace into the capacity of a drive: what to do with several devices, and with addresses beyond the end. Nothing is folded unless it was asked
-//! for, since every way changes what a trace means.
+//! Addresses of a trace into the capacity of a drive: what to do with several devices, and with
+//! addresses beyond the end. Nothing is folded unless it was asked for, since every way changes
+//! what a trace means.
 //!
 //! | devices | |
 //! |---|---|
@@ -34,7 +35,7 @@ pub enum Devices {
     Concatenate(Vec<(u32, u64)>),
 }
 
-/// What becomes of addresses beyond the end.
+/// The fate of addresses beyond the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Range {
     /// They are errors.
@@ -192,7 +193,8 @@ impl Folder {
     /// A folder into `capacity` bytes.
     ///
     /// # Errors
-    /// If the capacity is 0, the parts are larger than it or one is named twice or empty, an extent is smaller than a sector or larger than the drive, or parts are combined with compact.
+    /// If the capacity is 0, the parts are larger than it or one is named twice or empty, an extent
+    /// is smaller than a sector or larger than the drive, or parts are combined with compact.
     pub fn new(fold: &Fold, capacity: u64) -> Result<Folder, Error> {
         if capacity == 0 {
             return Err(Error::spec("a drive of 0 bytes holds no trace"));
@@ -225,7 +227,8 @@ impl Folder {
     /// Folds a request; gives each piece to `each`.
     ///
     /// # Errors
-    /// If it can't be folded in the way that was chosen. Pieces before the one in trouble may have been given.
+    /// If it can't be folded in the way that was chosen. Pieces before the one in trouble may have
+    /// been given.
     #[inline]
     pub fn fold(
         &mut self,
@@ -375,7 +378,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Trims the extents that were touched; a walk over the trim's extents or over those that were touched, whichever are fewer.
+    /// Trims the extents that were touched; a walk over the trim's extents or over those that were
+    /// touched, whichever are fewer.
     fn compact_trim(&self, request: Request, extent: u64, each: &mut dyn FnMut(Request)) {
         let end = request.offset.saturating_add(request.bytes);
         if request.bytes == 0 {
@@ -442,7 +446,8 @@ fn parts(list: &[(u32, u64)], capacity: u64) -> Result<HashMap<u32, Part>, Error
     Ok(parts)
 }
 
-/// `none`, `modulo` or `compact`, with the options `devices=0*1g+1*500m` and, for `compact`, `extent=256k`.
+/// `none`, `modulo` or `compact`, with the options `devices=0*1g+1*500m` and, for `compact`,
+/// `extent=256k`.
 impl FromStr for Fold {
     type Err = Error;
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How many distinct pages a trace touches, in bounded memory.
 //!
-//! Idea: a sparse bitmap, in chunks of 4096 pages (16 MiB of address) that exist once touched. When there are more than [`MAX_CHUNKS`] (a footprint spread
-//! over about 2 TB), half of the chunks, chosen by a hash, are forgotten and never kept again, and those that are kept count double; and so on. Exact
-//! until then, an estimate after it, whose relative error is about 1 in the square root of the chunks kept, below 1 %.
-//! Source: adaptive sampling, due to Wegman; Flajolet, "On adaptive sampling", Computing 43, 1990.
-//! Deviation: chunks of pages are sampled in place of pages, which makes the bitmap small and the estimate a little worse.
+//! Idea: a sparse bitmap, in chunks of 4096 pages (16 MiB of address) that exist once touched. When
+//! there are more than [`MAX_CHUNKS`] (a footprint spread over about 2 TB), half of the chunks,
+//! chosen by a hash, are forgotten and never kept again. Those that stay count double, and so on.
+//! Exact until then, an estimate after it, whose relative error is about 1 in the square root of
+//! the chunks kept, below 1 %. Source: adaptive sampling, due to Wegman; Flajolet, "On adaptive
+//! sampling", Computing 43, 1990. Deviation: chunks of pages are sampled in place of pages, which
+//! makes the bitmap small and the estimate a little worse.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The names of the formats, and what a user may say about a trace: `auto`, `spc`, `disksim:unit=ms,write=0`.
+//! The names of the formats, and what a user may say about a trace: `auto`, `spc`,
+//! `disksim:unit=ms,write=0`.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::columns::Columns;
-use super::fields::{MICROSECOND, MILLISECOND, SECOND};
+use super::column_order::Columns;
+use super::unit::TimeUnit;
 use crate::spec::Spec;
 use crate::{Error, Op};
 
@@ -99,7 +100,7 @@ impl Format {
         matches!(self, Format::Columns | Format::Fiu | Format::Tencent)
     }
 
-    /// What it is, for a list.
+    /// A description for a list.
     pub fn about(self) -> &'static str {
         match self {
             Format::Spc => "Financial and WebSearch of the UMass repository",
@@ -132,62 +133,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// What a trace's times count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimeUnit {
-    /// 10^-9 s.
-    Nanoseconds,
-    /// 10^-6 s.
-    Microseconds,
-    /// 10^-3 s.
-    Milliseconds,
-    /// Seconds.
-    Seconds,
-}
-
-impl TimeUnit {
-    /// Nanoseconds in one.
-    #[inline]
-    pub fn nanoseconds(self) -> u64 {
-        match self {
-            TimeUnit::Nanoseconds => 1,
-            TimeUnit::Microseconds => MICROSECOND,
-            TimeUnit::Milliseconds => MILLISECOND,
-            TimeUnit::Seconds => SECOND,
-        }
-    }
-}
-
-impl FromStr for TimeUnit {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<TimeUnit, Error> {
-        Ok(match text {
-            "ns" => TimeUnit::Nanoseconds,
-            "us" => TimeUnit::Microseconds,
-            "ms" => TimeUnit::Milliseconds,
-            "s" => TimeUnit::Seconds,
-            _ => {
-                return Err(Error::spec(format!(
-                    "\"{text}\" is no unit of time: ns, us, ms or s"
-                )));
-            }
-        })
-    }
-}
-
-impl fmt::Display for TimeUnit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            TimeUnit::Nanoseconds => "ns",
-            TimeUnit::Microseconds => "us",
-            TimeUnit::Milliseconds => "ms",
-            TimeUnit::Seconds => "s",
-        })
-    }
-}
-
-/// What a user said of a trace; `None` leaves it to the format or to the content.
+/// A user's words on a trace; `None` leaves it to the format or to the content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// `unit`: of the times.
@@ -217,7 +163,7 @@ pub struct Options {
 pub struct TraceSpec {
     /// The format; `None` recognises it.
     pub format: Option<Format>,
-    /// What is known better than by default.
+    /// The options that differ from the defaults.
     pub options: Options,
     /// The names of the options that were given.
     given: Vec<&'static str>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the fuzz target of the traces calls, shared with the tests that replay its corpus.
+//! The entry of the traces' fuzz target, shared with the tests that replay its corpus.
 
 use std::io::Cursor;
 

@@ -1,32 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Traces of what hosts asked of drives: bytes in, a stream of [`Request`](crate::Request)s out, and back into files.
+//! Traces of what hosts asked of drives: bytes in, a stream of [`Request`](crate::Request)s out,
+//! and back into files.
 //!
-//! [`Reader::open`] undoes the compression, recognises the format by the content (never by the file's name) and yields one request at a time; it
-//! never holds the trace in memory. [`Summary`] is what is printed on load, [`Fold`] maps the addresses into a drive, [`TraceWriter`] converts.
+//! [`Reader::open`] undoes the compression, recognises the format by the content (never by the
+//! file's name) and yields one request at a time; it never holds the trace in memory. [`Summary`]
+//! is what is printed on load, [`Fold`] maps the addresses into a drive, [`TraceWriter`] converts.
 //!
 //! ```text
 //!  file -> decompress -> Buffer -> a format's parser -> the rules of Reader -> Request -> Fold -> the drive
 //!                                                                                  \----> Summary, TraceWriter
 //! ```
 //!
-//! What every reader keeps to, whatever the format:
+//! Every reader keeps these rules, whatever the format:
 //!
-//! - T1: a line or record that makes no sense is counted as damaged, and the first few are kept with their number and what is wrong. Reading goes on.
+//! - T1: a line or record that makes no sense is counted as damaged, and the first few are kept
+//!   with their number and what is wrong. Reading goes on.
 //! - T2: a request for no bytes is dropped and counted; a flush is not one of them.
-//! - T3: times start with 0 at the first request. A time before its predecessor's (or below 0) is raised to it, and counted; so
-//!   after one damaged time far in the future the count tells that all later ones were raised.
-//! - T4: sizes and addresses are bytes, whatever the trace's unit; nothing is rounded to sectors or pages.
-//! - T5: a stream that breaks off (a truncated archive, a failing disk) ends with an error that says where, after all that was whole.
+//! - T3: times start with 0 at the first request. A time before its predecessor's (or below 0) is
+//!   raised to it, and counted. After one damaged time far in the future the count tells that all
+//!   later ones were raised.
+//! - T4: sizes and addresses are bytes, whatever the trace's unit; nothing is rounded to sectors or
+//!   pages.
+//! - T5: a stream that breaks off (a truncated archive, a failing disk) ends with an error that
+//!   says where, after all that was whole.
 
 // The formats' names, and a trace's description on the command line: `columns:unit=ms,write=0`.
 mod format;
+// The order of columns, and the units of times.
+mod column_order;
+mod unit;
 // Numbers and words of a line, with no allocation.
 mod fields;
 // gzip, xz, zstd and bzip2, by their magic numbers.
 mod compress;
 // The bytes of a trace: its head to be recognised, then lines or records.
 mod buffer;
-// What a parser is, and what it makes of a line.
+// The trait of a parser, and the results of a line.
 mod parser;
 // Which format the head of a trace shows.
 mod detect;
@@ -50,24 +59,27 @@ mod tencent;
 mod vscsi;
 // The reader: rules T1 to T5, and the counts.
 mod reader;
-// What a trace is, in figures.
+// A trace in figures.
 mod footprint;
 mod summary;
-// Doubts about those figures.
+// Doubts about those figures, and the habits of requests that raise them.
 mod doubts;
+mod signs;
 // Addresses into a drive's capacity.
 mod fold;
 // Conversion.
 mod write;
 
-pub use columns::Columns;
+pub use crate::error::TraceError;
+pub use column_order::Columns;
 pub use compress::Compression;
 pub use fold::{Devices, Fold, FoldError, Folder, Range, WAYS};
 pub use footprint::Footprint;
-pub use format::{Format, Options, TimeUnit, TraceSpec};
-pub use reader::{Counts, Damage, Reader, TraceError};
+pub use format::{Format, Options, TraceSpec};
+pub use reader::{Counts, Damage, Reader};
 pub use summary::{DeviceSummary, Mix, Summary};
+pub use unit::TimeUnit;
 pub use write::{TraceWriter, WriteFormat, Written};
 
-/// What the fuzz target calls: any bytes as a trace of any kind.
+/// For the fuzz target: any bytes as a trace of any kind.
 pub mod fuzzing;

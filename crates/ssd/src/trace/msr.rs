@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! MSR Cambridge traces.
 //!
-//! Source: the README of the SNIA IOTTA set 388 (Narayanan, Donnelly and Rowstron, "Write Off-Loading", FAST 2008).
-//! One request a line: `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`.
+//! Source: the README of the SNIA IOTTA set 388 (Narayanan, Donnelly and Rowstron, "Write
+//! Off-Loading", FAST 2008). One request a line:
+//! `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`.
 //!
 //! | field | unit |
 //! |---|---|
@@ -12,8 +13,8 @@
 //! | Offset, Size | bytes |
 //! | ResponseTime | 100 ns; not used |
 //!
-//! Deviation: where a file holds several hosts, the device is the disk's number plus 65,536 for each host that was seen before, so that disks of
-//! different hosts stay apart.
+//! Deviation: where a file holds several hosts, the device is the disk's number plus 65,536 for
+//! each host that was seen before, so that disks of different hosts stay apart.
 
 use super::fields::{self, Commas, Stamp};
 use super::parser::{LineParser, Parsed, Raw, read_or_write, want};

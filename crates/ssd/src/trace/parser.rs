@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a parser of a text format is, and what it makes of a line. A parser knows its format and nothing of the rules that all traces obey; those
-//! are applied by the reader, in one place.
+//! The trait of a text format's parser, and the results of a line. A parser knows its format and
+//! nothing of the rules that all traces obey; those are applied by the reader, in one place.
 
 use super::fields::Stamp;
 use crate::Op;

@@ -18,7 +18,7 @@ const USUAL_MOST: u64 = 64 << 20;
 /// Requests from which on disorder rules a format out.
 const ENOUGH: usize = 8;
 
-/// What the head of a trace shows to the parser of one format.
+/// The evidence that one format's parser finds in the head of a trace.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Evidence {
     /// Lines that were read as requests.
@@ -73,7 +73,7 @@ impl Evidence {
         found
     }
 
-    /// What it is worth for `format`.
+    /// Its worth for `format`.
     pub(super) fn grade(&self, format: Format) -> Grade {
         let named = matches!(
             format,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The reader of traces: an iterator of requests over any format, under the rules T1 to T5 of the module, with the counts of what was left out.
+//! The reader of traces: an iterator of requests over any format, under the rules T1 to T5 of the
+//! module, with the counts of what was left out.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,11 +18,13 @@ use super::format::{Format, TraceSpec};
 use super::native;
 use super::parser::{LineParser, Parsed, Raw};
 use super::vscsi::Version;
-use crate::{Error, Op, Request, Time};
+use crate::error::TraceError;
+use crate::{Op, Request, Time};
 
 /// Damaged lines that are kept with their number and reason; the others are only counted.
 const NAMED: usize = 8;
-/// A read or write of more bytes than this is damage: no interface can carry it. Trims may be as long as a drive.
+/// A read or write of more bytes than this is damage: no interface can carry it. Trims may be as
+/// long as a drive.
 const MAX_TRANSFER: u64 = 1 << 32;
 
 /// A damaged line or record.
@@ -35,7 +38,8 @@ pub struct Damage {
     pub text: String,
 }
 
-/// What was read and what was left out, and why. `items` is the sum of `requests`, `zero_sized`, `damaged`, `other_events` and `headings`.
+/// Counts of requests read and left out, by cause. `items` is the sum of `requests`, `zero_sized`,
+/// `damaged`, `other_events` and `headings`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
     /// Lines, or binary records.
@@ -50,63 +54,11 @@ pub struct Counts {
     pub other_events: u64,
     /// Blank lines, headings, comments and totals, dropped.
     pub headings: u64,
-    /// Requests whose time lay before their predecessor's or below 0, given out at their predecessor's.
+    /// Requests whose time lay before their predecessor's or below 0, given out at their
+    /// predecessor's.
     pub backwards: u64,
     /// The first damaged lines or records.
     pub first_damaged: Vec<Damage>,
-}
-
-/// Why a trace cannot be read, or not further.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TraceError {
-    /// The file cannot be opened.
-    #[error("cannot open the trace {path}: {source}")]
-    Open {
-        /// Which.
-        path: std::path::PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The stream breaks off: a disk that fails, an archive that is damaged or truncated.
-    #[error("the trace breaks off after {unit} {after} ({bytes} bytes, {compression}): {source}")]
-    Broken {
-        /// `line` or `record`.
-        unit: &'static str,
-        /// The last whole one.
-        after: u64,
-        /// Bytes up to there, after decompression.
-        bytes: u64,
-        /// How it was compressed.
-        compression: Compression,
-        /// What the source said.
-        source: io::Error,
-    },
-    /// The file ends inside a binary record.
-    #[error("the trace ends inside record {record}: {got} of its {expected} bytes are there")]
-    Truncated {
-        /// Number of the record, from 1.
-        record: u64,
-        /// Bytes of it.
-        got: usize,
-        /// Bytes of a record.
-        expected: usize,
-    },
-    /// The content is none of the known formats.
-    #[error(
-        "the trace is in no known format: {why}; known are {}",
-        Format::names()
-    )]
-    Unknown {
-        /// What was seen.
-        why: String,
-    },
-    /// What was said of the trace cannot be.
-    #[error(transparent)]
-    Spec(#[from] Error),
-    /// Senko's own trace is damaged.
-    #[error(transparent)]
-    Native(#[from] senko_io::trace::TraceError),
 }
 
 /// Counts what is taken from a file, at the far end of the decoder.
@@ -137,7 +89,7 @@ pub struct Reader {
     format: Format,
     compression: Compression,
     notes: Vec<String>,
-    /// What speaks against the format that was recognised.
+    /// Doubts about the format that was recognised.
     doubt: Option<String>,
     /// Whether the user said the format.
     said: bool,
@@ -153,7 +105,8 @@ impl Reader {
     /// Opens the trace at `path`.
     ///
     /// # Errors
-    /// If it can't be opened, its format is not known, or `spec` has an option that the format has not.
+    /// If it can't be opened, its format is not known, or `spec` has an option that the format has
+    /// not.
     pub fn open(path: &Path, spec: &TraceSpec) -> Result<Reader, TraceError> {
         let file = File::open(path).map_err(|source| TraceError::Open {
             path: path.to_path_buf(),
@@ -193,7 +146,10 @@ impl Reader {
             Err(why) => {
                 return Err(match buffer.broken() {
                     Some(source) => broken(source, compression),
-                    None => TraceError::Unknown { why },
+                    None => TraceError::Unknown {
+                        why,
+                        known: Format::names(),
+                    },
                 });
             }
         };
@@ -205,6 +161,7 @@ impl Reader {
         } else if format == Format::Vscsi {
             let version = Version::recognise(head).ok_or_else(|| TraceError::Unknown {
                 why: "its records are neither version 1 nor version 2 of VSCSI".to_owned(),
+                known: Format::names(),
             })?;
             Source::Vscsi(buffer, version)
         } else {
@@ -236,12 +193,12 @@ impl Reader {
         self.compression
     }
 
-    /// What was guessed from the content, in sentences for people, with the option that says otherwise.
+    /// Guesses from the content, in sentences for people, with the option that says otherwise.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// What speaks against the format that was recognised, with the option that says better.
+    /// Doubts about the format that was recognised, with the option that says better.
     pub fn doubt(&self) -> Option<&str> {
         self.doubt.as_deref()
     }
@@ -283,17 +240,19 @@ impl Reader {
         })
     }
 
-    /// Bytes of the file that were taken so far, before decompression: for a progress bar, against the file's length.
+    /// Bytes of the file that were taken so far, before decompression: for a progress bar, against
+    /// the file's length.
     pub fn input_bytes(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// What was read and left out so far.
+    /// The counts so far.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Whether requests have times; without, all come at time 0. Known when the trace is opened, but for a log of fio whose first `wait` comes late.
+    /// Whether requests have times; without, all come at time 0. Known when the trace is opened,
+    /// but for a log of fio whose first `wait` comes late.
     pub fn timed(&self) -> bool {
         match &self.source {
             Source::Lines(_, parser) => parser.timed(),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! SPC traces: Financial and WebSearch of the UMass trace repository.
 //!
-//! Source: "SPC Trace File Format Specification", revision 1.0.1, Storage Performance Council, 2002.
-//! One request a line: `ASU,LBA,bytes,opcode,seconds[,more]`.
+//! Source: "SPC Trace File Format Specification", revision 1.0.1, Storage Performance
+//! Council, 2002. One request a line: `ASU,LBA,bytes,opcode,seconds[,more]`.
 //!
 //! | field | unit |
 //! |---|---|

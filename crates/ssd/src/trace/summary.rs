@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a trace is, in figures: printed when it is loaded, so that a wrong unit or a swapped flag is seen before it is believed.
+//! A trace in figures. They are printed when it is loaded, so that a user sees a wrong unit or a
+//! swapped flag before believing a result.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::compress::Compression;
-use super::doubts::Signs;
 use super::footprint::{Footprint, PAGE_BYTES};
 use super::format::Format;
-use super::reader::{Counts, Reader, TraceError};
+use super::reader::{Counts, Reader};
+use super::signs::Signs;
+use crate::error::TraceError;
 use crate::{Op, Request, Time};
 
 /// Devices that are described one by one; of further ones only their number and totals are kept.
@@ -101,11 +103,11 @@ pub struct Summary {
     pub devices: BTreeMap<u32, DeviceSummary>,
     /// The time of the last request, from the first, in nanoseconds.
     pub duration_ns: Time,
-    /// What was left out, and why.
+    /// Requests left out, and why.
     pub counts: Counts,
-    /// What was guessed from the content.
+    /// Guesses from the content.
     pub notes: Vec<String>,
-    /// What should make a user look again.
+    /// Doubts that should make a user look again.
     pub warnings: Vec<String>,
     #[serde(skip)]
     pub(super) signs: Signs,
@@ -137,7 +139,8 @@ impl Summary {
     /// Reads a trace to its end.
     ///
     /// # Errors
-    /// Where the trace breaks off; what was read until then is lost. Use [`Summary::add`] and [`Summary::finish`] to keep it.
+    /// Where the trace breaks off; what was read until then is lost. Use [`Summary::add`] and
+    /// [`Summary::finish`] to keep it.
     pub fn of(reader: &mut Reader) -> Result<Summary, TraceError> {
         let mut summary = Summary::default();
         for request in &mut *reader {
@@ -187,7 +190,8 @@ impl Summary {
         self.warnings.extend(self.doubts());
     }
 
-    /// The lowest address and the end of the highest request, over all devices; `None` if nothing has an address.
+    /// The lowest address and the end of the highest request, over all devices; `None` if nothing
+    /// has an address.
     pub fn range(&self) -> Option<(u64, u64)> {
         let first = self
             .devices

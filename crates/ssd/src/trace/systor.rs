@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The VDI traces of SYSTOR '17.
 //!
-//! Source: the SNIA IOTTA set 4964 (Lee et al., "Understanding Storage Traffic Characteristics on Enterprise Virtual Desktop Infrastructure",
-//! SYSTOR 2017).
-//! One request a line: `Timestamp,Response,IOType,LUN,Offset,Size`.
+//! Source: the SNIA IOTTA set 4964 (Lee et al., "Understanding Storage Traffic Characteristics on
+//! Enterprise Virtual Desktop Infrastructure", SYSTOR 2017). One request a line:
+//! `Timestamp,Response,IOType,LUN,Offset,Size`.
 //!
 //! | field | unit |
 //! |---|---|

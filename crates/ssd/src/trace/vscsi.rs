@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! VMware's `vscsiStats` traces in binary, of which CloudPhysics' are the best known.
 //!
-//! Source: the layouts that libCacheSim documents; commands by SCSI's SBC-3. Records without a header, little-endian:
+//! Source: the layouts that libCacheSim documents; commands by SCSI's SBC-3. Records without a
+//! header, little-endian:
 //!
 //! ```text
 //! version 1, 32 bytes                         version 2, 40 bytes
@@ -15,8 +16,9 @@
 //!                                             32 u64 response time
 //! ```
 //!
-//! Commands that neither read, write, trim nor flush are counted as other events. A record with another version is damaged.
-//! Deviation: an unmap holds its addresses in its data, which is not traced: it counts as another event too.
+//! Commands that neither read, write, trim nor flush are counted as other events. A record with
+//! another version is damaged. Deviation: an unmap holds its addresses in its data, which is not
+//! traced: it counts as another event too.
 
 use super::fields::{MICROSECOND, Stamp};
 use super::parser::{Parsed, Raw};
@@ -43,7 +45,8 @@ impl Version {
         }
     }
 
-    /// The version whose records `head` holds, if nearly all of them have its number and half of them known commands.
+    /// The version whose records `head` holds, if nearly all of them have its number and half of
+    /// them known commands.
     pub(super) fn recognise(head: &[u8]) -> Option<Version> {
         [Version::One, Version::Two].into_iter().find(|version| {
             let records = head.chunks_exact(version.record_bytes()).take(LOOKED_AT);
@@ -98,13 +101,14 @@ fn number(bytes: &[u8]) -> u64 {
         .fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
-/// What a SCSI command asks of the drive.
+/// The operation that a SCSI command asks for.
 #[inline]
 pub(super) fn operation(command: u64) -> Option<Op> {
     match command {
         // READ (6), (10), (12), (16).
         0x08 | 0x28 | 0xa8 | 0x88 => Some(Op::Read),
-        // WRITE (6), (10), (12), (16); WRITE AND VERIFY (10), (12), (16); WRITE SAME (10), (16); COMPARE AND WRITE.
+        // WRITE (6), (10), (12), (16); WRITE AND VERIFY (10), (12), (16); WRITE SAME (10), (16);
+        // COMPARE AND WRITE.
         0x0a | 0x2a | 0xaa | 0x8a | 0x2e | 0xae | 0x8e | 0x41 | 0x93 | 0x89 => Some(Op::Write),
         // SYNCHRONIZE CACHE (10), (16).
         0x35 | 0x91 => Some(Op::Flush),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes requests as traces of other formats: what `trace convert` does, and a way to hand generated load to other tools.
+//! Writes requests as traces of other formats: what `trace convert` does, and a way to hand
+//! generated load to other tools.
 //!
 //! | format | addresses and sizes | times | what it can't say |
 //! |---|---|---|---|
@@ -9,8 +10,8 @@
 //! | `fio` (version 3) | bytes | us | streams; devices are files, which readers number anew |
 //! | `senko` | pages of 4096 | ns | streams; devices above 65,535 get free numbers from there down, and are counted |
 //!
-//! A request that does not start or end at a sector or page is widened to it, a time is cut to the unit; both are counted, and so is what a format can't say
-//! and is left out: [`Written`].
+//! A request that does not start or end at a sector or page is widened to it, and a time is cut to
+//! the unit. [`Written`] counts both, and the requests that a format can't say.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -20,7 +21,8 @@ use senko_io::trace::{MAGIC, RECORD_BYTES, Record, VERSION};
 use senko_io::{Engine, Op as DeviceOp, PAGE_SIZE, Purpose, Tag};
 
 use super::fields::MICROSECOND;
-use super::format::{Format, TimeUnit, TraceSpec};
+use super::format::{Format, TraceSpec};
+use super::unit::TimeUnit;
 use crate::{Error, Op, Request};
 
 /// 1970, as a FILETIME.
@@ -81,7 +83,7 @@ impl FromStr for WriteFormat {
     }
 }
 
-/// What was written, and what was lost on the way.
+/// The requests written, and those lost on the way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Written {
     /// Requests written.
@@ -177,7 +179,8 @@ impl<W: Write> TraceWriter<W> {
                 self.out.write_all(&VERSION.to_le_bytes())?;
                 self.out.write_all(&(RECORD_BYTES as u32).to_le_bytes())?;
                 self.out.write_all(&(PAGE_SIZE as u32).to_le_bytes())?;
-                // Reserved, and the start of the recording, which nothing depends on: equal input gives an equal file.
+                // Reserved, and the start of the recording, which nothing depends on: equal input
+                // gives an equal file.
                 self.out.write_all(&[0; 12])
             }
             _ => Ok(()),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What every write buffer keeps to (B1 to B3), against a plain model, and what the adaptive one promises beyond.
+//! The rules of every write buffer (B1 to B3) against a plain model, and the adaptive one's
+//! promises beyond them.
 
 use std::collections::HashSet;
 
@@ -217,7 +218,7 @@ fn copies_of_the_layer_do_not_grow_with_buffer_and_drive() {
     for entry in ftl::ALL {
         let paper = table_bytes(entry.name, 512, 262_144);
         assert!(paper < 6 << 20, "{}: {paper} bytes", entry.name);
-        // What holds page numbers grows with the buffer, by little against the pages' contents.
+        // The memory for page numbers grows with the buffer, by little against the pages' contents.
         let large = table_bytes(entry.name, 16 * 512, 16 * 262_144);
         let contents = 16 * 512 * 4096;
         assert!(

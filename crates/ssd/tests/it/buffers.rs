@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Write buffers, worked out by hand: what leaves, and in which order. Blocks have four pages, so that pages 0 to 3 are block 0, 4 to 7 block 1, and so on.
+//! Write buffers, worked out by hand: what leaves, and in which order. Blocks have four pages, so
+//! that pages 0 to 3 are block 0, 4 to 7 block 1, and so on.
 
 use std::path::PathBuf;
 
@@ -107,7 +108,8 @@ fn cflru_lets_clean_pages_of_its_window_go_first() {
 #[test]
 fn bplru_pads_blocks_and_lets_the_oldest_go() {
     let mut buffer = make("bplru", 4);
-    // Block 0: pages 1 and 3. Block 2: page 8. A write to block 0 makes all of it young, so block 2 is the oldest.
+    // Block 0: pages 1 and 3. Block 2: page 8. A write to block 0 makes all of it young, so block 2
+    // is the oldest.
     assert_eq!(write(&mut buffer, &[1, 8, 3, 20]), []);
     // Block 2 leaves whole: page 8 from the buffer, 9 to 11 from the flash.
     let padded = [(8, Dirty), (9, Pad), (10, Pad), (11, Pad)];
@@ -120,7 +122,8 @@ fn bplru_pads_blocks_and_lets_the_oldest_go() {
 #[test]
 fn bplru_compensates_for_sequential_blocks() {
     let mut buffer = make("bplru", 6);
-    // Block 4 is oldest, then block 1 is written from its first page to its last: it is taken for the oldest.
+    // Block 4 is oldest, then block 1 is written from its first page to its last: it is taken for
+    // the oldest.
     assert_eq!(write(&mut buffer, &[16, 4, 5, 6, 7, 20]), []);
     assert_eq!(write(&mut buffer, &[24]), dirty(&[4, 5, 6, 7]));
     // The same pages in another order are no sequential block: block 4 goes first.
@@ -136,11 +139,14 @@ fn lb_clock_looks_at_blocks_from_its_hand_on() {
     let mut buffer = make("lb-clock", 5);
     // The circle: blocks 0 (1 page), 1 (2 pages), 2 (2 pages), all with their bits set.
     assert_eq!(write(&mut buffer, &[0, 4, 8, 5, 9]), []);
-    // The hand goes round, clears every bit and stands on block 0, which it meets clear. All are candidates: blocks 1 and 2 are the largest, and 1 was cleared first.
+    // The hand goes round, clears every bit and stands on block 0, which it meets clear. All are
+    // candidates: blocks 1 and 2 are the largest, and 1 was cleared first.
     assert_eq!(write(&mut buffer, &[12]), dirty(&[4, 5]));
-    // Block 2 is written again: its bit is set. The hand still stands on block 0, clear; of the candidates (only 0) it leaves, though 2 is larger.
+    // Block 2 is written again: its bit is set. The hand still stands on block 0, clear; of the
+    // candidates (only 0) it leaves, though 2 is larger.
     assert_eq!(write(&mut buffer, &[8, 13, 16]), dirty(&[0]));
-    // Blocks 2 (2 pages), 3 (2 pages), 4 (1 page), all set: the hand clears them from block 2 on, and 2, cleared first, leaves.
+    // Blocks 2 (2 pages), 3 (2 pages), 4 (1 page), all set: the hand clears them from block 2 on,
+    // and 2, cleared first, leaves.
     assert_eq!(write(&mut buffer, &[17]), dirty(&[8, 9]));
     assert_eq!(drain(&mut buffer), dirty(&[12, 13, 16, 17]));
 }
@@ -153,18 +159,21 @@ fn lb_clock_lets_sequential_blocks_go() {
         write(&mut buffer, &[16, 4, 5, 6, 7, 17, 24]),
         dirty(&[4, 5, 6, 7])
     );
-    // Without that rule the bit stays; the hand clears all, and the largest leaves all the same, but a written one stays.
+    // Without that rule the bit stays; the hand clears all, and the largest leaves all the same,
+    // but a written one stays.
     let mut buffer = make("lb-clock:sequential=false", 4);
     assert_eq!(write(&mut buffer, &[0, 4, 8, 12, 16]), dirty(&[0]));
 }
 
 #[test]
 fn pud_lru_keeps_what_is_written_often() {
-    // Six pages. Block 0 is written four times (pages 0 and 1, between writes to others), blocks 1, 2 and 3 once.
+    // Six pages. Block 0 is written four times (pages 0 and 1, between writes to others), blocks 1,
+    // 2 and 3 once.
     let mut buffer = make("pud-lru", 6);
     assert_eq!(write(&mut buffer, &[0, 4, 1, 5, 0, 8, 1, 12]), []);
-    // Time is 8. The distance of block 0 is (8 - 1) / 4 = 1.75, of block 1 (two updates from 2 on) 6 / 2 = 3, of blocks 2 and 3 2 and 0. The threshold, the mean of the distances when six
-    // pages had been written, holds 0 among the frequently updated; block 1 is the largest of the others.
+    // Time is 8. The distance of block 0 is (8 - 1) / 4 = 1.75, of block 1 (two updates from 2 on)
+    // 6 / 2 = 3, of blocks 2 and 3 2 and 0. The threshold, the mean of the distances when six pages
+    // had been written, holds 0 among the frequently updated; block 1 is the largest of the others.
     assert_eq!(write(&mut buffer, &[16]), dirty(&[4, 5]));
     assert!(buffer.contains(0) && buffer.contains(1));
     // LRU by block would have let block 1 go too, but FAB block 0, as the first that has two pages.
@@ -177,7 +186,8 @@ fn pud_lru_keeps_what_is_written_often() {
 
 #[test]
 fn rent_weighs_room_with_time() {
-    // Block 0 has one page and was written 8 writes before the one that needs room; block 1 has two and 5 before; power 1: rents are 8 and 10.
+    // Block 0 has one page and was written 8 writes before the one that needs room; block 1 has two
+    // and 5 before; power 1: rents are 8 and 10.
     let story = [0, 4, 5, 8, 12, 13, 8, 8, 8];
     // Times: 0 at 1, block 1 at 3, block 3 (pages 12, 13) at 6, block 2 at 9.
     let mut buffer = make("rent:power=1", 6);
@@ -197,12 +207,14 @@ fn rent_weighs_room_with_time() {
 
 #[test]
 fn rent_counts_uses_and_gaps() {
-    // As with `seldom` below: block 0 is used three times, blocks 1 and 2 once; at 5 their ages over uses are 0, 3 and 1, at 6 1/3, gone and 2.
+    // As with `seldom` below: block 0 is used three times, blocks 1 and 2 once; at 5 their ages
+    // over uses are 0, 3 and 1, at 6 1/3, gone and 2.
     let mut buffer = make("rent:power=0,uses=1", 3);
     assert_eq!(write(&mut buffer, &[0, 4, 0, 8, 0, 12]), dirty(&[4]));
     assert_eq!(write(&mut buffer, &[16]), dirty(&[8]));
-    // Blocks 0 and 1 are written in turn, four times each, then block 2 once, then block 1 only. At 15 block 0 has age 8 and a mean gap of 15/4; block 2 has age 6 and came 7 ago: it leaves, though
-    // block 0 was written longer ago.
+    // Blocks 0 and 1 are written in turn, four times each, then block 2 once, then block 1 only. At
+    // 15 block 0 has age 8 and a mean gap of 15/4; block 2 has age 6 and came 7 ago: it leaves,
+    // though block 0 was written longer ago.
     let story = [0, 4, 0, 4, 0, 4, 0, 4, 8, 4, 4, 4, 4, 4, 4];
     let mut buffer = make("rent:power=0,gaps=true", 3);
     assert_eq!(write(&mut buffer, &story), []);
@@ -221,7 +233,8 @@ fn seldom_divides_age_by_uses() {
     assert_eq!(write(&mut buffer, &[12]), dirty(&[4]));
     // At 6: block 2 has 2, block 0 1/3.
     assert_eq!(write(&mut buffer, &[16]), dirty(&[8]));
-    // At 8, after a second write to block 3: block 0 owes 3/3, block 4 1/1, and of equals the one with fewer uses leaves.
+    // At 8, after a second write to block 3: block 0 owes 3/3, block 4 1/1, and of equals the one
+    // with fewer uses leaves.
     assert_eq!(write(&mut buffer, &[12, 20]), dirty(&[16]));
 }
 

@@ -51,7 +51,8 @@ fn data_is_what_was_written_last() {
     assert!(device.report().pages.host_writes > 1000);
 }
 
-/// One read of a written page takes the cell's 25 us and a page's way through RAM; eight of one batch, spread over ten channels, hardly longer than one.
+/// One read of a written page takes the cell's 25 us and a page's way through RAM; eight of one
+/// batch, spread over ten channels, hardly longer than one.
 #[test]
 fn time_is_virtual_and_batches_overlap() {
     let single = device("paper-1gb");

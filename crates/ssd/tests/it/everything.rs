@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every translation layer under every write buffer: random requests with trims and flushes, every read checked against the latest version, power cuts at any
-//! operation, conservation at the end.
+//! Every translation layer under every write buffer: random requests with trims and flushes, every
+//! read checked against the latest version, power cuts at any operation, conservation at the end.
 //!
-//! `SENKO_TEST_FACTOR=20` runs as many more seeds; a failure prints parts and seed, which `SENKO_SSD_SEED` and `SENKO_SSD_PARTS` (layer/buffer) run alone.
+//! `SENKO_TEST_FACTOR=20` runs as many times the seeds, and 0.2 a fifth. A failure prints parts and
+//! seed, which `SENKO_SSD_SEED` and `SENKO_SSD_PARTS` (layer/buffer) run alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -13,7 +14,8 @@ use senko_ssd::spec::Spec;
 use senko_ssd::{ftl, nand};
 use senko_workload::Rng;
 
-/// Planes, blocks a plane, pages a block, logical pages. Small, so that merges and collection happen all the time.
+/// Planes, blocks a plane, pages a block, logical pages. Small, so that merges and collection
+/// happen all the time.
 const SHAPES: [(u32, u32, u32, u32); 3] = [(1, 48, 8, 208), (2, 32, 4, 160), (4, 24, 16, 960)];
 
 /// Layers with the options that make them fit on so little flash.
@@ -135,8 +137,11 @@ fn run(layer: &Spec, buffer: &Spec, shape: (u32, u32, u32, u32), cuts: bool, see
 }
 
 fn all(cuts: bool) {
-    let factor = number("SENKO_TEST_FACTOR").unwrap_or(1);
-    let only = number("SENKO_SSD_SEED");
+    let factor =
+        std::env::var("SENKO_TEST_FACTOR").map_or(1.0, |text| text.parse().expect("a number"));
+    let seeds = (5.0_f64 * factor).ceil().max(1.0) as u64;
+    let only = std::env::var("SENKO_SSD_SEED").ok();
+    let only: Option<u64> = only.map(|text| text.parse().unwrap());
     let parts = std::env::var("SENKO_SSD_PARTS").ok();
     let mut runs = 0;
     for layer in layers() {
@@ -145,7 +150,7 @@ fn all(cuts: bool) {
             if parts.as_ref().is_some_and(|parts| *parts != name) {
                 continue;
             }
-            for seed in only.map_or(0..5 * factor, |seed| seed..seed + 1) {
+            for seed in only.map_or(0..seeds, |seed| seed..seed + 1) {
                 let shape = SHAPES[seed as usize % SHAPES.len()];
                 let test = AssertUnwindSafe(|| run(&layer, &buffer, shape, cuts, seed));
                 if let Err(panic) = catch_unwind(test) {
@@ -159,10 +164,6 @@ fn all(cuts: bool) {
     assert!(runs > 0 || parts.is_some());
 }
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap())
-}
-
 #[test]
 fn reads_return_the_latest_version() {
     all(false);
@@ -173,7 +174,8 @@ fn power_cuts_lose_only_what_the_buffer_held() {
     all(true);
 }
 
-/// Programs and erases fail, blocks die, spare blocks take their places, and nobody above notices, until there is none left.
+/// Programs and erases fail, blocks die, spare blocks take their places, and nobody above notices,
+/// until there is none left.
 #[test]
 fn failing_blocks_are_replaced_until_none_is_left() {
     for layer in layers() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The layers of block granularity and DFTL by themselves: random writes, reads and trims against the shadow, power cuts at every operation of a run.
+//! The layers of block granularity and DFTL by themselves: random writes, reads and trims against
+//! the shadow, power cuts at every operation of a run.
 
 use senko_ssd::ftl::{self, Ftl};
 use senko_ssd::geometry::{Geometry, NONE};
@@ -7,7 +8,8 @@ use senko_ssd::nand::{Cause, Endurance, Nand};
 use senko_ssd::shadow::Shadow;
 use senko_workload::Rng;
 
-/// Layers with options, each with how the flash is shaped: blocks, pages a block, logical pages. As tight as they go.
+/// Layers with options, each with how the flash is shaped: blocks, pages a block, logical pages. As
+/// tight as they go.
 const LAYERS: &[(&str, (u32, u32, u32))] = &[
     ("block", (10, 8, 64)),
     ("block", (11, 4, 33)),
@@ -62,7 +64,8 @@ fn choose(rng: &mut Rng, pages: u32, last: u32) -> u32 {
     }
 }
 
-/// One run. With `cut`, the power goes that many operations after the start and after each recovery.
+/// One run. With `cut`, the power goes that many operations after the start and after each
+/// recovery.
 fn run(spec: &str, shape: (u32, u32, u32), steps: u32, seed: u64, cut: Option<u64>) {
     let mut nand = nand(shape);
     let mut ftl = build(spec, &nand, shape.2);

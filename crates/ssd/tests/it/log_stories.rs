@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the layers of block granularity and DFTL do, operation by operation, worked out by hand. Blocks have four pages: logical block 0 is pages 0 to 3, 1 is 4 to 7 and so on.
+//! The operations of the layers of block granularity and of DFTL, one by one, worked out by hand.
+//! Blocks have four pages: logical block 0 is pages 0 to 3, 1 is 4 to 7 and so on.
 
 use senko_ssd::ftl::{self, Ftl, Mapping};
 use senko_ssd::geometry::Geometry;
@@ -46,7 +47,8 @@ impl Story {
         self.ftl.read(&mut self.nand, lpn, 0).0.is_some()
     }
 
-    /// Pages written for the host, pages copied by merges, blocks erased by them since it was last asked.
+    /// Pages written for the host, pages copied by merges, blocks erased by them since it was last
+    /// asked.
     fn merges(&mut self) -> (u64, u64, u64) {
         let counts = self.nand.counts();
         let of = |counts: &[u64], cause: Cause| counts[cause as usize];
@@ -64,7 +66,8 @@ impl Story {
         since
     }
 
-    /// Pages of the map read and written, and pages of the host read and written since it was last asked.
+    /// Pages of the map read and written, and pages of the host read and written since it was last
+    /// asked.
     fn map(&mut self) -> (u64, u64, u64, u64) {
         let counts = self.nand.counts();
         let now = (
@@ -166,7 +169,8 @@ fn bast_merges_fully() {
     story.write([1, 1, 0, 4]);
     assert_eq!(story.merges(), (12, 4, 2), "data and log block are erased");
     assert_eq!(story.kinds(), (0, 0, 1));
-    // The log block of 1 has 4 alone so far. Three more versions fill it, with the next it is merged for its own sake.
+    // The log block of 1 has 4 alone so far. Three more versions fill it, with the next it is
+    // merged for its own sake.
     story.write([4, 4, 4]);
     assert_eq!(story.merges(), (3, 0, 0));
     story.write([4]);
@@ -236,7 +240,8 @@ fn fast_shares_random_log_blocks() {
     story.write([1, 5, 9, 1]);
     assert_eq!(story.merges(), (16, 0, 0));
     story.write([6]);
-    // 5, 9 and the second 1 are valid: three logical blocks are copied whole; their data blocks and the log block are erased.
+    // 5, 9 and the second 1 are valid: three logical blocks are copied whole; their data blocks and
+    // the log block are erased.
     assert_eq!(story.merges(), (1, 12, 4));
     assert_eq!(story.kinds(), (0, 0, 3));
     story.write([6, 6, 6, 7]);
@@ -249,7 +254,8 @@ fn fast_shares_random_log_blocks() {
 
 #[test]
 fn faster_gives_a_second_chance() {
-    // Random log blocks get 1, 5, 9, 13 and 1, 5, 9, 2. Of the first, 13 is still valid when room for 6 is needed.
+    // Random log blocks get 1, 5, 9, 13 and 1, 5, 9, 2. Of the first, 13 is still valid when room
+    // for 6 is needed.
     let writes = [1, 5, 9, 13, 1, 5, 9, 2, 6];
     let mut fast = Story::new("fast:log-blocks=3", 9, 16, 16);
     fast.write(writes);
@@ -262,10 +268,12 @@ fn faster_gives_a_second_chance() {
         "13 is isolated, the log block is erased"
     );
     assert_eq!(story.kinds(), (0, 0, 0));
-    // When 9 comes, the second block goes: its 9 and 2 are still valid. When the second 5 comes, of 6, 13, 1, 5 the last is. 13 dies in isolation.
+    // When 9 comes, the second block goes: its 9 and 2 are still valid. When the second 5 comes, of
+    // 6, 13, 1, 5 the last is. 13 dies in isolation.
     story.write([13, 1, 5, 9, 6, 13, 1, 5]);
     assert_eq!(story.merges(), (8, 3, 2));
-    // The area is full of 13, 9, 2, 5, of which 2 alone is valid when room is needed for 1: its logical block is merged, and takes 1 along.
+    // The area is full of 13, 9, 2, 5, of which 2 alone is valid when room is needed for 1: its
+    // logical block is merged, and takes 1 along.
     story.write([9, 6, 13, 1]);
     assert_eq!(
         story.merges(),
@@ -375,7 +383,8 @@ fn dftl_writes_entries_in_batches() {
 
 #[test]
 fn dftl_collects_data_and_map() {
-    // 14 blocks; the cache has all entries. Six blocks are taken at first; blocks are collected when fewer than six are left.
+    // 14 blocks; the cache has all entries. Six blocks are taken at first; blocks are collected
+    // when fewer than six are left.
     let mut story = Story::new("dftl:cmt-bytes=128", 14, 16, 16);
     story.write([12, 13, 14, 15, 12, 13, 14, 15]);
     let counts = story.ftl.counts();
@@ -389,7 +398,8 @@ fn dftl_collects_data_and_map() {
 
 #[test]
 fn a_cut_in_a_full_merge_leaves_the_newest_versions() {
-    // Page 1 has versions 2 (data), 9 and 10 (log). The write of 4 needs the log block: four copies, two erases.
+    // Page 1 has versions 2 (data), 9 and 10 (log). The write of 4 needs the log block: four
+    // copies, two erases.
     for operations in 0..7 {
         let mut story = Story::new("bast:log-blocks=1", 6, 8, 8);
         story.write([1, 1]);
@@ -431,7 +441,8 @@ fn tables_take_what_the_thesis_says() {
     // Block-level says so of itself: 2 data blocks, each one of 5.
     let story = Story::new("block", 5, 8, 0);
     assert_eq!(story.ftl.mapping().bits, 2 * 3);
-    // BAST: the log block's number (1 of 6), its data block's (1 of 2), and for each page which (4, or none).
+    // BAST: the log block's number (1 of 6), its data block's (1 of 2), and for each page which (4,
+    // or none).
     let story = Story::new("bast:log-blocks=1", 6, 8, 0);
     assert_eq!(story.ftl.mapping().bits, 2 * 3 + 3 + 1 + 4 * 3);
 }

@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+// The examples, run.
+mod examples;
+
 // Every layer under every buffer, against a shadow.
 mod everything;
 
@@ -21,19 +24,19 @@ mod transfer;
 // The layers of block granularity and DFTL by themselves: shadow and power cuts.
 mod log_layers;
 
-// What they do, operation by operation, worked out by hand.
+// Their operations, one by one, worked out by hand.
 mod log_stories;
 
 // BAST under an LRU buffer on Financial1, against another implementation.
 mod financial1;
 
-// What the tests of traces share.
+// Helpers of the tests of traces.
 mod trace_util;
 
 // A sample of each format of traces, field by field.
 mod trace_formats;
 
-// What every reader of traces keeps to.
+// The rules of every reader of traces.
 mod trace_rules;
 
 // Guesses of formats, and doubts.
@@ -45,7 +48,7 @@ mod hosts;
 // Folding addresses.
 mod trace_fold;
 
-// What is written is read back.
+// Written traces are read back.
 mod trace_write;
 
 // The real traces, read whole.
@@ -60,5 +63,5 @@ mod trace_generate;
 // Write buffers, worked out by hand.
 mod buffers;
 
-// What every write buffer keeps to, and the adaptive one's promises.
+// The rules of every write buffer, and the adaptive one's promises.
 mod buffer_rules;

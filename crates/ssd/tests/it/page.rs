@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The page-level layer: hand-computed stories of collection, streams, runs of pages against single pages, and the closed forms.
+//! The page-level layer: hand-computed stories of collection, streams, runs of pages against single
+//! pages, and the closed forms.
 
 use proptest::prelude::*;
 use senko_ssd::device::Parts;
@@ -42,17 +43,20 @@ fn write(nand: &mut Nand, layer: &mut dyn Ftl, pages: impl IntoIterator<Item = u
 fn greedy_collects_into_the_block_that_the_host_writes_to() {
     let (mut nand, mut layer) = drive("page", geometry(1, 4, 4), 8);
     let layer = &mut *layer;
-    // Block 0: 0 1 2 3, block 1: 4 5 6 7, block 2: 0 1 2 4. Block 3 is the reserve. Valid are 3 in block 0, and 5 6 7 in block 1.
+    // Block 0: 0 1 2 3, block 1: 4 5 6 7, block 2: 0 1 2 4. Block 3 is the reserve. Valid are 3 in
+    // block 0, and 5 6 7 in block 1.
     write(&mut nand, layer, (0..8).chain([0, 1, 2, 4]));
     assert_eq!(nand.counts().all_erases(), 0, "nothing had to move yet");
-    // The open block is full and only the reserve is free: block 0 is collected. Its page 3 goes to block 3, then 0 is written there.
+    // The open block is full and only the reserve is free: block 0 is collected. Its page 3 goes to
+    // block 3, then 0 is written there.
     write(&mut nand, layer, [0]);
     assert_eq!(layer.locate(3), Some(12));
     assert_eq!(layer.locate(0), Some(13));
     assert_eq!(nand.counts().programs[Cause::Gc as usize], 1);
     assert_eq!(nand.counts().reads[Cause::Gc as usize], 1);
     assert_eq!(nand.counts().erases[Cause::Gc as usize], 1);
-    // Block 3 is full after two more: 3 - - 0. It has two valid pages, blocks 1 and 2 have three each. Its pages go to block 0.
+    // Block 3 is full after two more: 3 - - 0. It has two valid pages, blocks 1 and 2 have three
+    // each. Its pages go to block 0.
     write(&mut nand, layer, [0, 0, 5]);
     assert_eq!(layer.locate(3), Some(0));
     assert_eq!(layer.locate(0), Some(1));
@@ -69,7 +73,8 @@ fn greedy_collects_into_the_block_that_the_host_writes_to() {
     assert_eq!(nand.erases(1), 1);
 }
 
-/// Six blocks of four pages. An old block has three valid pages and the youngest has two; who is collected?
+/// Six blocks of four pages. An old block has three valid pages and the youngest has two; who is
+/// collected?
 #[test]
 fn each_policy_has_its_victim() {
     let victims = [
@@ -83,7 +88,8 @@ fn each_policy_has_its_victim() {
         ),
         ("page:gc=windowed,window=5", 4, "all are looked at"),
         ("page:gc=d-choices,d=100", 4, "nearly surely it is drawn"),
-        // Block 0: (4 - 3) / (2 * 3) * age 5 = 0.83. Block 4: (4 - 2) / (2 * 2) * age 1 = 0.5. The others have nothing to gain.
+        // Block 0: (4 - 3) / (2 * 3) * age 5 = 0.83. Block 4: (4 - 2) / (2 * 2) * age 1 = 0.5. The
+        // others have nothing to gain.
         ("page:gc=cost-benefit", 0, "it is five times as old"),
     ];
     for (spec, victim, why) in victims {
@@ -124,7 +130,8 @@ fn streams_and_planes_have_open_blocks_of_their_own() {
         layer.write(&mut nand, page, (page % 2) as u16, 0);
     }
     let block = |page: u32| layer.locate(page).unwrap() / 8;
-    // Pages of one stream lie on two blocks, one in each plane, and those of the other stream on two others.
+    // Pages of one stream lie on two blocks, one in each plane, and those of the other stream on
+    // two others.
     assert_eq!(block(0), block(4));
     assert_eq!(block(2), block(6));
     assert_ne!(block(0) % 2, block(2) % 2);
@@ -136,7 +143,8 @@ fn streams_and_planes_have_open_blocks_of_their_own() {
     assert!(first_stream.contains(&(layer.locate(8).unwrap() / 8)));
 }
 
-/// All the layer's specifications come back from what it says of itself, and what can't be is refused.
+/// All the layer's specifications come back from what it says of itself, and what can't be is
+/// refused.
 #[test]
 fn specifications() {
     let geometry = geometry(1, 32, 8);
@@ -171,7 +179,8 @@ fn specifications() {
     }
 }
 
-/// Uniform random writes after `warm` times the logical pages; programs of the flash for each of the host's.
+/// Uniform random writes after `warm` times the logical pages; programs of the flash for each of
+/// the host's.
 fn measure(spec: &str, blocks: u32, pages: u32, alpha: f64, rounds: (u64, u64)) -> f64 {
     // One block beside those that alpha counts: the reserve.
     let logical = (f64::from(blocks * pages) / alpha).round() as u32;
@@ -209,7 +218,8 @@ fn closed_forms_hold() {
     }
 }
 
-/// Greedy is the best and a random block the worst, which has a closed form too: 1 / (1 - 1 / alpha). Windows lie between FIFO and greedy.
+/// Greedy is the best and a random block the worst, which has a closed form too: 1 / (1 - 1 /
+/// alpha). Windows lie between FIFO and greedy.
 #[test]
 fn policies_are_ordered() {
     let of = |spec: &str| measure(spec, 256, 32, 1.2, (6, 10));

@@ -122,7 +122,8 @@ fn devices_side_by_side() {
 #[test]
 fn compact_numbers_extents_by_first_touch() {
     let mut compact = folder("compact:extent=1k", 4096);
-    // 900,000 lies in extent 878, at 928; the request crosses into extent 879, which comes next: one piece.
+    // 900,000 lies in extent 878, at 928; the request crosses into extent 879, which comes next:
+    // one piece.
     assert_eq!(
         fold(&mut compact, request(0, 0, Write, 900_000, 100)),
         Ok(vec![(928, 100)])
@@ -136,7 +137,7 @@ fn compact_numbers_extents_by_first_touch() {
         fold(&mut compact, request(0, 0, Read, 877 * 1024, 2048)),
         Ok(vec![(3072, 1024), (0, 1024)])
     );
-    // What is not touched need not be trimmed.
+    // Pages that are not touched need not be trimmed.
     assert_eq!(
         fold(&mut compact, request(0, 0, Trim, 0, 1 << 40)),
         Ok(vec![(3072, 1024), (0, 1024), (1024, 1024)])
@@ -177,7 +178,8 @@ fn any_request() -> impl Strategy<Value = Request> {
 }
 
 proptest! {
-    /// Bytes that are one before are one after; with compact also the other way round, for what was touched.
+    /// Bytes that are one before are one after; with compact also the other way round, for what was
+    /// touched.
     #[test]
     fn a_byte_has_one_place(requests in prop::collection::vec(any_request(), 1..60)) {
         const CAPACITY: u64 = 64 << 20;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A hand-made sample of each format: recognised by its content, and each field where and in the unit that it should be.
+//! A hand-made sample of each format: recognised by its content, and each field where and in the
+//! unit that it should be.
 
 use senko_io::trace::{MAGIC, Record};
 use senko_io::{Engine, Op as DeviceOp, Purpose, Tag};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What every reader keeps to: damage is counted and named, times never go back, empty requests are dropped, a stream that breaks off says where, and a summary tells
-//! all of it.
+//! The rules of every reader: damage is counted and named, times never go back, empty requests are
+//! dropped, a stream that breaks off says where, and a summary tells all of it.
 
 use std::io::Write as _;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tests of traces share: reading a text whole, and short ways to write requests down.
+//! Helpers of the tests of traces: reading a text whole, and short ways to write requests down.
 
 use std::io::Cursor;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is written is read back, up to what the format can't say.
+//! Written traces are read back, up to what the format can't say.
 
 use proptest::prelude::*;
 use senko_ssd::Op::{Flush, Read, Trim, Write};
@@ -75,7 +75,8 @@ fn what_cannot_be_written_is_refused() {
     assert!(writer.write(&request(u64::MAX, 0, Read, 0, 4096)).is_err());
 }
 
-/// Requests whose times and addresses every format can say; the first comes at 0, as it does in a reader's.
+/// Requests whose times and addresses every format can say; the first comes at 0, as it does in a
+/// reader's.
 fn any_requests() -> impl Strategy<Value = Vec<Request>> {
     let op = prop_oneof![Just(Read), Just(Write), Just(Trim), Just(Flush)];
     let one = (0u64..1 << 30, 0u32..300, op, 0u64..1 << 30, 1u64..1 << 18);

@@ -5,7 +5,8 @@ use senko_ssd::transfer::{Arrivals, Model, simulate};
 
 const ANSWERS: u64 = 200_000;
 
-/// One channel and no serial stage at Poisson arrivals is the M/M/1 queue: a mean response of 1 / (service rate - arrival rate).
+/// One channel and no serial stage at Poisson arrivals is the M/M/1 queue: a mean response of 1 /
+/// (service rate - arrival rate).
 #[test]
 fn one_channel_is_the_textbook_queue() {
     let model = Model {
@@ -32,7 +33,8 @@ fn one_channel_is_the_textbook_queue() {
     }
 }
 
-/// Little's law, in every kind of load: commands under way are answers a second times response time, where the response is spent in the engine alone.
+/// Little's law, in every kind of load: commands under way are answers a second times response
+/// time, where the response is spent in the engine alone.
 #[test]
 fn littles_law_holds() {
     for drives in [1, 2, 4] {
@@ -61,7 +63,8 @@ fn the_same_seed_gives_the_same_answers() {
     assert_ne!(run(5), run(6));
 }
 
-/// Section 5.1 and 5.2 in words: one drive is held up by its own queue, four by the serial stage; four stages side by side free the drives.
+/// Section 5.1 and 5.2 in words: one drive is held up by its own queue, four by the serial stage;
+/// four stages side by side free the drives.
 #[test]
 fn the_bottleneck_is_where_the_paper_sees_it() {
     let saturated = |model: Model| simulate(&model, Arrivals::Saturated, ANSWERS, 1).unwrap();

@@ -73,7 +73,8 @@ fn a_write_above_the_pointer_skips() {
     layer.write(&mut nand, 5, 0, 0);
     assert_eq!(nand.counts().all_programs(), 2);
     assert_eq!(layer.locate(3), None);
-    // Now 3 is below the pointer. The zone has 0 and 5: two pages are copied around the new one, and two blocks erased.
+    // Now 3 is below the pointer. The zone has 0 and 5: two pages are copied around the new one,
+    // and two blocks erased.
     layer.write(&mut nand, 3, 0, 0);
     let counts = nand.counts();
     assert_eq!(counts.programs[Cause::Merge as usize], 2);

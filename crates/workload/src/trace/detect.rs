@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a trace is, from its first bytes: the compression by magic number, the format by what the lines look like.
+//! Recognises a trace by its first bytes: the compression by magic number, the format by the look
+//! of the lines.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Cursor, Read};

@@ -8,7 +8,8 @@ use super::{Record, TraceOp, TraceReader, Trouble};
 /// The longest line taken, in bytes.
 const MAX_LINE: u64 = 4096;
 
-/// Moves to the next line that is not blank and leaves it, trimmed, in `reader.line`; `false` at the end.
+/// Moves to the next line that is not blank and leaves it, trimmed, in `reader.line`; `false` at
+/// the end.
 pub(super) fn next_line(reader: &mut TraceReader<'_>) -> Result<bool, Trouble> {
     loop {
         reader.line.clear();

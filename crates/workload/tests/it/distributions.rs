@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Each law against its closed form, with fixed seeds. The bounds are loose enough (five or more standard deviations) that a
-//! right implementation passes with any seed, and the sample sizes large enough that a wrong one does not.
+//! Each law against its closed form, with fixed seeds. The bounds are loose enough (five or more
+//! standard deviations) that a right implementation passes with any seed, and the sample sizes
+//! large enough that a wrong one does not.
 
 use std::collections::HashSet;
 
@@ -11,7 +12,8 @@ use senko_workload::{Arrivals, KeyChooser, Mix, Op, Popularity, Rng, etc};
 
 const SEED: u64 = 20_240_229;
 
-/// Pearson's chi-square, as standard deviations above its expectation. Cells expected under 10 times are pooled.
+/// Pearson's chi-square, as standard deviations above its expectation. Cells expected under 10
+/// times are pooled.
 fn chi_square_sigmas(counts: &[u64], probabilities: &[f64]) -> f64 {
     assert_eq!(counts.len(), probabilities.len());
     let total: u64 = counts.iter().sum();
@@ -34,7 +36,8 @@ fn chi_square_sigmas(counts: &[u64], probabilities: &[f64]) -> f64 {
     (chi - freedom) / (2.0 * freedom).sqrt()
 }
 
-/// Kolmogorov and Smirnov's distance times the root of the sample size; above 2.0 in fewer than 1 of 1,000 right samples.
+/// Kolmogorov and Smirnov's distance times the root of the sample size; above 2.0 in fewer than 1
+/// of 1,000 right samples.
 fn ks_statistic(mut sample: Vec<f64>, cdf: impl Fn(f64) -> f64) -> f64 {
     sample.sort_by(f64::total_cmp);
     let n = sample.len() as f64;
@@ -59,8 +62,9 @@ fn zipf_probabilities(n: u64, s: f64) -> Vec<f64> {
 
 #[test]
 fn rng_sequence_is_pinned() {
-    // Recorded results name seeds: the sequence may not change between versions. These are the first outputs of the authors'
-    // code when its state is seeded, as they advise, with SplitMix64 from 0.
+    // Recorded results name seeds: the sequence may not change between versions. These are the
+    // first outputs of the authors' code when its state is seeded, as they advise, with SplitMix64
+    // from 0.
     let mut rng = Rng::new(0);
     let first: Vec<u64> = (0..3).map(|_| rng.next_u64()).collect();
     assert_eq!(
@@ -87,7 +91,8 @@ fn rng_below_is_uniform_and_in_range() {
             assert!(sigmas < 5.0, "bound {bound}: {sigmas} sigmas");
         }
     }
-    // A bound for which the plain multiplication would be visibly biased: a third of the range must get a third.
+    // A bound for which the plain multiplication would be visibly biased: a third of the range must
+    // get a third.
     let bound = 3 << 62;
     let low = (0..30_000).filter(|_| rng.below(bound) < 1 << 62).count();
     assert!((9_500..10_500).contains(&low), "{low} of 30000");
@@ -136,7 +141,8 @@ fn zipf_over_many_ranks_keeps_head_and_tail() {
     for n in [1_000_000_000, MAX_RANKS] {
         for s in [0.0f64, 0.5, 0.99, 1.0, 1.5, 3.0] {
             let zipf = Zipf::new(n, s).unwrap();
-            // Euler and Maclaurin's formula gives the sum over the ranks from k on to far better than the test resolves.
+            // Euler and Maclaurin's formula gives the sum over the ranks from k on to far better
+            // than the test resolves.
             let tail = |k: f64| {
                 let integral = |x: f64| {
                     if s == 1.0 {
@@ -223,7 +229,8 @@ fn permutation_is_a_bijection() {
 
 #[test]
 fn permutation_spreads_the_popular_ranks() {
-    // The first thousand ranks must fall evenly into a hundred slices of the range, and not next to one another.
+    // The first thousand ranks must fall evenly into a hundred slices of the range, and not next to
+    // one another.
     let n = 1_000_000;
     let permutation = Permutation::new(n, 7);
     let mut slices = vec![0; 100];

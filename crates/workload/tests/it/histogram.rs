@@ -104,7 +104,8 @@ fn empty_and_cleared_histograms_say_zero() {
     }
 }
 
-/// The form that HdrHistogram's plotters read: percentiles that rise to 1, values and counts that never fall.
+/// The form that HdrHistogram's plotters read: percentiles that rise to 1, values and counts that
+/// never fall.
 #[test]
 fn percentiles_in_hdrhistograms_text_form() {
     let mut histogram = Histogram::new();

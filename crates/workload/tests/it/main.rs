@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of the workload crate: laws against their closed forms, values against damage, traces against published counts.
+//! Tests of the workload crate: laws against their closed forms, values against damage, traces
+//! against published counts.
 #![allow(clippy::unwrap_used)]
 
 // Goodness-of-fit tests and the checks of every distribution.

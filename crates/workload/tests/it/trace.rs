@@ -337,7 +337,8 @@ fn arbitrary_bytes_never_panic() {
             bytes[at] = rng.next_u64() as u8;
         }
         if let Ok(reader) = TraceReader::open(bytes.as_slice()) {
-            // A damaged count may ask for 2^60 references: they are produced one by one, so a bound on taking suffices.
+            // A damaged count may ask for 2^60 references: they are produced one by one, so a bound
+            // on taking suffices.
             let _ = reader.take(1000).count();
         }
     }

@@ -7,7 +7,8 @@ use senko_workload::units::{
     byte_rate, count, nearest, number, rate, share, size, time, time_above_zero,
 };
 
-/// `senko store bench --keys 4m` stood in a help text, and was refused; `count=200k` of a generator likewise.
+/// `senko store bench --keys 4m` stood in a help text, and was refused; `count=200k` of a generator
+/// likewise.
 #[test]
 fn counts() {
     for (text, wanted) in [

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a library shows to its users has an example: each type, trait, function and method that can be reached from the crate's root.
+//! What a library shows to its users has an example: each type, trait, function and method that can
+//! be reached from the crate's root.
 //!
-//! The sources are read, not the compiler's output, so names are followed as far as `pub mod` and `pub use` lead. Fields, variants and
-//! constants need no example, and what is `#[doc(hidden)]` is shown to nobody.
+//! The sources are read, not the compiler's output, so names are followed as far as `pub mod` and
+//! `pub use` lead. Fields, variants and constants need no example, and what is `#[doc(hidden)]` is
+//! shown to nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -12,7 +14,8 @@ use syn::{Attribute, ImplItem, Item, TraitItem, UseTree, Visibility};
 use crate::complain;
 use crate::tree::root;
 
-/// Crates that are held to it, and how many examples each has at least, so that nothing passes because nothing was found.
+/// Crates that are held to it, and how many examples each has at least, so that nothing passes
+/// because nothing was found.
 const CRATES: [(&str, usize); 1] = [("store", 240)];
 
 #[test]
@@ -88,7 +91,8 @@ impl Source {
         self.modules.insert(path, own);
     }
 
-    /// Notes what a `pub use` in module `path` shows. `from` is the part of the tree that was walked.
+    /// Notes what a `pub use` in module `path` shows. `from` is the part of the tree that was
+    /// walked.
     fn used(&mut self, path: &str, from: &str, tree: &UseTree) {
         let mut note = |name: String, shown_as: String| {
             let module = match from.strip_prefix("crate") {
@@ -138,7 +142,8 @@ impl Source {
         reached
     }
 
-    /// Whether a type that module `path` calls `name` is one that users can name: its own of that name, or else one from elsewhere.
+    /// Whether a type that module `path` calls `name` is one that users can name: its own of that
+    /// name, or else one from elsewhere.
     fn is_reachable_type(
         &self,
         path: &str,

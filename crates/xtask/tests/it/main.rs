@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests of the tree itself: what the compiler does not see and a reviewer should not have to look for.
+//! Tests of the tree itself: what the compiler does not see and a reviewer should not have to look
+//! for.
 
+mod circles; // files that import each other in a circle
 mod dependencies; // docs/dependencies.md against the manifests
 mod edges; // which crate may use which
 mod examples; // what a library shows has an example
 mod names; // paths and symbols that the documents name
 mod sources; // how source files open, how long they are, where `unsafe` stands
 mod tree; // the files
+mod wrap; // columns of comments and prose
 
 /// Fails with all complaints at once.
 fn complain(what: &str, complaints: Vec<String>) {

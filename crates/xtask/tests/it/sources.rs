@@ -138,7 +138,8 @@ fn what_is_said_goes_through_say_and_out() {
     );
 }
 
-/// The section of docs/architecture/overview.md that lists, one path a bullet, the modules that may be unsafe.
+/// The section of docs/architecture/overview.md that lists, one path a bullet, the modules that may
+/// be unsafe.
 const SECTION: &str = "Where unsafe is allowed";
 
 #[test]

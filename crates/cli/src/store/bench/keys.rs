@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The keys and values of a bench, and with `--verify` what each key must hold.
 //!
-//! A value follows from its key's number and a version, so that every byte of it can be checked. Of each key the version that was last
-//! issued and the one last acknowledged are kept; a get must see one from what was acknowledged when it began to what was issued
-//! when it ended. Writers of one key take turns, so that versions reach the store in their order.
+//! A value follows from its key's number and a version, so that every byte of it can be checked.
+//! For each key it keeps the version last issued and the version last acknowledged. A get must see
+//! a version between the one acknowledged when it began and the one issued when it ended. Writers
+//! of one key take turns, so that versions reach the store in their order.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,7 +22,7 @@ struct Versions {
     acknowledged: AtomicU32,
 }
 
-/// What the keys hold, as far as this run knows.
+/// The keys' versions, as far as this run knows.
 pub struct Known {
     versions: Vec<Versions>,
     stripes: Vec<Mutex<()>>,
@@ -141,7 +142,7 @@ impl Keys {
             .versions(key)
             .map_or(0, |versions| versions.issued.load(Ordering::Acquire));
         let checked = match oldest {
-            // What another run wrote can be of any version; what is short then says nothing.
+            // A value of another run can be of any version; a short one then says nothing.
             0 if length < SELF_CHECKED_LEN => Ok(0),
             0 => check_value(value, key),
             oldest => check_value_version(value, key, oldest..=newest),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The threads of a bench: one loads or runs the mix as fast as the store lets it, and measures each call.
+//! The threads of a bench: one loads or runs the mix as fast as the store lets it, and measures
+//! each call.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -45,7 +46,7 @@ pub struct Plan<'p> {
     pub seed: u64,
 }
 
-/// What a thread, or all of them, did.
+/// The work of a thread, or of all of them.
 #[derive(Default)]
 pub struct Tally {
     pub operations: u64,
@@ -293,12 +294,13 @@ impl Worker<'_> {
         Ok(self.tally)
     }
 
-    /// A key that is there. What other threads insert at this moment is left out.
+    /// A key that is there. Keys that other threads insert at this moment are left out.
     fn choose(&mut self) -> u64 {
         let count = self.plan.keys.count.load(Ordering::Relaxed);
         let settled = count.saturating_sub(self.plan.threads);
         if settled > self.chooser.keys() {
-            // A law that keeps its keys ignores it; a number of keys that is too large does not come up.
+            // A law that keeps its keys ignores it; a number of keys that is too large does not
+            // come up.
             let _ = self.chooser.grow(settled);
         }
         self.chooser.next_key(&mut self.rng)

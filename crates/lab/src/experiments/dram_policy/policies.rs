@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Models of the two eviction policies: what they decide, with none of what makes them fast in a server.
+//! Models of the two eviction policies: what they decide, with none of what makes them fast in a
+//! server.
 //!
 //! The experiment numbers objects densely, so a policy's state is an array by object number.
 //!
@@ -15,8 +16,8 @@ pub trait Policy {
 
 /// Least recently used.
 ///
-/// Idea: objects stand in order of last use; the one unused for longest leaves. Paper E orders its DRAM tier so.
-/// An object heavier than the cache is not taken in.
+/// Idea: objects stand in order of last use; the one unused for longest leaves. Paper E orders its
+/// DRAM tier so. An object heavier than the cache is not taken in.
 pub struct Lru {
     capacity: u64,
     used: u64,
@@ -85,23 +86,27 @@ impl Policy for Lru {
 /// What may vary in [`S3Fifo`].
 #[derive(Clone, Copy, Debug)]
 pub struct S3FifoSettings {
-    /// How many hits in the small queue earn a place in the main queue (the paper: 2, "accessed more than once").
+    /// How many hits in the small queue earn a place in the main queue (the paper: 2, "accessed
+    /// more than once").
     pub promote_at: u8,
-    /// Whether, until the first eviction, objects that the small queue has no room for go to the main queue (libCacheSim's
-    /// present default) and not to an oversized small queue (the paper's own simulation).
+    /// Whether, until the first eviction, objects that the small queue has no room for go to the
+    /// main queue (libCacheSim's present default) and not to an oversized small queue (the paper's
+    /// own simulation).
     pub fill_main_first: bool,
 }
 
 /// S3-FIFO: simple, scalable caching with three static queues.
 ///
-/// Idea: most objects are asked for once while they are cached. A small queue (10 % of the cache) takes each newcomer; what
-/// was hit there twice by the time it reaches the tail moves to the main queue, the rest leaves at once, and its name enters a
-/// ghost queue (as many as the main queue holds). A newcomer whose name is a ghost goes straight to the main queue. The main
-/// queue is first in, first out, and puts an object back to its head as often as its 2-bit counter says. A hit costs an
-/// increment of that counter and no lock.
-/// Source: Yang, Zhang, Qiu, Yue and Rashmi, "FIFO queues are all you need for cache eviction", SOSP 2023, algorithm 1; where
-/// the text leaves a choice (which queue gives way, sizes in bytes, objects as heavy as the small queue, which stay out) we do
-/// as the authors' libCacheSim does, and reproduce its miss counts (a test compares them).
+/// Idea: most objects are asked for once while they are cached. A small queue (10 % of the cache)
+/// takes each newcomer; what was hit there twice by the time it reaches the tail moves to the main
+/// queue, the rest leaves at once, and its name enters a ghost queue (as many as the main queue
+/// holds). A newcomer whose name is a ghost goes straight to the main queue. The main queue is
+/// first in, first out, and puts an object back to its head as often as its 2-bit counter says. A
+/// hit costs an increment of that counter and no lock.
+/// Source: Yang, Zhang, Qiu, Yue and Rashmi, "FIFO queues are all you need for cache eviction",
+/// SOSP 2023, algorithm 1; where the text leaves a choice (which queue gives way, sizes in bytes,
+/// objects as heavy as the small queue, which stay out) we do as the authors' libCacheSim does, and
+/// reproduce its miss counts (a test compares them).
 /// Deviation: none in the default settings.
 pub struct S3Fifo {
     settings: S3FifoSettings,
@@ -124,7 +129,8 @@ struct Queue {
 struct State {
     place: Place,
     hits: u8,
-    /// Counts an object's stays in the ghost queue, so that the entry of an earlier stay is recognised as stale.
+    /// Counts an object's stays in the ghost queue, so that the entry of an earlier stay is
+    /// recognised as stale.
     stay: u32,
 }
 
@@ -218,7 +224,8 @@ impl S3Fifo {
             self.state[object as usize].place = Place::Nowhere;
             return;
         }
-        // Stale entries at the front go too, which bounds the queue by what entered since its oldest ghost.
+        // Stale entries at the front go too, which bounds the queue by what entered since its
+        // oldest ghost.
         while let Some(&(oldest, stay)) = self.ghost.objects.front() {
             let state = &mut self.state[oldest as usize];
             let is_ghost = state.place == Place::Ghost && state.stay == stay;
@@ -261,8 +268,8 @@ impl Policy for S3Fifo {
         while self.small.used + self.main.used + weight > self.capacity {
             self.evict();
         }
-        // An object as heavy as the small queue would sweep it empty. With weights of 1 the rule would shut a small queue of
-        // one object for good, so it starts at 2.
+        // An object as heavy as the small queue would sweep it empty. With weights of 1 the rule
+        // would shut a small queue of one object for good, so it starts at 2.
         if !was_ghost && weight >= self.small.capacity && weight > 1 {
             return false;
         }

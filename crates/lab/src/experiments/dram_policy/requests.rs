@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The request streams that the policies are compared on: real traces, and two synthetic ones.
 //!
-//! Objects are renumbered densely in order of appearance, once, so that the many simulations of a stream need no hashing.
+//! Objects are renumbered densely in order of appearance, once, so that the many simulations of a
+//! stream need no hashing.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -78,7 +79,8 @@ pub fn from_trace(path: &Path) -> Result<Requests> {
     Ok(Requests { objects, sizes })
 }
 
-/// Draws `requests` requests over `keys` keys of Zipf's law; with Facebook's ETC sizes plus `header_bytes`, or without sizes.
+/// Draws `requests` requests over `keys` keys of Zipf's law; with Facebook's ETC sizes plus
+/// `header_bytes`, or without sizes.
 ///
 /// # Errors
 /// If the law refuses its parameters.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Replays a trace through one cache shard over a device in memory: hits, and the bytes that the device was given.
+//! Replays a trace through one cache shard over a device in memory: hits, and the bytes that the
+//! device was given.
 //!
-//! The shard is the server's own; what is left out is the network and time. Each request is a GET, and a SET if it missed. The device ends
-//! every operation before the next request, so the same trace gives the same counts.
+//! The shard is the server's own; what is left out is the network and time. Each request is a GET,
+//! and a SET if it missed. The device ends every operation before the next request, so the same
+//! trace gives the same counts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,7 +27,7 @@ const PLAIN_VALUES: (u64, u64) = (1000, 16 << 10);
 /// Requests between two ticks of the shard.
 const TICK: usize = 64;
 
-/// What is admitted to flash and kept there.
+/// The rule of what is admitted to flash and kept there.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// Its name in tables and keys.
@@ -250,7 +252,8 @@ impl Replay {
     }
 
     fn look(&mut self, key: &Key<'_>) -> Result<bool> {
-        // A fetch that met a change is run again; nothing changes between two requests, so a few times are many.
+        // A fetch that met a change is run again; nothing changes between two requests, so a few
+        // times are many.
         for _ in 0..8 {
             let at = match self.shard.lookup(key) {
                 Lookup::Dram(item) => {

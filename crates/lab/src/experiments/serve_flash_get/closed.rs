@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Closed loops at one number of connections, with the device's own rate measured before each round, and the bars that compare the two.
+//! Closed loops at one number of connections, with the device's own rate measured before each
+//! round, and the bars that compare the two.
 
 use crate::rig::fio::Reads;
 use crate::rig::series::Contender;
@@ -8,7 +9,7 @@ use crate::rig::{Figure, Series, Window, median};
 /// The figure of most bars.
 pub(super) const FLASH: fn(&Window) -> f64 = Window::flash_hits_per_second;
 
-/// What fio saw of the device.
+/// fio's figures of the device.
 #[derive(Default)]
 pub(super) struct Device {
     pub(super) reads: Vec<Reads>,
@@ -57,8 +58,9 @@ impl Closed {
     }
 }
 
-/// As [`Closed::over_device`], at the number of connections that is best for the contender. Every other round chooses it and the rest give the
-/// figure: the largest of several figures would be too large by their noise.
+/// As [`Closed::over_device`], at the number of connections that is best for the contender. Every
+/// other round chooses it and the rest give the figure: the largest of several figures would be too
+/// large by their noise.
 pub(super) fn best_over_device(
     closed: &[Closed],
     contender: usize,
@@ -80,7 +82,8 @@ pub(super) fn best_over_device(
     })
 }
 
-/// GETs from flash of the first contender at its best number of connections, over a rival's at its best, in each round.
+/// GETs from flash of the first contender at its best number of connections, over a rival's at its
+/// best, in each round.
 pub(super) fn over_rival(closed: &[Closed], rival: usize) -> Figure {
     let best = |contender: usize, round: usize| -> Option<f64> {
         let windows = closed

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the experiments on the index share: keys, look-ups drawn from a law, the time that they take, the speed of memory.
+//! The common parts of the experiments on the index: keys, look-ups drawn from a law, their times,
+//! the speed of memory.
 //!
-//! A key is a number; the number over the elements of a block is the ordinal of its block, so the last keys are the newest. A look-up searches from the newest block to the oldest,
-//! and ends at the first candidate that really has the key, as a store's would after reading it.
+//! A key is a number; the number over the elements of a block is the ordinal of its block, so the
+//! last keys are the newest. A look-up searches from the newest block to the oldest, and ends at
+//! the first candidate that really has the key, as a store's would after reading it.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -12,25 +14,16 @@ use senko_io::{AlignedBuf, PAGE_SIZE, prefetch};
 use senko_store::KeyHash;
 use senko_store::index::BloomMap;
 use senko_store::index::bloom_map::{Column, Filter};
+use senko_thesis::data::hash_of;
+use senko_thesis::filters::Sequential;
 use senko_workload::rng::mix64;
 use senko_workload::{KeyChooser, Popularity, Rng};
-
-use super::rivals::Sequential;
 
 /// Least time of one measurement, in seconds.
 const LEAST: f64 = 0.06;
 
 /// Look-ups that are drawn; a measurement goes round among them.
 pub const DRAWN: usize = 1 << 15;
-
-/// The hash of a key, as good as the store's and faster to make.
-pub fn key(number: u64) -> KeyHash {
-    let order = mix64(number);
-    KeyHash {
-        order,
-        check: mix64(order ^ 0x5bd1_e995) as u32,
-    }
-}
 
 /// The time that this thread has had a core, in seconds; the clock's where the system does not say.
 pub fn core_seconds(start: Instant) -> f64 {
@@ -56,19 +49,20 @@ impl Lookups {
         let mut chooser = KeyChooser::new(law, keys)?;
         let mut rng = Rng::new(seed);
         let numbers: Vec<u64> = (0..DRAWN).map(|_| chooser.next_key(&mut rng)).collect();
-        let hashes = numbers.iter().map(|number| key(*number)).collect();
+        let hashes = numbers.iter().map(|number| hash_of(*number)).collect();
         Ok(Lookups { numbers, hashes })
     }
 
     /// Of keys that are not among the first `keys`.
     pub fn absent(keys: u64) -> Lookups {
         let numbers: Vec<u64> = (0..DRAWN as u64).map(|n| keys + n).collect();
-        let hashes = numbers.iter().map(|number| key(*number)).collect();
+        let hashes = numbers.iter().map(|number| hash_of(*number)).collect();
         Lookups { numbers, hashes }
     }
 }
 
-/// How often a second `work` is done: it is called with the numbers 0, 1, 2, ... modulo [`DRAWN`], for as long as it takes to be measured.
+/// How often a second `work` is done: it is called with the numbers 0, 1, 2, ... modulo [`DRAWN`],
+/// for as long as it takes to be measured.
 pub fn rate(mut work: impl FnMut(usize)) -> f64 {
     let clock = Instant::now();
     let (mut count, mut at) = (16, 0);
@@ -86,7 +80,8 @@ pub fn rate(mut work: impl FnMut(usize)) -> f64 {
     }
 }
 
-/// The best that each of `works` gave, which take turns: what else the machine does makes all of them slower, some times more than others.
+/// The best that each of `works` gave, which take turns: what else the machine does makes all of
+/// them slower, some times more than others.
 pub fn best_of<const N: usize>(rounds: usize, mut works: [&mut dyn FnMut() -> f64; N]) -> [f64; N] {
     let mut best = [0.0f64; N];
     for _ in 0..rounds {
@@ -130,7 +125,7 @@ impl Filters {
                 let block = u64::from(first) + at as u64;
                 column.clear();
                 for number in block * per_block..((block + 1) * per_block).min(keys) {
-                    column.insert(key(number));
+                    column.insert(hash_of(number));
                 }
                 sequential.set(block as u32, column);
             }
@@ -167,7 +162,8 @@ impl Filters {
         })
     }
 
-    /// Look-ups a second in the filters, one after the other: the better of both ways to search them.
+    /// Look-ups a second in the filters, one after the other: the better of both ways to search
+    /// them.
     pub fn sequential_rate(&self, asked: &Lookups) -> [f64; 2] {
         let mut scratch = Vec::new();
         let plain = rate(|at| {
@@ -204,7 +200,8 @@ impl Bandwidth {
         Bandwidth { memory }
     }
 
-    /// Bytes a second that are read in pieces of `bytes`, a multiple of 64, from all over, with `ahead` bytes of coming pieces asked for.
+    /// Bytes a second that are read in pieces of `bytes`, a multiple of 64, from all over, with
+    /// `ahead` bytes of coming pieces asked for.
     pub fn of_pieces(&self, bytes: usize, ahead: usize) -> f64 {
         let places = self.memory.len() / bytes;
         let place = |at: u64| ((u128::from(mix64(at)) * places as u128) >> 64) as usize * bytes;

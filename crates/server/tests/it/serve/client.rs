@@ -140,6 +140,15 @@ impl Place {
         }
     }
 
+    /// Waits until so many connections are open, the one that asks among them.
+    pub fn wait_for_connections_on(&self, client: &mut Client, count: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        while client.stat("curr_connections") != count as u64 {
+            assert!(Instant::now() < deadline, "not {count} connections");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Ends it and checks that it ended well.
     pub fn end(&mut self) {
         self.stop();

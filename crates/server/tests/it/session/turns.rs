@@ -2,7 +2,8 @@
 //! What one turn of a connection may do: all work has a bound in requests, keys, bytes or parts,
 //! counted and not timed.
 
-use senko_server::session::{FeedState, Wait, Window};
+use senko_server::context::Window;
+use senko_server::session::{FeedState, Wait};
 use senko_server::settings::Settings;
 
 use super::drop_in;
@@ -128,5 +129,39 @@ fn bytes_that_are_joined_count_against_the_turn() {
             taken / one.len()
         );
         assert_eq!(state, FeedState::Blocked(Wait::Turn), "{command}");
+    }
+}
+
+/// Answers were copied up to 32 KiB whatever memory there was: nine hundred connections with one
+/// such answer each took more than the server was given.
+#[test]
+fn where_memory_is_scarce_an_answer_copies_little() {
+    let mut rig = Rig::new(&drop_in(Plan {
+        memory: 32 << 20,
+        ..Plan::default()
+    }));
+    let id = rig.connect();
+    let value = "x".repeat(32_000);
+    rig.ask(id, format!("set k 0 0 32000\r\n{value}\r\n").as_bytes());
+    for remote in [false, true] {
+        for command in [
+            "get k", "gets k", "gat 0 k", "gats 0 k", "mg k v", "mg k v t",
+        ] {
+            for (window, most) in [(Window::Small, 4096), (Window::One, 1024)] {
+                let id = match remote {
+                    true => rig.connect_for_another(0),
+                    false => rig.connect(),
+                };
+                let line = format!("{command}\r\n");
+                let (taken, _, queued) = rig.one_turn(id, line.as_bytes(), window, 0);
+                assert_eq!(taken, line.len(), "{command}");
+                assert!(queued > value.len(), "{command}: {queued}");
+                let owned = rig.owned(id);
+                assert!(
+                    owned <= most,
+                    "{command}, {window:?}: {owned} bytes are copies"
+                );
+            }
+        }
     }
 }

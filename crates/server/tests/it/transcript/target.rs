@@ -9,12 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustls::ClientConfig;
 use senko_server::server::{RunningServer, Server};
 use senko_server::settings::{
-    Admission, AdmissionRule, BackendChoice, FlashSpec, PolicyKind, Settings,
+    Admission, AdmissionRule, BackendChoice, FlashSpec, PolicyKind, Settings, TlsMode,
 };
 
 use crate::serve::client::{DEVICE_PATIENCE, PATIENCE};
+use crate::tls::client::{ALL, Authority};
+use crate::tls::proxy::through;
 
 /// Memory and flash of a senko that keeps items on flash: small enough that a few megabytes of other items push them out of DRAM.
 const FLASH_MEMORY: u64 = 24 << 20;
@@ -24,9 +27,13 @@ const FLASH_BYTES: u64 = 128 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Debian's memcached, the reference.
-    Memcached,
-    /// Senko, with or without flash.
-    Senko { io: BackendChoice, flash: bool },
+    Memcached { tls: bool },
+    /// Senko, with or without flash, with or without TLS.
+    Senko {
+        io: BackendChoice,
+        flash: bool,
+        tls: bool,
+    },
 }
 
 /// Why there is no server.
@@ -43,6 +50,7 @@ pub enum Target {
     Memcached {
         child: Child,
         port: u16,
+        tls: Option<Trusted>,
     },
     Senko {
         server: Option<Box<RunningServer>>,
@@ -50,7 +58,24 @@ pub enum Target {
         clock: Arc<AtomicU64>,
         flash: Option<PathBuf>,
         filler: u64,
+        tls: Option<Trusted>,
+        /// Without TLS: megabytes of other items need none.
+        aside: SocketAddr,
     },
+}
+
+/// A server's certificate, and clients that trust it.
+pub struct Trusted {
+    authority: Authority,
+    clients: Arc<ClientConfig>,
+}
+
+impl Trusted {
+    fn new() -> Trusted {
+        let authority = Authority::new();
+        let clients = authority.client(ALL, None);
+        Trusted { authority, clients }
+    }
 }
 
 impl Target {
@@ -59,8 +84,10 @@ impl Target {
         let options: Vec<String> = options.iter().map(|word| spelled_out(word)).collect();
         let options = &options;
         match kind {
-            Kind::Memcached => start_memcached(options),
-            Kind::Senko { io, flash } => start_senko(io, flash, options),
+            Kind::Memcached { tls } => start_memcached(tls.then(Trusted::new), options),
+            Kind::Senko { io, flash, tls } => {
+                start_senko(io, flash, tls.then(Trusted::new), options)
+            }
         }
     }
 
@@ -71,8 +98,12 @@ impl Target {
 
     /// A connection.
     pub fn connect(&self) -> std::io::Result<TcpStream> {
-        let (Target::Memcached { port, .. } | Target::Senko { port, .. }) = self;
-        TcpStream::connect((Ipv4Addr::LOCALHOST, *port))
+        let (Target::Memcached { port, tls, .. } | Target::Senko { port, tls, .. }) = self;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
+        match tls {
+            Some(tls) => through(address, &tls.clients),
+            None => TcpStream::connect(address),
+        }
     }
 
     /// Whether it still runs (a transcript may shut it down).
@@ -104,10 +135,15 @@ impl Target {
     /// Moves what is in DRAM to flash, by storing other items until nothing but those is in DRAM. Items leave DRAM within their size
     /// class, so the others have the sizes of those that are to go.
     pub fn demote(&mut self) -> Result<(), String> {
-        let Target::Senko { flash: Some(_), .. } = self else {
+        let Target::Senko {
+            flash: Some(_),
+            aside,
+            ..
+        } = self
+        else {
             return Ok(());
         };
-        let mut stream = self.connect().map_err(|e| e.to_string())?;
+        let mut stream = TcpStream::connect(*aside).map_err(|e| e.to_string())?;
         let until = Instant::now() + PATIENCE;
         loop {
             let lines = resident(&mut stream)?;
@@ -216,7 +252,7 @@ fn ask(stream: &mut TcpStream, request: &[u8], end: &[u8]) -> Result<Vec<u8>, St
     Ok(answer)
 }
 
-fn start_memcached(options: &[String]) -> Result<Target, NoTarget> {
+fn start_memcached(tls: Option<Trusted>, options: &[String]) -> Result<Target, NoTarget> {
     let port = free_port().map_err(|e| NoTarget::Failed(e.to_string()))?;
     let mut command = Command::new("memcached");
     command.args([
@@ -233,6 +269,12 @@ fn start_memcached(options: &[String]) -> Result<Target, NoTarget> {
     if is_root() {
         command.args(["-u", "root"]);
     }
+    if let Some(tls) = &tls {
+        let files = tls.authority.settings();
+        let (chain, key) = (files.chain.display(), files.key.display());
+        let words = format!("ssl_chain_cert={chain},ssl_key={key}");
+        command.args(["-Z", "-o", &words]);
+    }
     command
         .args(options)
         .stdin(Stdio::null())
@@ -241,7 +283,7 @@ fn start_memcached(options: &[String]) -> Result<Target, NoTarget> {
     let child = command
         .spawn()
         .map_err(|e| NoTarget::Missing(format!("memcached cannot be run: {e}")))?;
-    let mut target = Target::Memcached { child, port };
+    let mut target = Target::Memcached { child, port, tls };
     let until = Instant::now() + PATIENCE;
     while target.connect().is_err() {
         if !target.alive() || Instant::now() > until {
@@ -260,14 +302,24 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
 }
 
-fn start_senko(io: BackendChoice, flash: bool, options: &[String]) -> Result<Target, NoTarget> {
+fn start_senko(
+    io: BackendChoice,
+    flash: bool,
+    tls: Option<Trusted>,
+    options: &[String],
+) -> Result<Target, NoTarget> {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |d| d.as_millis() as u64);
     let clock = Arc::new(AtomicU64::new(now));
     let path = flash.then(flash_path);
+    let aside = SocketAddr::from(([127, 0, 0, 2], 0));
     let mut settings = Settings {
-        listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
+        listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), aside],
+        tls_modes: match tls {
+            Some(_) => vec![(aside, TlsMode::Off)],
+            None => Vec::new(),
+        },
         memory: if flash { FLASH_MEMORY } else { 256 << 20 },
         max_connections: 64,
         flash: path
@@ -285,6 +337,7 @@ fn start_senko(io: BackendChoice, flash: bool, options: &[String]) -> Result<Tar
         // The other policy keeps what was read, however much else is stored: `demote` would have to read that, too.
         policy: PolicyKind::Lru,
         io,
+        tls: tls.as_ref().map(|tls| tls.authority.settings()),
         clock: Some(Arc::clone(&clock)),
         ..Settings::default()
     };
@@ -305,6 +358,8 @@ fn start_senko(io: BackendChoice, flash: bool, options: &[String]) -> Result<Tar
         clock,
         flash: path,
         filler: 0,
+        tls,
+        aside: SocketAddr::from(([127, 0, 0, 2], port)),
     })
 }
 

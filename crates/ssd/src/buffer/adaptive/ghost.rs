@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A candidate's ghost: the candidate itself, holding page numbers, above a small copy of the drive's own translation layer on flash of its own.
+//! A candidate's ghost: the candidate itself, holding page numbers, above a small copy of the
+//! drive's own translation layer on flash of its own.
 //!
-//! What leaves the candidate is written to the copy, and what the copy then erases is what the candidate is judged by. The copy has only so many logical blocks; those that
-//! were written last lie in it. A logical block that comes in takes the place of the one that was written longest ago, in the state in which it would be after so long: its pages that are on the
-//! drive's flash lie in a data block of its own, none in a log block. To bring it there costs the candidate nothing.
+//! Pages that leave the candidate are written to the copy. The erases that the copy then makes are
+//! what the candidate is judged by. The copy has only so many logical blocks; those that were
+//! written last lie in it. A logical block that comes in takes the place of the one that was
+//! written longest ago. It comes in the state in which it would be after so long: its pages on the
+//! drive's flash lie in a data block of its own, none in a log block. To bring it there costs the
+//! candidate nothing.
 
 use crate::Error;
 use crate::buffer::lists::Lists;
@@ -16,15 +20,17 @@ use crate::spec::Spec;
 
 /// Logical blocks in a copy of the translation layer, unless the drive has fewer.
 const BLOCKS: u32 = 128;
-/// Where any log block may hold pages of any logical block, more: what one log block holds has to be pages of many blocks here as it is there. LAST judges a block by how its pages lie in the log, and so
-/// needs the most.
+/// Where any log block may hold pages of any logical block, more: what one log block holds has to
+/// be pages of many blocks here as it is there. LAST judges a block by how its pages lie in the
+/// log, and so needs the most.
 const SHARED_LOG: u32 = 512;
 const PARTITIONED_LOG: u32 = 1024;
 
 /// How a layer's copy is to be treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Each logical block, or zone of several, has its place, and log blocks for a while if the layer has any.
+    /// Each logical block, or zone of several, has its place, and log blocks for a while if the
+    /// layer has any.
     Blocks,
     /// Several logical blocks share data blocks in which pages lie freely.
     Groups,
@@ -49,7 +55,8 @@ struct Model {
     kind: Kind,
     /// Blocks that are erased at once.
     erased_at_once: u32,
-    /// Pages of an extent: what comes and goes together, a logical block or several that the layer maps together.
+    /// Pages of an extent: what comes and goes together, a logical block or several that the layer
+    /// maps together.
     extent: u32,
     /// Extents of the drive to those of the copy.
     places: Table,
@@ -58,14 +65,14 @@ struct Model {
     /// The copy's extents, that which was written longest ago first.
     order: Lists,
     used: u32,
-    /// What it cost to bring extents in: nobody's cost.
+    /// Erases that brought extents in: nobody's cost.
     moving: f64,
 }
 
 /// A candidate and its copy.
 pub(super) struct Ghost {
     pub buffer: Box<dyn Buffer>,
-    /// What left with the last write or flush.
+    /// Pages that left with the last write or flush.
     pub out: Outgoing,
     model: Model,
     /// Cost up to the last judgement, and pages held then.
@@ -94,7 +101,8 @@ impl Model {
             _ => 1,
         };
         let (nand, ftl) = match spec.take_optional::<u32>("log-blocks")? {
-            // A copy of a share of the blocks has that share of the log blocks, or as many as the layer needs at least.
+            // A copy of a share of the blocks has that share of the log blocks, or as many as the
+            // layer needs at least.
             Some(log) if scale > 1 => (log / scale..log)
                 .filter(|log| *log >= 2)
                 .map(|log| around.ftl.clone().with("log-blocks", log))
@@ -139,7 +147,8 @@ impl Model {
         }
     }
 
-    /// The copy's extent for one of the drive's. `on_flash` says which pages have been on the drive's flash.
+    /// The copy's extent for one of the drive's. `on_flash` says which pages have been on the
+    /// drive's flash.
     fn place(&mut self, extent: u32, on_flash: &impl Fn(Lpn) -> bool) -> u32 {
         if let Some(place) = self.places.get(extent) {
             self.order.unlink(place);
@@ -166,7 +175,8 @@ impl Model {
     fn replace(&mut self, place: u32, extent: u32, on_flash: &impl Fn(Lpn) -> bool) {
         let (to, from) = (place * self.extent, extent * self.extent);
         if self.kind == Kind::Pages {
-            // Where it lies says nothing about a page: those of the old extent serve as the new one's, as far as it has them.
+            // Where it lies says nothing about a page: those of the old extent serve as the new
+            // one's, as far as it has them.
             for page in 0..self.extent {
                 if self.ftl.locate(to + page).is_some() && !on_flash(from + page) {
                     self.ftl.trim(&mut self.nand, to + page, 0);
@@ -201,7 +211,8 @@ impl Model {
         }
     }
 
-    /// Erases so far, or times that blocks were erased at once. Where pages lie freely, also those that are owed: pages that lie programmed, in blocks. A data block in its place owes nothing.
+    /// Erases so far, or times that blocks were erased at once. Where pages lie freely, also those
+    /// that are owed: pages that lie programmed, in blocks. A data block in its place owes nothing.
     fn cost(&self) -> f64 {
         let erases = self.nand.counts().all_erases() as f64 - self.moving;
         if self.kind == Kind::Blocks {
@@ -222,8 +233,9 @@ impl Model {
 }
 
 impl Ghost {
-    /// A ghost of `candidate`, as large as the buffer; its copy is for one in `scale` of the drive's blocks. With `by_extent` its blocks are what the layer maps together, unless that is more than the
-    /// buffer holds.
+    /// A ghost of `candidate`, as large as the buffer; its copy is for one in `scale` of the
+    /// drive's blocks. With `by_extent` its blocks are what the layer maps together, unless that is
+    /// more than the buffer holds.
     pub fn new(
         candidate: &Spec,
         by_extent: bool,
@@ -245,7 +257,7 @@ impl Ghost {
         })
     }
 
-    /// What left is written to the copy, as far as that sees it.
+    /// Pages that left are written to the copy, as far as it sees them.
     fn let_go(&mut self, seen: &impl Fn(Lpn) -> bool, on_flash: &impl Fn(Lpn) -> bool) {
         for (lpn, how) in self.out.pages.iter().filter(|(lpn, _)| seen(*lpn)) {
             self.left += u64::from(*how == Leave::Dirty);
@@ -278,7 +290,8 @@ impl Ghost {
         self.let_go(seen, on_flash);
     }
 
-    /// What it cost since the last judgement, in erases. A page that is held now and was not then has yet to be paid for: `owed` each.
+    /// Its cost since the last judgement, in erases. A page that is held now and was not then has
+    /// yet to be paid for: `owed` each.
     pub fn settle(&mut self, owed: f64) -> f64 {
         let (cost, held) = (self.model.cost(), self.buffer.len());
         let more = held as f64 - self.held as f64;

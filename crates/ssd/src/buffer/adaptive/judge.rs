@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The adaptive buffer's judge: which candidate to follow, from what each one's ghost cost between judgements.
+//! The adaptive buffer's judge: which candidate to follow, from what each one's ghost cost between
+//! judgements.
 //!
-//! Idea: a candidate is followed when it cost less than the leader by more than chance explains and by more than the change itself may cost. Chance is measured: the standard deviation of the
-//! differences between the two, and on top of it what a judgement costs on average, since one block that left a little earlier or later can make as much of a difference. Costs are
-//! summed over two pasts in which older ones count less and less: a long past tells small differences from chance; a short one finds that the load has changed.
+//! Idea: a candidate is followed when it cost less than the leader by more than chance explains and
+//! by more than the change itself may cost. Chance is measured: the standard deviation of the
+//! differences between the two, and on top of it the average cost of a judgement. One block that
+//! left a little earlier or later can make as much of a difference. Costs are summed over two
+//! pasts, in which older costs count less and less. The long past tells small differences from
+//! chance; the short one finds that the load has changed.
 //!
-//! What always holds: the same costs give the same choices; memory is a few words for each pair of candidates.
+//! Always holds: the same costs give the same choices; memory is a few words for each pair of
+//! candidates.
 
 /// A past.
 struct Past {
     /// Judgements that are added as one.
     batch: u32,
-    /// What remains of a cost from one batch to the next.
+    /// The part of a cost that remains from one batch to the next.
     kept: f64,
 }
 
@@ -29,7 +34,7 @@ const PASTS: [Past; 3] = [
         kept: 0.992,
     },
 ];
-/// What remains of a cost from one judgement to the next in the short past.
+/// The part of a cost that remains from one judgement to the next in the short past.
 pub(super) const KEPT: f64 = 0.9925;
 const SHORT: usize = 0;
 
@@ -38,12 +43,13 @@ const DEVIATIONS: f64 = 1.0;
 const AVERAGES: f64 = 4.0;
 const ERASES: f64 = 2.0;
 
-/// What is remembered of one past.
+/// The memory of one past.
 #[derive(Clone, Debug)]
 struct Sums {
     /// Each candidate's costs.
     scores: Vec<f64>,
-    /// Squares of the differences between the costs of each two, at `first * candidates + second`. Weights are squared too.
+    /// Squares of the differences between the costs of each two, at `first * candidates + second`.
+    /// Weights are squared too.
     squares: Vec<f64>,
     /// Sums of the weights of the batches so far, and of their squares.
     weights: f64,
@@ -106,7 +112,7 @@ impl Sums {
     }
 }
 
-/// What each candidate cost, over all pasts.
+/// Each candidate's cost, over all pasts.
 #[derive(Clone, Debug)]
 pub(super) struct Judge {
     sums: [Sums; PASTS.len()],
@@ -127,12 +133,13 @@ impl Judge {
         }
     }
 
-    /// What a candidate cost of late.
+    /// A candidate's cost of late.
     pub fn recent(&self, candidate: usize) -> f64 {
         self.sums[SHORT].scores[candidate]
     }
 
-    /// By how much another candidate than the leader is better beyond doubt, if it is. What a longer past prefers must not be worse now.
+    /// By how much another candidate than the leader is better beyond doubt, if it is. A candidate
+    /// that a longer past prefers must not be worse now.
     fn surely_gained(&self, leader: usize, candidate: usize) -> Option<f64> {
         let worse_now = self.sums[SHORT].gain(leader, candidate) < 0.0;
         let pasts = self.sums.iter().zip(&PASTS);
@@ -143,7 +150,8 @@ impl Judge {
         (most > 0.0).then_some(most)
     }
 
-    /// The candidate to follow instead of the leader, if one is better by more than `change` says that the change to it may cost.
+    /// The candidate to follow instead of the leader, if one is better by more than `change` says
+    /// that the change to it may cost.
     pub fn better(&self, leader: usize, change: impl Fn(usize) -> f64) -> Option<usize> {
         let others = (0..self.sums[SHORT].scores.len()).filter(|candidate| *candidate != leader);
         let gains = others.filter_map(|candidate| {
@@ -168,7 +176,8 @@ mod tests {
             judge.add([10.0, 8.0].into_iter());
             judgements += 1;
         }
-        // 2 each time, against four times 10 on average and 2 erases: the twenty-second makes it more, forgetting counted.
+        // 2 each time, against four times 10 on average and 2 erases: the twenty-second makes it
+        // more, forgetting counted.
         assert_eq!(judgements, 22);
         assert_eq!(judge.better(0, |_| 100.0), None, "a change that costs more");
         assert_eq!(judge.better(1, |_| 0.0), None, "the other way");
@@ -177,7 +186,9 @@ mod tests {
 
     #[test]
     fn finds_a_small_difference_between_costs_that_come_in_bursts() {
-        // Both pay in bursts, one a judgement after the other, and the second costs 3 % less: from judgement to judgement that is nothing beside the bursts, from batch to batch it is all there is.
+        // Both pay in bursts, one a judgement after the other, and the second costs 3 % less: from
+        // judgement to judgement that is nothing beside the bursts, from batch to batch it is all
+        // there is.
         let mut judge = Judge::new(2);
         let mut judgements = 0;
         while judge.better(0, |_| 0.0).is_none() {

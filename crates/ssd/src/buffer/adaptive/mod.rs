@@ -1,19 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The adaptive buffer: does what costs this drive the fewest erases under the present load, and needs no setting.
+//! The adaptive buffer: does what costs this drive the fewest erases under the present load, and
+//! needs no setting.
 //!
-//! Idea: each of a few policies ([`candidates`]) runs as a ghost, which holds page numbers alone, above a small copy of the very translation layer that lies below ([`ghost`]). All see the
-//! host's writes. Every so many writes the erases that each brought its copy are compared ([`judge`]), and the buffer follows the one that needs the fewest: it lets go what that ghost
-//! lets go. When it has changed to another, what it holds and the new ghost does not leaves as room is needed; so after a while it holds what it would hold if it had done nothing else from the start,
-//! and no candidate begins without its history.
-//! What is compared is what is wanted, erases, and not hits: two candidates with the same hits can differ by a factor of twenty below a log-block layer.
-//! Source: the conclusion of Ogawa and Kise's endurance paper, section 3.3, asks for it. Ghosts judge policies, and the real cache turns into the best one's, as in Gramacy et al., "Adaptive Caching by
-//! Refetching", NIPS 2002 (without the refetching); sampling of blocks for large buffers is that of Waldspurger et al., "Cache Modeling and Optimization using Miniature Simulations", USENIX ATC 2017.
+//! Idea: each of a few policies ([`candidates`]) runs as a ghost, which holds page numbers alone,
+//! above a small copy of the very translation layer that lies below ([`ghost`]). All see the host's
+//! writes. Every so many writes the buffer compares the erases that each candidate brought its copy
+//! ([`judge`]). It follows the one that needs the fewest: it lets go what that ghost lets go. After
+//! a change to another ghost, the pages that the new ghost does not hold leave as room is needed.
+//! So after a while the buffer holds what it would hold if it had followed that ghost from the
+//! start, and no candidate begins without its history. The buffer compares erases, which count, and
+//! not hits. Two candidates with the same hits can differ by a factor of twenty below a log-block
+//! layer. Source: the conclusion of Ogawa and Kise's endurance paper, section 3.3, asks for it.
+//! Ghosts judge policies, and the real cache turns into the best one's, as in Gramacy et al.,
+//! "Adaptive Caching by Refetching", NIPS 2002 (without the refetching); sampling of blocks for
+//! large buffers is that of Waldspurger et al., "Cache Modeling and Optimization using Miniature
+//! Simulations", USENIX ATC 2017.
 //!
-//! Memory: a ghost takes some 60 bytes for each page of the buffer, its copy has a fixed number of logical blocks, which see one in so many groups of eight logical blocks if the buffer has more than
-//! [`MODELLED_PAGES`] pages. Beyond that there is one bit for each logical page of the drive. `table_bytes` is all of it. What it holds of the drive's own state is guessed: a copy can't know what a log
-//! block still holds from before a change to another candidate.
+//! Memory: a ghost takes some 60 bytes for each page of the buffer. Its copy has a fixed number of
+//! logical blocks. If the buffer has more than [`MODELLED_PAGES`] pages, the copy sees one in so
+//! many groups of eight logical blocks. Beyond that there is one bit for each logical page of the
+//! drive. `table_bytes` is all of it. Its picture of the drive's own state is a guess: a copy can't
+//! know what a log block still holds from before a change to another candidate.
 //!
-//! What always holds, beyond B1 to B3: the future is not looked at; the same requests give the same choices; of what is here, only pages of the blocks in `behind` are not in the leader's ghost.
+//! Always holds, beyond B1 to B3: no look at the future; the same requests give the same choices;
+//! of the pages here, only those of the blocks in `behind` are not in the leader's ghost.
 
 // What a candidate would cost.
 mod ghost;
@@ -32,10 +42,14 @@ use senko_workload::rng::mix64;
 
 /// The policies that compete below a layer; the buffer begins with the first.
 ///
-/// What a block's leaving costs follows from what the layer does with it. Log blocks are merged block by block, so that a block with many pages should leave: a high power of `rent`, and padding, which
-/// turns a merge into a switch where there is a log block for each logical block. Where each page costs by itself, by age and uses rather than by size; padding can but write more there. Where pages
-/// have their places, each costs an erase unless its block is new, so that hits are all that counts, and a block or a zone should leave in order. In between lie layers that collect within a few
-/// blocks. A loop that is longer than the buffer is what does the most harm to a policy that goes by age, and short loads end before that is found out: hence what comes first where erases are dearest.
+/// The cost of a block's leaving follows from the layer's way with it. Log blocks are merged block
+/// by block, so a block with many pages should leave: a high power of `rent`. Padding turns a merge
+/// into a switch where there is a log block for each logical block. Where each page costs by
+/// itself, by age and uses rather than by size; padding can but write more there. Where pages have
+/// their places, each costs an erase unless its block is new. So only hits count, and a block or a
+/// zone should leave in order. In between lie layers that collect within a few blocks. A loop that
+/// is longer than the buffer is what does the most harm to a policy that goes by age, and short
+/// loads end before that is found out: hence what comes first where erases are dearest.
 fn candidates(layer: &str) -> &'static [Candidate] {
     const fn by_block(spec: &'static str) -> Candidate {
         Candidate {
@@ -109,13 +123,16 @@ struct Candidate {
     by_extent: bool,
 }
 
-/// Pages that leave for a copy, about: those of larger buffers are sampled down to what one of this size lets go.
+/// Pages that leave for a copy, about: those of larger buffers are sampled down to what one of this
+/// size lets go.
 const MODELLED_PAGES: usize = 512;
-/// Logical blocks that are sampled together: neighbours matter to layers that map several blocks together.
+/// Logical blocks that are sampled together: neighbours matter to layers that map several blocks
+/// together.
 const SAMPLED_TOGETHER: u32 = 8;
 /// Page writes between judgements, in shares of the buffer.
 const JUDGEMENTS: usize = 16;
-/// What a change costs: of the pages that are here and not in the other ghost, this share would have been written again before they left.
+/// The cost of a change: of the pages that are here and not in the other ghost, this share would
+/// have been written again before they left.
 const WRITTEN_AGAIN: f64 = 0.3;
 
 struct Adaptive {
@@ -127,13 +144,15 @@ struct Adaptive {
     leader: usize,
     /// The pages that are here.
     held: Groups,
-    /// Logical blocks of which pages were here and not in the leader's ghost when it became the leader. The last leaves first.
+    /// Logical blocks of which pages were here and not in the leader's ghost when it became the
+    /// leader. The last leaves first.
     behind: Vec<u32>,
     /// Page writes until the next judgement.
     until: usize,
     /// Pages that left each ghost of late.
     left: Vec<f64>,
-    /// A bit for each logical page: whether it has left the buffer for the flash, and was not trimmed since.
+    /// A bit for each logical page: whether it has left the buffer for the flash, and was not
+    /// trimmed since.
     on_flash: Vec<u64>,
 }
 
@@ -183,7 +202,7 @@ impl Adaptive {
     /// Judges the candidates, and follows another if it is better.
     fn judge(&mut self) {
         self.until = interval(self.capacity);
-        // What a page that leaves costs the copy of the leader; the copy sees one in so many.
+        // The cost of a page that leaves, in the copy of the leader; the copy sees one in so many.
         let left = self.left[self.leader].max(1.0) * f64::from(self.seen.scale);
         let page_cost = self.judge.recent(self.leader) / left;
         let costs: Vec<f64> = self
@@ -205,7 +224,8 @@ impl Adaptive {
         }
     }
 
-    /// Follows another ghost. What is here and not there leaves as room is needed, the largest pieces of blocks first.
+    /// Follows another ghost. Pages that are here and not there leave as room is needed, the
+    /// largest pieces of blocks first.
     fn follow(&mut self, candidate: usize) {
         self.leader = candidate;
         self.behind.clear();
@@ -226,7 +246,8 @@ impl Adaptive {
     fn imitate(&mut self, incoming: Option<Lpn>, out: &mut Outgoing) {
         for (lpn, how) in &self.ghosts[self.leader].out.pages {
             if incoming == Some(*lpn) && self.held.find(*lpn).is_some() {
-                // The ghost pads the page that is being written, since it does not hold it. Here an older version is held: the new one takes its place.
+                // The ghost pads the page that is being written, since it does not hold it. Here an
+                // older version is held: the new one takes its place.
                 continue;
             }
             if self.held.remove(*lpn).is_some() {
@@ -298,7 +319,8 @@ impl Buffer for Adaptive {
             ghost.write(lpn, &|lpn| seen.has(lpn), &|lpn| has(bits, lpn));
         }
         self.imitate(Some(lpn), out);
-        // The leader holds the new page. If that is not here and all is full, something is here that the leader does not hold.
+        // The leader holds the new page. If that is not here and all is full, something is here
+        // that the leader does not hold.
         while self.held.held() == self.capacity && !self.contains(lpn) {
             assert!(self.catch_up(out), "what the leader does not hold is noted");
         }

@@ -1,21 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The page-level layer: every logical page may lie in every page of the flash.
 //!
-//! Idea: a table names each logical page's place. Writes go to the next page of an open block; the old version becomes invalid. When a plane has no free block beyond its
-//! reserve, garbage collection moves the valid pages of a victim (`victims.rs`) to an open block and erases it.
-//! Source: greedy and cost-benefit: Rosenblum and Ousterhout, "The design and implementation of a log-structured file system", SOSP 1991; Kawaguchi, Nishioka and
-//! Motoda, "A flash-memory based file system", USENIX 1995. FIFO and the closed forms: Desnoyers, "Analytic modeling of SSD write performance", SYSTOR 2012. d-choices: Van
-//! Houdt, "A mean field model for a class of garbage collection algorithms", SIGMETRICS 2013. Windowed: Hu et al., "Write amplification analysis in flash-based solid state
-//! drives", SYSTOR 2009. Streams: Kang et al., "The multi-streamed solid-state drive", HotStorage 2014, and NVMe's flexible data placement.
-//! Planes: a page goes to the plane that is idle first, those that are idle taking turns ("dynamic allocation"; in write-amplification mode all are idle).
-//! Deviations: an age is counted in closings of blocks, not in seconds, so that it does not depend on timings. Each plane collects by itself. Streams beyond those that are configured
-//! share them (number modulo `streams`). What is collected mixes the streams (FDP's "initially isolated").
+//! Idea: a table names each logical page's place. Writes go to the next page of an open block; the
+//! old version becomes invalid. When a plane has no free block beyond its reserve, garbage
+//! collection moves the valid pages of a victim (`victims.rs`) to an open block and erases it.
+//! Source: greedy and cost-benefit: Rosenblum and Ousterhout, "The design and implementation of a
+//! log-structured file system", SOSP 1991; Kawaguchi, Nishioka and Motoda, "A flash-memory based
+//! file system", USENIX 1995. FIFO and the closed forms: Desnoyers, "Analytic modeling of SSD write
+//! performance", SYSTOR 2012. d-choices: Van Houdt, "A mean field model for a class of garbage
+//! collection algorithms", SIGMETRICS 2013. Windowed: Hu et al., "Write amplification analysis in
+//! flash-based solid state drives", SYSTOR 2009. Streams: Kang et al., "The multi-streamed
+//! solid-state drive", HotStorage 2014, and NVMe's flexible data placement. Planes: a page goes to
+//! the plane that is idle first, those that are idle taking turns ("dynamic allocation"; in
+//! write-amplification mode all are idle). Deviations: an age is counted in closings of blocks, not
+//! in seconds, so that it does not depend on timings. Each plane collects by itself. Streams beyond
+//! those that are configured share them (number modulo `streams`). Collection mixes the streams
+//! (FDP's "initially isolated").
 //!
-//! Blocks of a plane: `reserve` free ones, which only collection may take; an open one for each stream and, with `separate`, one for collection; all others are closed or free.
-//! Without `separate` collection fills the block that stream 0 writes to, as in the closed forms. Victims are chosen when an open block is full and not before, so that then every
-//! block but the reserve holds data.
+//! Blocks of a plane: `reserve` free ones, which only collection may take; an open one for each
+//! stream and, with `separate`, one for collection; all others are closed or free. Without
+//! `separate` collection fills the block that stream 0 writes to, as in the closed forms. Victims
+//! are chosen when an open block is full and not before, so that then every block but the reserve
+//! holds data.
 //!
-//! A page that collection looks at is valid if the table says that its logical page lies there; there are no bits to keep.
+//! A page that collection looks at is valid if the table says that its logical page lies there;
+//! there are no bits to keep.
 
 // Which block is collected.
 mod victims;
@@ -71,7 +80,8 @@ pub(super) struct Page {
     places: Vec<Ppn>,
     victims: Victims,
     planes: Vec<Plane>,
-    /// The most valid pages that a plane can hold and still be sure of finding a block that is not full of them.
+    /// The most valid pages that a plane can hold and still be sure of finding a block that is not
+    /// full of them.
     most_valid: u64,
     /// The plane that each stream writes to next.
     turns: Vec<u32>,
@@ -153,8 +163,9 @@ fn blocks_of(nand: &Nand, plane: u32) -> impl Iterator<Item = Block> + use<> {
 }
 
 impl Page {
-    /// The plane for a stream's next page: from the one whose turn it is on, the first that is idle, or else the one that is idle first. One that can hold no more
-    /// valid pages is passed over.
+    /// The plane for a stream's next page: the first idle one from the one whose turn it is. If
+    /// none is idle, the one that will be idle first. One that can hold no more valid pages is
+    /// passed over.
     #[inline]
     fn take_turn(&mut self, nand: &Nand, stream: usize, at: Time) -> usize {
         let planes = self.planes.len() as u32;
@@ -164,7 +175,8 @@ impl Page {
         let mut plane = self.turns[stream];
         let (mut best, mut soonest) = (plane, Time::MAX);
         for _ in 0..planes {
-            // Blocks are dealt out over the planes in turn, so the block of this number is in the plane.
+            // Blocks are dealt out over the planes in turn, so the block of this number is in the
+            // plane.
             let free = nand.free_at(plane);
             if free < soonest && self.planes[plane as usize].valid < self.most_valid {
                 (best, soonest) = (plane, free);
@@ -223,7 +235,8 @@ impl Page {
         }
     }
 
-    /// Loads the entries of pages that are about to be written, and the counts of the blocks where they lie: many at once, so that the waits for a large table overlap.
+    /// Loads the entries of pages that are about to be written, and the counts of the blocks where
+    /// they lie. It loads many at once, so that the waits for a large table overlap.
     #[inline]
     fn touch(&self, lpns: &[Lpn]) {
         let counts = lpns.iter().map(|lpn| {
@@ -239,7 +252,8 @@ impl Page {
     /// Enters pages that were programmed from `first` on, all in `block`, which is open.
     #[inline]
     fn place_run(&mut self, lpns: &[Lpn], first: Ppn, block: Block) {
-        // None of the block's pages is overwritten before it is written, so the sum is as good as one by one.
+        // None of the block's pages is overwritten before it is written, so the sum is as good as
+        // one by one.
         self.victims.valid[block as usize] += lpns.len() as u16;
         for (lpn, page) in lpns.iter().zip(first..) {
             let old = std::mem::replace(&mut self.places[*lpn as usize], page);
@@ -293,7 +307,8 @@ impl Page {
         done
     }
 
-    /// Blocks that are neither erased nor full, with the most room first, so that the first can take what the power kept a victim from moving.
+    /// Blocks that are neither erased nor full, with the most room first, so that the first can
+    /// take what the power kept a victim from moving.
     fn reopen(&mut self, nand: &mut Nand, plane: usize) {
         let mut part: Vec<Block> = Vec::new();
         let mut free: Vec<Block> = Vec::new();
@@ -324,12 +339,14 @@ impl Page {
                 self.victims.close(block);
             }
         }
-        // The power went while a victim was collected: it has fewer valid pages than the block with most room has room.
+        // The power went while a victim was collected: it has fewer valid pages than the block with
+        // most room has room.
         while self.planes[plane].free.len() < self.reserve as usize && !nand.is_off() {
             let victim = self.victims.find_fewest(plane as u32);
             let victim = victim.expect("without a free block there is a closed one");
             if u32::from(self.victims.valid[victim as usize]) == self.pages {
-                // Pages that were trimmed are back; the plane is passed over until enough are overwritten.
+                // Pages that were trimmed are back; the plane is passed over until enough are
+                // overwritten.
                 break;
             }
             self.collect(nand, plane, victim, 0);
@@ -424,8 +441,8 @@ impl Ftl for Page {
         at
     }
 
-    /// Collects a block of the plane that has the fewest free ones, as long as that is fewer than reserve and `background` together, and only where a
-    /// quarter of the victim is gained.
+    /// Collects a block of the plane that has the fewest free ones, as long as that is fewer than
+    /// reserve and `background` together, and only where a quarter of the victim is gained.
     fn idle(&mut self, nand: &mut Nand, at: Time) -> Option<Time> {
         let wanted = (self.reserve + self.background) as usize;
         let planes = self.planes.iter().enumerate();
@@ -457,7 +474,8 @@ impl Ftl for Page {
                     continue;
                 }
                 let place = &mut self.places[*lpn as usize];
-                // Of a page and its copy, that in the emptier block: a victim is full, and what it was being moved to has room.
+                // Of a page and its copy, that in the emptier block: a victim is full, and what it
+                // was being moved to has room.
                 let rank = |page: Ppn| {
                     let written = nand.next_page(nand.geometry().block_of(page));
                     (nand.sequence(page), u32::MAX - written)

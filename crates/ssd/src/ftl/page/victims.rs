@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which block garbage collection takes: the five policies, over the counts of valid pages, which are kept here.
+//! Which block garbage collection takes: the five policies, over the counts of valid pages, which
+//! are kept here.
 //!
-//! `page.rs` closes a block when its last page is programmed, lowers its count whenever one of its pages is overwritten or trimmed, and asks for a victim of a plane.
-//! The greedy policy needs no search: blocks of few valid pages stand in a list for each count. Only blocks below a limit do, which is set so that about a thirtieth of the
-//! closed ones are there, so that most overwrites touch a count and nothing else.
+//! `page.rs` closes a block when its last page is programmed, lowers its count whenever one of its
+//! pages is overwritten or trimmed, and asks for a victim of a plane. The greedy policy needs no
+//! search: blocks of few valid pages stand in a list for each count. Only blocks below a limit do.
+//! The limit is set so that about a thirtieth of the closed blocks are there, so most overwrites
+//! touch a count and nothing else.
 
 use senko_workload::Rng;
 
@@ -82,7 +85,8 @@ impl Policy {
     }
 }
 
-/// D-choices: so many blocks in a row may be moved that gain nothing, before all are looked at for one that does.
+/// D-choices: so many blocks in a row may be moved that gain nothing, before all are looked at for
+/// one that does.
 const MOST_IN_VAIN: u32 = 32;
 
 /// A list of blocks through [`Victims::links`].
@@ -102,7 +106,8 @@ const EMPTY: List = List {
 /// The closed blocks of a plane, as far as the policy keeps them in lists.
 #[derive(Clone, Debug)]
 struct Index {
-    /// Greedy: a list for each count of valid pages. Fifo and windowed: one list, in the order of closing.
+    /// Greedy: a list for each count of valid pages. Fifo and windowed: one list, in the order of
+    /// closing.
     lists: Vec<List>,
     /// Greedy: closed blocks with fewer valid pages than this are in their lists.
     limit: u32,
@@ -214,7 +219,8 @@ impl Victims {
         let most = (self.blocks / self.planes.len() as u32 / 8).max(32);
         let index = &mut self.planes[plane as usize];
         index.lowest = index.lowest.min(valid);
-        // Too many are listed: those with the most valid pages are not any more. Their links are stale, and nobody looks at them.
+        // Too many are listed: those with the most valid pages are not any more. Their links are
+        // stale, and nobody looks at them.
         while index.listed > most && index.limit > index.lowest + 1 {
             index.limit -= 1;
             let list = &mut index.lists[index.limit as usize];
@@ -258,7 +264,8 @@ impl Victims {
         }
     }
 
-    /// The policy's victim in a plane, if there is a closed block. It stays closed until [`Victims::take`].
+    /// The policy's victim in a plane, if there is a closed block. It stays closed until
+    /// [`Victims::take`].
     pub(super) fn find(&mut self, plane: u32) -> Option<Block> {
         match self.policy {
             Policy::Greedy => self.find_listed(plane),
@@ -348,7 +355,8 @@ impl Victims {
         let benefit = |block: Block| {
             let valid = f64::from(self.valid[block as usize]);
             let age = (self.closings - self.closed_at[block as usize]) as f64;
-            // Without a valid page the cost is that of the erase alone, and the oldest of such blocks goes first.
+            // Without a valid page the cost is that of the erase alone, and the oldest of such
+            // blocks goes first.
             let cost = if valid == 0.0 { 1e-6 } else { 2.0 * valid };
             (f64::from(self.pages) - valid) / cost * age
         };
@@ -379,7 +387,8 @@ impl Victims {
                 break;
             }
         }
-        // A block full of valid pages gains nothing, and is taken all the same, as the model has it; but not for ever.
+        // A block full of valid pages gains nothing, and is taken all the same, as the model has
+        // it; but not for ever.
         match best {
             Some((valid, _)) if u32::from(valid) == self.pages => self.in_vain += 1,
             _ => self.in_vain = 0,

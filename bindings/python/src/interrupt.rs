@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Long work on a thread of its own, while the thread that asked for it looks for Ctrl-C. Python
+//! runs signal handlers only on its main thread, and only between calls.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+/// How often signals are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Flags that no work looks at. The engine takes them for ever, so they are used again.
+static IDLE: Mutex<Vec<&'static AtomicBool>> = Mutex::new(Vec::new());
+
+/// A flag that ends one piece of work.
+struct Flag(&'static AtomicBool);
+
+impl Flag {
+    fn take() -> Flag {
+        // In the child of a fork the lock may be held for ever. A new flag always does.
+        let idle = IDLE.try_lock().ok().and_then(|mut idle| idle.pop());
+        Flag(idle.unwrap_or_else(|| Box::leak(Box::default())))
+    }
+}
+
+impl Drop for Flag {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+        if let Ok(mut idle) = IDLE.try_lock() {
+            idle.push(self.0);
+        }
+    }
+}
+
+/// Ends the work of several threads.
+#[pyclass(module = "senko_flash._native", frozen)]
+#[derive(Default)]
+pub struct Stop(AtomicBool);
+
+#[pymethods]
+impl Stop {
+    #[new]
+    fn new() -> Stop {
+        Stop::default()
+    }
+
+    /// All work that was given this ends soon.
+    fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Does `work` with the GIL released. Its flag is set when a signal's handler raised, or when
+/// `stop` was set; the work then ends soon. An exception of a handler is raised at once. Work
+/// that does not look at its flag goes on to its end meanwhile.
+pub fn interruptible<T: Send + 'static>(
+    py: Python<'_>,
+    stop: Option<&Stop>,
+    work: impl FnOnce(&'static AtomicBool) -> T + Send + 'static,
+) -> PyResult<T> {
+    // Both threads hold the flag. It is free for other work when neither can set it or look at it.
+    let flag = Arc::new(Flag::take());
+    let held = Arc::clone(&flag);
+    let (done, result) = channel();
+    std::thread::Builder::new().spawn(move || {
+        let ended = catch_unwind(AssertUnwindSafe(|| work(held.0)));
+        // Nobody listens after Ctrl-C.
+        let _ = done.send(ended);
+    })?;
+    py.detach(move || {
+        loop {
+            match result.recv_timeout(LOOK_EVERY) {
+                Ok(Ok(value)) => return Ok(value),
+                Ok(Err(panic)) => resume_unwind(panic),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => unreachable!("work that ends is sent"),
+            }
+            if let Err(raised) = Python::attach(|py| py.check_signals()) {
+                flag.0.store(true, Ordering::Relaxed);
+                return Err(raised);
+            }
+            if stop.is_some_and(|stop| stop.0.load(Ordering::Relaxed)) {
+                flag.0.store(true, Ordering::Relaxed);
+            }
+        }
+    })
+}

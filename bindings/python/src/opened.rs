@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One opening of a database, which its tables, snapshots and transactions share. The GIL is
+//! released while it works, and long work goes on beside the thread that looks for Ctrl-C.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use pyo3::prelude::*;
+use senko_dbm::{DbmError, Options, Table};
+
+use crate::failure::{closed, error, exception};
+use crate::guard::Owned;
+use crate::interrupt::interruptible;
+
+/// One opening, for all of its tables.
+pub struct Shared {
+    /// None when it is closed.
+    pub db: Owned<RwLock<Option<Opened>>>,
+    pub path: PathBuf,
+    pub writes: bool,
+    pub options: Options,
+}
+
+/// The database, and the tables that are in use. A reorganization takes the place of both.
+pub struct Opened {
+    pub db: senko_dbm::Database,
+    pub tables: Mutex<HashMap<String, Table>>,
+}
+
+impl Opened {
+    pub fn new(db: senko_dbm::Database) -> Opened {
+        Opened {
+            db,
+            tables: Mutex::default(),
+        }
+    }
+
+    pub fn table(&self, name: &str) -> Result<Table, DbmError> {
+        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(table) = tables.get(name) {
+            return Ok(table.clone());
+        }
+        let table = self.db.table(name)?;
+        tables.insert(name.to_owned(), table.clone());
+        Ok(table)
+    }
+}
+
+impl Shared {
+    /// Works on the database with the GIL released. A closing waits until the work is done.
+    pub fn on<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Opened) -> Result<T, DbmError> + Send,
+    ) -> PyResult<T> {
+        let lock = self.db.get()?;
+        let done = py.detach(|| {
+            let opened = lock.read().unwrap_or_else(PoisonError::into_inner);
+            opened.as_ref().map(work)
+        });
+        done.ok_or_else(closed)?.map_err(exception)
+    }
+
+    /// As `on`, for what changes the database.
+    pub fn write<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Opened) -> Result<T, DbmError> + Send,
+    ) -> PyResult<T> {
+        self.check_writes()?;
+        self.on(py, work)
+    }
+
+    pub fn check_writes(&self) -> PyResult<()> {
+        match self.writes {
+            true => Ok(()),
+            false => Err(error::new_err("the database was opened to be read")),
+        }
+    }
+
+    /// Long work that Ctrl-C need not wait for. It has the database for itself, and decides what
+    /// stays open.
+    pub fn alone<T: Send + 'static>(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        work: impl FnOnce(&Shared, &mut Option<Opened>, &AtomicBool) -> Result<T, DbmError>
+        + Send
+        + 'static,
+    ) -> PyResult<T> {
+        self.db.get()?;
+        let shared = self.clone();
+        interruptible(py, None, move |stop| {
+            let lock = shared.db.get()?;
+            let mut opened = lock.write().unwrap_or_else(PoisonError::into_inner);
+            work(&shared, &mut opened, stop).map_err(exception)
+        })?
+    }
+
+    /// As `write`, for work that takes long. It goes on to its end after Ctrl-C.
+    pub fn write_long(
+        self: &Arc<Self>,
+        py: Python<'_>,
+        work: impl FnOnce(&Opened) -> Result<(), DbmError> + Send + 'static,
+    ) -> PyResult<()> {
+        self.check_writes()?;
+        let shared = self.clone();
+        interruptible(py, None, move |_| {
+            let lock = shared.db.get()?;
+            let opened = lock.read().unwrap_or_else(PoisonError::into_inner);
+            let done = opened.as_ref().map(work);
+            done.ok_or_else(closed)?.map_err(exception)
+        })?
+    }
+
+    /// A table by its name.
+    pub fn find(&self, py: Python<'_>, name: &str) -> PyResult<Table> {
+        self.on(py, |opened| opened.table(name))
+    }
+}

@@ -1,0 +1,513 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The unordered store: single keys, batches, many keys at once, versions, scans, care.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use pyo3::create_exception;
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use senko_store::{Durability, Options, StoreError, Value, WriteOptions};
+
+use crate::bytes;
+use crate::guard::Owned;
+use crate::interrupt::interruptible;
+use crate::iteration::{Part, Records};
+use crate::reads::{Reads, Source};
+
+create_exception!(
+    senko_flash.store,
+    StoreFailure,
+    PyOSError,
+    "What the store reports: an OSError, with errno where the system gave one."
+);
+
+/// ENOENT and ENOSPC.
+const NO_ENTRY: i32 = 2;
+const NO_SPACE: i32 = 28;
+
+/// With more keys than this a look-up is long enough for a thread of its own.
+const MANY_KEYS: usize = 256;
+
+fn exception(failure: StoreError) -> PyErr {
+    let text = failure.to_string();
+    match &failure {
+        StoreError::KeyLength(_)
+        | StoreError::ValueTooLong(_)
+        | StoreError::BatchTooLarge { .. }
+        | StoreError::Invalid(_) => PyValueError::new_err(text),
+        StoreError::NoSpace(_) => StoreFailure::new_err((NO_SPACE, text)),
+        StoreError::Open(source) => {
+            let missing = source.kind() == std::io::ErrorKind::NotFound;
+            let number = source.raw_os_error().or(missing.then_some(NO_ENTRY));
+            match number {
+                Some(number) => StoreFailure::new_err((number, text)),
+                None => StoreFailure::new_err(text),
+            }
+        }
+        _ => StoreFailure::new_err(text),
+    }
+}
+
+/// One opening.
+struct Opened {
+    /// None when it is closed.
+    store: Owned<RwLock<Option<senko_store::Store>>>,
+    path: PathBuf,
+    durability: Durability,
+}
+
+impl Opened {
+    fn get(&self) -> PyResult<senko_store::Store> {
+        let store = self.store.get()?;
+        let store = store.read().unwrap_or_else(PoisonError::into_inner);
+        let closed = || StoreFailure::new_err("the store is closed");
+        store.as_ref().cloned().ok_or_else(closed)
+    }
+
+    /// Works on the store with the GIL released.
+    fn on<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&senko_store::Store) -> Result<T, StoreError> + Send,
+    ) -> PyResult<T> {
+        let store = self.get()?;
+        py.detach(|| work(&store)).map_err(exception)
+    }
+
+    fn write_options(
+        &self,
+        durability: Option<&str>,
+        ttl: Option<f64>,
+        expires_at: Option<u64>,
+    ) -> PyResult<WriteOptions> {
+        let ttl = ttl.map(|seconds| {
+            Duration::try_from_secs_f64(seconds)
+                .map_err(|error| PyValueError::new_err(format!("ttl: {error}")))
+        });
+        Ok(WriteOptions {
+            durability: durability.map_or(Ok(self.durability), durability_of)?,
+            expires_at: expires_at.unwrap_or(0),
+            ttl: ttl.transpose()?,
+        })
+    }
+}
+
+fn durability_of(name: &str) -> PyResult<Durability> {
+    match name {
+        "none" => Ok(Durability::None),
+        "buffered" => Ok(Durability::Buffered),
+        "synced" => Ok(Durability::Synced),
+        _ => Err(PyValueError::new_err(format!(
+            "durability is 'none', 'buffered' or 'synced', not {name:?}"
+        ))),
+    }
+}
+
+impl Source for Opened {
+    fn value(&self, py: Python<'_>, key: &[u8]) -> PyResult<Option<Vec<u8>>> {
+        let found = self.on(py, |store| store.get(key))?;
+        Ok(found.map(Value::into_vec))
+    }
+}
+
+/// An open store.
+#[pyclass(extends = Reads, subclass, module = "senko_flash._native", frozen)]
+pub struct Store {
+    opened: Arc<Opened>,
+}
+
+type Values<'py> = Vec<Option<Bound<'py, PyBytes>>>;
+/// When a version was written, its value, when it expires.
+type Version<'py> = (u64, Option<Bound<'py, PyBytes>>, u64);
+/// Where a store is damaged, and how.
+type Problem = (u64, String);
+
+/// The values of many keys, where `get` finds them.
+fn many<'py>(
+    py: Python<'py>,
+    keys: Vec<Bound<'py, PyAny>>,
+    get: impl FnOnce(&[&[u8]]) -> Vec<Result<Option<Value>, StoreError>> + Send + 'static,
+) -> PyResult<Values<'py>> {
+    let keys: PyResult<Vec<Vec<u8>>> = keys
+        .iter()
+        .map(|k| Ok(bytes::of(k)?.into_owned()))
+        .collect();
+    let keys = keys?;
+    let long = keys.len() > MANY_KEYS;
+    let work = move || {
+        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        get(&keys)
+    };
+    let found = match long {
+        true => interruptible(py, None, move |_| work())?,
+        false => py.detach(work),
+    };
+    let value = |found: Result<Option<Value>, StoreError>| {
+        Ok(found
+            .map_err(exception)?
+            .map(|value| PyBytes::new(py, &value)))
+    };
+    found.into_iter().map(value).collect()
+}
+
+fn entries(mut scan: senko_store::Scan, part: Part) -> Records {
+    Records::new(part, move || {
+        let entry = scan.next().transpose().map_err(exception)?;
+        Ok(entry.map(|e| (e.key, e.value.into_vec(), e.time, e.expires_at)))
+    })
+}
+
+#[pymethods]
+impl Store {
+    #[new]
+    #[pyo3(signature = (path, flag="r", *, durability="buffered", keep_versions=None, max_bytes=None,
+        cache_bytes=None, block_bytes=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        flag: &str,
+        durability: &str,
+        keep_versions: Option<u32>,
+        max_bytes: Option<u64>,
+        cache_bytes: Option<u64>,
+        block_bytes: Option<u64>,
+    ) -> PyResult<PyClassInitializer<Store>> {
+        if !matches!(flag, "r" | "w" | "c") {
+            let text = format!("flag is 'r', 'w' or 'c', not {flag:?}");
+            return Err(PyValueError::new_err(text));
+        }
+        let durability = durability_of(durability)?;
+        let usual = Options::default();
+        let options = Options {
+            create: flag == "c",
+            read_only: flag == "r",
+            keep_versions: keep_versions.unwrap_or(usual.keep_versions),
+            cache_bytes: cache_bytes.unwrap_or(usual.cache_bytes),
+            block_bytes: block_bytes.unwrap_or(usual.block_bytes),
+            max_bytes,
+            ..usual
+        };
+        let place = path.clone();
+        let store = interruptible(py, None, move |_| senko_store::Store::open(place, options))?;
+        let store = store.map_err(|failure| {
+            if flag != "c" && !path.exists() {
+                return StoreFailure::new_err((NO_ENTRY, failure.to_string()));
+            }
+            exception(failure)
+        });
+        let opened = Arc::new(Opened {
+            store: Owned::new(RwLock::new(Some(store?))),
+            path,
+            durability,
+        });
+        Ok(Reads::of(opened.clone()).add_subclass(Store { opened }))
+    }
+
+    /// Puts a value. It lives for `ttl` seconds, or until `expires_at` (seconds since 1970). Gives
+    /// the time of the write, in microseconds since 1970.
+    #[pyo3(signature = (key, value, *, ttl=None, expires_at=None, durability=None))]
+    fn put(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        ttl: Option<f64>,
+        expires_at: Option<u64>,
+        durability: Option<&str>,
+    ) -> PyResult<u64> {
+        let options = self.opened.write_options(durability, ttl, expires_at)?;
+        let (key, value) = (bytes::of(key)?, bytes::of(value)?);
+        self.opened
+            .on(py, |store| store.put_with(&key, &value, options))
+    }
+
+    /// Deletes a key, whether there is one or not. Gives the time of the write.
+    #[pyo3(signature = (key, *, durability=None))]
+    fn delete(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        durability: Option<&str>,
+    ) -> PyResult<u64> {
+        let options = self.opened.write_options(durability, None, None)?;
+        let key = bytes::of(key)?;
+        self.opened.on(py, |store| store.delete_with(&key, options))
+    }
+
+    /// Puts `new` if the key has the value `expected`; None is no value. Gives the time of the
+    /// write, or None if the key has another value.
+    #[pyo3(signature = (key, expected, new, *, ttl=None, expires_at=None, durability=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn compare_and_swap(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        expected: Option<&Bound<'_, PyAny>>,
+        new: Option<&Bound<'_, PyAny>>,
+        ttl: Option<f64>,
+        expires_at: Option<u64>,
+        durability: Option<&str>,
+    ) -> PyResult<Option<u64>> {
+        let options = self.opened.write_options(durability, ttl, expires_at)?;
+        let (key, expected, new) = (bytes::of(key)?, bytes::maybe(expected)?, bytes::maybe(new)?);
+        self.opened.on(py, |store| {
+            store.compare_and_swap_with(&key, expected.as_deref(), new.as_deref(), options)
+        })
+    }
+
+    /// Carries out a batch: all of it or none. Gives the time of its writes.
+    #[pyo3(signature = (batch, *, durability=None))]
+    fn write(&self, py: Python<'_>, batch: &Batch, durability: Option<&str>) -> PyResult<u64> {
+        let options = self.opened.write_options(durability, None, None)?;
+        self.opened.on(py, |store| {
+            let batch = batch.0.lock().unwrap_or_else(PoisonError::into_inner);
+            store.write(&batch, options)
+        })
+    }
+
+    /// The values of many keys at one moment, in their order. An absent key has None.
+    fn multi_get<'py>(
+        &self,
+        py: Python<'py>,
+        keys: Vec<Bound<'py, PyAny>>,
+    ) -> PyResult<Values<'py>> {
+        let store = self.opened.get()?;
+        many(py, keys, move |keys| store.multi_get(keys))
+    }
+
+    /// The value that a key had at a time (microseconds since 1970), or None.
+    fn _get_at<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        time: u64,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let key = bytes::of(key)?;
+        let found = self.opened.on(py, |store| store.get_at(&key, time))?;
+        Ok(found.map(|value| PyBytes::new(py, &value)))
+    }
+
+    /// The versions of a key that are kept, newest first: time, value, expiry.
+    fn _history<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+    ) -> PyResult<Vec<Version<'py>>> {
+        let key = bytes::of(key)?;
+        let versions = self.opened.on(py, |store| store.history(&key))?;
+        let shown = versions.into_iter().map(|version| {
+            let value = version.value.map(|value| PyBytes::new(py, &value));
+            (version.time, value, version.expires_at)
+        });
+        Ok(shown.collect())
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyResult<Records> {
+        Ok(entries(
+            self.opened.on(py, |store| store.scan())?,
+            Part::Key,
+        ))
+    }
+
+    fn _scan(&self, py: Python<'_>) -> PyResult<Records> {
+        Ok(entries(
+            self.opened.on(py, |store| store.scan())?,
+            Part::Entry,
+        ))
+    }
+
+    /// How many keys have a value. It reads the store.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let store = self.opened.get()?;
+        let count = interruptible(py, None, move |_| store.len())?;
+        Ok(count.map_err(exception)? as usize)
+    }
+
+    /// The state of now, which stays while writes go on.
+    fn snapshot(&self, py: Python<'_>) -> PyResult<Py<StoreSnapshot>> {
+        let snapshot = self.opened.on(py, |store| store.snapshot())?;
+        let view = Arc::new(View(Owned::new(snapshot)));
+        let class = Reads::of(view.clone()).add_subclass(StoreSnapshot { view });
+        Py::new(py, class)
+    }
+
+    /// Returns when all that was written is on the device.
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.opened.get()?;
+        interruptible(py, None, move |_| store.sync())?.map_err(exception)
+    }
+
+    /// Takes back the space of what was overwritten, deleted or has expired. The file shrinks.
+    fn compact(&self, py: Python<'_>) -> PyResult<()> {
+        let store = self.opened.get()?;
+        let work = move |stop: &'static std::sync::atomic::AtomicBool| {
+            if store.compact_while(|| !stop.load(Ordering::Relaxed))? {
+                store.shrink()?;
+            }
+            Ok(())
+        };
+        interruptible(py, None, work)?.map_err(exception)
+    }
+
+    /// Copies the store as it is now into a new one, while writes go on. Gives the number of
+    /// elements, their bytes, and the moment that the copy shows.
+    fn backup<'py>(&self, py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyDict>> {
+        let store = self.opened.get()?;
+        let work = move |stop: &'static std::sync::atomic::AtomicBool| {
+            store.backup(path, |_| !stop.load(Ordering::Relaxed))
+        };
+        let report = interruptible(py, None, work)?.map_err(exception)?;
+        let dict = PyDict::new(py);
+        dict.set_item("elements", report.elements)?;
+        dict.set_item("bytes", report.bytes)?;
+        dict.set_item("time", report.time)?;
+        Ok(dict)
+    }
+
+    /// Counts since the opening, and sizes now.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.opened.on(py, |store| Ok(store.stats()))?;
+        let dict = PyDict::new(py);
+        for (name, number) in stats.named() {
+            dict.set_item(name, number)?;
+        }
+        Ok(dict)
+    }
+
+    /// Makes all durable and closes the store. Nothing if it is closed.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let lock = self.opened.store.get()?;
+        let store = lock.write().unwrap_or_else(PoisonError::into_inner).take();
+        match store {
+            Some(store) => interruptible(py, None, move |_| store.close())?.map_err(exception),
+            None => Ok(()),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<senko_flash.store store {}>", self.opened.path.display())
+    }
+}
+
+struct View(Owned<senko_store::Snapshot>);
+
+impl Source for View {
+    fn value(&self, py: Python<'_>, key: &[u8]) -> PyResult<Option<Vec<u8>>> {
+        let snapshot = self.0.get()?;
+        let found = py.detach(|| snapshot.get(key)).map_err(exception)?;
+        Ok(found.map(Value::into_vec))
+    }
+}
+
+/// A state of a store that stays.
+#[pyclass(extends = Reads, module = "senko_flash._native", frozen)]
+pub struct StoreSnapshot {
+    view: Arc<View>,
+}
+
+#[pymethods]
+impl StoreSnapshot {
+    /// The moment that it shows: microseconds since 1970.
+    #[getter]
+    fn time(&self) -> PyResult<u64> {
+        Ok(self.view.0.get()?.time())
+    }
+
+    /// The values of many keys, in their order. An absent key has None.
+    fn multi_get<'py>(
+        &self,
+        py: Python<'py>,
+        keys: Vec<Bound<'py, PyAny>>,
+    ) -> PyResult<Values<'py>> {
+        self.view.0.get()?;
+        let view = self.view.clone();
+        many(py, keys, move |keys| match view.0.get() {
+            Ok(snapshot) => snapshot.multi_get(keys),
+            Err(_) => Vec::new(),
+        })
+    }
+
+    fn __iter__(&self) -> PyResult<Records> {
+        let scan = self.view.0.get()?.scan().map_err(exception)?;
+        Ok(entries(scan, Part::Key))
+    }
+
+    fn _scan(&self) -> PyResult<Records> {
+        let scan = self.view.0.get()?.scan().map_err(exception)?;
+        Ok(entries(scan, Part::Entry))
+    }
+}
+
+/// Writes that are carried out together.
+#[pyclass(subclass, module = "senko_flash._native", frozen)]
+pub struct Batch(Mutex<senko_store::Batch>);
+
+#[pymethods]
+impl Batch {
+    #[new]
+    fn new() -> Batch {
+        Batch(Mutex::default())
+    }
+
+    /// Puts a value, which is gone from `expires_at` on (seconds since 1970).
+    #[pyo3(signature = (key, value, *, expires_at=None))]
+    fn put(
+        &self,
+        key: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        expires_at: Option<u64>,
+    ) -> PyResult<()> {
+        let (key, value) = (bytes::of(key)?, bytes::of(value)?);
+        let mut batch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match expires_at {
+            Some(second) => batch.put_expiring(&key, &value, second),
+            None => batch.put(&key, &value),
+        };
+        Ok(())
+    }
+
+    /// Deletes a key.
+    fn delete(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        let key = bytes::of(key)?;
+        let mut batch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        batch.delete(&key);
+        Ok(())
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+/// Checks a store that no process has open. Gives what was read, and the problems: byte and
+/// sentence.
+#[pyfunction]
+pub fn verify_store<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+) -> PyResult<(Bound<'py, PyDict>, Vec<Problem>)> {
+    let report = interruptible(py, None, move |_| senko_store::verify(path, |_, _| ()))?;
+    let report = report.map_err(exception)?;
+    let dict = PyDict::new(py);
+    dict.set_item("pages", report.pages)?;
+    dict.set_item("elements", report.elements)?;
+    dict.set_item("blocks", report.blocks)?;
+    dict.set_item("logs", report.logs)?;
+    dict.set_item("large_values", report.large_values)?;
+    let problems = report.problems.into_iter();
+    Ok((dict, problems.map(|p| (p.offset, p.what)).collect()))
+}
+
+/// Adds the store to the module.
+pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("StoreFailure", module.py().get_type::<StoreFailure>())?;
+    module.add_class::<Store>()?;
+    module.add_class::<StoreSnapshot>()?;
+    module.add_class::<Batch>()?;
+    module.add_function(wrap_pyfunction!(verify_store, module)?)
+}

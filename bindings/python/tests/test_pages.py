@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages of the documentation: their examples run, and their pictures are what these draw."""
+
+import doctest
+import os
+import pathlib
+
+import pytest
+
+from senko_flash import ssd
+
+PAGES = pathlib.Path(__file__).parents[3] / "docs/python"
+
+
+@pytest.mark.parametrize("page", sorted(page.name for page in PAGES.glob("*.md")))
+def test_a_page_runs(page, monkeypatch, tmp_path):
+    pytest.importorskip("numpy")
+    saved = {}
+    monkeypatch.setattr(
+        ssd.Picture, "save", lambda picture, path: saved.update({os.path.basename(path): picture.svg})
+    )
+    done = doctest.testfile(str(PAGES / page), module_relative=False)
+    assert done.attempted > 10 and done.failed == 0
+    text = (PAGES / page).read_text()
+    assert all(f"]({name})" in text for name in saved)
+    for name, svg in saved.items():
+        # SENKO_DRAW=1 draws them anew.
+        if os.environ.get("SENKO_DRAW") == "1":
+            (PAGES / name).write_text(svg)
+        assert (PAGES / name).read_text() == svg
+
+
+def test_every_picture_is_of_a_page():
+    text = "".join(page.read_text() for page in PAGES.glob("*.md"))
+    assert all(f"]({picture.name})" in text for picture in PAGES.glob("*.svg"))

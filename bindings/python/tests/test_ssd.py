@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulator from Python: the command's numbers, columns, pictures, Ctrl-C."""
+
+import doctest
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+import senko_flash._columns
+import senko_flash._result
+import senko_flash._run
+from senko_flash import ssd
+
+SENKO = os.environ.get("SENKO_BIN")
+TRACE = """\
+0,0,4096,w,0.0
+0,8,8192,w,0.5
+0,1000,4096,r,1.0
+0,8,4096,w,1.5
+"""
+
+
+def command(*args):
+    if SENKO is None:
+        if os.environ.get("CI") == "true":
+            raise AssertionError("SENKO_BIN names no binary")
+        pytest.skip("skipped: SENKO_BIN names no binary")
+    done = subprocess.run([SENKO, "ssd", *args, "--json"], stdin=subprocess.DEVNULL, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture
+def spc(tmp_path):
+    path = tmp_path / "small.spc"
+    path.write_text(TRACE)
+    return path
+
+
+def test_the_examples_of_the_documentation_run():
+    for module in (ssd, senko_flash._columns, senko_flash._result, senko_flash._run):
+        done = doctest.testmod(module)
+        assert done.attempted > 0 and done.failed == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"workload": "zipf:rate=2000,count=20000,pages=100000", "ftl": "page", "precondition": 90.0},
+        {"workload": "hotcold:count=30k,writes=0.7,rate=300", "ftl": "bast:log-blocks=8", "buffer": "bplru"},
+        {"workload": "uniform:count=5k,size=3k,rate=50", "buffer": "adaptive", "buffer_size": "1m", "drain": True},
+        {"workload": "seq:count=2000,size=64k", "wa": True, "rounds": 3, "profile": "x25-m"},
+        {"workload": "uniform:count=4000", "drives": 2, "stripe": "32k", "closed": 8, "seed": 7},
+        {"workload": "zipf:rate=1e5,count=20k", "speed": 2.0, "limit": 9000, "check": True},
+    ],
+)
+def test_results_are_the_commands_to_the_last_digit(options):
+    args = ["run", options["workload"]]
+    for name, value in options.items():
+        if name != "workload":
+            args += ["--" + name.replace("_", "-")] + ([] if value is True else [str(value)])
+    options = dict(options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = ssd.simulate(options.pop("workload"), **options)
+    # As text: two floats that differ in the last digit differ here.
+    assert [json.dumps(result.to_dict())] == [json.dumps(line) for line in command(*args)]
+
+
+def test_a_trace_is_read_as_the_command_reads_it(spc):
+    options = {"fold": "compact:extent=64k", "buffer": "lru", "ftl": "page"}
+    result = ssd.simulate(spc, **options)
+    [told] = command("run", str(spc), "--fold", "compact:extent=64k", "--buffer", "lru", "--ftl", "page")
+    assert result.to_dict() == told
+    assert result.requests == 4 and result.host_bytes_written == 16384
+    [told] = command("trace", "info", str(spc))
+    assert ssd.trace(spc).summary == told["summary"]
+
+
+def test_what_can_be_named_is_what_the_command_names():
+    assert [part._asdict() for part in ssd.parts()] == command("parts")
+    assert {part.kind for part in ssd.traces()} == {"format", "load"}
+    assert "x25-m" in [part.name for part in ssd.profiles()]
+
+
+def test_columns_are_shown_without_a_copy(spc):
+    numpy = pytest.importorskip("numpy")
+    pyarrow = pytest.importorskip("pyarrow")
+    pytest.importorskip("pandas")
+    result = ssd.simulate("uniform:count=2000,rate=100", ftl="page")
+    one, two = result.series.mean_us, result.series["mean_us"]
+    assert one.dtype == numpy.float64 and numpy.shares_memory(one, two) and not one.flags.writeable
+    assert list(one) == [point["mean_us"] for point in result.to_dict()["report"]["series"]]
+    table = result.to_arrow()
+    assert isinstance(table, pyarrow.Table)
+    chunk = table["mean_us"].chunk(0)
+    assert chunk.buffers()[1].address == one.__array_interface__["data"][0]
+    frame = result.to_pandas()
+    assert list(frame) == ["second", "count", "mean_us", "max_us"] and frame["count"].sum() == 2000
+    assert list(frame["mean_us"]) == list(one)
+    assert result.wear.blocks.sum() == result.to_dict()["report"]["blocks"]
+    requests = ssd.trace(spc).requests()
+    assert requests.offset.tolist() == [0, 4096, 512000, 4096]
+    assert requests.time_ns.tolist() == [0, 500_000_000, 1_000_000_000, 1_500_000_000]
+    assert requests.op.tolist() == [1, 1, 0, 1] and requests.bytes.tolist() == [4096, 8192, 4096, 4096]
+    with pytest.raises(AttributeError, match="no column 'absent'"):
+        requests.absent
+
+
+def test_without_numpy_a_column_is_a_memoryview(monkeypatch, spc):
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    column = ssd.trace(spc).requests().bytes
+    assert isinstance(column, memoryview) and column.tolist() == [4096, 8192, 4096, 4096]
+
+
+def test_pictures(monkeypatch, tmp_path, spc):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    result = ssd.simulate("uniform:count=2000,rate=100", ftl="page", precondition=100.0)
+    axes = result.plot()
+    assert len(axes.lines) == 2 and result.plot("erases", ax=axes) is axes
+    assert len(axes.patches) == len(result.wear["blocks"])
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for what in ("responses", "erases"):
+        picture = result.plot(what)
+        assert picture._repr_svg_().startswith("<svg") and "uniform" in picture.svg
+    picture.save(tmp_path / "erases.svg")
+    assert (tmp_path / "erases.svg").read_text() == picture.svg
+    shown = result._repr_html_()
+    assert "<table>" in shown and "<svg" in shown and "write_amplification" in shown
+    assert "3 writes" in ssd.trace(spc)._repr_html_()
+    with pytest.raises(ValueError, match="what to plot"):
+        result.plot("x")
+
+
+def test_a_result_can_be_sent_elsewhere():
+    result = ssd.simulate("uniform:count=100")
+    again = pickle.loads(pickle.dumps(result))
+    assert again == result and again.figures() == result.figures()
+    assert again.series.count.tolist() == result.series.count.tolist()
+
+
+def test_what_is_wrong_is_said_in_the_engines_words(tmp_path):
+    with pytest.raises(ssd.error, match="there is no file"):
+        ssd.simulate(tmp_path / "absent")
+    with pytest.raises(ssd.error, match="there is no profile and no file"):
+        ssd.simulate("uniform:count=10", profile="absent")
+    with pytest.raises(ssd.error, match="^precondition is 101, and must be 0 to 100"):
+        ssd.simulate("uniform:count=10", precondition=101)
+    with pytest.raises(ssd.error, match="stripe: "):
+        ssd.simulate("uniform:count=10", stripe="x")
+    with pytest.raises(TypeError, match="there is no option 'absent'; there are workload, format"):
+        senko_flash._run.run({"workload": "uniform:count=10", "absent": 1})
+    assert issubclass(ssd.error, ValueError)
+    profile = tmp_path / "profile.toml"
+    profile.mkdir()
+    with pytest.raises(OSError, match="profile.toml"):
+        ssd.simulate("uniform:count=10", profile=profile)
+
+
+def test_doubts_of_a_trace_are_warnings(tmp_path):
+    path = tmp_path / "two.spc"
+    path.write_text("0,0,4096,w,0.0\n1,0,4096,w,1.0\n" * 1)
+    with pytest.warns(UserWarning, match="two.spc: the 2 devices of the trace overlap"):
+        ssd.simulate(path, fold="modulo")
+
+
+@pytest.mark.parametrize("load", ["uniform:count=1e12", "uniform:count=1e12,rate=1e9", "seq:count=1e12,size=64k"])
+def test_ctrl_c_ends_a_run(load):
+    program = """
+import sys, threading
+from senko_flash import ssd
+try:
+    threading.Timer(0.3, lambda: print("running", flush=True)).start()
+    ssd.simulate(sys.argv[1], wa=True)
+except KeyboardInterrupt:
+    print("ended", flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", program, load], stdout=subprocess.PIPE) as running:
+        assert running.stdout.readline() == b"running\n"
+        running.send_signal(signal.SIGINT)
+        assert running.stdout.readline() == b"ended\n"
+    assert running.returncode == 0

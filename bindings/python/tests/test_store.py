@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The store from Python: keys, batches, versions, expiry, care, forks and Ctrl-C."""
+
+import collections.abc
+import datetime
+import doctest
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from senko_flash import store as kv
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "data.kv"
+
+
+@pytest.fixture
+def store(path):
+    with kv.open(path, "c", keep_versions=3, block_bytes=1 << 20) as store:
+        yield store
+
+
+def test_the_examples_of_the_documentation_run():
+    done = doctest.testmod(kv)
+    assert done.attempted > 0 and done.failed == 0
+
+
+def test_a_store_is_a_mapping_of_bytes(store):
+    assert isinstance(store, collections.abc.MutableMapping)
+    store.update({"b": "2", b"a": b"1", "ü": bytearray(b"3")})
+    assert len(store) == 3 and set(store) == {b"a", b"b", "ü".encode()}
+    assert dict(store.items()) == {b"a": b"1", b"b": b"2", "ü".encode(): b"3"}
+    assert sorted(store.values()) == [b"1", b"2", b"3"]
+    assert store["a"] == b"1" and "absent" not in store and store.get("absent", 7) == 7
+    assert store.pop("b") == b"2" and store.pop("b", None) is None
+    with pytest.raises(KeyError):
+        store["b"]
+    with pytest.raises(KeyError):
+        del store["b"]
+    with pytest.raises(TypeError):
+        store[1] = b"x"
+    with pytest.raises(ValueError, match="keys have 1 to 65536"):
+        store[b""] = b"x"
+    for n in range(2500):
+        store["%d" % n] = "x"
+    store.clear()
+    assert len(store) == 0
+
+
+def test_flags_and_errors(path):
+    for flag in "rw":
+        with pytest.raises(kv.error) as raised:
+            kv.open(path, flag)
+        assert raised.value.errno == errno.ENOENT
+    with pytest.raises(ValueError, match="flag is"):
+        kv.open(path, "n")
+    with pytest.raises(ValueError, match="durability is"):
+        kv.open(path, "c", durability="x")
+    with pytest.raises(ValueError, match="blocks have"):
+        kv.open(path, "c", block_bytes=1)
+    with kv.open(path, "c") as store:
+        store["a"] = "1"
+        with pytest.raises(kv.error):
+            kv.open(path, "w")
+        with pytest.raises(ValueError, match="ttl"):
+            store.put("a", "2", ttl=-1)
+    with kv.open(path) as store:
+        assert store["a"] == b"1"
+        with pytest.raises(kv.error, match="takes no writes"):
+            store["a"] = "2"
+    with pytest.raises(kv.error, match="the store is closed"):
+        store["a"]
+    store.close()
+
+
+def test_a_batch_is_written_as_a_whole_or_not_at_all(store):
+    store["gone"] = "1"
+    with store.batch(durability="synced") as batch:
+        batch.put("a", "1")
+        batch.put("b", "2", ttl=3600)
+        batch.delete("gone")
+        assert len(batch) == 3 and "a" not in store
+    assert store.multi_get(["a", "gone", "b"]) == [b"1", None, b"2"]
+    assert len({entry.time for entry in store.scan()}) == 1
+    with pytest.raises(ZeroDivisionError):
+        with store.batch() as batch:
+            batch.put("c", "3")
+            1 / 0
+    assert "c" not in store
+
+
+def test_many_keys_at_once(store):
+    for n in range(3000):
+        store["%d" % n] = "%d" % (n * n)
+    keys = ["%d" % n for n in range(0, 6000, 3)]
+    found = store.multi_get(iter(keys))
+    assert found == [b"%d" % (n * n) if n < 3000 else None for n in range(0, 6000, 3)]
+    before = store.snapshot()
+    store.clear()
+    assert before.multi_get(keys) == found and before["2"] == b"4"
+    assert len(list(before.scan())) == len(list(before)) == 3000
+    assert store.multi_get([]) == []
+
+
+def test_versions_and_expiry(store):
+    one = store.put("k", "1")
+    two = store.put("k", "2", ttl=datetime.timedelta(hours=1))
+    store.delete("k")
+    newest, before, first = store.history("k")
+    assert newest.value is None and newest.time > two
+    assert (before.value, before.time) == (b"2", two) and before.expires_at > time.time()
+    assert first == kv.Version(one, b"1", None)
+    assert store.get("k") is None
+    assert store.get("k", at=two) == b"2" and store.get("k", at=one) == b"1"
+    assert store.get("k", "none", at=one - 1) == "none"
+    moment = datetime.datetime.fromtimestamp(two / 1e6, datetime.timezone.utc)
+    assert store.get("k", at=moment + datetime.timedelta(microseconds=1)) == b"2"
+    store.put("short", "x", expires_at=1)
+    assert "short" not in store
+
+
+def test_eight_threads_lose_no_addition(store):
+    def add():
+        for _ in range(50):
+            store.update("n", lambda old: str(int(old or 0) + 1))
+
+    threads = [threading.Thread(target=add) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store["n"] == b"400"
+    assert store.compare_and_swap("n", "0", "1") is None
+    assert store.compare_and_swap("n", "400", None) > 0 and "n" not in store
+
+
+def test_backup_verify_compact_and_stats(store, path, tmp_path):
+    for n in range(2000):
+        store["%d" % (n % 500)] = os.urandom(1000)
+    told = store.backup(tmp_path / "copy.kv")
+    assert told["elements"] >= 500 and told["bytes"] > 500_000 and told["time"] > 0
+    with pytest.raises(kv.error, match="copy.kv"):
+        store.backup(tmp_path / "copy.kv")
+    with kv.open(tmp_path / "copy.kv") as copy:
+        assert dict(copy.items()) == dict(store.items())
+    stats = store.stats()
+    assert stats["puts"] == 2000 and stats["file_bytes"] > 0
+    for key in list(store)[10:]:
+        store.delete(key)
+    store.compact()
+    assert store.stats()["compactions"] > 0 and len(store) == 10
+    store.close()
+    checked = kv.verify(path)
+    assert checked.problems == [] and checked.counts["elements"] >= 10
+    with open(path, "r+b") as file:
+        file.write(bytes(4096))
+    with pytest.raises(kv.error):
+        damaged = kv.verify(path)
+        assert damaged.problems
+        raise kv.error("told as problems")
+
+
+def test_the_child_of_a_fork_is_refused(store):
+    store["a"] = "1"
+    snapshot, scan = store.snapshot(), store.scan()
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        calls = (lambda: store["a"], lambda: snapshot["a"], lambda: next(scan), store.sync, store.close)
+        for call in calls:
+            try:
+                call()
+            except OSError as error:
+                refused += "before a fork" in str(error)
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+    assert store["a"] == b"1"
+
+
+def test_a_killed_interpreter_loses_nothing_synced(path):
+    program = """
+import itertools, sys, senko_flash.store
+store = senko_flash.store.open(sys.argv[1], "c", block_bytes=1 << 20)
+for n in itertools.count():
+    store[str(n)] = str(n) * 20
+    if n % 100 == 99:
+        store.sync()
+        print(n, flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", program, path], stdout=subprocess.PIPE) as victim:
+        synced = [int(victim.stdout.readline()) for _ in range(10)][-1]
+        victim.kill()
+    with kv.open(path, "w") as store:
+        keys = [str(n) for n in range(synced + 1)]
+        assert store.multi_get(keys) == [key.encode() * 20 for key in keys]
+
+
+def test_ctrl_c_ends_a_scan(store):
+    for n in range(3000):
+        store[str(n)] = b"x"
+    with pytest.raises(KeyboardInterrupt):
+        for n, _ in enumerate(store.scan()):
+            if n == 0:
+                os.kill(os.getpid(), signal.SIGINT)
+    assert len(store) == 3000

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a shard is made from.
+
+use senko_io::DeviceId;
+
+use crate::key::HashSeed;
+
+/// Which items leave DRAM first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyKind {
+    /// Least recently used (paper E).
+    Lru,
+    /// S3-FIFO (Yang et al., SOSP 2023).
+    S3Fifo,
+}
+
+/// Which items leaving DRAM are worth a flash write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdmissionRule {
+    /// All.
+    All,
+    /// Those that were read while in DRAM.
+    Fetched,
+    /// Each with this probability in percent.
+    Random(u8),
+}
+
+/// A byte budget: a token bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Bytes a second, on average.
+    pub bytes_per_second: u64,
+    /// Bytes that may be written in a burst.
+    pub burst: u64,
+}
+
+/// The admission settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// The rule.
+    pub rule: AdmissionRule,
+    /// The budget, if any.
+    pub budget: Option<Budget>,
+}
+
+/// A part of a device that a shard owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceSlice {
+    /// The device in the shard's queue.
+    pub device: DeviceId,
+    /// First page.
+    pub first_page: u64,
+    /// Pages.
+    pub pages: u64,
+}
+
+/// All that a shard is made from.
+#[derive(Clone, Debug)]
+pub struct ShardConfig {
+    /// Bytes for items, index and write buffers together.
+    pub memory: usize,
+    /// Largest item: key, value and header.
+    pub max_item: usize,
+    /// Flash, if any.
+    pub flash: Vec<DeviceSlice>,
+    /// Bytes of a region (a multiple of the page size).
+    pub region: usize,
+    /// Eviction from DRAM.
+    pub policy: PolicyKind,
+    /// Admission to flash.
+    pub admission: Admission,
+    /// Hits on flash lately (1 to 3; `index/aging.rs`) that promote an item to DRAM.
+    pub promote_after: u8,
+    /// Reinsert items that were hit when their region is reclaimed.
+    pub reinsert: bool,
+    /// Return an error instead of evicting (`-M`).
+    pub no_evict: bool,
+    /// This shard's number and the number of shards: uniques are dealt out in turn.
+    pub shard: u32,
+    /// Number of shards.
+    pub shards: u32,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// Seed of the hashes of keys: the one that what the shard comes back from was written with.
+    pub hash_seed: HashSeed,
+}

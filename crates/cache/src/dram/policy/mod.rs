@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which items leave DRAM first: the trait, and the lists that its implementations share.
+//!
+//! Each size class has its own queues, since a victim must free a chunk of the class that asks; pages move
+//! between classes by the age of their oldest items (`memory.rs`).
+
+mod lru; // paper E's policy
+mod s3fifo; // three FIFO queues
+
+use crate::arena::{Arena, Handle};
+use crate::config::PolicyKind;
+
+/// An item's place in a list: the chunk before it.
+const PREV: usize = 0;
+/// The chunk behind it.
+const NEXT: usize = 4;
+/// A byte of an item for its policy: frequency and queue.
+const NOTE: usize = 30;
+
+/// Orders the items of DRAM. An item is handed in once ([`Policy::insert`]), and taken out once ([`Policy::remove`]).
+pub(crate) trait Policy: std::fmt::Debug + Send {
+    /// An item became visible. `known`: it was wanted before (promoted from flash), so it need not prove itself.
+    fn insert(&mut self, arena: &mut Arena, class: usize, item: Handle, hash: u64, known: bool);
+    /// An item was read.
+    fn hit(&mut self, arena: &mut Arena, class: usize, item: Handle);
+    /// An item goes, whatever the reason.
+    fn remove(&mut self, arena: &mut Arena, class: usize, item: Handle);
+    /// The item of a class that should go next; it stays in its queue until [`Policy::remove`]. Items for which `pinned` holds are passed over.
+    fn victim(
+        &mut self,
+        arena: &mut Arena,
+        class: usize,
+        pinned: &dyn Fn(&Arena, Handle) -> bool,
+    ) -> Option<Handle>;
+    /// The victim is going because it was chosen, not deleted: remember it. Called before `remove`.
+    fn evicted(&mut self, arena: &Arena, item: Handle, hash: u64);
+    /// The oldest item of a class, to compare classes by.
+    fn oldest(&self, class: usize) -> Option<Handle>;
+    /// The items of a class, oldest first, and whether each has proved itself (what `known` says of it at [`Policy::insert`]).
+    fn order(&self, arena: &Arena, class: usize) -> Vec<(Handle, bool)>;
+    /// Items of a class.
+    fn len(&self, class: usize) -> usize;
+    /// Bytes that the policy itself uses.
+    fn bytes(&self) -> usize;
+}
+
+/// Makes a policy for an arena with `classes` item classes of `bytes` bytes.
+pub(crate) fn make(kind: PolicyKind, classes: usize, bytes: usize) -> Box<dyn Policy> {
+    match kind {
+        PolicyKind::Lru => Box::new(lru::Lru::new(classes)),
+        PolicyKind::S3Fifo => Box::new(s3fifo::S3Fifo::new(classes, bytes)),
+    }
+}
+
+/// A doubly linked list through the items' headers; newest at the head.
+#[derive(Clone, Copy, Debug, Default)]
+struct List {
+    head: Handle,
+    tail: Handle,
+    len: usize,
+}
+
+impl List {
+    fn push(&mut self, arena: &mut Arena, item: Handle) {
+        arena.set_u32(item, PREV, 0);
+        arena.set_u32(item, NEXT, self.head);
+        if self.head == 0 {
+            self.tail = item;
+        } else {
+            arena.set_u32(self.head, PREV, item);
+        }
+        self.head = item;
+        self.len += 1;
+    }
+
+    fn unlink(&mut self, arena: &mut Arena, item: Handle) {
+        let (prev, next) = (arena.u32(item, PREV), arena.u32(item, NEXT));
+        if prev == 0 {
+            self.head = next;
+        } else {
+            arena.set_u32(prev, NEXT, next);
+        }
+        if next == 0 {
+            self.tail = prev;
+        } else {
+            arena.set_u32(next, PREV, prev);
+        }
+        self.len -= 1;
+    }
+
+    /// The items, oldest first.
+    fn oldest_first(&self, arena: &Arena) -> Vec<Handle> {
+        let mut items = Vec::with_capacity(self.len);
+        let mut item = self.tail;
+        while item != 0 && items.len() < self.len {
+            items.push(item);
+            item = arena.u32(item, PREV);
+        }
+        items
+    }
+
+    /// Moves an item to the head.
+    fn renew(&mut self, arena: &mut Arena, item: Handle) {
+        if self.head != item {
+            self.unlink(arena, item);
+            self.push(arena, item);
+        }
+    }
+}

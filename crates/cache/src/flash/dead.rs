@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How many bytes of a log no slot names any more, as far as is known. Only a log that keeps every
+//! live record asks (`-M`).
+//!
+//! A reclaim of such a log copies what lives. Where all lives it gains nothing, so it starts only
+//! while enough is known to be dead (K6). The count is an estimate: a slot knows pages, not bytes.
+//! Each region that was reclaimed corrects it by what it gained.
+//!
+//! Always holds: a lap of the log that gains less than [`Dead::enough`] ends with a count of 0, so
+//! that no estimate makes reclaim go around for ever.
+
+use senko_io::PAGE_SIZE;
+
+/// A lap pays from this part of the used bytes on: it bounds what is written again for each byte
+/// gained.
+const PART: u64 = 32;
+
+/// A mean of lengths.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    count: u64,
+    bytes: u64,
+}
+
+impl Mean {
+    fn add(&mut self, bytes: usize) {
+        self.count += 1;
+        self.bytes += bytes as u64;
+    }
+    fn get(self, unknown: usize) -> u64 {
+        self.bytes.checked_div(self.count).unwrap_or(unknown as u64)
+    }
+}
+
+/// The dead bytes of one log.
+#[derive(Debug, Default)]
+pub(crate) struct Dead {
+    bytes: u64,
+    /// Records of at most a page, and those of more pages than a slot counts.
+    small: Mean,
+    large: Mean,
+    /// Regions reclaimed in this lap, and the bytes that they gained.
+    lap_regions: u64,
+    lap_gain: i64,
+}
+
+impl Dead {
+    /// A record of `len` bytes was placed.
+    pub fn placed(&mut self, len: usize) {
+        if len <= PAGE_SIZE {
+            self.small.add(len);
+        } else if len > 15 * PAGE_SIZE {
+            self.large.add(len);
+        }
+    }
+
+    /// A slot or a clean copy went whose record has so many pages ([`crate::index::Slot::len`]).
+    pub fn died(&mut self, pages: usize) {
+        self.bytes += match pages {
+            0 => self.large.get(16 * PAGE_SIZE),
+            1 => self.small.get(PAGE_SIZE / 2),
+            pages => (pages * PAGE_SIZE) as u64,
+        };
+    }
+
+    /// Nothing is known of `used` bytes, or all of them are dead.
+    pub fn all(&mut self, used: u64) {
+        self.bytes = used;
+        (self.lap_regions, self.lap_gain) = (0, 0);
+    }
+
+    /// A region was reclaimed, of a log of so many regions in which `used` bytes are used.
+    pub fn reclaimed(&mut self, gain: i64, regions: u64, region_bytes: u64, used: u64) {
+        self.bytes = self.bytes.saturating_sub(gain.max(0) as u64);
+        self.lap_regions += 1;
+        self.lap_gain += gain;
+        if self.lap_regions >= regions {
+            if self.lap_gain < Dead::enough(region_bytes, used) as i64 {
+                self.bytes = 0;
+            }
+            (self.lap_regions, self.lap_gain) = (0, 0);
+        }
+    }
+
+    /// Bytes that a lap must gain.
+    fn enough(region_bytes: u64, used: u64) -> u64 {
+        region_bytes.max(used / PART)
+    }
+
+    /// Whether reclaim pays.
+    pub fn pays(&self, region_bytes: u64, used: u64) -> bool {
+        self.bytes >= Dead::enough(region_bytes, used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REGION: u64 = 1 << 20;
+
+    #[test]
+    fn reclaim_pays_once_a_region_and_a_32nd_are_dead() {
+        let mut dead = Dead::default();
+        for _ in 0..100 {
+            dead.placed(1000);
+        }
+        for _ in 0..1048 {
+            dead.died(1);
+        }
+        assert!(!dead.pays(REGION, 4 * REGION));
+        dead.died(1);
+        assert!(dead.pays(REGION, 4 * REGION) && !dead.pays(REGION, 64 * REGION));
+        dead.died(2);
+        assert_eq!(dead.bytes, 1_049_000 + 8192);
+        // Of a large record without a mean, the least is taken.
+        dead.died(0);
+        assert_eq!(dead.bytes, 1_049_000 + 8192 + 65_536);
+    }
+
+    /// An estimate that is too high must not keep a full log going around.
+    #[test]
+    fn a_lap_without_gain_ends_the_estimate() {
+        let mut dead = Dead::default();
+        dead.all(1 << 40);
+        for region in 0..8 {
+            assert!(dead.pays(REGION, 8 * REGION), "region {region}");
+            dead.reclaimed(
+                if region == 0 { -4096 } else { 4096 },
+                8,
+                REGION,
+                8 * REGION,
+            );
+        }
+        assert!(!dead.pays(REGION, 8 * REGION));
+        // One that gains goes on.
+        dead.all(1 << 40);
+        for _ in 0..16 {
+            dead.reclaimed(1 << 18, 8, REGION, 8 * REGION);
+        }
+        assert!(dead.pays(REGION, 8 * REGION));
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Invalid ranges: positions of a log that slots may still name although nothing there may be read.
+//! They were flushed by `flush_all`, never written because the write failed, or are hidden because
+//! the device is out of use.
+//!
+//! Asked for every flash slot that is met, so a log in good health pays one comparison: positions
+//! from `suspect` on are valid.
+//!
+//! Always holds: every invalid position is below `suspect`.
+
+use std::ops::Range;
+
+/// Most failed writes that are remembered; with more, all that was placed is given up. A log rests
+/// long before.
+const MOST_RANGES: usize = 256;
+
+/// The invalid positions.
+#[derive(Debug, Default)]
+pub(crate) struct InvalidRanges {
+    suspect: u64,
+    /// Everything before this was flushed.
+    flushed: u64,
+    /// Ranges whose write failed, in the order of their failure.
+    unwritten: Vec<Range<u64>>,
+    hidden: bool,
+}
+
+impl InvalidRanges {
+    /// Whether what was placed at a position can't be read now.
+    #[inline]
+    pub fn has(&self, position: u64) -> bool {
+        position < self.suspect && (self.hidden || self.for_good(position))
+    }
+
+    /// Whether it never will.
+    pub fn for_good(&self, position: u64) -> bool {
+        position < self.flushed || self.unwritten.iter().any(|r| r.contains(&position))
+    }
+
+    /// Whether a failed write is the reason.
+    pub fn is_unwritten(&self, position: u64) -> bool {
+        position >= self.flushed && self.for_good(position)
+    }
+
+    /// Everything before this was flushed.
+    pub fn flushed(&self) -> u64 {
+        self.flushed
+    }
+
+    /// Everything before `head` is flushed.
+    pub fn flush(&mut self, head: u64) {
+        self.flushed = head;
+        self.forget(head);
+    }
+
+    /// A write of these positions failed. A record that begins before them and reaches into them is
+    /// found by its checksum.
+    pub fn unwritten(&mut self, range: Range<u64>, tail: u64) {
+        match self.unwritten.iter_mut().find(|r| r.end == range.start) {
+            Some(before) => before.end = range.end,
+            None => self.unwritten.push(range),
+        }
+        self.forget(tail);
+        if self.unwritten.len() > MOST_RANGES {
+            let end = self.unwritten.iter().map(|r| r.end).max();
+            self.flush(end.unwrap_or(0));
+        }
+    }
+
+    /// The log begins at `tail` now.
+    pub fn forget(&mut self, tail: u64) {
+        self.unwritten.retain(|r| r.end > tail);
+        self.suspect();
+    }
+
+    /// The device is out of use, or back.
+    pub fn hide(&mut self, on: bool) {
+        self.hidden = on;
+        self.suspect();
+    }
+
+    fn suspect(&mut self) {
+        let unwritten = self.unwritten.iter().map(|r| r.end).max().unwrap_or(0);
+        self.suspect = if self.hidden {
+            u64::MAX
+        } else {
+            self.flushed.max(unwritten)
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_writes_are_invalid_until_their_region_is_reclaimed() {
+        let mut invalid = InvalidRanges::default();
+        assert!(!invalid.has(0));
+        invalid.flush(10);
+        invalid.unwritten(20..24, 0);
+        invalid.unwritten(24..28, 0);
+        invalid.unwritten(40..44, 0);
+        let all: Vec<u64> = (0..60).filter(|&p| invalid.has(p)).collect();
+        assert_eq!(all, (0..10).chain(20..28).chain(40..44).collect::<Vec<_>>());
+        invalid.hide(true);
+        assert!((0..60).all(|p| invalid.has(p)) && !invalid.for_good(30));
+        invalid.hide(false);
+        invalid.forget(32);
+        assert!(!invalid.has(20) && invalid.has(40) && invalid.has(9));
+    }
+
+    #[test]
+    fn too_many_failures_give_up_all() {
+        let mut invalid = InvalidRanges::default();
+        for n in 0..=MOST_RANGES as u64 {
+            invalid.unwritten(n * 10..n * 10 + 1, 0);
+        }
+        assert!(invalid.has(5) && invalid.has(MOST_RANGES as u64 * 10));
+        assert!(!invalid.has(MOST_RANGES as u64 * 10 + 1));
+    }
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where a log stands, for a process that goes on from it.
+
+use super::Log;
+use crate::words::{LogWord, State};
+
+/// Where a log of an earlier process goes on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LogMark {
+    /// Positions before it may have been given out.
+    pub head: u64,
+    /// Positions before it are on the device.
+    pub written: u64,
+    pub tail: u64,
+    pub flushed: u64,
+    /// First page of each region at which a record starts.
+    pub first_records: Vec<u32>,
+}
+
+impl LogMark {
+    /// Whether a log of so many pages, in regions of `region_pages`, can stand there.
+    pub fn fits(&self, pages: u64, region_pages: u64) -> bool {
+        self.tail <= self.head
+            && self.head - self.tail <= pages
+            && self.head < 1 << 47
+            && self.written <= self.head
+            && self.flushed <= self.head
+            && self.tail.is_multiple_of(region_pages)
+            && self.first_records.len() as u64 == pages / region_pages
+            && self
+                .first_records
+                .iter()
+                .all(|&n| u64::from(n) <= region_pages)
+    }
+}
+
+impl Log {
+    /// Goes on from where an earlier process was. The head moves on to a region that this one begins: what had been given out may have been
+    /// written or not, and must not share a generation with what is written now (W4).
+    pub fn go_on(&mut self, mark: &LogMark) {
+        debug_assert!(mark.fits(self.pages, self.region_pages) && self.head == 0);
+        self.head = mark.head.next_multiple_of(self.region_pages);
+        self.tail = mark.tail;
+        self.invalid.flush(mark.flushed);
+        (self.lap, self.head_at) = (self.head / self.pages, self.head % self.pages);
+        for (region, &first_record) in self.regions.iter_mut().zip(&mark.first_records) {
+            region.first_record = first_record;
+        }
+        // How much of it is dead, only a lap tells.
+        self.dead.all(self.used_bytes());
+    }
+
+    /// Where the log stands: what a stopped one is to go on from.
+    pub fn mark(&self) -> LogMark {
+        LogMark {
+            head: self.head,
+            written: self.written_to(),
+            tail: self.tail,
+            flushed: self.invalid.flushed(),
+            first_records: self.regions.iter().map(|r| r.first_record).collect(),
+        }
+    }
+
+    /// Where the log of a state stands; `None` if that is damaged.
+    pub fn mark_of(&self, state: &State) -> Option<LogMark> {
+        let first = (self.base / self.region_pages) as usize;
+        Some(LogMark {
+            head: state.log(self.number, LogWord::Opened)?,
+            written: state.log(self.number, LogWord::Written)?,
+            tail: state.log(self.number, LogWord::Tail)?,
+            flushed: state.log(self.number, LogWord::Flushed)?,
+            first_records: (0..self.regions.len())
+                .map(|n| state.region(first + n))
+                .collect::<Option<_>>()?,
+        })
+    }
+}

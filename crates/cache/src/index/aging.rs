@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//! CLOCK aging: a hand sweeps the index, and hits on flash that slots count become hits of long
+//! ago.
+//!
+//! Card. 2Q (Johnson and Shasha, VLDB 1994) takes an item into its main queue when it is asked for
+//! again while it is on a list of as many keys as were asked for last. Here the list is the two
+//! bits of each flash slot, and its length the pace of the hand. The hand goes around once for two
+//! hits on flash an item that DRAM holds, so a hit counts for as many further hits as DRAM has
+//! items, on average. If all items are asked for alike, most would leave DRAM before they are asked
+//! for again. They are answered from flash, and DRAM keeps what is worth more. Differences: a hit
+//! is forgotten after none to two of these spans rather than exactly one, and nothing is stored for
+//! it.
+
+use super::{Index, LINE, Segment, Slot};
+use crate::arena::SEGMENT_LINES;
+
+/// Fewest items that DRAM is taken to hold.
+const LEAST_ITEMS: u64 = 1024;
+/// Most lines in one go, so that a hit stays cheap where DRAM is tiny against flash; a hit counts
+/// for longer then.
+const MOST_LINES: u64 = 8;
+
+/// Where the hand stands.
+#[derive(Debug, Default)]
+pub(super) struct ClockHand {
+    segment: usize,
+    line: usize,
+    /// What the hand owes, in lines times twice the items that DRAM holds.
+    owed: u64,
+}
+
+impl Index {
+    /// Moves the hand, after a hit on flash.
+    pub fn age(&mut self, dram_items: u64) {
+        let span = 2 * dram_items.max(LEAST_ITEMS);
+        self.hand.owed = (self.hand.owed + self.line_count()).min(span * MOST_LINES);
+        while self.hand.owed >= span {
+            self.hand.owed -= span;
+            if self.age_line(self.hand.segment, self.hand.line) {
+                self.hand.line += 1;
+            } else {
+                self.hand.line = 0;
+                self.hand.segment = (self.hand.segment + 1) % self.segments();
+            }
+        }
+    }
+
+    /// Makes hits on flash that a line of a segment counts hits of long ago; false if the segment
+    /// has no such line.
+    pub(super) fn age_line(&mut self, segment: usize, line: usize) -> bool {
+        let Segment { chunk, step, .. } = self.segments[segment];
+        if line >= SEGMENT_LINES[step as usize] as usize {
+            return false;
+        }
+        for at in line * LINE..(line + 1) * LINE {
+            let slot = Slot(self.lines.u64(chunk, at * 8));
+            if slot.is_flash() && slot.hits_lately() > 0 {
+                self.lines.set_word(chunk, at * 8, slot.with_hot(1).0);
+            }
+        }
+        true
+    }
+}

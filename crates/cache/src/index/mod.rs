@@ -1,0 +1,796 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The index: one 8-byte slot per item of either tier, no keys.
+//!
+//! Card. Paper E, section 3.2: a second hash H_y in DRAM tells apart keys that collide under H_x, so that keys can stay on
+//! flash. Here H_x picks a segment and H_y is the tag in the slot. Differences: the slot also holds the place (the
+//! paper chains entries with pointers), both tiers share one table (a lookup touches one cache line and knows where
+//! the item is), and the table grows in waves that pass over the segments in order, each growing them by a sixteenth, so that
+//! slots stay about 90 % full at any size and what they leave is freed in order too. A slot's line within its segment follows from the tag alone, which is what lets a segment be rebuilt
+//! with no key at hand.
+//!
+//! ```text
+//! 63   61    57    55       47    45         T         0
+//! | kind | len | hot | expiry | lap |  page  |   tag   |     kind 2: flash; page is p bits, p + T = 46
+//! | kind |             |    handle (32)      |   tag   |     kind 1: DRAM
+//! ```
+//!
+//! Lines are 64 bytes, 8 slots; a full line overflows into the next of its segment (linear probing by lines).
+//!
+//! Always holds:
+//! - I1: within a segment at most one slot of kind flash has a given tag.
+//! - I2: from a slot's home line to the line it lies in, every line before the last is full; removal moves slots back to keep
+//!   that, so a probe may end at the first line with a hole.
+
+mod aging; // which hits on flash were lately
+mod shape; // what follows from the sizes that an index was planned for
+mod slot; // what the bits of a slot mean
+
+use aging::ClockHand;
+use senko_io::AlignedBuf;
+
+use crate::arena::{Arena, Handle, SEGMENT_LINES};
+pub(crate) use crate::words::Shape;
+use crate::words::State;
+pub(crate) use slot::Slot;
+use slot::{EXPIRY_SHIFT, KIND_DRAM, KIND_FLASH, KIND_SHIFT, LAP_SHIFT, LEN_SHIFT, coarse_expiry};
+
+const LINE: usize = 8;
+/// Bits of page and tag together.
+const PLACE_BITS: u32 = 46;
+/// A DRAM handle needs 32 bits above the tag and below the kind.
+const MAX_TAG_BITS: u32 = 30;
+/// A wave goes on while more than this part of the slots, in hundredths, is in use.
+const FULL_PERCENT: u64 = 90;
+
+/// Where a slot was found; valid until the next insertion or removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pos {
+    pub segment: u32,
+    at: u16,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    chunk: Handle,
+    /// Slots in use, and how many of them are of kind flash.
+    count: u16,
+    flash: u16,
+    step: u8,
+}
+
+/// The index of one shard.
+#[derive(Debug)]
+pub(crate) struct Index {
+    lines: Arena,
+    /// Where another process finds the segments, if it is to.
+    state: Option<State>,
+    segments: Vec<Segment>,
+    segment_bits: u32,
+    tag_bits: u32,
+    tag_mask: u64,
+    slots: u64,
+    /// Those of kind flash.
+    flash_slots: u64,
+    /// Segments before this one have the next step of sizes at least, the others this one.
+    wave: usize,
+    step: u8,
+    steps: usize,
+    /// What makes old hits on flash old.
+    hand: ClockHand,
+}
+
+/// There is no room in the segment, and it could not be grown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+impl Index {
+    /// An empty index in new memory; `None` if that can't hold even its smallest form.
+    pub fn new(shape: Shape, memory: AlignedBuf, state: Option<State>) -> Option<Index> {
+        let mut index = Index::bare(shape, memory, state);
+        for n in 0..shape.segments() {
+            index.empty(n, 0)?;
+        }
+        Some(index)
+    }
+
+    /// An index whose segments are yet to come.
+    fn bare(shape: Shape, memory: AlignedBuf, state: Option<State>) -> Index {
+        let lines = Arena::for_segments(memory, shape.page_bytes);
+        Index {
+            steps: lines.classes().len(),
+            lines,
+            state,
+            segments: Vec::with_capacity(shape.segments()),
+            segment_bits: shape.segment_bits,
+            tag_bits: shape.tag_bits,
+            tag_mask: (1 << shape.tag_bits) - 1,
+            slots: 0,
+            flash_slots: 0,
+            wave: 0,
+            step: 0,
+            hand: ClockHand::default(),
+        }
+    }
+
+    /// Adds segment `n`, the next, empty, at a step of sizes.
+    fn empty(&mut self, n: usize, step: usize) -> Option<()> {
+        let chunk = self.lines.alloc(step)?;
+        self.segments.push(Segment {
+            chunk,
+            count: 0,
+            flash: 0,
+            step: step as u8,
+        });
+        self.wipe(n);
+        self.publish(n);
+        Some(())
+    }
+
+    /// The index that another process left in shared memory; the memory again if that does not hold one. Every segment is to be
+    /// [mended](Index::mend) before anything is looked up.
+    pub fn kept(shape: Shape, memory: AlignedBuf, state: State) -> Result<Index, AlignedBuf> {
+        let mut index = Index::bare(shape, memory, None);
+        for n in 0..shape.segments() {
+            let Some((chunk, step)) = state.segment(n) else {
+                return Err(index.lines.into_memory());
+            };
+            index.segments.push(Segment {
+                chunk,
+                count: 0,
+                flash: 0,
+                step,
+            });
+        }
+        let segments = index.segments.clone();
+        let chunks = segments.iter().map(|s| (s.chunk, s.step as usize));
+        if !index.lines.adopt(chunks) {
+            return Err(index.lines.into_memory());
+        }
+        index.state = Some(state);
+        index.find_wave();
+        Ok(index)
+    }
+
+    /// An index whose segments have the steps given, all empty: to be filled by [`Index::load`].
+    pub fn sized(
+        shape: Shape,
+        memory: AlignedBuf,
+        state: Option<State>,
+        steps: &[u8],
+    ) -> Option<Index> {
+        let mut index = Index::bare(shape, memory, state);
+        for (n, &step) in steps.iter().enumerate() {
+            if step as usize >= index.steps {
+                return None;
+            }
+            index.empty(n, step as usize)?;
+        }
+        index.find_wave();
+        Some(index)
+    }
+
+    /// Bytes of segments of these steps, their pages' waste aside.
+    pub fn bytes_of(steps: &[u8]) -> usize {
+        let lines = steps
+            .iter()
+            .filter_map(|&step| SEGMENT_LINES.get(step as usize));
+        lines.map(|&lines| lines as usize * 64).sum()
+    }
+
+    /// The wave stands at the first segment that has the least step: those before it have grown.
+    fn find_wave(&mut self) {
+        self.step = self.segments.iter().map(|s| s.step).min().unwrap_or(0);
+        self.wave = self
+            .segments
+            .iter()
+            .position(|s| s.step == self.step)
+            .unwrap_or(0);
+    }
+
+    /// Tells where a segment lies now. With this one word a segment that was built elsewhere takes the place of the old one.
+    fn publish(&self, n: usize) {
+        if let Some(state) = &self.state {
+            let Segment { chunk, step, .. } = self.segments[n];
+            state.set_segment(n, chunk, step);
+        }
+    }
+
+    pub fn shape(&self) -> Shape {
+        Shape {
+            segment_bits: self.segment_bits,
+            tag_bits: self.tag_bits,
+            page_bytes: self.lines.page_bytes(),
+        }
+    }
+    /// The step of sizes of a segment.
+    pub fn step_of(&self, n: usize) -> u8 {
+        self.segments[n].step
+    }
+    /// Bytes of a segment, as they lie in memory.
+    pub fn segment_bytes(&self, n: usize) -> &[u8] {
+        let Segment { chunk, step, .. } = self.segments[n];
+        self.lines
+            .bytes(chunk, 0, SEGMENT_LINES[step as usize] as usize * 64)
+    }
+    /// The same, to be filled with what [`Index::segment_bytes`] showed; the segment is to be mended then.
+    pub fn load(&mut self, n: usize) -> &mut [u8] {
+        let Segment { chunk, step, .. } = self.segments[n];
+        self.lines
+            .bytes_mut(chunk, 0, SEGMENT_LINES[step as usize] as usize * 64)
+    }
+
+    /// Puts all slots of a segment into `slots`.
+    pub fn slots_of(&self, n: usize, slots: &mut Vec<Slot>) {
+        slots.clear();
+        let words = self
+            .segment_bytes(n)
+            .chunks_exact(8)
+            .map(|b| Slot(u64::from_le_bytes(b.try_into().expect("8 bytes"))));
+        slots.extend(words.filter(|&slot| slot != Slot::EMPTY));
+    }
+
+    /// Builds a segment anew in its place, of the slots given, no more than it had, so that I1 and I2 hold whatever held before. Of several flash
+    /// slots with one tag one stays. A kill meanwhile costs slots of this segment, no more. `new` is memory to use.
+    pub fn mend(&mut self, n: usize, slots: impl Iterator<Item = Slot>, new: &mut Vec<u64>) {
+        let step = self.segments[n].step;
+        let lines = SEGMENT_LINES[step as usize] as usize;
+        new.clear();
+        new.resize(lines * LINE, 0);
+        let (mut kept, mut flash) = (0, 0);
+        for slot in slots {
+            let tag = self.tag_of(slot);
+            let mut at = self.home(tag, lines) * LINE;
+            loop {
+                let there = Slot(new[at]);
+                if there == Slot::EMPTY {
+                    new[at] = slot.0;
+                    kept += 1;
+                    flash += u16::from(slot.is_flash());
+                    break;
+                }
+                let twins = there == slot || there.is_flash() && slot.is_flash();
+                if twins && self.tag_of(there) == tag {
+                    break;
+                }
+                // No more slots come than there are places, so one is empty.
+                at = if at + 1 == new.len() { 0 } else { at + 1 };
+            }
+        }
+        let chunk = self.segments[n].chunk;
+        for (at, &word) in new.iter().enumerate() {
+            self.lines.set_word(chunk, at * 8, word);
+        }
+        self.holds(n, kept, flash);
+    }
+
+    /// Bytes of memory that the index takes.
+    pub fn bytes(&self) -> usize {
+        self.lines.bytes_in_use() + self.segments.len() * size_of::<Segment>()
+    }
+    /// Bytes that growing a segment adds before the segment's old memory is free.
+    pub fn growth_bytes(&self, n: usize) -> usize {
+        let step = self.segments[n].step as usize + 1;
+        if step < self.steps && self.lines.class(step).free == 0 {
+            self.lines.page_bytes()
+        } else {
+            0
+        }
+    }
+    /// Slots of kind flash.
+    pub fn flash_slots(&self) -> u64 {
+        self.flash_slots
+    }
+    /// A segment holds so many slots, of which so many are of kind flash.
+    #[inline]
+    fn holds(&mut self, n: usize, count: u16, flash: u16) {
+        let segment = &mut self.segments[n];
+        self.slots = self.slots - u64::from(segment.count) + u64::from(count);
+        self.flash_slots = self.flash_slots - u64::from(segment.flash) + u64::from(flash);
+        (segment.count, segment.flash) = (count, flash);
+    }
+    /// A slot of kind flash came to a segment, or went.
+    #[inline]
+    fn note_flash(&mut self, n: usize, slot: Slot, comes: bool) {
+        let one = u16::from(slot.is_flash());
+        let Segment { count, flash, .. } = self.segments[n];
+        self.holds(n, count, if comes { flash + one } else { flash - one });
+    }
+    /// Slots in use.
+    pub fn slots(&self) -> u64 {
+        self.slots
+    }
+    pub fn segments(&self) -> usize {
+        self.segments.len()
+    }
+    #[inline]
+    pub fn tag(&self, hash: u64) -> u64 {
+        hash & self.tag_mask
+    }
+    #[inline]
+    pub fn segment_of(&self, hash: u64) -> usize {
+        if self.segment_bits == 0 {
+            0
+        } else {
+            (hash >> (64 - self.segment_bits)) as usize
+        }
+    }
+    #[inline]
+    pub fn handle(&self, slot: Slot) -> Handle {
+        (slot.0 >> self.tag_bits) as u32
+    }
+    #[inline]
+    pub fn page(&self, slot: Slot) -> u64 {
+        (slot.0 & ((1 << PLACE_BITS) - 1)) >> self.tag_bits
+    }
+    #[inline]
+    pub fn tag_of(&self, slot: Slot) -> u64 {
+        slot.0 & self.tag_mask
+    }
+    #[inline]
+    pub fn dram_slot(&self, hash: u64, item: Handle) -> Slot {
+        Slot(KIND_DRAM << KIND_SHIFT | u64::from(item) << self.tag_bits | self.tag(hash))
+    }
+    /// A flash slot, cold; `place` is page and lap ([`crate::flash::log::Log::place_of`]).
+    pub fn flash_slot(
+        &self,
+        hash: u64,
+        place: (u64, u64),
+        pages: usize,
+        expiry: u32,
+        now: u32,
+    ) -> Slot {
+        let (page, lap) = place;
+        debug_assert!(page < 1 << (PLACE_BITS - self.tag_bits));
+        let len = if pages > 15 { 0 } else { pages as u64 };
+        Slot(
+            KIND_FLASH << KIND_SHIFT
+                | len << LEN_SHIFT
+                | coarse_expiry(expiry, now) << EXPIRY_SHIFT
+                | (lap & 3) << LAP_SHIFT
+                | page << self.tag_bits
+                | self.tag(hash),
+        )
+    }
+
+    /// The line in which a search for the hash begins, and mostly ends.
+    #[inline]
+    pub fn first_line(&self, hash: u64) -> &[u8] {
+        let segment = self.segments[self.segment_of(hash)];
+        let lines = SEGMENT_LINES[segment.step as usize] as usize;
+        let line = self.home(self.tag(hash), lines);
+        self.lines.bytes(segment.chunk, line * 64, 64)
+    }
+
+    /// Visits the slots that have the hash's tag, in probe order, until `hit` says true; that slot and its position.
+    #[inline]
+    pub fn find(&self, hash: u64, mut hit: impl FnMut(Slot) -> bool) -> Option<(Pos, Slot)> {
+        let n = self.segment_of(hash);
+        let segment = self.segments[n];
+        let lines = SEGMENT_LINES[segment.step as usize] as usize;
+        let tag = self.tag(hash);
+        let mut line = self.home(tag, lines);
+        for _ in 0..lines {
+            let bytes: &[u8; 64] = self
+                .lines
+                .bytes(segment.chunk, line * 64, 64)
+                .try_into()
+                .expect("a line of 64 bytes");
+            let mut full = true;
+            for i in 0..LINE {
+                let slot = Slot(u64::from_le_bytes(
+                    bytes[i * 8..i * 8 + 8].try_into().expect("8 bytes"),
+                ));
+                if slot.0 & self.tag_mask == tag && slot.0 != 0 && hit(slot) {
+                    return Some((
+                        Pos {
+                            segment: n as u32,
+                            at: (line * LINE + i) as u16,
+                        },
+                        slot,
+                    ));
+                }
+                full &= slot.0 != 0;
+            }
+            if !full {
+                return None;
+            }
+            line = if line + 1 == lines { 0 } else { line + 1 };
+        }
+        None
+    }
+
+    /// The slot that equals `slot` (its hotness aside).
+    pub fn find_same(&self, hash: u64, slot: Slot) -> Option<(Pos, Slot)> {
+        self.find(hash, |s| s.with_hot(0) == slot.with_hot(0))
+    }
+
+    /// A segment that should grow before the next insertion: that of `hash` when it is about to be full, else the next of the wave if
+    /// the index as a whole is full enough.
+    pub fn wants_growth(&self, hash: u64) -> Option<usize> {
+        let n = self.segment_of(hash);
+        let s = self.segments[n];
+        let slots = SEGMENT_LINES[s.step as usize] as usize * LINE;
+        if s.count as usize + 2 > slots && (s.step as usize) + 1 < self.steps {
+            return Some(n);
+        }
+        let room = self.line_count() * LINE as u64;
+        let full = self.slots * 100 > room * FULL_PERCENT && (self.step as usize) + 1 < self.steps;
+        full.then_some(self.wave)
+    }
+
+    /// Slots that the segment of `hash` could still take, with all that it may grow by.
+    pub fn room_for(&self, hash: u64) -> usize {
+        let s = self.segments[self.segment_of(hash)];
+        if (s.step as usize) + 1 < self.steps {
+            return usize::MAX;
+        }
+        SEGMENT_LINES[s.step as usize] as usize * LINE - s.count as usize
+    }
+
+    /// Lines of all segments, but for what some have outrun the wave by.
+    #[inline]
+    pub fn line_count(&self) -> u64 {
+        let lines = |step: u8| u64::from(SEGMENT_LINES[(step as usize).min(self.steps - 1)]);
+        let (wave, all) = (self.wave as u64, self.segments.len() as u64);
+        wave * lines(self.step + 1) + (all - wave) * lines(self.step)
+    }
+
+    /// Rebuilds a segment that [`Index::wants_growth`] named one step larger (if it did not run ahead of the wave); false if its memory
+    /// is all in use.
+    pub fn grow(&mut self, n: usize) -> bool {
+        let of_wave = n == self.wave;
+        if !of_wave || self.segments[n].step == self.step {
+            let old = self.segments[n];
+            let step = old.step as usize + 1;
+            if step >= self.steps {
+                return false;
+            }
+            let Some(chunk) = self.lines.alloc(step) else {
+                return false;
+            };
+            self.segments[n] = Segment {
+                chunk,
+                count: 0,
+                flash: 0,
+                step: step as u8,
+            };
+            self.wipe(n);
+            for at in 0..SEGMENT_LINES[old.step as usize] as usize * LINE {
+                let slot = Slot(self.lines.u64(old.chunk, at * 8));
+                if slot != Slot::EMPTY {
+                    self.insert_in(n, slot)
+                        .expect("a larger segment holds what a smaller one held");
+                    self.slots -= 1;
+                    self.flash_slots -= u64::from(slot.is_flash());
+                }
+            }
+            // The new one is complete before it is named, and the old one whole until then (W2).
+            self.publish(n);
+            self.lines.free(old.chunk);
+        }
+        if of_wave {
+            self.wave += 1;
+            if self.wave == self.segments.len() {
+                self.wave = 0;
+                self.step += 1;
+            }
+        }
+        true
+    }
+
+    /// Adds a slot.
+    pub fn insert(&mut self, hash: u64, slot: Slot) -> Result<(), Full> {
+        debug_assert_eq!(self.tag_of(slot), self.tag(hash));
+        self.insert_in(self.segment_of(hash), slot)
+    }
+
+    fn insert_in(&mut self, n: usize, slot: Slot) -> Result<(), Full> {
+        let Segment { chunk, step, .. } = self.segments[n];
+        let slots = SEGMENT_LINES[step as usize] as usize * LINE;
+        let mut at = self.home(self.tag_of(slot), slots / LINE) * LINE;
+        for _ in 0..slots {
+            if self.lines.u64(chunk, at * 8) == 0 {
+                self.lines.set_word(chunk, at * 8, slot.0);
+                self.segments[n].count += 1;
+                self.slots += 1;
+                self.note_flash(n, slot, true);
+                return Ok(());
+            }
+            at = if at + 1 == slots { 0 } else { at + 1 };
+        }
+        Err(Full)
+    }
+
+    /// Replaces the slot at a position by one with the same tag.
+    pub fn set(&mut self, pos: Pos, slot: Slot) {
+        let n = pos.segment as usize;
+        let chunk = self.segments[n].chunk;
+        let old = Slot(self.lines.u64(chunk, pos.at as usize * 8));
+        debug_assert_eq!(self.tag_of(old), self.tag_of(slot));
+        self.note_flash(n, old, false);
+        self.note_flash(n, slot, true);
+        self.lines.set_word(chunk, pos.at as usize * 8, slot.0);
+    }
+
+    /// Removes the slot at a position, and moves later ones back so that I2 holds.
+    pub fn remove(&mut self, pos: Pos) {
+        let n = pos.segment as usize;
+        let Segment { chunk, step, .. } = self.segments[n];
+        let lines = SEGMENT_LINES[step as usize] as usize;
+        self.segments[n].count -= 1;
+        self.slots -= 1;
+        let gone = Slot(self.lines.u64(chunk, pos.at as usize * 8));
+        self.note_flash(n, gone, false);
+        let mut hole = pos.at as usize;
+        'holes: loop {
+            let hole_line = hole / LINE;
+            let was_full =
+                (0..LINE).all(|i| self.lines.u64(chunk, (hole_line * LINE + i) * 8) != 0);
+            self.lines.set_word(chunk, hole * 8, 0);
+            if !was_full {
+                return;
+            }
+            // A slot in a later line may have been pushed past this one; the first such comes back.
+            for ahead in 1..lines {
+                let line = (hole_line + ahead) % lines;
+                let mut full = true;
+                for i in 0..LINE {
+                    let at = line * LINE + i;
+                    let slot = Slot(self.lines.u64(chunk, at * 8));
+                    if slot == Slot::EMPTY {
+                        full = false;
+                        continue;
+                    }
+                    let home = self.home(self.tag_of(slot), lines);
+                    // The way from home to here leads through the hole's line.
+                    if (line + lines - home) % lines >= ahead {
+                        self.lines.set_word(chunk, hole * 8, slot.0);
+                        hole = at;
+                        continue 'holes;
+                    }
+                }
+                if !full {
+                    return;
+                }
+            }
+            return;
+        }
+    }
+
+    /// Counts a segment that was loaded whole.
+    pub fn count(&mut self, n: usize) {
+        let (mut count, mut flash) = (0, 0);
+        self.each(n, |slot| {
+            count += 1;
+            flash += u16::from(slot.is_flash());
+        });
+        self.holds(n, count, flash);
+    }
+
+    /// Removes a slot of a segment by its value.
+    pub fn remove_slot(&mut self, segment: usize, slot: Slot) {
+        let Segment { chunk, step, .. } = self.segments[segment];
+        let at = (0..SEGMENT_LINES[step as usize] as usize * LINE)
+            .find(|at| self.lines.u64(chunk, at * 8) == slot.0);
+        let at = at.expect("the caller has just seen it");
+        self.remove(Pos {
+            segment: segment as u32,
+            at: at as u16,
+        });
+    }
+
+    /// Reads every slot of a segment.
+    pub fn each(&self, n: usize, mut visit: impl FnMut(Slot)) {
+        let Segment { chunk, step, .. } = self.segments[n];
+        for at in 0..SEGMENT_LINES[step as usize] as usize * LINE {
+            let slot = Slot(self.lines.u64(chunk, at * 8));
+            if slot != Slot::EMPTY {
+                visit(slot);
+            }
+        }
+    }
+
+    /// Which of `parts` parts of the tags a slot's is in.
+    pub fn part_of(&self, slot: Slot, parts: u64) -> u64 {
+        (self.tag_of(slot) * parts) >> self.tag_bits
+    }
+
+    #[inline]
+    fn home(&self, tag: u64, lines: usize) -> usize {
+        ((tag * lines as u64) >> self.tag_bits) as usize
+    }
+
+    /// Zeroes a segment.
+    pub fn wipe(&mut self, n: usize) {
+        let s = self.segments[n];
+        self.lines
+            .bytes_mut(s.chunk, 0, SEGMENT_LINES[s.step as usize] as usize * 64)
+            .fill(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn make(flash_pages: u64, dram: usize) -> Index {
+        let shape = Shape::plan(flash_pages, dram);
+        let memory = AlignedBuf::new(Arena::segment_memory(dram, shape.page_bytes));
+        Index::new(shape, memory, None).expect("room")
+    }
+
+    /// The index against a map of (hash, handle), through growth, with tags that often collide.
+    #[test]
+    fn model() {
+        for seed in 1..20_u64 {
+            let mut index = make(1 << (seed % 12), 4 << 20);
+            let mut model: BTreeMap<u32, u64> = BTreeMap::new();
+            let mut x = seed;
+            for step in 1..30_000_u32 {
+                x = x
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                let hash = (x ^ x >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                // Few tags: the low bits repeat.
+                let hash = hash & !0xff_ffff | (hash % 4096) << 12;
+                if x >> 40 & 3 != 0 {
+                    while let Some(n) = index.wants_growth(hash)
+                        && index.grow(n)
+                    {}
+                    let slot = index.dram_slot(hash, step);
+                    if index.insert(hash, slot).is_ok() {
+                        model.insert(step, hash);
+                    }
+                } else if let Some((&item, &hash)) = model.range((x >> 33) as u32 % step..).next() {
+                    let (pos, _) = index
+                        .find(hash, |s| index.handle(s) == item)
+                        .expect("a slot that was inserted");
+                    index.remove(pos);
+                    model.remove(&item);
+                }
+                if step % 5000 == 0 {
+                    assert_eq!(index.slots(), model.len() as u64, "seed {seed}");
+                    for (&item, &hash) in &model {
+                        assert!(
+                            index
+                                .find(hash, |s| s.is_dram() && index.handle(s) == item)
+                                .is_some(),
+                            "seed {seed} step {step}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the index is for: at any size from half of the plan on, an item takes less than ten bytes.
+    #[test]
+    fn a_slot_takes_less_than_ten_bytes_at_any_size() {
+        let mut index = make(1 << 18, 128 << 20);
+        let mut x = 1_u64;
+        for n in 1..=4_000_000_u64 {
+            x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let hash = (x ^ x >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let hash = (hash ^ hash >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            while let Some(n) = index.wants_growth(hash) {
+                assert!(index.grow(n));
+            }
+            let slot = index.dram_slot(hash, n as u32);
+            index.insert(hash, slot).expect("room");
+            if n % 50_000 == 0 && n > 2_000_000 {
+                let bytes = index.bytes() as f64 / n as f64;
+                assert!(bytes < 10.0, "{n} slots, {bytes:.2} bytes each");
+            }
+        }
+    }
+
+    #[test]
+    fn a_hit_is_lately_until_its_line_has_aged() {
+        let mut index = make(1000, 1 << 20);
+        let cold = index.flash_slot(7, (1, 0), 1, 0, 0);
+        let hit = [cold, cold.hit(), cold.hit().hit(), cold.hit().hit().hit()];
+        assert_eq!(hit.map(Slot::hits_lately), [0, 1, 2, 2]);
+        for slot in hit {
+            index.insert(7, slot).expect("room");
+            let dram = index.dram_slot(7, 5);
+            index.insert(7, dram).expect("room");
+            let segment = index.segment_of(7);
+            let lines = (0..)
+                .take_while(|&line| index.age_line(segment, line))
+                .count();
+            assert!(lines > 0 && !index.age_line(segment, lines));
+            let (pos, aged) = index.find_same(7, slot).expect("it was entered");
+            assert_eq!(aged.hits_lately(), 0);
+            assert_eq!(
+                aged.hot() > 0,
+                slot.hot() > 0,
+                "that it was hit stays known"
+            );
+            assert_eq!(
+                aged.hit().hits_lately(),
+                1,
+                "and the next hit counts from one"
+            );
+            index.remove(pos);
+            let (pos, _) = index.find_same(7, dram).expect("it was left alone");
+            index.remove(pos);
+        }
+    }
+
+    #[test]
+    fn coarse_expiry_never_errs_towards_gone() {
+        let index = make(1000, 1 << 20);
+        let base = 1_700_000_000_u32;
+        for life in [
+            1, 60, 4095, 4096, 10_000, 400_000, 519_000, 521_000, 1_000_000, 30_000_000,
+        ] {
+            for offset in 0..300 {
+                let now = base + offset * 977;
+                let slot = index.flash_slot(7, (1, 3), 1, now + life, now);
+                for later in (0..life).step_by(1 + life as usize / 50) {
+                    assert!(!slot.expired(now + later), "life {life}, {later} later");
+                }
+                if life < 500_000 {
+                    assert!(slot.expired(now + life + 4096), "life {life}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn flash_slots_are_counted_through_every_change() {
+        let mut index = make(1000, 1 << 20);
+        let counted = |index: &Index| {
+            let mut flash = 0;
+            (0..index.segments())
+                .for_each(|n| index.each(n, |slot| flash += u64::from(slot.is_flash())));
+            assert_eq!(index.flash_slots(), flash);
+            flash
+        };
+        let hash = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for n in 0..3000 {
+            while let Some(segment) = index.wants_growth(hash(n)) {
+                assert!(index.grow(segment));
+            }
+            let (flash, dram) = (
+                index.flash_slot(hash(n), (n % 900, 1), 1, 0, 0),
+                index.dram_slot(hash(n), n as u32 + 1),
+            );
+            let slot = if n % 3 == 0 { dram } else { flash };
+            index.insert(hash(n), slot).expect("room");
+            let (pos, _) = index.find_same(hash(n), slot).expect("it was entered");
+            match n % 7 {
+                0 => index.remove(pos),
+                1 => index.set(pos, if n % 3 == 0 { flash } else { dram }),
+                _ => {}
+            }
+        }
+        let flash = counted(&index);
+        assert!((1000..2900).contains(&flash));
+        let (mut slots, mut new) = (Vec::new(), Vec::new());
+        for n in 0..index.segments() {
+            index.slots_of(n, &mut slots);
+            let on_flash = slots.iter().copied().filter(|slot| slot.is_flash());
+            index.mend(n, on_flash, &mut new);
+        }
+        assert_eq!(counted(&index), flash);
+    }
+
+    #[test]
+    fn fields_stay_apart() {
+        for pages in [1, 1 << 18, 1 << 20, 1 << 28] {
+            let index = make(pages, 256 << 20);
+            let slot = index
+                .flash_slot(u64::MAX, (pages - 1, 2), 15, 0, 0)
+                .with_hot(3);
+            assert_eq!(
+                (index.page(slot), slot.len(), slot.hot(), index.tag_of(slot)),
+                (pages - 1, 15, 3, index.tag(u64::MAX))
+            );
+            assert_eq!(index.flash_slot(1, (0, 0), 16, 0, 0).len(), 0);
+            let slot = index.dram_slot(u64::MAX, u32::MAX);
+            assert!(slot.is_dram() && !slot.is_flash() && index.handle(slot) == u32::MAX);
+        }
+    }
+}

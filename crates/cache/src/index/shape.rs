@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What of an index follows from the sizes that it was planned for: how many segments, how wide a tag.
+
+use super::{MAX_TAG_BITS, PLACE_BITS, Shape, Slot};
+use crate::arena::{Arena, Handle};
+
+/// There are so many segments that one holds about this many slots when flash is full of items of the size planned for; four times as
+/// many is the most that it can hold. Large segments differ little in how full they are, so few outrun the wave, and what it leaves is freed
+/// page by page.
+const PLANNED_SLOTS: u64 = 4096;
+const PLANNED_RECORD: u64 = 320;
+
+impl Shape {
+    /// The shape for a shard with `flash_pages` pages of flash and `dram` bytes of memory.
+    pub fn plan(flash_pages: u64, dram: usize) -> Shape {
+        let page_bytes = Arena::segment_page_bytes(dram);
+        let items = (flash_pages * 4096 + dram as u64) / PLANNED_RECORD;
+        let slots = PLANNED_SLOTS.min(page_bytes as u64 / 32);
+        Shape {
+            segment_bits: (items / slots).max(1).next_power_of_two().ilog2().min(26),
+            tag_bits: Shape::tag_bits(flash_pages),
+            page_bytes,
+        }
+    }
+
+    fn tag_bits(flash_pages: u64) -> u32 {
+        let page_bits = flash_pages.max(1).next_power_of_two().ilog2();
+        PLACE_BITS - page_bits.max(PLACE_BITS - MAX_TAG_BITS)
+    }
+
+    /// Whether an index of so many pages of flash can have this shape.
+    pub fn fits(&self, flash_pages: u64) -> bool {
+        let pages = 64 << 10..=1 << 20;
+        self.segment_bits <= 26
+            && self.tag_bits == Shape::tag_bits(flash_pages)
+            && self.page_bytes.is_power_of_two()
+            && pages.contains(&self.page_bytes)
+    }
+
+    pub fn segments(&self) -> usize {
+        1 << self.segment_bits
+    }
+    #[inline]
+    pub fn handle(&self, slot: Slot) -> Handle {
+        (slot.0 >> self.tag_bits) as u32
+    }
+    #[inline]
+    pub fn page(&self, slot: Slot) -> u64 {
+        (slot.0 & ((1 << PLACE_BITS) - 1)) >> self.tag_bits
+    }
+    #[inline]
+    pub fn tag_of(&self, slot: Slot) -> u64 {
+        slot.0 & ((1 << self.tag_bits) - 1)
+    }
+}

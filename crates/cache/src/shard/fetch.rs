@@ -1,0 +1,588 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reading flash: from a slot whose tag matches, to a verified record in a frame or in DRAM.
+//!
+//! ```text
+//! fetch --> begin --> (waiting for a frame) --> reading --> ready --> finish --> Done
+//!              \--> all pages still in write buffers -------------------^  \--> reading the next piece of a large record
+//!                                                                           \--> parked until there is memory
+//! ```
+//!
+//! Every record that leaves here passed three checks: key (all of it), header checksum (which is seeded with the
+//! generation: it is of this lap of the log), checksum.
+//! The region that a read starts in is pinned from when the read has its frame until it ends, so the pages can't be reused under it.
+//!
+//! **Nothing waits in a circle.** Memory waits for the log (eviction writes there), the log for reclaim, and reclaim for pins. So a read
+//! that waits for a frame pins nothing (should its region go meanwhile, it ends as changed); one that waits for
+//! memory ends once reclaim has walked its region, since its slot is gone then; and reclaim has frames of its own.
+
+use senko_io::{PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
+
+use crate::arena::Handle;
+use crate::dram::item::ITEM_HEADER;
+use crate::flash::read::{Large, Stage};
+use crate::flash::{TOKEN_READ, token};
+use crate::index::Slot;
+use crate::key::Key;
+use crate::record::{self, At, Header, RECORD_HEADER};
+use crate::shard::Shard;
+use crate::types::{
+    AllocError, Done, FRAME_PAGES, Fetch, Fetched, FlashItem, FlashRef, ItemRef, Listed, Want,
+};
+
+/// What a look into a frame found.
+#[derive(Debug)]
+pub(crate) enum Found {
+    At(usize, Header),
+    OtherKeysOnly,
+    Damaged,
+}
+
+/// How far `finish` came.
+enum Step {
+    Ended(Fetched),
+    /// More pages are on the way.
+    Reading,
+    /// There is no memory now.
+    Parked(PageBuf),
+}
+
+impl Shard {
+    /// Starts a fetch of what `Lookup::Flash` named. With `Want::Answer` it counts as an access.
+    pub fn fetch<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        key: &Key<'_>,
+        at: FlashRef,
+        want: Want,
+        user: u64,
+    ) -> Fetch {
+        let Some((pos, slot)) = self.index.find_same(key.hash, Slot(at.0)) else {
+            return Fetch::Now(Fetched::Changed);
+        };
+        if want == Want::Answer {
+            if slot.hit() != slot {
+                self.index.set(pos, slot.hit());
+            }
+            self.index.age(self.dram_items);
+        }
+        let Some((log, position)) = self.place(slot) else {
+            return Fetch::Now(Fetched::Changed);
+        };
+        let n = self.reads.start(key, want, user, slot);
+        let op = self.reads.op(n);
+        (op.log, op.position) = (log, position);
+        op.pages = match (want, slot.len()) {
+            (Want::Header, _) => 1,
+            (_, 0) => FRAME_PAGES as u64,
+            (_, pages) => pages as u64,
+        };
+        if !self.begin(queue, n) {
+            return Fetch::Queued;
+        }
+        self.stats.flash_buffer_hits += 1;
+        match self.finish(queue, n) {
+            Some(done) => Fetch::Now(done.fetched),
+            None => Fetch::Queued,
+        }
+    }
+
+    /// Starts to read the key and the metadata of what [`Shard::scan`] found on flash; ends in
+    /// [`Fetched::Listed`], or in another one if the item is gone or cannot be read. It counts as no
+    /// access.
+    pub fn list<Q: Queue>(&mut self, queue: &mut Q, at: FlashRef, user: u64) -> Fetch {
+        let slot = Slot(at.0);
+        let Some((log, position)) = self.place(slot) else {
+            return Fetch::Now(Fetched::Changed);
+        };
+        let unknown = Key {
+            bytes: &[],
+            hash: 0,
+        };
+        let n = self.reads.start(&unknown, Want::Listed, user, slot);
+        let op = self.reads.op(n);
+        (op.log, op.position, op.pages) = (log, position, 1);
+        if !self.begin(queue, n) {
+            return Fetch::Queued;
+        }
+        match self.finish(queue, n) {
+            Some(done) => Fetch::Now(done.fetched),
+            None => Fetch::Queued,
+        }
+    }
+
+    /// Gets a frame and fills it from write buffers, or asks the device; true if all pages are here now.
+    fn begin<Q: Queue>(&mut self, queue: &mut Q, n: u32) -> bool {
+        // Frames go to those who wait first: an answer that overtook one before it on its connection would hold its frame
+        // until that one has found another.
+        let frame = if self.reads.waiting.is_empty() {
+            queue.frame(self.reads.op(n).pages as usize)
+        } else {
+            None
+        };
+        match frame {
+            Some(frame) => self.read_piece(queue, n, frame),
+            None => {
+                self.reads.op(n).stage = Stage::Waiting;
+                self.reads.op(n).since_ms = self.steady_ms;
+                self.reads.waiting.push_back(n);
+                false
+            }
+        }
+    }
+
+    /// Reads the op's current piece into a frame; true if all its pages were in write buffers.
+    fn read_piece<Q: Queue>(&mut self, queue: &mut Q, n: u32, mut frame: PageBuf) -> bool {
+        let op = self.reads.op(n);
+        if !op.pinned {
+            op.pinned = true;
+            self.logs[op.log].pin(op.position, true);
+        }
+        let (log, first) = (&mut self.logs[op.log], op.position + op.piece);
+        let from_device = log.copy_buffered(first, op.pages, &mut frame);
+        if from_device == 0 {
+            op.stage = Stage::Here(Ok(frame));
+            return true;
+        }
+        let purpose = if op.piece == 0 {
+            Purpose::Lookup
+        } else {
+            Purpose::LookupRest
+        };
+        let (device, page) = (log.device(), log.device_page(first));
+        op.stage = Stage::Reading;
+        op.since_ms = self.steady_ms;
+        log.health.begin(self.steady_ms);
+        self.reads.in_flight += 1;
+        queue.read(
+            device,
+            page,
+            from_device as usize,
+            frame,
+            Tag::cache(purpose),
+            token(TOKEN_READ, u64::from(n)),
+        );
+        false
+    }
+
+    /// Frames were returned (answers were sent): lets waiting reads start.
+    pub fn frames_freed<Q: Queue>(&mut self, queue: &mut Q) {
+        if self.reads.wants_whole && self.whole_frame.take(1).is_some() {
+            self.reads.wants_whole = false;
+            self.retry_parked();
+        }
+        while let Some(&n) = self.reads.waiting.front() {
+            let op = self.reads.op(n);
+            if op.position < self.logs[op.log].tail() {
+                op.stage = Stage::Gone;
+                self.reads.waiting.pop_front();
+                self.reads.ready.push_back(n);
+                continue;
+            }
+            let Some(frame) = queue.frame(self.reads.op(n).pages as usize) else {
+                return;
+            };
+            self.reads.waiting.pop_front();
+            if self.read_piece(queue, n, frame) {
+                self.reads.ready.push_back(n);
+            }
+        }
+    }
+
+    /// The next fetch that ended. What it names is valid as long as any [`ItemRef`].
+    pub fn next_done<Q: Queue>(&mut self, queue: &mut Q) -> Option<Done> {
+        loop {
+            let Some(n) = self.reads.ready.pop_front() else {
+                self.frames_freed(queue);
+                if self.reads.ready.is_empty() {
+                    self.reclaim_unpinned(queue);
+                    return None;
+                }
+                continue;
+            };
+            if let Some(done) = self.finish(queue, n) {
+                return Some(done);
+            }
+        }
+    }
+
+    /// Reads have ended that a reclaim may have waited for. (Not as each ends: what it found must stay as it is until the caller has
+    /// looked at it.)
+    fn reclaim_unpinned<Q: Queue>(&mut self, queue: &mut Q) {
+        if std::mem::take(&mut self.reads.unpinned) {
+            for log in 0..self.logs.len() {
+                self.reclaim(queue, log);
+            }
+        }
+    }
+
+    /// Looks at a read whose pages are here.
+    fn finish<Q: Queue>(&mut self, queue: &mut Q, n: u32) -> Option<Done> {
+        loop {
+            let op = self.reads.op(n);
+            let step = match std::mem::replace(&mut op.stage, Stage::Idle) {
+                Stage::Here(Ok(frame)) if op.large.is_some() => self.next_piece(queue, n, frame, 0),
+                Stage::Here(Ok(frame)) => self.look(queue, n, frame),
+                Stage::Here(Err(())) => {
+                    self.stats.flash_read_errors += 1;
+                    Step::Ended(self.forget(n))
+                }
+                Stage::Gone => Step::Ended(Fetched::Changed),
+                Stage::GivenUp => {
+                    self.stats.flash_read_timeouts += 1;
+                    Step::Ended(self.forget(n))
+                }
+                Stage::Idle | Stage::Waiting | Stage::Reading | Stage::LeftToDevice => {
+                    unreachable!("only reads that are here are ready")
+                }
+            };
+            match step {
+                Step::Ended(fetched) => {
+                    let absent = matches!(fetched, Fetched::Absent);
+                    let fetched = if absent && self.stored_meanwhile(n) {
+                        Fetched::Changed
+                    } else {
+                        fetched
+                    };
+                    let op = self.reads.op(n);
+                    let (user, log, position) = (op.user, op.log, op.position);
+                    let pinned = op.pinned;
+                    self.reads.end(n);
+                    if pinned {
+                        self.logs[log].pin(position, false);
+                        self.reads.unpinned |= self.reclaims[log].is_active();
+                    }
+                    return Some(Done { user, fetched });
+                }
+                Step::Parked(frame) => {
+                    self.reads.op(n).stage = Stage::Here(Ok(frame));
+                    self.reads.parked.push(n);
+                    return None;
+                }
+                // A next piece that was in write buffers is here already.
+                Step::Reading if matches!(self.reads.op(n).stage, Stage::Here(_)) => {}
+                Step::Reading => return None,
+            }
+        }
+    }
+
+    /// Whether a key that was not found where it was read may have got an item since: it has one in DRAM, or another flash slot has its tag. Who creates
+    /// what is absent (`add`) must not replace it.
+    fn stored_meanwhile(&mut self, n: u32) -> bool {
+        let op = self.reads.op(n);
+        if op.want == Want::Listed {
+            return false;
+        }
+        let (key, slot) = (op.key(), op.slot.with_hot(0));
+        let found = self.index.find(key.hash, |s| {
+            if s.is_dram() {
+                self.arena.item_key(self.index.handle(s)) == key.bytes
+            } else {
+                s.with_hot(0) != slot
+            }
+        });
+        found.is_some()
+    }
+
+    /// What a read was after is not to be had: its slot goes. (A walk has no hash to find the slot
+    /// with, and leaves it to the next who asks for the key.)
+    fn forget(&mut self, n: u32) -> Fetched {
+        let op = self.reads.op(n);
+        if op.want == Want::Listed {
+            return Fetched::Absent;
+        }
+        let (hash, slot) = (op.hash, op.slot);
+        if let Some(large) = op.large.take() {
+            self.arena.free_item(large.item);
+        }
+        self.drop_flash_slot(hash, slot);
+        Fetched::Absent
+    }
+
+    /// The first (mostly only) piece is here.
+    fn look<Q: Queue>(&mut self, queue: &mut Q, n: u32, frame: PageBuf) -> Step {
+        if self.reads.op(n).want == Want::Listed {
+            return Step::Ended(self.look_listed(n, &frame[..PAGE_SIZE]));
+        }
+        let op = self.reads.op(n);
+        let run = &frame[..op.pages as usize * PAGE_SIZE];
+        let generation = self.logs[op.log].generation(op.position);
+        let found = find_record(run, op.key().bytes, generation);
+        let (at, header) = match found {
+            Found::At(at, header) => (at, header),
+            Found::OtherKeysOnly => {
+                self.stats.flash_false_matches += 1;
+                return Step::Ended(Fetched::Absent);
+            }
+            Found::Damaged => {
+                self.stats.flash_checksum_errors += 1;
+                return Step::Ended(self.forget(n));
+            }
+        };
+        let total = header.record_len();
+        let whole = at + total <= run.len();
+        if op.want != Want::Header && !whole && op.slot.len() != 0 {
+            // The slot knows how long the record is.
+            self.stats.flash_checksum_errors += 1;
+            return Step::Ended(self.forget(n));
+        }
+        if whole && !record::intact(&run[at..at + total]) {
+            self.stats.flash_checksum_errors += 1;
+            return Step::Ended(self.forget(n));
+        }
+        if record::expired(header.expiry, self.now) {
+            self.stats.reclaimed += 1;
+            return Step::Ended(self.forget(n));
+        }
+        let (want, slot, hash) = (op.want, op.slot, op.hash);
+        match want {
+            // A flush_all meanwhile leaves the slot, but it leads nowhere.
+            Want::Header if self.place(slot).is_none() => Step::Ended(Fetched::Changed),
+            Want::Header => Step::Ended(match self.index.find_same(hash, slot) {
+                Some((_, now)) => Fetched::Header(self.flash_meta(&header, slot), FlashRef(now.0)),
+                None => Fetched::Changed,
+            }),
+            _ if !whole => self.begin_large(queue, n, frame, at, total),
+            Want::Answer => {
+                self.stats.flash_hits += 1;
+                if slot.hits_lately() + 1 >= self.config.promote_after {
+                    // Not worth waiting for: the answer is here.
+                    let _ = self.promote(queue, n, &frame[at..at + total]);
+                }
+                let value_at = at + header.prefix_len();
+                Step::Ended(Fetched::Answer(FlashItem {
+                    answer: at + RECORD_HEADER..at + total,
+                    value: value_at..value_at + header.value_len as usize,
+                    meta: self.flash_meta(&header, slot),
+                    buf: frame,
+                }))
+            }
+            Want::Resident => match self.promote(queue, n, &frame[at..at + total]) {
+                Ok(Some(item)) => Step::Ended(Fetched::Resident(ItemRef(item))),
+                Ok(None) => Step::Ended(Fetched::Changed),
+                Err(AllocError::Busy) => Step::Parked(frame),
+                Err(_) => Step::Ended(Fetched::OutOfMemory),
+            },
+            Want::Listed => unreachable!("looked at above"),
+        }
+    }
+
+    /// Finds the item of a slot among those of its page: the one whose key has the slot's hash.
+    fn look_listed(&mut self, n: u32, page: &[u8]) -> Fetched {
+        let op = self.reads.op(n);
+        let (slot, log, position) = (op.slot, op.log, op.position);
+        let generation = self.logs[log].generation(position);
+        let mut listed = None;
+        let mut end = 0;
+        // A flush_all meanwhile leaves the slot, but it leads nowhere.
+        while self.place(slot).is_some() {
+            let at = record::skip_gap(page, end, PAGE_SIZE);
+            let At::Record(header) = record::peek(page, at, PAGE_SIZE) else {
+                break;
+            };
+            let key = record::key_at(page, at, &header);
+            let total = header.record_len();
+            end = record::next_offset(at, total).min(PAGE_SIZE);
+            let hash = Key::new(key, self.config.hash_seed).hash;
+            let whole = at + total > page.len() || record::intact(&page[at..at + total]);
+            if self.index.find_same(hash, slot).is_some()
+                && record::head_intact(&page[at..], &header, generation)
+                && whole
+                && !record::expired(header.expiry, self.now)
+            {
+                // Of two with this tag, the later one is the slot's.
+                listed = Some(Box::new(Listed {
+                    key: key.to_vec(),
+                    meta: self.flash_meta(&header, slot),
+                    footprint: ITEM_HEADER + total,
+                }));
+            }
+        }
+        listed.map_or(Fetched::Absent, Fetched::Listed)
+    }
+
+    fn flash_meta(&self, header: &Header, slot: Slot) -> crate::record::Meta {
+        let mut meta = header.meta(record::exact_access(header.access, self.now));
+        meta.fetched |= slot.hot() > 0;
+        meta
+    }
+
+    /// Copies a verified record into DRAM; its flash copy is kept. `None`: the key changed meanwhile.
+    fn promote<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: u32,
+        bytes: &[u8],
+    ) -> Result<Option<Handle>, AllocError> {
+        let op = self.reads.op(n);
+        let (hash, slot) = (op.hash, op.slot);
+        if self.index.find_same(hash, slot).is_none() {
+            return Ok(None);
+        }
+        let item = self.take_item(queue, bytes.len())?;
+        self.arena.put(item, 0, bytes);
+        Ok(self.adopt(n, item))
+    }
+
+    /// Makes a complete copy of a flash record the key's item, if the key still is where it was read.
+    fn adopt(&mut self, n: u32, item: Handle) -> Option<Handle> {
+        let op = self.reads.op(n);
+        let (hash, slot, want) = (op.hash, op.slot, op.want);
+        // Making room may have moved or dropped the very slot.
+        let Some((pos, _)) = self
+            .index
+            .find_same(hash, slot)
+            .filter(|_| self.place(slot).is_some())
+        else {
+            self.arena.free_item(item);
+            return None;
+        };
+        let dram = self.index.dram_slot(hash, item);
+        self.index.set(pos, dram);
+        self.arena.set_flash_copy(item, slot.with_hot(0));
+        let coarse = self.arena.header(item).access;
+        let access = if want == Want::Answer {
+            self.now
+        } else {
+            record::exact_access(coarse, self.now)
+        };
+        self.arena.set_access(item, access);
+        if want == Want::Answer || slot.hot() > 0 {
+            record::mark_fetched(self.arena.bytes_mut(item, ITEM_HEADER, RECORD_HEADER));
+        }
+        self.enter_policy(item, hash, true);
+        self.stats.promotions += 1;
+        Some(item)
+    }
+
+    /// The first piece of a record larger than a frame is here, its key is ours: it goes to DRAM piece by piece.
+    fn begin_large<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: u32,
+        frame: PageBuf,
+        at: usize,
+        total: usize,
+    ) -> Step {
+        let op = self.reads.op(n);
+        let (hash, slot) = (op.hash, op.slot);
+        if self.index.find_same(hash, slot).is_none() {
+            // It must not wait for memory: reclaim, which frees it, may be waiting for this read.
+            return Step::Ended(Fetched::Changed);
+        }
+        let item = match self.take_item(queue, total) {
+            Ok(item) => item,
+            Err(AllocError::Busy) => return Step::Parked(frame),
+            Err(_) if self.reads.op(n).want == Want::Resident => {
+                return Step::Ended(Fetched::OutOfMemory);
+            }
+            Err(_) if self.keeps_all() => return self.read_whole(queue, n, frame, at + total),
+            Err(_) => {
+                // It is there, but nothing can be evicted to put it together in.
+                self.stats.flash_misses_memory += 1;
+                return Step::Ended(Fetched::Absent);
+            }
+        };
+        let want_crc = Header::read(&frame[at..]).crc;
+        self.reads.op(n).large = Some(Large {
+            item,
+            total,
+            have: 0,
+            crc: 0,
+            want_crc,
+        });
+        self.next_piece(queue, n, frame, at)
+    }
+
+    /// Reads a record of which DRAM can't take a copy into the frame that holds the largest;
+    /// `bytes` reach from its first page to its end.
+    fn read_whole<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: u32,
+        frame: PageBuf,
+        bytes: usize,
+    ) -> Step {
+        let pages = bytes.div_ceil(PAGE_SIZE);
+        let Some(whole) = self.whole_frame.take(pages) else {
+            // Another answer is being sent from it.
+            self.reads.wants_whole = true;
+            return Step::Parked(frame);
+        };
+        self.reads.op(n).pages = pages as u64;
+        if self.read_piece(queue, n, whole) {
+            debug_assert!(matches!(self.reads.op(n).stage, Stage::Here(_)));
+        }
+        Step::Reading
+    }
+
+    /// A piece of a large record is here, at an offset of the frame.
+    fn next_piece<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        n: u32,
+        frame: PageBuf,
+        offset: usize,
+    ) -> Step {
+        let op = self.reads.op(n);
+        let large = op.large.as_mut().expect("a large read has its item");
+        let len = (op.pages as usize * PAGE_SIZE - offset).min(large.total - large.have);
+        let piece = &frame[offset..offset + len];
+        let skip = if large.have == 0 { 4 } else { 0 };
+        large.crc = crc32c::crc32c_append(large.crc, &piece[skip..]);
+        let (item, at, log) = (large.item, large.have, op.log);
+        large.have += len;
+        let (left, matches) = (large.total - large.have, large.crc == large.want_crc);
+        op.piece += op.pages;
+        op.pages = left.div_ceil(PAGE_SIZE).min(FRAME_PAGES) as u64;
+        self.arena.put(item, at, piece);
+        if left > 0 && self.logs[log].health.is_out() {
+            self.stats.flash_misses_out += 1;
+            return Step::Ended(self.forget(n));
+        }
+        if left > 0 {
+            self.read_piece(queue, n, frame);
+            return Step::Reading;
+        }
+        if !matches {
+            self.stats.flash_checksum_errors += 1;
+            return Step::Ended(self.forget(n));
+        }
+        if record::expired(self.arena.item_expiry(item), self.now) {
+            self.stats.reclaimed += 1;
+            return Step::Ended(self.forget(n));
+        }
+        self.reads.op(n).large = None;
+        Step::Ended(match self.adopt(n, item) {
+            Some(item) => {
+                self.stats.flash_hits += 1;
+                Fetched::Resident(ItemRef(item))
+            }
+            None => Fetched::Changed,
+        })
+    }
+}
+
+/// Looks for a key among the records that begin in the first page of a run. A page never holds two records of a key (L4).
+pub(crate) fn find_record(run: &[u8], key: &[u8], generation: u32) -> Found {
+    let mut end = 0;
+    loop {
+        let at = record::skip_gap(run, end, PAGE_SIZE);
+        match record::peek(run, at, PAGE_SIZE) {
+            At::Record(header) => {
+                let len = header.record_len();
+                if record::key_at(run, at, &header) == key {
+                    let intact = record::head_intact(&run[at..], &header, generation);
+                    return if intact {
+                        Found::At(at, header)
+                    } else {
+                        Found::Damaged
+                    };
+                }
+                end = record::next_offset(at, len).min(PAGE_SIZE);
+            }
+            At::End if end == 0 => return Found::Damaged,
+            At::End => return Found::OtherKeysOnly,
+            At::Damaged => return Found::Damaged,
+        }
+    }
+}

@@ -1,0 +1,560 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The shard: its parts, and what is known without I/O: lookups and reading an item in DRAM.
+//!
+//! The files beside this one add their part as an `impl Shard`: `memory.rs` gives memory, `store.rs`
+//! stores and deletes, `fetch.rs` reads flash, `demote.rs` writes it, `reclaim.rs` frees the oldest
+//! region, `upkeep.rs` does what is due without a command. No file outside this folder sees a field.
+//!
+//! Always holds:
+//! - S1: a linked item has exactly one index slot of kind DRAM; a key has at most one slot in all.
+//! - S2: a slot of kind flash whose place was reclaimed or flushed is never followed.
+//! - S3: an item's `flash` copy is identical to it in key, value, flags, expiry, marks and unique.
+
+mod completions; // what a device ended
+pub(crate) mod demote; // an item leaves DRAM, for flash or for good
+pub(crate) mod fetch; // from a matching slot to a verified record
+mod keep; // a region whose live records are all written again
+pub(crate) mod memory; // memory for items, by eviction where there is none left
+pub(crate) mod outage; // a device out of use: what waited for it ends, and how it comes back
+mod prefetch; // memory that coming lookups will read
+mod reclaim; // the oldest region becomes free
+pub(crate) mod restore; // what outlives the process, and how a shard comes back
+mod stay; // which items leave DRAM where nothing may be evicted
+mod store; // storing, deleting, marking
+mod upkeep; // what is due without a command
+
+use senko_io::{FramePool, MappedMemory, PAGE_SIZE};
+
+use crate::arena::{Arena, Handle, LINKED, MAX_CHUNK};
+use crate::config::ShardConfig;
+use crate::dram::item::ITEM_HEADER;
+use crate::dram::policy::{self, Policy};
+use crate::flash::admission::Admitter;
+use crate::flash::health::Pauses;
+use crate::flash::log::Log;
+use crate::flash::read::Reads;
+use crate::index::{Index, Slot};
+use crate::key::Key;
+use crate::record::{self, Meta, RECORD_HEADER};
+use crate::stats::CacheStats;
+use crate::types::{FRAME_PAGES, FlashRef, ItemRef, Lookup, OpenError, Pinned};
+use crate::words::{Belongs, State};
+use memory::LEAST_PAGES;
+use reclaim::Reclaim;
+use restore::{Comeback, Recovered};
+
+/// One shard.
+#[derive(Debug)]
+pub struct Shard {
+    arena: Arena,
+    index: Index,
+    policy: Box<dyn Policy>,
+    logs: Vec<Log>,
+    reclaims: Vec<Reclaim>,
+    /// A frame for the reclaim of each log, for when reads hold all of the loop's: those may be waiting for what reclaim frees.
+    reclaim_frames: FramePool,
+    /// A frame for the largest record, where all is kept: an item that DRAM has no room for is
+    /// answered from it.
+    whole_frame: FramePool,
+    reads: Reads,
+    admitter: Admitter,
+    stats: CacheStats,
+    /// Bytes for items and index together.
+    memory: usize,
+    /// Bytes of the items that have pins.
+    pinned_bytes: usize,
+    /// The same, as it was at start.
+    reserved: usize,
+    /// What of it is not for items: the most that the index has taken of late.
+    index_share: usize,
+    /// Whether the index has grown since pages were last to be rebalanced.
+    index_grew: bool,
+    config: ShardConfig,
+    now_ms: u64,
+    now: u32,
+    cas: u64,
+    /// Counts `flush_all`; items of another epoch are gone.
+    epoch: u16,
+    /// Which log takes the next demoted item.
+    next_log: usize,
+    /// An item being streamed to a log: the item, the log, its position, bytes put so far.
+    stream: Option<demote::Streamed>,
+    /// Evictions of each class since about the last rebalancing.
+    class_evictions: Vec<u32>,
+    evictions_to_rebalance: u32,
+    evicted_by_class: Vec<u64>,
+    oom_by_class: Vec<u64>,
+    counts_by_class: Vec<crate::stats::ClassCounts>,
+    /// The segment that the expiry crawler visits next.
+    crawler: usize,
+    next_crawl_ms: u64,
+    /// The time that deadlines of devices go by ([`Shard::set_steady`]), and when devices are looked at next.
+    steady_ms: u64,
+    next_watch_ms: u64,
+    dram_items: u64,
+    dram_item_bytes: u64,
+    /// Number of the data directory, if there is one.
+    id: u64,
+    /// What another process finds of this shard, if it is to.
+    state: Option<State>,
+    /// Drafts that are neither linked nor given up.
+    drafts: usize,
+    /// All pages of DRAM were looked through for one that can be emptied, in vain, and nothing has
+    /// changed that (`stay.rs`).
+    shed_in_vain: bool,
+    /// The shard is ending: nothing is written to flash any more.
+    closed: bool,
+}
+
+/// Smallest memory of a shard with which anything works.
+const SMALLEST_MEMORY: usize = 1 << 20;
+
+impl Shard {
+    /// An empty shard in memory of its own, which ends with the process.
+    ///
+    /// # Errors
+    /// One sentence, when memory is too small for the index and write buffers, or flash smaller than two regions.
+    pub fn new(config: ShardConfig) -> Result<Shard, OpenError> {
+        Shard::open(config, None, 0).map(|(shard, _)| shard)
+    }
+
+    /// A shard, in memory that outlives the process if `comeback` says which, with what it finds there or in the files of a clean stop. The
+    /// clock starts at `unix_ms`. It must be told [`Shard::serve`] before it takes a command.
+    ///
+    /// # Errors
+    /// As [`Shard::new`], and when shared memory can't be used. What is found there and is of no use is no error: the shard is
+    /// empty then, and [`Recovered::why_empty`] says why.
+    pub fn open(
+        config: ShardConfig,
+        comeback: Option<Comeback<'_>>,
+        unix_ms: u64,
+    ) -> Result<(Shard, Recovered), OpenError> {
+        if config.memory < SMALLEST_MEMORY {
+            return Err(OpenError::new(format!(
+                "a shard needs at least {SMALLEST_MEMORY} bytes of memory, {} were given",
+                config.memory
+            )));
+        }
+        if config.memory > Arena::MOST_BYTES {
+            return Err(OpenError::new(
+                "a shard takes less than 64 GiB of memory: use more threads",
+            ));
+        }
+        let (mut logs, base, buffers) = make_logs(&config)?;
+        let keeps_all = config.no_evict && !logs.is_empty();
+        let largest = config.max_item.div_ceil(PAGE_SIZE) as u64;
+        for log in logs.iter_mut().filter(|_| keeps_all) {
+            log.keep_all(largest);
+        }
+        let whole = stay::whole_pages(&logs, keeps_all);
+        let buffers = buffers + whole * PAGE_SIZE;
+        let too_small = |least: u64, what: &str| OpenError {
+            text: format!(
+                "{} bytes of memory for each shard are too small for its write buffers and {what}: {least} are the least",
+                config.memory
+            ),
+            least_memory: Some(least),
+        };
+        // Full of 4 KB items, the index takes nine bytes of each; that must leave room for items.
+        let least = buffers as u64 + base * 12 + SMALLEST_MEMORY as u64 / 2;
+        if (config.memory as u64) < least {
+            let flash = base * PAGE_SIZE as u64;
+            return Err(too_small(
+                least,
+                &format!("the index of {flash} bytes of flash"),
+            ));
+        }
+        let memory = config.memory.saturating_sub(buffers);
+        // The policy is made for the memory, so only then is it known what that leaves.
+        let classes = Arena::item_classes();
+        let policy = policy::make(config.policy, classes, memory);
+        let item_pages = Arena::item_memory(memory);
+        let item_page_bytes = Arena::item_page_bytes(item_pages * PAGE_SIZE);
+        let memory = memory.saturating_sub(policy.bytes());
+        if config.max_item + ITEM_HEADER > memory / 2 && config.max_item > MAX_CHUNK {
+            return Err(OpenError::new(format!(
+                "an item of {} bytes is more than half of the {memory} bytes that a shard has for items: give more memory or a smaller largest item",
+                config.max_item
+            )));
+        }
+        let belongs = Belongs {
+            id: comeback.as_ref().map_or(0, |c| c.id),
+            shard: config.shard,
+            logs: logs.len(),
+            regions: logs.iter().map(Log::regions).sum(),
+            region_pages: logs.first().map_or(0, Log::region_pages),
+        };
+        let plan = restore::Plan {
+            belongs,
+            regions: logs.iter().map(Log::regions).collect(),
+            flash_pages: base,
+            memory,
+            item_pages,
+            now: (unix_ms / 1000) as u32,
+        };
+        let index_too_large = |index: usize, item_page_bytes: usize| {
+            let items = 2 * LEAST_PAGES * item_page_bytes;
+            let least = (index + items + buffers + policy.bytes()) as u64;
+            // The policy takes more of more memory.
+            too_small(least + least / 8, "the index that it comes back with")
+        };
+        let made =
+            restore::make(plan, logs, comeback, config.seed).map_err(|error| match error {
+                restore::StartError::IndexTooLarge(bytes) => {
+                    index_too_large(bytes, item_page_bytes)
+                }
+                restore::StartError::Unusable(why) => OpenError::new(why),
+            })?;
+        let arena = Arena::for_items(made.items);
+        if memory < made.index.bytes() + 2 * LEAST_PAGES * arena.page_bytes() {
+            return Err(index_too_large(made.index.bytes(), arena.page_bytes()));
+        }
+        let logs = made.logs;
+        let reclaim_frames = FramePool::try_new(&[(FRAME_PAGES, logs.len())])
+            .map_err(|e| OpenError::new(format!("cannot map the frames of reclaim: {e}")))?;
+        let whole_frame =
+            FramePool::try_new(&[(whole.max(1), usize::from(whole > 0))]).map_err(|e| {
+                OpenError::new(format!("cannot map the frame of the largest item: {e}"))
+            })?;
+        let mut shard = Shard {
+            policy,
+            memory,
+            reserved: memory,
+            index_share: 0,
+            index_grew: false,
+            pinned_bytes: 0,
+            reclaims: logs.iter().map(|_| Reclaim::default()).collect(),
+            reclaim_frames,
+            whole_frame,
+            drafts: 0,
+            shed_in_vain: false,
+            logs,
+            reads: Reads::default(),
+            admitter: Admitter::new(config.admission, config.seed),
+            stats: CacheStats::default(),
+            now_ms: 0,
+            now: 0,
+            cas: u64::from(config.shard),
+            epoch: 0,
+            next_log: 0,
+            stream: None,
+            class_evictions: vec![0; classes],
+            evictions_to_rebalance: 256,
+            evicted_by_class: vec![0; classes],
+            oom_by_class: vec![0; classes],
+            counts_by_class: vec![Default::default(); classes],
+            crawler: 0,
+            next_crawl_ms: 0,
+            steady_ms: 0,
+            next_watch_ms: 0,
+            dram_items: 0,
+            dram_item_bytes: 0,
+            arena,
+            index: made.index,
+            config,
+            id: belongs.id,
+            state: made.state,
+            closed: false,
+        };
+        shard.share_memory(0);
+        shard.set_now(unix_ms);
+        let mut recovered = made.recovered;
+        if let Some(mut items) = made.saved_items {
+            shard.load_items(&mut items, &mut recovered);
+        }
+        Ok((shard, recovered))
+    }
+
+    // ---- time ----
+
+    /// Sets the clock: Unix milliseconds. Never goes back (a smaller value is ignored).
+    pub fn set_now(&mut self, unix_ms: u64) {
+        if unix_ms > self.now_ms {
+            self.now_ms = unix_ms;
+            self.now = (unix_ms / 1000) as u32;
+            self.admitter.advance(unix_ms);
+        }
+    }
+    /// Unix milliseconds of the clock.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+    /// Unix seconds of the clock.
+    pub fn now(&self) -> u32 {
+        self.now
+    }
+
+    // ---- lookups ----
+
+    /// What DRAM knows. Does not count as an access ([`Shard::hit`] does). Expired and flushed items are misses.
+    #[inline]
+    pub fn lookup(&mut self, key: &Key<'_>) -> Lookup {
+        let mut flash = Slot::EMPTY;
+        let found = self.index.find(key.hash, |slot| {
+            if slot.is_dram() {
+                self.arena.item_key(self.index.handle(slot)) == key.bytes
+            } else {
+                flash = slot;
+                false
+            }
+        });
+        if let Some((_, slot)) = found {
+            let item = self.index.handle(slot);
+            if self.is_dead(item) {
+                if self.arena.epoch(item) == self.epoch {
+                    self.stats.get_expired += 1;
+                } else {
+                    self.stats.get_flushed += 1;
+                }
+                self.unlink_dead(item);
+                return Lookup::Miss;
+            }
+            return Lookup::Dram(ItemRef(item));
+        }
+        if flash == Slot::EMPTY {
+            return Lookup::Miss;
+        }
+        if flash.expired(self.now) || self.place(flash).is_none() {
+            let n = self.log_of(flash);
+            self.stats.flash_misses_out += u64::from(self.logs[n].health.is_out());
+            self.stats.drops_error += u64::from(self.keeps_all() && self.lost_by_device(flash));
+            self.drop_flash_slot(key.hash, flash);
+            return Lookup::Miss;
+        }
+        Lookup::Flash(FlashRef(flash.0))
+    }
+
+    /// Expired, or flushed.
+    #[inline]
+    pub(crate) fn is_dead(&self, item: Handle) -> bool {
+        self.arena.epoch(item) != self.epoch
+            || record::expired(self.arena.item_expiry(item), self.now)
+    }
+
+    /// The log and position of a flash slot; `None` if what lay there was reclaimed or flushed (S2).
+    pub(crate) fn place(&self, slot: Slot) -> Option<(usize, u64)> {
+        let n = self.log_of(slot);
+        let position = self.logs[n].position_of(self.index.page(slot), slot.lap())?;
+        (!self.logs[n].is_invalid(position)).then_some((n, position))
+    }
+
+    /// Whether what a flash slot names is gone for good, and not only hidden while its device is out of use.
+    pub(crate) fn is_gone(&self, slot: Slot) -> bool {
+        let log = &self.logs[self.log_of(slot)];
+        log.position_of(self.index.page(slot), slot.lap())
+            .is_none_or(|position| log.is_invalid_for_good(position))
+    }
+
+    pub(crate) fn log_of(&self, slot: Slot) -> usize {
+        if self.logs.len() == 1 {
+            return 0;
+        }
+        let page = self.index.page(slot);
+        self.logs.partition_point(|l| l.base() <= page) - 1
+    }
+
+    /// Removes a flash slot if it is still there.
+    pub(crate) fn drop_flash_slot(&mut self, hash: u64, slot: Slot) -> bool {
+        let Some((pos, _)) = self.index.find_same(hash, slot) else {
+            return false;
+        };
+        self.index.remove(pos);
+        self.copy_died(slot);
+        true
+    }
+
+    // ---- an item in DRAM ----
+
+    /// Counts an access: policy, last access, fetched.
+    #[inline]
+    pub fn hit(&mut self, item: ItemRef) {
+        let item = item.0;
+        if self.arena.state(item) == LINKED {
+            let class = self.arena.class_of(item);
+            self.policy.hit(&mut self.arena, class, item);
+        }
+        self.arena.set_access(item, self.now);
+        record::mark_fetched(self.arena.bytes_mut(item, ITEM_HEADER, RECORD_HEADER));
+    }
+    /// Metadata.
+    pub fn meta(&self, item: ItemRef) -> Meta {
+        self.arena.header(item.0).meta(self.arena.access(item.0))
+    }
+    /// Key bytes.
+    pub fn key(&self, item: ItemRef) -> &[u8] {
+        self.arena.item_key(item.0)
+    }
+    /// Bytes of the item in DRAM, overhead included (meta flag `s` reports the value length; `stats sizes` this).
+    pub fn footprint(&self, item: ItemRef) -> usize {
+        ITEM_HEADER + self.arena.header(item.0).record_len()
+    }
+    /// Appends the complete answer `VALUE key flags n\r\n data\r\n` (and `END\r\n` if `end`) to `out`.
+    #[inline]
+    pub fn copy_answer(&self, item: ItemRef, end: bool, out: &mut Vec<u8>) {
+        self.answer_pieces(item, end, |piece| out.extend_from_slice(piece));
+    }
+    /// Appends the value's bytes (no `\r\n`) to `out`.
+    pub fn copy_value(&self, item: ItemRef, out: &mut Vec<u8>) {
+        let header = self.arena.header(item.0);
+        let from = header.prefix_len();
+        self.arena
+            .pieces(item.0, from, from + header.value_len as usize, |piece| {
+                out.extend_from_slice(piece)
+            });
+    }
+    /// The value's bytes followed by `\r\n`, as pieces in order (one unless the item is chained).
+    pub fn value_pieces(&self, item: ItemRef, each: impl FnMut(&[u8])) {
+        let header = self.arena.header(item.0);
+        let from = header.prefix_len();
+        self.arena
+            .pieces(item.0, from, from + header.value_len as usize + 2, each);
+    }
+    /// As [`Shard::copy_answer`], as pieces.
+    #[inline]
+    pub fn answer_pieces(&self, item: ItemRef, end: bool, each: impl FnMut(&[u8])) {
+        let len = self.arena.header(item.0).record_len();
+        self.arena
+            .pieces(item.0, RECORD_HEADER, if end { len } else { len - 5 }, each);
+    }
+    /// Keeps the item's memory as it is, whatever happens to the item, until [`Shard::unpin`] with the number returned: for answers
+    /// sent straight from DRAM. Pieces given by [`Shard::value_pieces`] and [`Shard::answer_pieces`] stay valid as raw memory.
+    pub fn pin(&mut self, item: ItemRef) -> u64 {
+        let pins = self
+            .arena
+            .pins(item.0)
+            .checked_add(1)
+            .expect("fewer than 65,536 answers at once from one item");
+        self.arena.set_pins(item.0, pins);
+        if pins == 1 {
+            self.pinned_bytes += self.arena.item_bytes(item.0);
+        }
+        u64::from(item.0)
+    }
+    /// Ends a pin.
+    pub fn unpin(&mut self, pin: u64) {
+        let item = pin as Handle;
+        let pins = self.arena.pins(item) - 1;
+        self.arena.set_pins(item, pins);
+        if pins == 0 {
+            self.pinned_bytes -= self.arena.item_bytes(item);
+            if self.arena.state(item) != LINKED {
+                self.arena.free_item(item);
+            }
+        }
+    }
+    /// How much of the memory for items is kept in place by pins.
+    pub fn pinned(&self) -> Pinned {
+        let items = self.items_memory();
+        match self.pinned_bytes {
+            bytes if bytes > items / 2 => Pinned::TooMuch,
+            bytes if bytes > items / 8 => Pinned::Much,
+            _ => Pinned::Little,
+        }
+    }
+    /// Bytes of memory that items may take, without the index.
+    pub fn items_memory(&self) -> usize {
+        self.memory.saturating_sub(self.index.bytes())
+    }
+    /// Keeps the item's memory while room is made for another: with a pin, or without where it has so many that it stays anyway.
+    pub(crate) fn try_pin(&mut self, item: ItemRef) -> Option<u64> {
+        self.can_pin(item).then(|| self.pin(item))
+    }
+    /// Whether another pin can be taken (an item takes at most 65,535).
+    pub fn can_pin(&self, item: ItemRef) -> bool {
+        self.arena.pins(item.0) < u16::MAX
+    }
+
+    /// Keeps the memory of items in place, for who still sends pinned answers when the shard is gone.
+    pub fn item_memory(&self) -> MappedMemory {
+        self.arena.mapping()
+    }
+
+    // ---- looking in ----
+
+    /// Counters and gauges.
+    pub fn stats(&self) -> CacheStats {
+        let mut s = self.stats.clone();
+        s.dram_items = self.dram_items;
+        s.dram_bytes = self.dram_item_bytes;
+        s.dram_limit = self.memory as u64;
+        s.index_bytes = self.index.bytes() as u64;
+        s.flash_items = self.index.flash_slots();
+        s.flash_capacity = self.logs.iter().map(|l| l.pages() * PAGE_SIZE as u64).sum();
+        s.flash_bytes = self
+            .logs
+            .iter()
+            .map(|l| l.used_pages() * PAGE_SIZE as u64)
+            .sum();
+        s.page_fill_record_bytes = self.logs.iter().map(|l| l.record_bytes).sum();
+        s.page_fill_page_bytes = self.logs.iter().map(|l| l.page_bytes).sum();
+        s.device_pauses = self.logs.iter().map(|l| l.health.pauses.count).sum();
+        s.device_pause_ms = self.logs.iter().map(|l| l.health.pauses.ms).sum();
+        s
+    }
+    /// Zeroes the counters (not the gauges).
+    pub fn reset_stats(&mut self) {
+        self.stats = CacheStats::default();
+        self.counts_by_class.fill(Default::default());
+        for log in &mut self.logs {
+            (log.record_bytes, log.page_bytes) = (0, 0);
+            log.health.pauses = Pauses::default();
+        }
+    }
+    /// Bytes of an item's key, for `stats detail` and dumps.
+    pub(crate) fn item_hash(&self, item: Handle) -> u64 {
+        Key::new(self.arena.item_key(item), self.config.hash_seed).hash
+    }
+}
+
+/// The logs of a shard, their pages, and the bytes of their buffers.
+fn make_logs(config: &ShardConfig) -> Result<(Vec<Log>, u64, usize), OpenError> {
+    let chunk = chunk_bytes(config.memory, config.region);
+    let chunks = (config.memory / 24 / chunk).clamp(4, 12);
+    let region = config.region.next_multiple_of(chunk);
+    let region_pages = (region / PAGE_SIZE) as u64;
+    let mut logs = Vec::new();
+    let mut base = 0;
+    for (number, &slice) in config.flash.iter().enumerate() {
+        if slice.pages < 4 * region_pages {
+            return Err(OpenError::new(format!(
+                "{} bytes of flash for each shard are fewer than four regions of {region} bytes: give more flash or a smaller --region",
+                slice.pages * PAGE_SIZE as u64
+            )));
+        }
+        let log = Log::new(
+            number,
+            slice,
+            base,
+            region_pages,
+            (chunk / PAGE_SIZE) as u64,
+            chunks,
+        );
+        base += log.pages();
+        logs.push(log);
+    }
+    if base >= 1 << 30 {
+        return Err(OpenError::new(
+            "a shard takes at most 4 TiB of flash: use more threads",
+        ));
+    }
+    let buffers = logs.len() * (chunks * chunk + FRAME_PAGES * PAGE_SIZE);
+    Ok((logs, base, buffers))
+}
+
+/// Smallest write buffer.
+const SMALLEST_CHUNK: usize = 64 << 10;
+
+/// Bytes of a write buffer, by memory; a region is a whole number of them, so that it stays what it is when the memory changes.
+fn chunk_bytes(memory: usize, region: usize) -> usize {
+    let most = match memory {
+        0..0x0100_0000 => SMALLEST_CHUNK,
+        0x0100_0000..0x1800_0000 => 256 << 10,
+        _ => 1 << 20,
+    };
+    let region = region.next_multiple_of(SMALLEST_CHUNK);
+    let mut chunk = most;
+    while !region.is_multiple_of(chunk) {
+        chunk /= 2;
+    }
+    chunk
+}

@@ -1,0 +1,606 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What of a shard outlives its process, and how the next one goes on from it.
+//!
+//! ```text
+//!                     +-- clean stop: close -> save_items -> save --> files ----+
+//!   open --> serve ---|                                                        +--> open (Origin::Saved)
+//!     ^               +-- killed: index and items are in shared memory --------+--> open (Origin::Kept)
+//!     +---------------------------- neither: empty ----------------------------+
+//! ```
+//!
+//! Card. The index itself is what survives, not a journal of it: its slots, and what each item in DRAM is a copy of, lie in shared memory
+//! and are changed in place, a word at a time, before a command is answered. So there is nothing to replay, and nothing that a reply
+//! promised can be lost: a deleted or overwritten key has no slot any more. A kill can tear only what takes several words, and each of
+//! those is either named by one last word (a grown segment) or mended from what it left (a removal that moves slots back).
+//!
+//! Always holds (`docs/architecture/restart.md` has the arguments):
+//! - W1: between two commands, memory says what the commands before have been answered. Within one, each word says what was before the
+//!   command or what is after it, or the key has no slot.
+//! - W2: a segment's word names a whole segment. What a removal moves is in at least one place; a segment in which it is in two, or out of a
+//!   probe's way, is mended before anything is looked up.
+//! - W3: a slot is kept only if the write of all its pages had ended, and its place was neither reclaimed nor flushed.
+//! - W4: what a process writes has generations that no process before has used: a head moves on to a new region, an empty log has
+//!   another life.
+//! - W5: an item in DRAM comes back as its flash copy, which is identical (S3), or not at all; after a clean stop with its items saved, as itself.
+//! - W6: of a file and shared memory that both could be gone on from, exactly one is valid: the superblock's clean mark says which.
+
+mod saved; // the files of a clean stop
+mod server_words; // the words of the server that outlive the process
+
+use std::io::Read;
+use std::sync::Arc;
+
+use senko_io::{AlignedBuf, Queue, SharedFile};
+
+use crate::arena::{Arena, LINKED, STATE_AT, UNIT};
+use crate::dram::item::{FLASH, ITEM_HEADER};
+use crate::flash::log::{Log, LogMark};
+use crate::index::{Index, Shape, Slot};
+use crate::shard::Shard;
+use crate::words::{Belongs, State};
+pub use saved::fuzz_saved;
+pub use server_words::ServerWords;
+
+/// The memory of a shard that outlives the process.
+#[derive(Debug)]
+pub struct SharedFiles {
+    /// Words: how far the logs are, where segments lie.
+    pub state: SharedFile,
+    /// Segments of the index.
+    pub index: SharedFile,
+    /// Items.
+    pub items: SharedFile,
+}
+
+/// What a shard goes on from.
+pub enum Origin<'a> {
+    /// Nothing; with the reason, where one is to be told.
+    Empty(Option<String>),
+    /// What a process that was killed left in the shared memory.
+    Kept,
+    /// What a clean stop left in files.
+    Saved {
+        /// What [`Shard::save`] wrote.
+        index: Box<dyn Read + 'a>,
+        /// What [`Shard::save_items`] wrote.
+        items: Option<Box<dyn Read + 'a>>,
+    },
+}
+
+impl std::fmt::Debug for Origin<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Origin::Empty(_) => "Empty",
+            Origin::Kept => "Kept",
+            Origin::Saved { .. } => "Saved",
+        })
+    }
+}
+
+/// How a shard comes back.
+#[derive(Debug)]
+pub struct Comeback<'a> {
+    /// Number of the data directory.
+    pub id: u64,
+    /// How often that was opened, this time included.
+    pub opened: u64,
+    /// Number of the stop that the files are of.
+    pub stop: u64,
+    /// Its memory.
+    pub files: SharedFiles,
+    /// What it goes on from.
+    pub origin: Origin<'a>,
+    /// How many `flush_all` of the server are behind a shard that begins empty or from files.
+    pub flushes: u64,
+}
+
+/// What a shard found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Items on flash.
+    pub flash_items: u64,
+    /// Items in DRAM.
+    pub dram_items: u64,
+    /// Slots that were not kept: their items were in DRAM only, or not yet on the device.
+    pub dropped: u64,
+    /// Items of a clean stop that could not be read again, by checksum.
+    pub damaged: u64,
+    /// Why the shard is empty although it might not have been.
+    pub why_empty: Option<String>,
+}
+
+/// Sizes that are known before memory is taken.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub belongs: Belongs,
+    /// Regions of each log.
+    pub regions: Vec<usize>,
+    pub flash_pages: u64,
+    pub memory: usize,
+    pub item_pages: usize,
+    pub now: u32,
+}
+
+/// Why index, logs and memory can't be made.
+#[derive(Debug)]
+pub(crate) enum StartError {
+    /// Memory can't be had; one sentence.
+    Unusable(String),
+    /// The index takes so many bytes, which the memory is too small for.
+    IndexTooLarge(usize),
+}
+
+/// The parts of a shard that may come from a process before.
+pub(crate) struct Made<'a> {
+    pub logs: Vec<Log>,
+    pub index: Index,
+    pub items: AlignedBuf,
+    pub state: Option<State>,
+    pub recovered: Recovered,
+    pub saved_items: Option<saved::SavedItems<'a>>,
+}
+
+/// Makes index, logs and memory, from what there is.
+pub(crate) fn make<'a>(
+    plan: Plan,
+    logs: Vec<Log>,
+    comeback: Option<Comeback<'a>>,
+    seed: u64,
+) -> Result<Made<'a>, StartError> {
+    let unusable = |e: std::io::Error| StartError::Unusable(e.to_string());
+    let Some(comeback) = comeback else {
+        let shape = Shape::plan(plan.flash_pages, plan.memory);
+        let pages = Arena::segment_memory(plan.memory, shape.page_bytes);
+        let memory = AlignedBuf::try_new(pages).map_err(unusable)?;
+        let items = AlignedBuf::try_new(plan.item_pages).map_err(unusable)?;
+        return empty(logs, shape, memory, items, None, life_of(seed));
+    };
+    let shape = Shape::plan(plan.flash_pages, plan.memory);
+    let mut origin = comeback.origin;
+    let saved = match &mut origin {
+        Origin::Saved { index, .. } => Some(saved::Head::read(index, &plan, comeback.stop)),
+        Origin::Empty(_) | Origin::Kept => None,
+    };
+    // A saved index keeps its shape, whatever memory there is now.
+    let shapes = saved.iter().flatten().map(|head| &head.shape);
+    let words = shapes.chain([&shape]).map(|s| plan.belongs.words(s)).max();
+    let words = comeback
+        .files
+        .state
+        .words(words.unwrap_or(0))
+        .map_err(unusable)?;
+    let words = Arc::new(words);
+    let items = comeback
+        .files
+        .items
+        .map(plan.item_pages)
+        .map_err(unusable)?;
+    let pages = Arena::segment_memory(plan.memory, shape.page_bytes);
+    let memory = comeback.files.index.map(pages).map_err(unusable)?;
+    let mut parts = Parts {
+        words,
+        memory,
+        items,
+        flushes: comeback.flushes,
+        life: life_of(seed ^ comeback.opened.rotate_left(32)),
+    };
+    match origin {
+        Origin::Empty(why) => parts.begin(&plan, logs, shape, why),
+        Origin::Kept => {
+            let words = Arc::clone(&parts.words);
+            match State::kept(words, &plan.belongs, plan.flash_pages) {
+                Ok(kept) => parts.go_on(&plan, logs, kept, shape),
+                Err(why) => parts.begin(&plan, logs, shape, Some(why.to_owned())),
+            }
+        }
+        Origin::Saved { mut index, items } => {
+            parts.clear();
+            match saved.expect("its head was read") {
+                Ok(head) => {
+                    let mut made = parts.load(&plan, logs, &head, &mut index, shape)?;
+                    if made.recovered.why_empty.is_none() {
+                        made.saved_items = items
+                            .map(|from| saved::SavedItems::new(from, plan.belongs, comeback.stop));
+                    }
+                    Ok(made)
+                }
+                Err(why) => parts.begin(&plan, logs, shape, Some(why)),
+            }
+        }
+    }
+}
+
+/// A random number that tells the records of one life of a shard from those of others.
+fn life_of(seed: u64) -> u32 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ (z >> 31)) as u32
+}
+
+/// An empty shard.
+fn empty<'a>(
+    mut logs: Vec<Log>,
+    shape: Shape,
+    memory: AlignedBuf,
+    items: AlignedBuf,
+    state: Option<State>,
+    life: u32,
+) -> Result<Made<'a>, StartError> {
+    let index = Index::new(shape, memory, state.clone())
+        .ok_or_else(|| StartError::IndexTooLarge(Index::bytes_of(&vec![0; shape.segments()])))?;
+    for log in &mut logs {
+        log.live(life, state.clone());
+    }
+    Ok(Made {
+        logs,
+        index,
+        items,
+        state,
+        recovered: Recovered::default(),
+        saved_items: None,
+    })
+}
+
+/// Shared memory, mapped.
+struct Parts {
+    words: Arc<senko_io::Words>,
+    memory: AlignedBuf,
+    items: AlignedBuf,
+    flushes: u64,
+    life: u32,
+}
+
+impl Parts {
+    /// Forgets what the memory held. The state first: it is what makes the rest valid.
+    fn clear(&mut self) {
+        for n in 0..self.words.count() {
+            self.words.set(n, 0);
+        }
+        let pages = self.memory.pages();
+        self.memory.release(0, pages);
+        let pages = self.items.pages();
+        self.items.release(0, pages);
+    }
+
+    /// An empty shard.
+    fn begin<'a>(
+        mut self,
+        plan: &Plan,
+        logs: Vec<Log>,
+        shape: Shape,
+        why: Option<String>,
+    ) -> Result<Made<'a>, StartError> {
+        self.clear();
+        let state = State::new(self.words, &plan.belongs, self.life, &shape);
+        state.set_flushes(self.flushes);
+        let mut made = empty(logs, shape, self.memory, self.items, Some(state), self.life)?;
+        made.recovered.why_empty = why;
+        Ok(made)
+    }
+
+    /// Goes on from what a killed process left.
+    fn go_on<'a>(
+        mut self,
+        plan: &Plan,
+        mut logs: Vec<Log>,
+        (state, life, kept_shape): (State, u32, Shape),
+        shape: Shape,
+    ) -> Result<Made<'a>, StartError> {
+        let damaged = "the shared memory is damaged".to_owned();
+        let marks: Option<Vec<LogMark>> = logs.iter().map(|log| log.mark_of(&state)).collect();
+        let Some(marks) = marks.filter(|marks| marks_fit(&logs, marks)) else {
+            return self.begin(plan, logs, shape, Some(damaged));
+        };
+        let memory = std::mem::replace(&mut self.memory, no_memory());
+        let mut index = match Index::kept(kept_shape, memory, state.clone()) {
+            Ok(index) => index,
+            Err(memory) => {
+                self.memory = memory;
+                return self.begin(plan, logs, shape, Some(damaged));
+            }
+        };
+        for (log, mark) in logs.iter_mut().zip(&marks) {
+            log.go_on(mark);
+        }
+        let places = Places {
+            logs: &logs,
+            written: marks.iter().map(|m| m.written).collect(),
+            shape: kept_shape,
+            now: plan.now,
+        };
+        let recovered = mend_all(&mut index, |slots| copies_in(&self.items, &places, slots));
+        // Only now that no slot names what was not written may the words say that all before the head was.
+        for log in &mut logs {
+            log.live(life, Some(state.clone()));
+        }
+        let pages = self.items.pages();
+        self.items.release(0, pages);
+        Ok(Made {
+            logs,
+            index,
+            items: self.items,
+            state: Some(state),
+            recovered,
+            saved_items: None,
+        })
+    }
+
+    /// Goes on from the files of a clean stop.
+    fn load<'a>(
+        self,
+        plan: &Plan,
+        mut logs: Vec<Log>,
+        head: &saved::Head,
+        from: &mut dyn Read,
+        shape: Shape,
+    ) -> Result<Made<'a>, StartError> {
+        if !marks_fit(&logs, &head.marks) {
+            return self.begin(
+                plan,
+                logs,
+                shape,
+                Some("the saved index is damaged".to_owned()),
+            );
+        }
+        let state = State::new(self.words, &plan.belongs, head.life, &head.shape);
+        state.set_flushes(self.flushes);
+        let mut index = Index::sized(head.shape, self.memory, Some(state.clone()), &head.steps)
+            .ok_or_else(|| StartError::IndexTooLarge(Index::bytes_of(&head.steps)))?;
+        for (log, mark) in logs.iter_mut().zip(&head.marks) {
+            log.go_on(mark);
+        }
+        let places = Places {
+            logs: &logs,
+            written: head.marks.iter().map(|m| m.written).collect(),
+            shape: head.shape,
+            now: plan.now,
+        };
+        let mut recovered = Recovered::default();
+        head.read_segments(from, &mut index, &mut recovered, &places);
+        for log in &mut logs {
+            log.live(head.life, Some(state.clone()));
+        }
+        Ok(Made {
+            logs,
+            index,
+            items: self.items,
+            state: Some(state),
+            recovered,
+            saved_items: None,
+        })
+    }
+}
+
+fn no_memory() -> AlignedBuf {
+    AlignedBuf::new(0)
+}
+
+fn marks_fit(logs: &[Log], marks: &[LogMark]) -> bool {
+    logs.len() == marks.len()
+        && logs
+            .iter()
+            .zip(marks)
+            .all(|(log, mark)| mark.fits(log.pages(), log.region_pages()))
+}
+
+/// Mends every segment, with what `make` makes of its slots; empty ones go.
+fn mend_all(index: &mut Index, mut make: impl FnMut(&mut [Slot])) -> Recovered {
+    let (mut slots, mut new) = (Vec::new(), Vec::new());
+    let mut seen = 0;
+    for n in 0..index.segments() {
+        index.slots_of(n, &mut slots);
+        seen += slots.len() as u64;
+        make(&mut slots);
+        let kept = slots.iter().copied().filter(|&s| s != Slot::EMPTY);
+        index.mend(n, kept, &mut new);
+    }
+    Recovered {
+        flash_items: index.slots(),
+        dropped: seen - index.slots(),
+        ..Recovered::default()
+    }
+}
+
+/// Which places on flash hold what was written there (W3).
+struct Places<'a> {
+    logs: &'a [Log],
+    /// Of each log, the position before which writes had ended.
+    written: Vec<u64>,
+    shape: Shape,
+    now: u32,
+}
+
+impl Places<'_> {
+    fn holds(&self, slot: Slot) -> bool {
+        if !slot.is_flash() || slot.expired(self.now) {
+            return false;
+        }
+        let page = self.shape.page(slot);
+        let n = self.logs.partition_point(|l| l.base() <= page);
+        let Some(log) = n.checked_sub(1).map(|n| &self.logs[n]) else {
+            return false;
+        };
+        // A record of more than 15 pages is looked at when it is read: what was not written has another checksum.
+        let pages = slot.len().max(1) as u64;
+        page < log.base() + log.pages()
+            && log.position_of(page, slot.lap()).is_some_and(|position| {
+                !log.is_invalid_for_good(position) && position + pages <= self.written[n - 1]
+            })
+    }
+}
+
+/// Turns slots of a killed process to what of them is on flash: those of items in DRAM to the flash copy, where the item has one (W5), and
+/// those that lead nowhere to empty ones.
+///
+/// An item is looked at in one place only, and all of a segment's before any is judged: the loads do not depend on each other, so the machine
+/// has many under way, and three million items take a tenth of a second or two instead of nearly a whole one.
+fn copies_in(items: &[u8], places: &Places<'_>, slots: &mut [Slot]) {
+    for slot in slots.iter_mut().filter(|slot| slot.is_dram()) {
+        let at = (places.shape.handle(*slot) as usize).wrapping_sub(1) * UNIT;
+        let head = at
+            .checked_add(ITEM_HEADER)
+            .and_then(|end| items.get(at..end));
+        *slot = head.map_or(Slot::EMPTY, |head| {
+            let copy = Slot(u64::from_le_bytes(
+                head[FLASH..FLASH + 8].try_into().expect("8 bytes"),
+            ));
+            // A slot goes before its item does, so this is the slot's item; the tag says it again.
+            let mine = head[STATE_AT] == LINKED
+                && copy.is_flash()
+                && places.shape.tag_of(copy) == places.shape.tag_of(*slot);
+            if mine { copy.with_hot(1) } else { Slot::EMPTY }
+        });
+    }
+    for slot in slots.iter_mut() {
+        if !places.holds(*slot) {
+            *slot = Slot::EMPTY;
+        }
+    }
+}
+
+impl Shard {
+    /// The shard is about to take commands: a process that finds its memory may go on from it.
+    pub fn serve(&mut self) {
+        if let Some(state) = &self.state {
+            state.set_live();
+        }
+    }
+
+    /// What the shard's memory and files belong to.
+    fn belongs(&self) -> Belongs {
+        Belongs {
+            id: self.id,
+            shard: self.config.shard,
+            logs: self.logs.len(),
+            regions: self.logs.iter().map(Log::regions).sum(),
+            region_pages: self.logs.first().map_or(0, Log::region_pages),
+        }
+    }
+
+    /// How many `flush_all` of the server this shard has applied; 0 if nobody would ask another time.
+    pub fn flushes(&self) -> u64 {
+        self.state.as_ref().map_or(0, State::flushes)
+    }
+
+    /// Notes that the shard has applied so many `flush_all` of the server.
+    pub fn set_flushes(&mut self, flushes: u64) {
+        if let Some(state) = &self.state {
+            state.set_flushes(flushes);
+        }
+    }
+
+    /// The next unique will be greater than `above`.
+    pub fn begin_cas(&mut self, above: u64) {
+        let shards = u64::from(self.config.shards.max(1));
+        self.cas = above.next_multiple_of(shards) + u64::from(self.config.shard);
+    }
+
+    /// The greatest unique given out.
+    pub fn cas(&self) -> u64 {
+        self.cas
+    }
+
+    /// Begins the end: all that is in write buffers goes to the device, and nothing is placed there any more. Completions still go to
+    /// [`Shard::on_disk`], until [`Shard::is_closed`].
+    pub fn close<Q: Queue>(&mut self, queue: &mut Q) {
+        self.closed = true;
+        for log in &mut self.logs {
+            log.close(queue, self.steady_ms);
+        }
+    }
+
+    /// Whether everything that was in write buffers is on the device.
+    pub fn is_closed(&self) -> bool {
+        self.closed && self.logs.iter().all(Log::is_written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::sync::{Arc, Mutex};
+
+    use senko_io::{SharedFile, observe_stores};
+
+    use super::*;
+
+    fn folder() -> PathBuf {
+        let path = std::env::temp_dir().join(format!("senko-index-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        path
+    }
+
+    const BELONGS: Belongs = Belongs {
+        id: 1,
+        shard: 0,
+        logs: 0,
+        regions: 0,
+        region_pages: 0,
+    };
+
+    /// What a process would find in copies of the two files: how many slots, once mended.
+    fn found(folder: &Path, copy: &str) -> u64 {
+        let open = |part: &str| {
+            let path = folder.join(format!("{copy}{part}"));
+            SharedFile::open(&path).expect("readable").expect("there")
+        };
+        let words = Arc::new(open("state").words(1).expect("mapped"));
+        let (state, _, shape) = State::kept(words, &BELONGS, 1 << 14).expect("live");
+        let memory = open("index").map(0).expect("mapped");
+        let mut index = Index::kept(shape, memory, state).expect("an index");
+        mend_all(&mut index, |_| {}).flash_items
+    }
+
+    /// A kill at any store while the index grows, whole waves of it, loses no slot (W2): only those that were not yet promised may be missing.
+    #[test]
+    fn growth_loses_nothing_at_any_instant() {
+        let folder = folder();
+        let shape = Shape::plan(1 << 14, 1 << 20);
+        let make = |part: &str| SharedFile::create(&folder.join(part)).expect("made");
+        let words = make("state").words(BELONGS.words(&shape)).expect("mapped");
+        let state = State::new(Arc::new(words), &BELONGS, 1, &shape);
+        let pages = Arena::segment_memory(1 << 20, shape.page_bytes);
+        let memory = make("index").map(pages).expect("mapped");
+        let mut index = Index::new(shape, memory, Some(state.clone())).expect("room");
+        state.set_live();
+        // Stores so far, copies taken, and whether stores are those of the index that is looked at.
+        let taken = Arc::new(Mutex::new((0_u64, 0_u64, true)));
+        let (counter, from) = (Arc::clone(&taken), folder.clone());
+        let observing = observe_stores(Some(Box::new(move || {
+            let mut now = counter.lock().expect("one thread");
+            now.0 += u64::from(now.2);
+            if now.2 && now.0.is_multiple_of(997) {
+                now.1 += 1;
+                for part in ["state", "index"] {
+                    std::fs::copy(from.join(part), from.join(format!("{}-{part}", now.1)))
+                        .expect("a copy");
+                }
+            }
+        })));
+        let (mut seen, mut x) = (0, 1_u64);
+        for n in 0..12_000_u64 {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let hash = (x ^ x >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            while let Some(segment) = index.wants_growth(hash) {
+                assert!(index.grow(segment));
+            }
+            let slot = index.dram_slot(hash, n as u32 + 1);
+            index.insert(hash, slot).expect("room");
+            let copies = taken.lock().expect("one thread").1;
+            while seen < copies {
+                seen += 1;
+                taken.lock().expect("one thread").2 = false;
+                let slots = found(&folder, &format!("{seen}-"));
+                assert!(slots >= n && slots <= n + 1, "{slots} of {n}");
+                for part in ["state", "index"] {
+                    let _ = std::fs::remove_file(folder.join(format!("{seen}-{part}")));
+                }
+                taken.lock().expect("one thread").2 = true;
+            }
+        }
+        observe_stores(None);
+        assert!(!observing || seen > 20, "{seen} instants");
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+}

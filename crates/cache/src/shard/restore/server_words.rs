@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The words of a server that outlive its process: which `flush_all` were acknowledged, and the time.
+//!
+//! A `flush_all` is answered when its number is stored here; each shard notes the last that it has applied
+//! ([`crate::Shard::set_flushes`]), and one that was killed before applies it when it comes back.
+
+use std::io;
+
+use senko_io::{SharedFile, Words};
+
+use crate::superblock::VERSION;
+use crate::words::{get_checked, set_checked};
+
+/// `SENKOSRV`, little-endian.
+const MAGIC: u64 = u64::from_le_bytes(*b"SENKOSRV");
+const AT_MAGIC: usize = 0;
+const AT_VERSION: usize = 1;
+const AT_ID: usize = 2;
+const AT_FLUSHES: usize = 3;
+const AT_DUE: usize = 4;
+const AT_SECOND: usize = 5;
+const COUNT: usize = 8;
+
+/// What a server keeps in shared memory. Any thread may use it; who changes a flush holds a lock of its own.
+#[derive(Debug)]
+pub struct ServerWords {
+    words: Words,
+}
+
+impl ServerWords {
+    /// New words.
+    ///
+    /// # Errors
+    /// When the memory can't be used.
+    pub fn new(file: SharedFile, id: u64) -> io::Result<ServerWords> {
+        let words = file.words(COUNT)?;
+        set_checked(&words, AT_ID, id & ID_MASK);
+        set_checked(&words, AT_FLUSHES, 0);
+        set_checked(&words, AT_DUE, 0);
+        set_checked(&words, AT_SECOND, 0);
+        words.set(AT_VERSION, u64::from(VERSION));
+        words.set(AT_MAGIC, MAGIC);
+        Ok(ServerWords { words })
+    }
+
+    /// The words that a killed server left; `None` if they are not whole, or another's.
+    ///
+    /// # Errors
+    /// When the memory can't be used.
+    pub fn kept(file: SharedFile, id: u64) -> io::Result<Option<ServerWords>> {
+        let words = file.words(COUNT)?;
+        let whole = words.get(AT_MAGIC) == MAGIC
+            && words.get(AT_VERSION) == u64::from(VERSION)
+            && get_checked(&words, AT_ID) == Some(id & ID_MASK)
+            && [AT_FLUSHES, AT_DUE, AT_SECOND]
+                .iter()
+                .all(|&n| get_checked(&words, n).is_some());
+        Ok(whole.then_some(ServerWords { words }))
+    }
+
+    /// How many `flush_all` were acknowledged.
+    pub fn flushes(&self) -> u64 {
+        get_checked(&self.words, AT_FLUSHES).unwrap_or(0)
+    }
+    /// Sets how many.
+    pub fn set_flushes(&self, flushes: u64) {
+        set_checked(&self.words, AT_FLUSHES, flushes);
+    }
+    /// Unix second of a `flush_all` to come; 0: none.
+    pub fn flush_due(&self) -> u32 {
+        get_checked(&self.words, AT_DUE).unwrap_or(0) as u32
+    }
+    /// Sets it.
+    pub fn set_flush_due(&self, due: u32) {
+        set_checked(&self.words, AT_DUE, u64::from(due));
+    }
+    /// The latest Unix second that the server has gone by.
+    pub fn second(&self) -> u32 {
+        get_checked(&self.words, AT_SECOND).unwrap_or(0) as u32
+    }
+    /// Sets it.
+    pub fn set_second(&self, second: u32) {
+        set_checked(&self.words, AT_SECOND, u64::from(second));
+    }
+}
+
+/// Bits of a number that a checked word holds.
+const ID_MASK: u64 = (1 << 48) - 1;

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Changes: storing, rewriting, deleting, marking. All happen in DRAM; a flash copy that no longer matches becomes unreachable.
+
+use senko_io::Queue;
+
+use crate::arena::{Handle, LINKED};
+use crate::dram::item::{CHAIN_HEADER, ITEM_HEADER};
+use crate::index::Slot;
+use crate::key::Key;
+use crate::record::{self, Header, Meta, TRAILER};
+use crate::shard::Shard;
+use crate::types::{AllocError, Draft, FlashRef, ItemRef};
+
+impl Shard {
+    /// Memory for an item that is to be stored; may evict. Not visible before [`Shard::link`].
+    ///
+    /// # Errors
+    /// See [`AllocError`].
+    pub fn alloc<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        key: &Key<'_>,
+        flags: u32,
+        expiry: u32,
+        value_len: usize,
+    ) -> Result<Draft, AllocError> {
+        let header = Header {
+            crc: 0,
+            head_crc: 0,
+            cas: 0,
+            expiry,
+            flags,
+            value_len: u32::try_from(value_len).map_err(|_| AllocError::TooLarge)?,
+            key_len: key.bytes.len() as u8,
+            marks: 0,
+            access: 0,
+        };
+        let len = header.record_len();
+        if len + ITEM_HEADER > self.config.max_item {
+            return Err(AllocError::TooLarge);
+        }
+        self.grow_index(queue, key.hash);
+        if self.keeps_all() && self.index.room_for(key.hash) <= self.drafts {
+            // Its segment can't grow, and no slot in it may go.
+            return Err(AllocError::OutOfMemory);
+        }
+        let item = self.take_item(queue, len)?;
+        self.drafts += 1;
+        let prefix = header.prefix_len();
+        let at = record::write_prefix(
+            self.arena.bytes_mut(item, ITEM_HEADER, prefix),
+            &header,
+            key.bytes,
+        );
+        debug_assert_eq!(at, prefix);
+        self.arena.put(item, prefix + value_len, TRAILER);
+        Ok(Draft {
+            item,
+            filled: 0,
+            chunk: item,
+            at: ITEM_HEADER + prefix,
+        })
+    }
+
+    /// The next bytes of the value; at most [`Shard::unfilled`].
+    pub fn fill(&mut self, draft: &mut Draft, mut bytes: &[u8]) {
+        debug_assert!(bytes.len() <= self.unfilled(draft));
+        draft.filled += bytes.len();
+        while !bytes.is_empty() {
+            let room = self.arena.class(self.arena.class_of(draft.chunk)).size - draft.at;
+            let n = room.min(bytes.len());
+            self.arena
+                .bytes_mut(draft.chunk, draft.at, n)
+                .copy_from_slice(&bytes[..n]);
+            bytes = &bytes[n..];
+            draft.at += n;
+            if !bytes.is_empty() {
+                draft.chunk = self.arena.next_in_chain(draft.chunk);
+                draft.at = CHAIN_HEADER;
+            }
+        }
+    }
+    /// Bytes of the value still to be filled.
+    pub fn unfilled(&self, draft: &Draft) -> usize {
+        self.arena.header(draft.item).value_len as usize - draft.filled
+    }
+    /// Metadata of a draft (flags, expiry, lengths as allocated).
+    pub fn draft_meta(&self, draft: &Draft) -> Meta {
+        self.arena.header(draft.item).meta(self.now)
+    }
+    /// Marks that the key was given in base64 (meta `b`), on a draft.
+    pub fn set_draft_binary_key(&mut self, draft: &mut Draft, on: bool) {
+        self.edit(draft.item, |h| {
+            let m = h.meta(0);
+            h.set_marks(m.fetched, m.stale, m.won, on);
+        });
+    }
+    /// Marks a draft stale or won from the start (meta vivify, `ms` with I).
+    pub fn set_draft_marks(&mut self, draft: &mut Draft, stale: bool, won: bool) {
+        self.edit(draft.item, |h| {
+            let m = h.meta(0);
+            h.set_marks(m.fetched, stale, won, m.binary_key);
+        });
+    }
+
+    /// Sets a draft's expiry (meta `ms` with I keeps the old item's).
+    pub fn set_draft_expiry(&mut self, draft: &mut Draft, expiry: u32) {
+        self.edit(draft.item, |h| h.expiry = expiry);
+    }
+
+    /// Makes a complete draft the key's item: the old one is unlinked, its flash copy becomes unreachable; every slot whose tag matches is
+    /// dropped (an innocent one is counted). `cas`: the unique to give it (meta `E`), else a fresh one.
+    ///
+    /// Where all is kept ([`Shard::keeps_all`]), no flash slot is dropped: a caller whom
+    /// [`Shard::lookup`] named one has fetched its header, and removed it if it was the key's
+    /// ([`Shard::remove_flash`]).
+    pub fn link(&mut self, draft: Draft, cas: Option<u64>) -> ItemRef {
+        debug_assert_eq!(self.unfilled(&draft), 0);
+        self.drafts -= 1;
+        let item = draft.item;
+        let cas = cas.unwrap_or_else(|| self.next_cas());
+        self.edit(item, |h| h.cas = cas);
+        // An item is stored when it is linked: a flush while its value was still coming in does not concern it.
+        self.arena.set_epoch(item, self.epoch);
+        let hash = self.item_hash(item);
+        self.remove_others(item, hash);
+        self.enter(item, hash, false);
+        self.stats.total_items += 1;
+        ItemRef(item)
+    }
+
+    /// Removes the key's DRAM item, if any, and every flash slot that matches its tag.
+    fn remove_others(&mut self, item: Handle, hash: u64) {
+        let found = self.index.find(hash, |slot| {
+            slot.is_dram()
+                && self.arena.item_key(self.index.handle(slot)) == self.arena.item_key(item)
+        });
+        if let Some((pos, slot)) = found {
+            let old = self.index.handle(slot);
+            self.index.remove(pos);
+            self.copy_died(self.arena.flash_copy(old));
+            self.release_item(old);
+            // S1: the key had its one slot; a flash slot with this tag is another key's, and stays.
+            return;
+        }
+        if self.keeps_all() {
+            return; // the key has none, so what has its tag is another key's (K2)
+        }
+        if let Some((pos, _)) = self.index.find(hash, Slot::is_flash) {
+            // Without a read nobody knows whether this is the key's own old copy or an innocent one. It goes either way, counted.
+            self.index.remove(pos);
+            self.stats.flash_overwrites += 1;
+        }
+    }
+
+    /// Makes an item visible; its key has no slot.
+    pub(crate) fn enter(&mut self, item: Handle, hash: u64, known: bool) {
+        let slot = self.index.dram_slot(hash, item);
+        if self.index.insert(hash, slot).is_err() && !self.insert_grown(hash, slot) {
+            self.make_slot(hash);
+            self.index
+                .insert(hash, slot)
+                .expect("a slot was just removed from this segment");
+        }
+        self.enter_policy(item, hash, known);
+    }
+
+    /// The segment of `hash` is full: it grows now, and items give the memory back at the next allocation, or, where nothing is evicted, when
+    /// some are deleted. (Growth comes before an allocation, but it may have been put off because the log was busy or nothing may be evicted,
+    /// and many drafts may be waiting for their values.)
+    fn insert_grown(&mut self, hash: u64, slot: Slot) -> bool {
+        let segment = self.index.segment_of(hash);
+        // The first growth may be the wave's, past a segment that ran ahead of it.
+        for _ in 0..2 {
+            if !self.index.grow(segment) {
+                return false;
+            }
+            self.share_memory(0);
+            if self.index.insert(hash, slot).is_ok() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Accounts for an item that has a slot, and hands it to the policy.
+    pub(crate) fn enter_policy(&mut self, item: Handle, hash: u64, known: bool) {
+        self.arena.set_linked(item, true);
+        let class = self.arena.class_of(item);
+        self.policy
+            .insert(&mut self.arena, class, item, hash, known);
+        self.dram_items += 1;
+        self.dram_item_bytes += self.arena.item_bytes(item) as u64;
+    }
+
+    /// The segment of `hash` is full and can't grow: some slot of it goes, a cold flash item if there is one.
+    fn make_slot(&mut self, hash: u64) {
+        self.stats.drops_index += 1;
+        let segment = self.index.segment_of(hash);
+        let (mut victim, mut any): (Option<Slot>, Option<Slot>) = (None, None);
+        self.index.each(segment, |slot| {
+            let colder = |v: Slot| slot.is_flash() && (!v.is_flash() || slot.hot() < v.hot());
+            let free = slot.is_flash() || self.arena.pins(self.index.handle(slot)) == 0;
+            if free && victim.is_none_or(colder) {
+                victim = Some(slot);
+            }
+            any = any.or(Some(slot));
+        });
+        // Where answers are being sent from all of them, one stays until its answer is sent, without a slot.
+        let victim = victim.or(any).expect("a full segment has slots");
+        if victim.is_dram() {
+            self.unlink_item(self.index.handle(victim));
+        } else {
+            self.index.remove_slot(segment, victim);
+        }
+    }
+
+    /// Gives up a draft.
+    pub fn abort(&mut self, draft: Draft) {
+        debug_assert_ne!(self.arena.state(draft.item), LINKED);
+        self.drafts -= 1;
+        self.arena.free_item(draft.item);
+    }
+
+    /// A new draft, complete, with the old item's value and the draft's in the order asked (`append`: old first), the old item's flags
+    /// and expiry, but neither its stale nor its won mark, as in memcached. `draft` is used up, but for [`AllocError::Busy`], which hands it back.
+    ///
+    /// # Errors
+    /// See [`AllocError`].
+    pub fn concat<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        old: ItemRef,
+        draft: Draft,
+        append: bool,
+    ) -> Result<Draft, (AllocError, Option<Draft>)> {
+        let (old_header, new_header) = (self.arena.header(old.0), self.arena.header(draft.item));
+        let len = old_header.value_len as usize + new_header.value_len as usize;
+        let mut key = [0; crate::key::MAX_KEY];
+        let key = &mut key[..old_header.key_len as usize];
+        key.copy_from_slice(self.arena.item_key(old.0));
+        let pin = self.try_pin(old);
+        let made = self.alloc(
+            queue,
+            &Key::new(key, self.config.hash_seed),
+            old_header.flags,
+            old_header.expiry,
+            len,
+        );
+        let result = match made {
+            Ok(mut made) => {
+                let parts = if append {
+                    [old.0, draft.item]
+                } else {
+                    [draft.item, old.0]
+                };
+                for part in parts {
+                    self.copy_into(part, &mut made);
+                }
+                let m = old_header.meta(0);
+                self.edit(made.item, |h| {
+                    h.set_marks(false, false, false, m.binary_key)
+                });
+                self.abort(draft);
+                Ok(made)
+            }
+            Err(AllocError::Busy) => Err((AllocError::Busy, Some(draft))),
+            Err(e) => {
+                self.abort(draft);
+                Err((e, None))
+            }
+        };
+        if let Some(pin) = pin {
+            self.unpin(pin);
+        }
+        result
+    }
+
+    /// Appends the value of an item to a draft.
+    fn copy_into(&mut self, from: Handle, to: &mut Draft) {
+        let header = self.arena.header(from);
+        let (mut at, end) = (
+            header.prefix_len(),
+            header.prefix_len() + header.value_len as usize,
+        );
+        let mut buf = [0; 4096];
+        while at < end {
+            let n = buf.len().min(end - at);
+            let mut have = 0;
+            self.arena.pieces(from, at, at + n, |piece| {
+                buf[have..have + piece.len()].copy_from_slice(piece);
+                have += piece.len();
+            });
+            self.fill(to, &buf[..n]);
+            at += n;
+        }
+    }
+
+    /// Gives an item another (short) value with a fresh unique (or `cas`): in place where it fits, else in a new item that is linked. A value of
+    /// another length is neither stale nor won, as in memcached.
+    ///
+    /// # Errors
+    /// See [`AllocError`]; the item is as it was then.
+    pub fn rewrite<Q: Queue>(
+        &mut self,
+        queue: &mut Q,
+        item: ItemRef,
+        value: &[u8],
+        cas: Option<u64>,
+    ) -> Result<ItemRef, AllocError> {
+        let header = self.arena.header(item.0);
+        if header.value_len as usize == value.len() && self.arena.pins(item.0) == 0 {
+            let cas = cas.unwrap_or_else(|| self.next_cas());
+            self.edit(item.0, |h| h.cas = cas);
+            self.arena.put(item.0, header.prefix_len(), value);
+            return Ok(item);
+        }
+        let mut key = [0; crate::key::MAX_KEY];
+        let key = &mut key[..header.key_len as usize];
+        key.copy_from_slice(self.arena.item_key(item.0));
+        let pin = self.try_pin(item);
+        let made = self.alloc(
+            queue,
+            &Key::new(key, self.config.hash_seed),
+            header.flags,
+            header.expiry,
+            value.len(),
+        );
+        if let Some(pin) = pin {
+            self.unpin(pin);
+        }
+        let mut made = made?;
+        self.fill(&mut made, value);
+        let m = header.meta(0);
+        let same = header.value_len as usize == value.len();
+        self.edit(made.item, |h| {
+            h.set_marks(
+                same && m.fetched,
+                same && m.stale,
+                same && m.won,
+                m.binary_key,
+            );
+        });
+        Ok(self.link(made, cas))
+    }
+
+    /// Removes an item, and its flash copy.
+    pub fn unlink(&mut self, item: ItemRef) {
+        self.unlink_item(item.0);
+    }
+
+    /// Removes a linked item and its slot.
+    pub(crate) fn unlink_item(&mut self, item: Handle) {
+        let hash = self.item_hash(item);
+        let slot = self.index.dram_slot(hash, item);
+        let (pos, _) = self
+            .index
+            .find(hash, |s| s == slot)
+            .expect("a linked item has a slot (S1)");
+        self.index.remove(pos);
+        self.copy_died(self.arena.flash_copy(item));
+        self.release_item(item);
+    }
+
+    /// Removes an item that expired or was flushed.
+    pub(crate) fn unlink_dead(&mut self, item: Handle) {
+        self.stats.reclaimed += 1;
+        if !self.arena.header(item).fetched() {
+            self.stats.expired_unfetched += 1;
+        }
+        self.unlink_item(item);
+    }
+
+    /// Removes a flash item that [`crate::Fetched::Header`] confirmed.
+    pub fn remove_flash(&mut self, key: &Key<'_>, at: FlashRef) {
+        self.drop_flash_slot(key.hash, Slot(at.0));
+    }
+
+    /// Sets the expiry; the item is dirty then.
+    pub fn set_expiry(&mut self, item: ItemRef, expiry: u32) {
+        if self.arena.item_expiry(item.0) != expiry {
+            self.edit(item.0, |h| h.expiry = expiry);
+        }
+    }
+    /// Sets stale and won marks (meta commands); dirty if changed.
+    pub fn set_marks(&mut self, item: ItemRef, stale: bool, won: bool) {
+        let m = self.meta(item);
+        if (m.stale, m.won) != (stale, won) {
+            self.edit(item.0, |h| h.set_marks(m.fetched, stale, won, m.binary_key));
+        }
+    }
+    /// Sets an item's unique (meta `E`).
+    pub fn set_cas(&mut self, item: ItemRef, cas: u64) {
+        self.edit(item.0, |h| h.cas = cas);
+    }
+    /// A fresh unique.
+    pub fn next_cas(&mut self) -> u64 {
+        self.cas += u64::from(self.config.shards.max(1));
+        self.cas
+    }
+
+    /// Changes a record's header; what flash has is then something else (S3).
+    fn edit(&mut self, item: Handle, change: impl FnOnce(&mut Header)) {
+        self.copy_died(self.arena.flash_copy(item));
+        self.arena.set_flash_copy(item, Slot::EMPTY);
+        let mut header = self.arena.header(item);
+        change(&mut header);
+        self.arena.set_header(item, &header);
+    }
+
+    /// Everything stored before this call is gone.
+    pub fn flush_all(&mut self) {
+        self.epoch = self.epoch.wrapping_add(1);
+        for log in &mut self.logs {
+            log.flush_all();
+        }
+        if self.epoch == 0 {
+            // Items of an epoch 65,536 flushes ago would come alive again, those of epoch 0 at once.
+            for n in 0..self.index.segments() {
+                self.sweep_segment(n, true);
+            }
+        }
+    }
+}

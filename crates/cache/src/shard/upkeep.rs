@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is due without a command: reclaim, streamed writes, parked reads, and the crawler that finds expired items.
+
+use senko_io::Queue;
+
+use crate::arena::{LINKED, MAX_CHUNK};
+use crate::dram::item::ITEM_HEADER;
+use crate::index::Slot;
+use crate::record::{Meta, record_len};
+use crate::shard::Shard;
+use crate::shard::memory::LEAST_PAGES;
+use crate::stats::{ClassCounts, SlabClassStats};
+use crate::types::{FlashRef, ItemRef, Scanned};
+
+/// The crawler goes a step so often, and has seen the whole index after this many steps (five minutes).
+const CRAWL_MS: u64 = 100;
+const CRAWL_STEPS: usize = 3000;
+
+/// Parts in which the items of a segment are visited ([`Shard::scan`]).
+const SCAN_PARTS: u64 = 32;
+
+impl Shard {
+    /// Work that is due without a command: reclaim, expiry crawling, write budget. Call at least every 100 ms, and
+    /// after disk completions.
+    pub fn tick<Q: Queue>(&mut self, queue: &mut Q) {
+        self.watch_devices(queue);
+        for n in 0..self.logs.len() {
+            self.reclaim(queue, n);
+        }
+        self.pump_stream(queue);
+        self.retry_parked();
+        self.frames_freed(queue);
+        if self.now_ms >= self.next_crawl_ms {
+            self.next_crawl_ms = self.now_ms + CRAWL_MS;
+            self.shed_in_vain = false;
+            for _ in 0..self.index.segments().div_ceil(CRAWL_STEPS) {
+                self.crawl();
+            }
+        }
+    }
+
+    /// A region of a log was freed: visits as large a part of the index as the region is of the log, so that slots which no walk
+    /// found (their records were damaged) are gone within a lap.
+    pub(crate) fn sweep_for_region(&mut self, n: usize) {
+        let regions = (self.logs[n].pages() / self.logs[n].region_pages()) as usize;
+        for _ in 0..self.index.segments().div_ceil(regions) {
+            self.crawl();
+        }
+    }
+
+    fn crawl(&mut self) {
+        self.sweep_segment(self.crawler, false);
+        self.crawler = (self.crawler + 1) % self.index.segments();
+    }
+
+    /// Removes what is expired or flushed from one segment; with `all`, everything: what is pinned is freed with its last pin.
+    pub(crate) fn sweep_segment(&mut self, n: usize, all: bool) {
+        let mut dead_items = Vec::new();
+        let mut dead_slots = Vec::new();
+        let mut invalid_copies = Vec::new();
+        self.index.each(n, |slot| {
+            if slot.is_dram() {
+                let item = self.index.handle(slot);
+                let copy = self.arena.flash_copy(item);
+                if all || self.is_dead(item) && self.arena.pins(item) == 0 {
+                    dead_items.push(item);
+                } else if copy != Slot::EMPTY && self.is_gone(copy) {
+                    invalid_copies.push(item);
+                }
+            } else if all || slot.expired(self.now) || self.is_gone(slot) {
+                dead_slots.push(slot);
+            }
+        });
+        self.stats.crawler_reclaimed += (dead_items.len() + dead_slots.len()) as u64;
+        for item in invalid_copies {
+            self.copy_died(self.arena.flash_copy(item));
+            self.arena.set_flash_copy(item, Slot::EMPTY);
+        }
+        for item in dead_items {
+            self.unlink_dead(item);
+        }
+        for slot in dead_slots {
+            self.index.remove_slot(n, slot);
+            self.copy_died(slot);
+            self.stats.drops_error +=
+                u64::from(self.keeps_all() && !all && self.lost_by_device(slot));
+        }
+    }
+
+    /// Visits some live items (`lru_crawler metadump`, `stats cachedump`, `stats sizes`), from
+    /// `cursor` (start with 0); returns the next cursor, or `None` at the end. A call looks at the
+    /// slots of one index segment, some thousand words side by side, and visits those items of it
+    /// whose tags begin alike, a [`SCAN_PARTS`]th. Tags stay when a segment grows, so no item that
+    /// stays is left out or comes twice.
+    pub fn scan(&self, cursor: u64, mut each: impl FnMut(Scanned)) -> Option<u64> {
+        let (n, part) = ((cursor / SCAN_PARTS) as usize, cursor % SCAN_PARTS);
+        if n >= self.index.segments() {
+            return None;
+        }
+        self.index.each(n, |slot: Slot| {
+            if self.index.part_of(slot, SCAN_PARTS) != part {
+                return;
+            }
+            if slot.is_dram() {
+                let item = self.index.handle(slot);
+                if !self.is_dead(item) {
+                    each(Scanned::Dram(ItemRef(item)));
+                }
+            } else if !slot.expired(self.now) && self.place(slot).is_some() {
+                each(Scanned::Flash(FlashRef(slot.0)));
+            }
+        });
+        let next = cursor + 1;
+        (next < self.index.segments() as u64 * SCAN_PARTS).then_some(next)
+    }
+
+    /// The slab classes in use.
+    pub fn slab_classes(&self) -> Vec<SlabClassStats> {
+        let classes = self.arena.classes();
+        (0..classes.len())
+            .filter(|&n| classes[n].pages() > 0)
+            .map(|n| {
+                let c = &classes[n];
+                let oldest = self
+                    .policy
+                    .oldest(n)
+                    .filter(|&item| self.arena.state(item) == LINKED);
+                SlabClassStats {
+                    id: n as u32 + 1,
+                    chunk_size: c.size as u32,
+                    chunks_per_page: c.per_page as u32,
+                    total_pages: c.pages() as u32,
+                    used_chunks: c.used as u32,
+                    free_chunks: c.free as u32,
+                    items: self.policy.len(n) as u64,
+                    age: oldest.map_or(0, |item| self.now.saturating_sub(self.arena.access(item))),
+                    evicted: self.evicted_by_class[n],
+                    out_of_memory: self.oom_by_class[n],
+                    counts: self.counts_by_class[n],
+                }
+            })
+            .collect()
+    }
+
+    /// What commands did with the items of the class that holds one with this metadata.
+    pub fn class_counts(&mut self, meta: &Meta) -> &mut ClassCounts {
+        let len = record_len(usize::from(meta.key_len), meta.flags, meta.value_len);
+        self.counts_of(len)
+    }
+
+    /// The same for a record of so many bytes.
+    pub(crate) fn counts_of(&mut self, record_len: usize) -> &mut ClassCounts {
+        let class = self
+            .arena
+            .class_for((record_len + ITEM_HEADER).min(MAX_CHUNK));
+        &mut self.counts_by_class[class]
+    }
+
+    /// Bytes for items and index that were reserved at the start: [`Shard::set_dram_limit`] takes no more.
+    pub fn reserved_bytes(&self) -> usize {
+        self.reserved
+    }
+
+    /// Changes the memory for items and index within what was reserved at start (`cache_memlimit`); false if it is above that or too small.
+    pub fn set_dram_limit(&mut self, bytes: usize) -> bool {
+        if bytes > self.reserved
+            || bytes < self.index.bytes() + LEAST_PAGES * self.arena.page_bytes()
+        {
+            return false;
+        }
+        self.memory = bytes;
+        self.share_memory(0);
+        true
+    }
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The words of a shard that outlive its process: where its logs stand, where the segments of its index lie.
+//!
+//! `docs/formats/data-directory.md` has the table. Each fact is one word, stored in one piece; a word that another rests on is stored before it. The
+//! words that change carry a checksum of 16 bits each. The
+//! slots themselves lie in the index's own file, and what an item is a copy of in the items'.
+
+use std::sync::Arc;
+
+use senko_io::Words;
+
+use crate::arena::Handle;
+use crate::superblock::VERSION;
+
+/// `SENKOMEM`, little-endian.
+const MAGIC: u64 = u64::from_le_bytes(*b"SENKOMEM");
+
+const AT_MAGIC: usize = 0;
+const AT_VERSION: usize = 1;
+const AT_ID: usize = 2;
+const AT_SHARD: usize = 3;
+const AT_LIFE: usize = 4;
+const AT_SHAPE: usize = 5;
+const AT_PAGE_BYTES: usize = 6;
+const AT_LOGS: usize = 7;
+const AT_REGIONS: usize = 8;
+const AT_REGION_PAGES: usize = 9;
+/// CRC-32C of the words before, none of which ever changes.
+const AT_CRC: usize = 10;
+const AT_LIVE: usize = 11;
+const AT_FLUSHES: usize = 12;
+const AT_LOG: usize = 16;
+/// Words of a log.
+const LOG_WORDS: usize = 4;
+
+/// What of an index follows from the sizes it was planned for, and holds for as long as its slots are of use: a slot has neither the bits
+/// of its hash that name its segment, nor others to build a tag of another width from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub segment_bits: u32,
+    pub tag_bits: u32,
+    /// Bytes of a page of the arena of segments.
+    pub page_bytes: usize,
+}
+
+/// What a log's words are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogWord {
+    /// Everything before this position was given to a write buffer, or may have been.
+    Opened = 0,
+    /// The writes of everything before this position have ended.
+    Written = 1,
+    /// The oldest position that is not free.
+    Tail = 2,
+    /// Everything before this position was flushed by `flush_all`.
+    Flushed = 3,
+}
+
+/// What the words belong to; a state of anything else is of no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Belongs {
+    /// Of the data directory.
+    pub id: u64,
+    pub shard: u32,
+    pub logs: usize,
+    /// Regions of all logs together.
+    pub regions: usize,
+    pub region_pages: u64,
+}
+
+impl Belongs {
+    /// Words of a state with an index of this shape.
+    pub fn words(&self, shape: &Shape) -> usize {
+        AT_LOG + self.logs * LOG_WORDS + self.regions + shape.segments()
+    }
+}
+
+/// The state of one shard.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    words: Arc<Words>,
+    regions_at: usize,
+    segments_at: usize,
+}
+
+impl State {
+    /// A new state in zeroed words, not yet live.
+    pub fn new(words: Arc<Words>, belongs: &Belongs, life: u32, shape: &Shape) -> State {
+        assert!(
+            words.count() >= belongs.words(shape),
+            "the words were counted"
+        );
+        let shape_word = u64::from(shape.segment_bits) | u64::from(shape.tag_bits) << 8;
+        for (at, value) in [
+            (AT_MAGIC, MAGIC),
+            (AT_VERSION, u64::from(VERSION)),
+            (AT_ID, belongs.id),
+            (AT_SHARD, u64::from(belongs.shard)),
+            (AT_LIFE, u64::from(life)),
+            (AT_SHAPE, shape_word),
+            (AT_PAGE_BYTES, shape.page_bytes as u64),
+            (AT_LOGS, belongs.logs as u64),
+            (AT_REGIONS, belongs.regions as u64),
+            (AT_REGION_PAGES, belongs.region_pages),
+        ] {
+            words.set(at, value);
+        }
+        words.set(AT_CRC, u64::from(checksum(&words)));
+        let state = State::over(words, belongs);
+        state.set_flushes(0);
+        state
+    }
+
+    fn over(words: Arc<Words>, belongs: &Belongs) -> State {
+        let regions_at = AT_LOG + belongs.logs * LOG_WORDS;
+        State {
+            words,
+            regions_at,
+            segments_at: regions_at + belongs.regions,
+        }
+    }
+
+    /// The state that another process left, with its life and the shape of its index; or why it is of no use.
+    pub fn kept(
+        words: Arc<Words>,
+        belongs: &Belongs,
+        flash_pages: u64,
+    ) -> Result<(State, u32, Shape), &'static str> {
+        if words.get(AT_MAGIC) != MAGIC || words.get(AT_CRC) != u64::from(checksum(&words)) {
+            return Err("the shared memory is damaged");
+        }
+        if words.get(AT_VERSION) != u64::from(VERSION) {
+            return Err("the shared memory is of another version of senko");
+        }
+        if words.get(AT_LIVE) != 1 {
+            return Err("the start before was not finished");
+        }
+        let mine = [
+            (AT_ID, belongs.id),
+            (AT_SHARD, u64::from(belongs.shard)),
+            (AT_LOGS, belongs.logs as u64),
+            (AT_REGIONS, belongs.regions as u64),
+            (AT_REGION_PAGES, belongs.region_pages),
+        ];
+        let shape = Shape {
+            segment_bits: (words.get(AT_SHAPE) & 255) as u32,
+            tag_bits: (words.get(AT_SHAPE) >> 8 & 255) as u32,
+            page_bytes: words.get(AT_PAGE_BYTES) as usize,
+        };
+        if mine.iter().any(|&(at, value)| words.get(at) != value) || !shape.fits(flash_pages) {
+            return Err("the shared memory is of other flash");
+        }
+        if words.count() < belongs.words(&shape) {
+            return Err("the shared memory is damaged");
+        }
+        let life = words.get(AT_LIFE) as u32;
+        let state = State::over(words, belongs);
+        match state.get(AT_FLUSHES) {
+            Some(_) => Ok((state, life, shape)),
+            None => Err("the shared memory is damaged"),
+        }
+    }
+
+    /// From now on the state is complete: whoever finds it may go on from it.
+    pub fn set_live(&self) {
+        self.words.set(AT_LIVE, 1);
+    }
+
+    /// How many `flush_all` of the server this shard has applied.
+    pub fn flushes(&self) -> u64 {
+        self.get(AT_FLUSHES).unwrap_or(0)
+    }
+    pub fn set_flushes(&self, flushes: u64) {
+        self.set(AT_FLUSHES, flushes);
+    }
+    /// A word of a log; `None` if it is damaged.
+    pub fn log(&self, n: usize, word: LogWord) -> Option<u64> {
+        self.get(AT_LOG + n * LOG_WORDS + word as usize)
+    }
+    pub fn set_log(&self, n: usize, word: LogWord, position: u64) {
+        self.set(AT_LOG + n * LOG_WORDS + word as usize, position);
+    }
+    /// First page of a region at which a record starts; regions of all logs count through. `None` if it is damaged.
+    pub fn region(&self, n: usize) -> Option<u32> {
+        Some(self.get(self.regions_at + n)? as u32)
+    }
+    pub fn set_region(&self, n: usize, first_record: u32) {
+        self.set(self.regions_at + n, u64::from(first_record));
+    }
+    /// Chunk and step of a segment of the index; `None` if the word is damaged.
+    pub fn segment(&self, n: usize) -> Option<(Handle, u8)> {
+        let word = self.get(self.segments_at + n)?;
+        Some((word as Handle, (word >> 32) as u8))
+    }
+    pub fn set_segment(&self, n: usize, chunk: Handle, step: u8) {
+        self.set(
+            self.segments_at + n,
+            u64::from(chunk) | u64::from(step) << 32,
+        );
+    }
+
+    fn get(&self, n: usize) -> Option<u64> {
+        get_checked(&self.words, n)
+    }
+
+    fn set(&self, n: usize, value: u64) {
+        set_checked(&self.words, n, value);
+    }
+}
+
+/// The 48 bits of a word that carries its checksum; `None` if it is damaged.
+pub(crate) fn get_checked(words: &Words, n: usize) -> Option<u64> {
+    let word = words.get(n);
+    let value = word >> CHECK_BITS;
+    (word == value << CHECK_BITS | check(n, value)).then_some(value)
+}
+
+/// Stores 48 bits with their checksum.
+pub(crate) fn set_checked(words: &Words, n: usize, value: u64) {
+    debug_assert!(value < 1 << (64 - CHECK_BITS));
+    words.set(n, value << CHECK_BITS | check(n, value));
+}
+
+/// The checksum of a word that changes, in its low bits.
+const CHECK_BITS: u32 = 16;
+
+/// Depends on the word's number, so that no word stands for another. Never 0 for 0: a word that was never written is damaged.
+fn check(n: usize, value: u64) -> u64 {
+    let crc = crc32c::crc32c_append(n as u32 + 1, &value.to_le_bytes());
+    u64::from(crc >> 16 ^ crc & 0xffff).max(1)
+}
+
+fn checksum(words: &Words) -> u32 {
+    (0..AT_CRC).fold(0, |crc, n| {
+        crc32c::crc32c_append(crc, &words.get(n).to_le_bytes())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_where_the_format_document_says() {
+        let belongs = Belongs {
+            id: 7,
+            shard: 1,
+            logs: 2,
+            regions: 10,
+            region_pages: 64,
+        };
+        let shape = Shape::plan(640, 1 << 20);
+        // Memory comes in whole pages, so that too small a number showed nowhere in small tests.
+        assert_eq!(belongs.words(&shape), 16 + 4 * 2 + 10 + shape.segments());
+        let words = Arc::new(Words::anonymous(belongs.words(&shape)).expect("memory"));
+        let state = State::new(Arc::clone(&words), &belongs, 99, &shape);
+        assert!(State::kept(Arc::clone(&words), &belongs, 640).is_err());
+        state.set_live();
+        state.set_log(1, LogWord::Tail, 5);
+        state.set_region(9, 3);
+        state.set_segment(0, 17, 4);
+        let values = [22, 33, 34].map(|n| words.get(n) >> CHECK_BITS);
+        assert_eq!(values, [5, 3, 17 | 4 << 32]);
+        for bit in 0..64 {
+            let word = words.get(22);
+            words.set(22, word ^ 1 << bit);
+            assert_eq!(state.log(1, LogWord::Tail), None);
+            words.set(22, word);
+        }
+        let (again, life, same) = State::kept(Arc::clone(&words), &belongs, 640).expect("live");
+        assert_eq!((life, same, again.segment(0)), (99, shape, Some((17, 4))));
+        for bit in 0..AT_CRC * 64 {
+            let word = words.get(bit / 64);
+            words.set(bit / 64, word ^ 1 << (bit % 64));
+            assert!(State::kept(Arc::clone(&words), &belongs, 640).is_err());
+            words.set(bit / 64, word);
+        }
+    }
+}

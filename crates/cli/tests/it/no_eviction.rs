@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `-M` with flash: nothing is evicted, and flash holds what memory does not.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::ops::Range;
+
+use crate::process::{Running, Scratch};
+
+/// Commands that are sent before their replies are read.
+const BATCH: usize = 200;
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn of(server: &Running) -> Client {
+        Client(BufReader::new(server.connect()))
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.0.get_mut().write_all(bytes).unwrap();
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// Sets items; whether each was stored.
+    fn set(&mut self, items: Range<usize>) -> Vec<bool> {
+        let mut stored = Vec::new();
+        for first in items.clone().step_by(BATCH) {
+            let batch = first..items.end.min(first + BATCH);
+            let mut bytes = Vec::new();
+            for n in batch.clone() {
+                let value = value_of(n);
+                bytes.extend(format!("set key-{n} 0 0 {}\r\n", value.len()).bytes());
+                bytes.extend(value);
+                bytes.extend(b"\r\n");
+            }
+            self.send(&bytes);
+            for n in batch {
+                let line = self.line();
+                let refused = "SERVER_ERROR out of memory storing object\r\n";
+                assert!(line == "STORED\r\n" || line == refused, "key {n}: {line}");
+                stored.push(line == "STORED\r\n");
+            }
+        }
+        stored
+    }
+
+    /// Which items are there; what is there is right.
+    fn get(&mut self, items: Range<usize>) -> Vec<bool> {
+        let mut there = Vec::new();
+        for first in items.clone().step_by(BATCH) {
+            let batch = first..items.end.min(first + BATCH);
+            let lines: String = batch.clone().map(|n| format!("get key-{n}\r\n")).collect();
+            self.send(lines.as_bytes());
+            for n in batch {
+                let line = self.line();
+                if line == "END\r\n" {
+                    there.push(false);
+                    continue;
+                }
+                let value = value_of(n);
+                assert_eq!(line, format!("VALUE key-{n} 0 {}\r\n", value.len()));
+                let mut rest = vec![0; value.len() + 7];
+                self.0.read_exact(&mut rest).unwrap();
+                assert!(rest == [&value[..], b"\r\nEND\r\n"].concat(), "key {n}");
+                there.push(true);
+            }
+        }
+        there
+    }
+
+    fn delete(&mut self, n: usize) {
+        self.send(format!("delete key-{n}\r\n").as_bytes());
+        assert_eq!(self.line(), "DELETED\r\n");
+    }
+}
+
+/// About four kilobytes; each five hundredth is larger than a frame of the flash tier.
+fn value_of(n: usize) -> Vec<u8> {
+    let len = if n % 500 == 7 {
+        150_000
+    } else {
+        3000 + n % 2500
+    };
+    format!("{n:08}-").bytes().cycle().take(len).collect()
+}
+
+fn count(all: &[bool]) -> usize {
+    all.iter().filter(|&&yes| yes).count()
+}
+
+/// Of 40,000 items that fit memory and flash, 25,529 were refused: flash took none.
+#[test]
+fn flash_holds_what_memory_does_not() {
+    let folder = Scratch::new();
+    let args = ["-p", "0", "-M", "-m", "64m", "--flash", "f:512m"];
+    let server = Running::serve(&folder, &args);
+    let mut client = Client::of(&server);
+    assert_eq!(count(&client.set(0..40_000)), 40_000);
+    assert_eq!(count(&client.get(0..40_000)), 40_000);
+    // A new value takes the place of one on flash, which does not come back when the new one goes.
+    for n in (0..40_000).step_by(97) {
+        client.send(format!("set key-{n} 1 0 3\r\nnew\r\nget key-{n}\r\n").as_bytes());
+        let lines = ["STORED", &format!("VALUE key-{n} 1 3"), "new", "END"];
+        for line in lines {
+            assert_eq!(client.line(), format!("{line}\r\n"), "key {n}");
+        }
+        client.delete(n);
+    }
+    let there = client.get(0..40_000);
+    assert!((0..40_000).all(|n| there[n] == (n % 97 != 0)));
+    assert!(server.stop().0.success());
+}
+
+#[test]
+fn full_tiers_refuse_and_keep_what_they_have() {
+    let folder = Scratch::new();
+    let args = [
+        "-p", "0", "-M", "-m", "32m", "-t", "1", "--flash", "f:64m", "--region", "2m",
+    ];
+    let server = Running::serve(&folder, &args);
+    let mut client = Client::of(&server);
+    let stored = client.set(0..30_000);
+    let full = count(&stored);
+    // Most of it lies on flash, of which a part is left to reclaim.
+    assert!((7_000..20_000).contains(&full), "{full} stored");
+    assert_eq!(client.get(0..30_000), stored);
+    // A third goes; as much comes again, but for what reclaim leaves.
+    let kept: Vec<bool> = (0..30_000).map(|n| stored[n] && n % 3 != 0).collect();
+    for n in (0..30_000).filter(|&n| stored[n] && !kept[n]) {
+        client.delete(n);
+    }
+    let more = count(&client.set(30_000..40_000));
+    assert!(
+        more > full / 5,
+        "{more} stored where {} went",
+        full - count(&kept)
+    );
+    assert_eq!(client.get(0..30_000), kept);
+    assert_eq!(count(&client.get(30_000..40_000)), more);
+    assert!(server.stop().0.success());
+}

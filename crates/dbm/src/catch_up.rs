@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Recovery of leaves that a checkpoint did not write (`checkpoint.rs`): the commits up to the
+//! checkpoint's are put into those leaves that lack them. Called by `open.rs`.
+//!
+//! U1: the trees have the shape of the checkpoint's commit, and a leaf that lacks a commit has had
+//! its place in the tree since before that commit. So the leaf that has a change's key now is the
+//! one that the change went to, or it is newer than the change. U2: a leaf holds what it held after
+//! each of these commits, so it neither overflows nor merges.
+
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustc_hash::FxHashMap;
+
+use crate::DbmError;
+use crate::changes::Change;
+use crate::core::{Blob, Catalogue, Core};
+use crate::entry::commit_of;
+use crate::mapping::Version;
+use crate::node::Page;
+
+impl Core {
+    /// Puts the changes of a commit that the checkpoint has into the leaves that lack them. Tables,
+    /// counts and long values are as of the checkpoint already.
+    pub fn catch_up(&self, commit: u64, changes: &[Change<'_>]) -> Result<(), DbmError> {
+        let mut writer = self.writer.lock();
+        let mut late = Late {
+            core: self,
+            commit,
+            catalogue: Arc::clone(&writer.catalogue),
+            leaves: FxHashMap::default(),
+        };
+        for change in changes {
+            late.change(change)?;
+        }
+        for (id, page) in late.leaves {
+            let Some(page) = page else { continue };
+            let version = Version::new(id, commit, Some(Arc::new(page)), None, &self.space);
+            self.nodes.at(id).store(Some(Arc::new(version)));
+            writer.dirty.change(id, false);
+        }
+        self.dirty.store(writer.dirty.len(), Ordering::Relaxed);
+        self.evict();
+        Ok(())
+    }
+}
+
+/// Leaves that a commit meets.
+struct Late<'a> {
+    core: &'a Core,
+    commit: u64,
+    catalogue: Arc<Catalogue>,
+    /// None: it has the commit.
+    leaves: FxHashMap<u32, Option<Page>>,
+}
+
+impl Late<'_> {
+    fn change(&mut self, change: &Change<'_>) -> Result<(), DbmError> {
+        match *change {
+            Change::Put(table, key, value) => self.put(table, key, value, false),
+            Change::PutLong(table, key, bytes, first) => {
+                self.put(table, key, &Blob::encode(bytes, first), true)
+            }
+            Change::Delete(table, key) => {
+                let Some((leaf, _)) = self.leaf(table, key)? else {
+                    return Ok(());
+                };
+                if let Some(page) = leaf
+                    && let Ok(nth) = page.search(key)
+                {
+                    page.remove(nth);
+                }
+                Ok(())
+            }
+            Change::DeleteRange(table, from, to) => self.delete_range(table, from, to),
+            Change::CreateTable(..) | Change::DropTable(_) => Ok(()),
+        }
+    }
+
+    /// The leaf of a key, if it lacks the commit, and the first key behind it; nothing if the
+    /// checkpoint has no such table.
+    #[allow(clippy::type_complexity)]
+    fn leaf(
+        &mut self,
+        table: u32,
+        key: &[u8],
+    ) -> Result<Option<(Option<&mut Page>, Option<Vec<u8>>)>, DbmError> {
+        let Ok(nth) = self.catalogue.binary_search_by_key(&table, |t| t.id) else {
+            return Ok(None);
+        };
+        let root = self.catalogue[nth].root;
+        let found = self.core.find(u64::MAX, root, Some(key), false)?;
+        let id = found.page.id();
+        let leaf = match self.leaves.entry(id) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let version = self.core.nodes.get(id).and_then(|word| word.load_full());
+                let has = match version.map_or(0, |version| version.commit) {
+                    0 => commit_of(found.page.bytes()),
+                    commit => commit,
+                };
+                entry.insert((has < self.commit).then(|| Page::clone(&found.page)))
+            }
+        };
+        Ok(Some((leaf.as_mut(), found.to)))
+    }
+
+    fn put(&mut self, table: u32, key: &[u8], value: &[u8], long: bool) -> Result<(), DbmError> {
+        let Some((Some(page), _)) = self.leaf(table, key)? else {
+            return Ok(());
+        };
+        let found = page.search(key);
+        if let Ok(nth) = found {
+            if page.overwrite(nth, value, long) {
+                return Ok(());
+            }
+            page.remove(nth);
+        }
+        let (Ok(nth) | Err(nth)) = found;
+        if page.insert(nth, key, value, long) {
+            return Ok(());
+        }
+        let what = format!("page {} has no room for what it held (U2)", page.id());
+        Err(DbmError::damaged(0, what))
+    }
+
+    fn delete_range(&mut self, table: u32, from: &[u8], to: Option<&[u8]>) -> Result<(), DbmError> {
+        let mut at = from.to_vec();
+        loop {
+            let Some((leaf, behind)) = self.leaf(table, &at)? else {
+                return Ok(());
+            };
+            if let Some(page) = leaf {
+                let (Ok(first) | Err(first)) = page.search(&at);
+                let end = to.map_or(page.count(), |to| {
+                    let (Ok(end) | Err(end)) = page.search(to);
+                    end
+                });
+                for nth in (first..end).rev() {
+                    page.remove(nth);
+                }
+            }
+            match behind {
+                Some(next) if to.is_none_or(|to| *next < *to) => at = next,
+                _ => return Ok(()),
+            }
+        }
+    }
+}

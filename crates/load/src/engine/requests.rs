@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The sending half of an engine: which connection takes the next request, and the bytes of it.
+//!
+//! Once a round, [`super::Engine::run`] calls `send_requests`, which fills the batches of all
+//! connections that have room.
+
+use senko_io::SendMode;
+
+use super::{Engine, LATE_SENDS_NS, LONGEST_WAIT_NS};
+use crate::connection::{Kind, Pending};
+use crate::request::Set;
+use crate::shared::SECOND_NS;
+use crate::source::Want;
+
+/// Quiet sets before a request with an answer is put after them.
+const QUIET_RUN: usize = 64;
+/// Bytes of a batch after which no more requests are added to it.
+const MOST_BATCH_BYTES: usize = 1 << 20;
+
+impl Engine<'_> {
+    pub(super) fn send_requests(&mut self, now: u64, deadline: u64) {
+        if self.schedule.is_some() {
+            self.send_what_is_due(now, deadline);
+            return;
+        }
+        if now >= deadline {
+            self.exhausted = true;
+            self.follow_ups.clear();
+        }
+        while let Some(at) = self.next_ready() {
+            self.ready.pop_front();
+            self.conns[at].listed = false;
+            self.fill(at);
+            self.flush(at);
+        }
+    }
+
+    /// The connection whose turn it is; those that were lost since they were listed are dropped.
+    fn next_ready(&mut self) -> Option<usize> {
+        while let Some(&at) = self.ready.front() {
+            let conn = &mut self.conns[at as usize];
+            if conn.batch.is_some() {
+                return Some(at as usize);
+            }
+            conn.listed = false;
+            self.ready.pop_front();
+        }
+        None
+    }
+
+    /// Closed loop: as many requests as the connection may have under way.
+    fn fill(&mut self, at: usize) {
+        let now = self.shared.now();
+        let mut quiet = 0;
+        while self.conns[at].free > 0 && self.batch_has_room(at) {
+            let loud = if let Some(follow_up) = self.follow_ups.pop_front() {
+                self.push_set(at, follow_up.key_id, now, now, follow_up.refill)
+            } else if self.exhausted {
+                break;
+            } else if let Some(want) = self.source.want() {
+                self.push(at, want, now, now)
+            } else {
+                self.exhausted = true;
+                break;
+            };
+            quiet = if loud { 0 } else { quiet + 1 };
+            if quiet == QUIET_RUN {
+                self.push_sync(at, now);
+                quiet = 0;
+            }
+        }
+        if quiet > 0 {
+            self.push_sync(at, now);
+        }
+    }
+
+    fn batch_has_room(&self, at: usize) -> bool {
+        self.conns[at]
+            .batch
+            .as_ref()
+            .is_some_and(|batch| batch.bytes.len() < MOST_BATCH_BYTES)
+    }
+
+    /// Open loop: every request that is due and finds a connection with room. The connections take
+    /// turns.
+    fn send_what_is_due(&mut self, now: u64, deadline: u64) {
+        if self.was_full {
+            self.room_since = now;
+        }
+        while let Some(at) = self.next_ready() {
+            if let Some(follow_up) = self.follow_ups.pop_front() {
+                self.push_set(at, follow_up.key_id, now, now, follow_up.refill);
+            } else if let Some(due) = self.take_due(now, deadline) {
+                let Some(want) = self.source.want() else {
+                    self.exhausted = true;
+                    break;
+                };
+                self.push(at, want, due, now);
+                self.tally.now.counts.due += 1;
+                self.last_sent = (due, now);
+            } else {
+                break;
+            }
+            self.ready.pop_front();
+            self.conns[at].listed = false;
+            self.flush(at);
+        }
+        self.was_full = self.ready.is_empty();
+        if now >= deadline {
+            // Requests that follow answers are none of the schedule.
+            self.follow_ups.clear();
+        }
+        if !self.exhausted && now > deadline.saturating_add(LATE_SENDS_NS) {
+            self.give_up_on_schedule(now, deadline);
+        }
+    }
+
+    fn take_due(&mut self, now: u64, deadline: u64) -> Option<u64> {
+        let schedule = self.schedule.as_mut().filter(|_| !self.exhausted)?;
+        if schedule.next_due() >= deadline {
+            self.exhausted = true;
+            return None;
+        }
+        let due = schedule.take(now)?;
+        // A request that had to wait for a connection is the server's delay; any other lateness is
+        // this program's.
+        if due >= self.room_since {
+            self.tally.now.late.record(now - due);
+        }
+        Some(due)
+    }
+
+    /// Requests that were due before the end and found no room at the server. They count, with the
+    /// latency that they had already reached, so an overloaded server does not look good by
+    /// answering less.
+    #[cold]
+    fn give_up_on_schedule(&mut self, now: u64, deadline: u64) {
+        while let Some(due) = self.take_due(deadline, deadline) {
+            self.tally.now.counts.due += 1;
+            self.tally.now.counts.unsent += 1;
+            self.tally.now.get.record(now - due);
+        }
+        self.exhausted = true;
+    }
+
+    /// Appends a request; true if it will be answered.
+    #[inline]
+    fn push(&mut self, at: usize, want: Want, due: u64, now: u64) -> bool {
+        match want {
+            Want::Read(key_id) if self.shared.plan.settings.keys_per_get > 1 => {
+                self.push_get_many(at, key_id, due, now)
+            }
+            Want::Read(key_id) => self.push_get(at, key_id, false, due, now),
+            Want::Modify(key_id) => self.push_get(at, key_id, true, due, now),
+            Want::Write(key_id) => return self.push_set(at, key_id, due, now, false),
+        }
+        true
+    }
+
+    #[inline]
+    fn push_get(&mut self, at: usize, key_id: u64, then_set: bool, due: u64, now: u64) {
+        let version = self.shared.floor(key_id);
+        let conn = &mut self.conns[at];
+        let Some(batch) = &mut conn.batch else { return };
+        self.shared.writer().get(key_id, &mut batch.bytes);
+        conn.pending.push_back(Pending {
+            kind: Kind::Get { then_set },
+            key_id,
+            version,
+            due,
+            sent: now,
+        });
+        conn.free -= 1;
+    }
+
+    fn push_get_many(&mut self, at: usize, first: u64, due: u64, now: u64) {
+        self.many.clear();
+        self.many.push(first);
+        while self.many.len() < self.shared.plan.settings.keys_per_get
+            && let Some(key_id) = self.source.another_read()
+        {
+            self.many.push(key_id);
+        }
+        let conn = &mut self.conns[at];
+        let Some(batch) = &mut conn.batch else { return };
+        self.shared
+            .writer()
+            .get_many(self.many.iter().copied(), &mut batch.bytes);
+        let kind = Kind::GetMany {
+            keys: self.many.len() as u32,
+        };
+        conn.pending.push_back(Pending {
+            kind,
+            key_id: first,
+            version: 0,
+            due,
+            sent: now,
+        });
+        for &key_id in &self.many {
+            let version = self.shared.floor(key_id);
+            conn.pending.push_back(Pending {
+                kind: Kind::Key,
+                key_id,
+                version,
+                due,
+                sent: now,
+            });
+        }
+        conn.free -= 1;
+    }
+
+    fn push_set(&mut self, at: usize, key_id: u64, due: u64, now: u64, refill: bool) -> bool {
+        let Some(version) = self.shared.begin_set(key_id, self.step) else {
+            // More sets of this key are under way than the ledger counts; a get keeps the request
+            // and loses no proof.
+            self.push_get(at, key_id, false, due, now);
+            return true;
+        };
+        let settings = &self.shared.plan.settings;
+        let quiet = settings.noreply;
+        let len = self.shared.plan.value_len(key_id, version);
+        let conn = &mut self.conns[at];
+        let Some(batch) = &mut conn.batch else {
+            return true;
+        };
+        let set = Set {
+            key_id,
+            version,
+            len,
+            expire: settings.expire,
+            quiet,
+        };
+        let unix = self
+            .shared
+            .unix_at_epoch
+            .saturating_add((now / SECOND_NS) as u32);
+        self.shared.writer().set(set, unix, &mut batch.bytes);
+        let kind = if quiet { Kind::QuietSet } else { Kind::Set };
+        conn.pending.push_back(Pending {
+            kind,
+            key_id,
+            version,
+            due,
+            sent: now,
+        });
+        let counts = &mut self.tally.now.counts;
+        counts.sets += 1;
+        counts.refills += u64::from(refill);
+        if !quiet {
+            conn.free -= 1;
+        }
+        !quiet
+    }
+
+    /// Upholds C3: what follows quiet sets and has an answer.
+    fn push_sync(&mut self, at: usize, now: u64) {
+        let conn = &mut self.conns[at];
+        let Some(batch) = &mut conn.batch else { return };
+        self.shared.writer().sync(&mut batch.bytes);
+        conn.pending.push_back(Pending {
+            kind: Kind::Sync,
+            key_id: 0,
+            version: 0,
+            due: now,
+            sent: now,
+        });
+        conn.free -= 1;
+    }
+
+    #[inline]
+    fn flush(&mut self, at: usize) {
+        let conn = &mut self.conns[at];
+        let (Some(id), Some(batch)) =
+            (conn.id, conn.batch.take_if(|batch| !batch.bytes.is_empty()))
+        else {
+            return;
+        };
+        self.io.send(id, batch, SendMode::Wait);
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.exhausted
+            && self.follow_ups.is_empty()
+            && self.conns.iter().all(|conn| conn.pending.is_empty())
+    }
+
+    /// How long to wait for events, in nanoseconds.
+    pub(super) fn longest_wait(&self) -> u64 {
+        match &self.schedule {
+            Some(schedule) if !self.exhausted && !self.ready.is_empty() => schedule
+                .next_due()
+                .saturating_sub(self.shared.now())
+                .min(LONGEST_WAIT_NS),
+            _ => LONGEST_WAIT_NS,
+        }
+    }
+}

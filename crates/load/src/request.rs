@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Requests to bytes, in the three dialects.
+//!
+//! [`crate::engine`] appends to a connection's send batch. Nothing allocates once the batch has its
+//! size. Every set carries the value's version as its flags (see [`crate::check`]).
+
+use senko_workload::{KeySpace, fill_value};
+
+use crate::settings::Wire;
+
+/// Writes requests of one dialect.
+pub struct Writer<'a> {
+    /// The dialect.
+    pub wire: Wire,
+    /// Number to key.
+    pub space: &'a KeySpace,
+    /// Whether answers shall repeat the key where the dialect leaves that open.
+    pub with_key: bool,
+}
+
+/// One set.
+#[derive(Clone, Copy, Debug)]
+pub struct Set {
+    /// The key's number.
+    pub key_id: u64,
+    /// The value's version.
+    pub version: u32,
+    /// The value's length.
+    pub len: usize,
+    /// Seconds to live; 0: for ever.
+    pub expire: u32,
+    /// No answer.
+    pub quiet: bool,
+}
+
+/// Relative times end here: memcached takes a larger number for a date.
+const LONGEST_RELATIVE: u32 = 30 * 24 * 3600;
+
+impl Writer<'_> {
+    /// A get of one key.
+    pub fn get(&self, key_id: u64, out: &mut Vec<u8>) {
+        match self.wire {
+            Wire::Classic => {
+                out.extend_from_slice(b"get ");
+                self.space.append(key_id, out);
+                out.extend_from_slice(b"\r\n");
+            }
+            Wire::Meta => self.meta_get(
+                key_id,
+                if self.with_key {
+                    b" v f k\r\n"
+                } else {
+                    b" v f\r\n"
+                },
+                out,
+            ),
+            Wire::Binary => self.binary(
+                if self.with_key { 0x0C } else { 0x00 },
+                Some(key_id),
+                &[],
+                0,
+                out,
+            ),
+        }
+    }
+
+    /// A get of several keys with one end; its answers repeat the keys.
+    pub fn get_many(&self, keys: impl Iterator<Item = u64>, out: &mut Vec<u8>) {
+        match self.wire {
+            Wire::Classic => {
+                out.extend_from_slice(b"get");
+                for key_id in keys {
+                    out.push(b' ');
+                    self.space.append(key_id, out);
+                }
+                out.extend_from_slice(b"\r\n");
+            }
+            Wire::Meta => {
+                keys.for_each(|key_id| self.meta_get(key_id, b" v f k q\r\n", out));
+                self.sync(out);
+            }
+            Wire::Binary => {
+                keys.for_each(|key_id| self.binary(0x0D, Some(key_id), &[], 0, out));
+                self.sync(out);
+            }
+        }
+    }
+
+    /// A set.
+    pub fn set(&self, set: Set, now_unix: u32, out: &mut Vec<u8>) {
+        let expire = if set.expire > LONGEST_RELATIVE {
+            now_unix.saturating_add(set.expire)
+        } else {
+            set.expire
+        };
+        match self.wire {
+            Wire::Classic => {
+                out.extend_from_slice(b"set ");
+                self.space.append(set.key_id, out);
+                for number in [u64::from(set.version), u64::from(expire), set.len as u64] {
+                    out.push(b' ');
+                    decimal(number, out);
+                }
+                out.extend_from_slice(if set.quiet { b" noreply\r\n" } else { b"\r\n" });
+            }
+            Wire::Meta => {
+                out.extend_from_slice(b"ms ");
+                self.space.append(set.key_id, out);
+                out.push(b' ');
+                decimal(set.len as u64, out);
+                out.extend_from_slice(b" F");
+                decimal(u64::from(set.version), out);
+                if expire > 0 {
+                    out.extend_from_slice(b" T");
+                    decimal(u64::from(expire), out);
+                }
+                out.extend_from_slice(if set.quiet { b" q\r\n" } else { b"\r\n" });
+            }
+            Wire::Binary => {
+                let mut extras = [0; 8];
+                extras[..4].copy_from_slice(&set.version.to_be_bytes());
+                extras[4..].copy_from_slice(&expire.to_be_bytes());
+                self.binary(
+                    if set.quiet { 0x11 } else { 0x01 },
+                    Some(set.key_id),
+                    &extras,
+                    set.len,
+                    out,
+                );
+            }
+        }
+        let from = out.len();
+        out.resize(from + set.len, 0);
+        fill_value(&mut out[from..], set.key_id, set.version);
+        if self.wire != Wire::Binary {
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// A request whose answer says that all before it were answered.
+    pub fn sync(&self, out: &mut Vec<u8>) {
+        match self.wire {
+            Wire::Classic => out.extend_from_slice(b"version\r\n"),
+            Wire::Meta => out.extend_from_slice(b"mn\r\n"),
+            Wire::Binary => self.binary(0x0A, None, &[], 0, out),
+        }
+    }
+
+    fn meta_get(&self, key_id: u64, flags: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(b"mg ");
+        self.space.append(key_id, out);
+        out.extend_from_slice(flags);
+    }
+
+    /// A header with what follows it but the value.
+    fn binary(
+        &self,
+        opcode: u8,
+        key_id: Option<u64>,
+        extras: &[u8],
+        value: usize,
+        out: &mut Vec<u8>,
+    ) {
+        let key_len = key_id.map_or(0, |key_id| self.space.key_len(key_id));
+        let mut header = [0; 24];
+        header[0] = 0x80;
+        header[1] = opcode;
+        header[2..4].copy_from_slice(&(key_len as u16).to_be_bytes());
+        header[4] = extras.len() as u8;
+        header[8..12].copy_from_slice(&((extras.len() + key_len + value) as u32).to_be_bytes());
+        out.extend_from_slice(&header);
+        out.extend_from_slice(extras);
+        if let Some(key_id) = key_id {
+            self.space.append(key_id, out);
+        }
+    }
+}
+
+fn decimal(mut number: u64, out: &mut Vec<u8>) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use senko_workload::KeyShape;
+
+    #[test]
+    fn requests_are_what_the_protocol_says() {
+        let space = KeySpace::new("k", KeyShape::Shortest, 100).expect("a good key space");
+        let mut out = Vec::new();
+        let classic = Writer {
+            wire: Wire::Classic,
+            space: &space,
+            with_key: false,
+        };
+        classic.get(7, &mut out);
+        classic.get_many([1, 20].into_iter(), &mut out);
+        let set = Set {
+            key_id: 5,
+            version: 4_294_967_295,
+            len: 0,
+            expire: 60,
+            quiet: true,
+        };
+        classic.set(set, 0, &mut out);
+        classic.sync(&mut out);
+        assert_eq!(
+            out,
+            b"get k7\r\nget k1 k20\r\nset k5 4294967295 60 0 noreply\r\n\r\nversion\r\n"
+        );
+        out.clear();
+        let meta = Writer {
+            wire: Wire::Meta,
+            space: &space,
+            with_key: true,
+        };
+        meta.get(7, &mut out);
+        meta.get_many([1, 20].into_iter(), &mut out);
+        meta.set(
+            Set {
+                version: 0,
+                expire: 10_000_000,
+                quiet: false,
+                ..set
+            },
+            1_000_000_000,
+            &mut out,
+        );
+        let wanted = b"mg k7 v f k\r\nmg k1 v f k q\r\nmg k20 v f k q\r\nmn\r\nms k5 0 F0 T1010000000\r\n\r\n";
+        assert_eq!(
+            out.escape_ascii().to_string(),
+            wanted.escape_ascii().to_string()
+        );
+        out.clear();
+        let binary = Writer {
+            wire: Wire::Binary,
+            space: &space,
+            with_key: false,
+        };
+        binary.set(Set { len: 3, ..set }, 0, &mut out);
+        assert_eq!(out.len(), 24 + 8 + 2 + 3);
+        assert_eq!(out[..12], [0x80, 0x11, 0, 2, 8, 0, 0, 0, 0, 0, 0, 13]);
+        assert_eq!(out[24..34], [255, 255, 255, 255, 0, 0, 0, 60, b'k', b'5']);
+    }
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The settings of a load run in one struct, filled by `senko load`'s options, by the lab and by
+//! tests.
+//!
+//! [`crate::plan`] checks the settings against each other and binds them to numbers.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use senko_io::BackendChoice;
+use senko_workload::{KeyShape, Mix, Op, Popularity, ValueLen};
+
+/// Where the server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// TCP.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+/// Memcached's port, for a target that names none.
+pub const DEFAULT_PORT: u16 = 11211;
+
+/// `HOST`, `HOST:PORT`, or the path of a Unix socket (whatever holds a `/`).
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Target, String> {
+        if text.contains('/') {
+            return Ok(Target::Unix(PathBuf::from(
+                text.strip_prefix("unix:").unwrap_or(text),
+            )));
+        }
+        let found = if text.contains(':') && !text.ends_with(']') && text.matches(':').count() == 1
+            || text.contains("]:")
+        {
+            text.to_socket_addrs()
+        } else {
+            (text.trim_matches(['[', ']']), DEFAULT_PORT).to_socket_addrs()
+        };
+        match found.map(|mut addresses| addresses.next()) {
+            Ok(Some(address)) => Ok(Target::Tcp(address)),
+            Ok(None) => Err(format!("the server's name {text} has no address")),
+            Err(error) => Err(format!("\"{text}\" is no server: {error}")),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Tcp(address) => write!(f, "{address}"),
+            Target::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// The protocol spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// `get` and `set`.
+    Classic,
+    /// `mg` and `ms`.
+    Meta,
+    /// The binary protocol.
+    Binary,
+}
+
+impl Wire {
+    /// The option's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Wire::Classic => "classic",
+            Wire::Meta => "meta",
+            Wire::Binary => "binary",
+        }
+    }
+}
+
+/// How many keys there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyCount {
+    /// This many.
+    Keys(u64),
+    /// As many as it takes until keys and values, by their lengths, add up to this many bytes.
+    Bytes(u64),
+}
+
+/// The part of the load order that a read-back covers. Places count from 0 in the order in which
+/// the load step writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All of it.
+    All,
+    /// From the first place to the last, both included.
+    Places(u64, u64),
+    /// The places written last whose keys and values add up to this many bytes.
+    LastBytes(u64),
+}
+
+/// When a step ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    /// After this many requests.
+    Requests(u64),
+    /// After this time.
+    For(Duration),
+}
+
+/// One step of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    /// Writes every key once.
+    Load,
+    /// Reads every key of [`Settings::part`] once.
+    ReadBack,
+    /// Runs the mix; counted, but not reported as a step.
+    WarmUp(Duration),
+    /// Runs the mix.
+    Mix(Amount),
+}
+
+impl Step {
+    /// The step's name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Step::Load => "load",
+            Step::ReadBack => "read-back",
+            Step::WarmUp(_) => "warm-up",
+            Step::Mix(_) => "mix",
+        }
+    }
+}
+
+/// The law of the gaps in an open loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gaps {
+    /// All alike.
+    Even,
+    /// Exponential.
+    Poisson,
+    /// Facebook's ETC, stretched to the rate.
+    Etc,
+}
+
+impl Gaps {
+    /// The option's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Gaps::Even => "even",
+            Gaps::Poisson => "poisson",
+            Gaps::Etc => "etc",
+        }
+    }
+}
+
+/// What starts the next request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// An answer: each connection keeps [`Settings::pipeline`] requests under way.
+    Closed,
+    /// A schedule drawn without looking at the answers; latency counts from the time a request was
+    /// due.
+    Open {
+        /// Requests a second over all connections; `None` with [`Gaps::Etc`]: ETC's own rate.
+        rate: Option<f64>,
+        /// The law of the gaps.
+        gaps: Gaps,
+    },
+}
+
+/// Letting answers gather, so that one system call takes in several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gather {
+    /// Answers to wait for (never more than are under way).
+    pub answers: usize,
+    /// The longest wait.
+    pub wait: Duration,
+}
+
+/// The settings of a load run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the server listens.
+    pub target: Target,
+    /// The protocol spoken.
+    pub wire: Wire,
+    /// Connections over all threads.
+    pub connections: usize,
+    /// Threads.
+    pub threads: usize,
+    /// Requests under way on a connection.
+    pub pipeline: usize,
+    /// Keys of one get.
+    pub keys_per_get: usize,
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+    /// What starts the next request.
+    pub pace: Pace,
+    /// Operations and popularity of the mix.
+    pub mix: Mix,
+    /// How many keys there are.
+    pub keys: KeyCount,
+    /// What every key starts with.
+    pub prefix: String,
+    /// How long keys are.
+    pub key_shape: KeyShape,
+    /// How long values are.
+    pub value_len: ValueLen,
+    /// Whether the length changes from one version of a key's value to the next.
+    pub vary_len: bool,
+    /// The load step writes the keys in a seeded random order, not in that of their numbers.
+    pub permuted: bool,
+    /// What a read-back covers.
+    pub part: Part,
+    /// The version that the load step writes.
+    pub generation: u32,
+    /// The server is known to hold nothing but [`Settings::generation`] before the first step, so
+    /// that another version is wrong.
+    pub generation_known: bool,
+    /// Every value is checked.
+    pub verify: bool,
+    /// A miss is followed by a set of the key (cache-aside).
+    pub set_on_miss: bool,
+    /// Sets ask for no answer.
+    pub noreply: bool,
+    /// Seconds until items expire; 0: never.
+    pub expire: u32,
+    /// The longest wait for an answer.
+    pub timeout: Duration,
+    /// Letting answers gather; `None`: never in an open loop, and in a closed one while this
+    /// program is short of processor time.
+    pub gather: Option<Gather>,
+    /// The server's process, whose CPU time is reported.
+    pub server_pid: Option<u32>,
+    /// Backend.
+    pub io: BackendChoice,
+    /// Seed of every random choice.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            target: Target::Tcp(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT))),
+            wire: Wire::Classic,
+            connections: 64,
+            threads: 1,
+            pipeline: 1,
+            keys_per_get: 1,
+            steps: vec![Step::Mix(Amount::For(Duration::from_secs(10)))],
+            pace: Pace::Closed,
+            mix: reads_and_updates(
+                0.9,
+                Popularity::Zipf {
+                    s: 0.99,
+                    scrambled: true,
+                },
+            )
+            .expect("0.9 and 0.1 add up to 1"),
+            keys: KeyCount::Keys(1_000_000),
+            prefix: "key".to_owned(),
+            key_shape: KeyShape::Fixed(16),
+            value_len: ValueLen::Fixed(1000),
+            vary_len: false,
+            permuted: false,
+            part: Part::All,
+            generation: 1,
+            generation_known: false,
+            verify: false,
+            set_on_miss: false,
+            noreply: false,
+            expire: 0,
+            timeout: Duration::from_secs(10),
+            gather: None,
+            server_pid: None,
+            io: BackendChoice::Auto,
+            seed: 1,
+        }
+    }
+}
+
+/// A mix of gets (a share `gets` of the requests) and sets.
+///
+/// # Errors
+/// If `gets` is not in 0..=1.
+pub fn reads_and_updates(
+    gets: f64,
+    popularity: Popularity,
+) -> Result<Mix, senko_workload::SpecError> {
+    Mix::new(gets, 1.0 - gets, 0.0, 0.0, popularity)
+}
+
+/// Whether a mix writes at all.
+pub(crate) fn writes(mix: &Mix) -> bool {
+    mix.share(Op::Read) < 1.0
+}
+
+/// Whether a mix makes new keys.
+pub(crate) fn inserts(mix: &Mix) -> bool {
+    mix.share(Op::Insert) > 0.0
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The state that all threads of a run share: the plan, the versions, the clock.
+//!
+//! [`crate::run`] makes it; each [`crate::engine`] and its connections read it.
+
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use crate::ledger::{Ledger, SetEnd};
+use crate::plan::Plan;
+use crate::request::Writer;
+use crate::settings::Step;
+
+/// Nanoseconds of a second.
+pub const SECOND_NS: u64 = 1_000_000_000;
+
+/// The state that all threads of a run share.
+pub struct Shared<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// Versions, where answers are compared with what was sent before.
+    pub ledger: Option<&'a Ledger>,
+    /// The versions that are right where there is no ledger.
+    pub versions: RangeInclusive<u32>,
+    /// When the run began; all times are nanoseconds since.
+    pub epoch: Instant,
+    /// The date at that moment, in Unix seconds.
+    pub unix_at_epoch: u32,
+    /// Set when a thread gives up, so that the others end too.
+    pub abort: &'a AtomicBool,
+    /// Set from outside when the run is to end early.
+    pub stop: &'a AtomicBool,
+}
+
+impl Shared<'_> {
+    /// Nanoseconds since the run began.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.epoch.elapsed().as_nanos() as u64
+    }
+
+    /// Whether the run is to end early, for whatever reason.
+    pub fn ends_early(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.abort.load(Ordering::Relaxed)
+    }
+
+    /// A set of the key is about to be sent: the version to write; `None` if the ledger cannot
+    /// count one more.
+    pub fn begin_set(&self, key_id: u64, step: Step) -> Option<u32> {
+        let generation = self.plan.settings.generation;
+        match self.ledger {
+            Some(ledger) => ledger.begin_set(key_id, (step == Step::Load).then_some(generation)),
+            None => Some(generation),
+        }
+    }
+
+    /// Enters how a set ended.
+    #[inline]
+    pub fn end_set(&self, key_id: u64, end: SetEnd, now: u64) {
+        if let Some(ledger) = self.ledger {
+            ledger.end_set(key_id, end, (now / SECOND_NS) as u32);
+        }
+    }
+
+    /// Writes requests.
+    #[inline]
+    pub fn writer(&self) -> Writer<'_> {
+        let settings = &self.plan.settings;
+        Writer {
+            wire: settings.wire,
+            space: &self.plan.space,
+            with_key: settings.verify,
+        }
+    }
+
+    /// The oldest version that the answer to a get sent now may hold.
+    pub fn floor(&self, key_id: u64) -> u32 {
+        self.ledger.map_or(0, |ledger| ledger.floor(key_id))
+    }
+
+    /// The versions that are right for an answer.
+    pub fn admissible(&self, key_id: u64, floor: u32) -> RangeInclusive<u32> {
+        self.ledger.map_or(self.versions.clone(), |ledger| {
+            ledger.admissible(key_id, floor)
+        })
+    }
+
+    /// Whether a read sent at `sent` should have missed because the item's life had ended.
+    pub fn must_have_expired(&self, key_id: u64, sent: u64) -> bool {
+        let life = self.plan.settings.expire;
+        life > 0
+            && self.ledger.is_some_and(|ledger| {
+                ledger.must_have_expired(key_id, life, (sent / SECOND_NS) as u32)
+            })
+    }
+}

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The load generator against Debian's memcached, and against a small server that misbehaves on
+//! purpose.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod fake; // a server with one fault
+mod runs; // whole runs, and what their reports say

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+//! OpenSSL's names of cipher suites, which memcached's `ssl_ciphers` takes.
+//!
+//! OpenSSL's classes (`HIGH`, `!aNULL`) are refused. Their meaning changes with its version, and all
+//! suites here are of its highest class.
+
+use rustls::crypto::ring::{ALL_CIPHER_SUITES, cipher_suite};
+use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
+
+/// Suites of TLS 1.2 have names of OpenSSL's own.
+const NAMES: [(&str, SupportedCipherSuite); 9] = [
+    (
+        "TLS_AES_256_GCM_SHA384",
+        cipher_suite::TLS13_AES_256_GCM_SHA384,
+    ),
+    (
+        "TLS_AES_128_GCM_SHA256",
+        cipher_suite::TLS13_AES_128_GCM_SHA256,
+    ),
+    (
+        "TLS_CHACHA20_POLY1305_SHA256",
+        cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+    ),
+    (
+        "ECDHE-ECDSA-AES256-GCM-SHA384",
+        cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+    ),
+    (
+        "ECDHE-ECDSA-AES128-GCM-SHA256",
+        cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+    ),
+    (
+        "ECDHE-ECDSA-CHACHA20-POLY1305",
+        cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+    (
+        "ECDHE-RSA-AES256-GCM-SHA384",
+        cipher_suite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+    ),
+    (
+        "ECDHE-RSA-AES128-GCM-SHA256",
+        cipher_suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+    ),
+    (
+        "ECDHE-RSA-CHACHA20-POLY1305",
+        cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+    ),
+];
+
+/// The suites of a list with colons, in its order. A list without suites of TLS 1.3 leaves those as
+/// they are, as OpenSSL's lists do.
+pub(super) fn read(list: &str) -> Result<Vec<SupportedCipherSuite>, String> {
+    let mut suites = Vec::new();
+    for name in list.split([':', ' ']).filter(|name| !name.is_empty()) {
+        let known = NAMES.iter().find(|(known, _)| *known == name);
+        let Some((_, suite)) = known else {
+            let all: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
+            return Err(format!(
+                "there is no cipher suite {name} here; there are {}",
+                all.join(", ")
+            ));
+        };
+        if !suites.contains(suite) {
+            suites.push(*suite);
+        }
+    }
+    if suites.is_empty() {
+        return Err("the list of cipher suites is empty".to_owned());
+    }
+    let is_1_3 = |suite: &SupportedCipherSuite| {
+        let version: &SupportedProtocolVersion = suite.version();
+        version == &rustls::version::TLS13
+    };
+    if !suites.iter().any(is_1_3) {
+        let all = ALL_CIPHER_SUITES.iter().filter(|suite| is_1_3(suite));
+        suites.splice(0..0, all.copied());
+    }
+    Ok(suites)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_read_in_its_order() {
+        let names = |list| -> Vec<String> {
+            let suites = read(list).unwrap();
+            suites.iter().map(|s| format!("{:?}", s.suite())).collect()
+        };
+        assert_eq!(
+            names("TLS_AES_128_GCM_SHA256:ECDHE-RSA-AES128-GCM-SHA256"),
+            [
+                "TLS13_AES_128_GCM_SHA256",
+                "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
+            ]
+        );
+        let kept = names("ECDHE-RSA-AES128-GCM-SHA256");
+        assert_eq!(kept.len(), 4, "those of TLS 1.3 stay: {kept:?}");
+        assert!(read("HIGH:!aNULL").unwrap_err().contains("suite HIGH"));
+        assert!(read("").unwrap_err().contains("empty"));
+        assert_eq!(NAMES.len(), ALL_CIPHER_SUITES.len());
+    }
+}

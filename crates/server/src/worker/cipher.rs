@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Connections with TLS: ciphertext that came, handshakes in turn, answers that are ciphered.
+//!
+//! ```text
+//!  Received --open?--> deciphered -> input (flow.rs), as if it had come in plaintext
+//!     `--handshake--> held, queued -> run_handshakes: HANDSHAKES of them a round
+//!  flush -> fill_batch -> Secure::plain --seal, CIPHERED bytes at a time--> send --Sent--> flush
+//! ```
+//!
+//! Always holds, beside what `flow.rs` says:
+//! - C1: what a round spends on handshakes is bounded by their number ([`HANDSHAKES`]), since one
+//!   costs as much as hundreds of GETs.
+//! - C2: of an answer's ciphertext a connection holds [`CIPHERED`] bytes at most. The rest of the
+//!   batch waits as it is: frames and item memory under the rules of W3. A frame is free as soon as
+//!   it is ciphered.
+//! - C3: a handshake that has not ended after [`HANDSHAKE_MS`] ends its connection, whatever bytes
+//!   come.
+
+use std::collections::VecDeque;
+
+use senko_cache::Pinned;
+use senko_io::{ConnId, Piece, SendMode};
+
+use super::Worker;
+use super::conns::{Conn, ConnKey, ShardSet};
+use super::flow::{drop_sent, has_pages};
+use super::secure::Secure;
+use crate::reply::shard_of;
+use crate::settings::TlsMode;
+use crate::tls::{CIPHERED, Fault};
+
+/// C1: steps of handshakes in a round. One with an RSA key takes about a millisecond.
+const HANDSHAKES: usize = 2;
+/// C3: milliseconds.
+const HANDSHAKE_MS: u64 = 60_000;
+
+/// The worker's state for all its connections with TLS.
+#[derive(Debug, Default)]
+pub(super) struct Ciphers {
+    /// Connections that have bytes for their handshake.
+    handshakes: VecDeque<ConnKey>,
+    /// Plaintext of the bytes that are looked at.
+    plain: Vec<u8>,
+}
+
+impl Ciphers {
+    /// Handshakes wait for the next round.
+    pub fn are_busy(&self) -> bool {
+        !self.handshakes.is_empty()
+    }
+}
+
+impl Worker {
+    /// The cipher of a newcomer, where its door asks for one. False: there is none to be had.
+    pub(super) fn cipher(&self, conn: &mut Conn, mode: TlsMode) -> bool {
+        let Some(tls) = self.core.shared.tls.as_ref() else {
+            return mode == TlsMode::Off;
+        };
+        let stream = tls.accept(mode);
+        conn.tls = stream.map(|stream| Secure::new(stream, self.now_ms));
+        conn.tls.is_some() || mode == TlsMode::Off
+    }
+
+    /// Ciphertext came.
+    pub(super) fn take_ciphered(&mut self, at: ConnKey, data: &mut [u8]) {
+        let Some(conn) = self.conns.get(at) else {
+            return;
+        };
+        let Some(tls) = conn.tls.as_mut() else {
+            return;
+        };
+        tls.spoke = true;
+        if conn.closing {
+            return;
+        }
+        if tls.stream.is_open() {
+            self.decipher(at, data);
+            return;
+        }
+        conn.last_active = self.now_ms;
+        tls.enough |= tls.stream.hold(data);
+        if !std::mem::replace(&mut tls.queued, true) {
+            self.ciphers.handshakes.push_back(at);
+        }
+        self.settle(at);
+    }
+
+    /// C1: takes some handshakes one step on.
+    pub(super) fn run_handshakes(&mut self) {
+        for _ in 0..HANDSHAKES.min(self.ciphers.handshakes.len()) {
+            let Some(at) = self.ciphers.handshakes.pop_front() else {
+                return;
+            };
+            let Some(tls) = self.conns.get(at).and_then(|conn| conn.tls.as_mut()) else {
+                continue;
+            };
+            (tls.queued, tls.enough) = (false, false);
+            self.core.stats.tls_handshake_steps += 1;
+            self.decipher(at, &mut []);
+        }
+        self.core.stats.tls_handshake_rounds += u64::from(self.ciphers.are_busy());
+    }
+
+    /// Takes ciphertext; what was in it goes the way of all input.
+    fn decipher(&mut self, at: ConnKey, data: &mut [u8]) {
+        let Some(tls) = self.conns.get(at).and_then(|conn| conn.tls.as_mut()) else {
+            return;
+        };
+        let mut plain = std::mem::take(&mut self.ciphers.plain);
+        plain.clear();
+        let received = tls.stream.receive(data, &mut plain, &mut tls.out);
+        let talks = !tls.out.is_empty();
+        match received {
+            Ok(received) => {
+                let whole = received.opened == Some(true);
+                self.core.stats.ssl_new_sessions += u64::from(whole);
+                self.core.stats.tls_handshakes += u64::from(received.opened.is_some());
+                self.core.stats.bytes_read += plain.len() as u64;
+                if !plain.is_empty() {
+                    self.input(at, &plain);
+                }
+                if received.ended {
+                    self.no_more(at);
+                }
+                if talks {
+                    self.mark_dirty(at);
+                }
+                self.settle(at);
+            }
+            Err(fault) => self.broken(at, &fault),
+        }
+        self.ciphers.plain = plain;
+    }
+
+    /// Counts a fault, and closes after the alert.
+    fn broken(&mut self, at: ConnKey, fault: &Fault) {
+        let (what, count) = match fault.handshake {
+            true => ("handshake", &mut self.core.stats.ssl_handshake_errors),
+            false => ("connection", &mut self.core.stats.ssl_proto_errors),
+        };
+        *count += 1;
+        tracing::debug!("a TLS {what} was ended: {}", fault.why);
+        self.close(at);
+    }
+
+    /// The next part of a connection's answers, ciphered, if there is any.
+    pub(super) fn flush_ciphered(&mut self, at: ConnKey, id: ConnId) {
+        let mut batch = self.spare.pop().unwrap_or_default();
+        let mut next = self.spare.pop().unwrap_or_default();
+        let Some(conn) = self.conns.get(at) else {
+            return;
+        };
+        let Some(tls) = conn.tls.as_mut() else {
+            return;
+        };
+        batch.bytes.append(&mut tls.out);
+        tls.out = Vec::new();
+        let mut failed = None;
+        if tls.stream.is_open() {
+            let replies = conn.session.replies();
+            if tls.plain.is_none() && replies.sendable() && replies.fill_batch(&mut next) {
+                tls.plain = Some(std::mem::take(&mut next));
+            }
+            if let Some(mut plain) = tls.plain.take() {
+                self.frames_freed |= has_pages(&plain);
+                let sealed = tls.stream.seal(plain.slices(), CIPHERED, &mut batch.bytes);
+                let taken = *sealed.as_ref().unwrap_or(&0);
+                self.core.stats.bytes_written += taken as u64;
+                match sealed {
+                    Ok(taken) if taken < plain.len() => {
+                        if plain.pieces.is_empty() {
+                            // A range moves on where bytes would have to be moved.
+                            let all = 0..plain.bytes.len();
+                            plain.pieces.push(Piece::Bytes(all));
+                        }
+                        drop_sent(&mut plain, taken, &mut self.unpinned);
+                        tls.plain = Some(plain);
+                    }
+                    Ok(_) => {
+                        plain.clear(&mut self.unpinned);
+                        next = plain;
+                    }
+                    Err(fault) => {
+                        tls.plain = Some(plain);
+                        failed = Some(fault);
+                    }
+                }
+            }
+        }
+        conn.sending = failed.is_none() && !batch.bytes.is_empty();
+        if conn.sending {
+            conn.in_batch = batch.bytes.len() + tls.answers();
+            self.core.ev.send(id, batch, SendMode::Try);
+        } else {
+            self.recycle(batch);
+        }
+        self.recycle(next);
+        if let Some(fault) = failed {
+            self.broken(at, &fault);
+        }
+    }
+
+    /// W3, for answers behind ciphertext that the socket does not take: frames are copied, and item
+    /// memory is lent. Bytes copied and lent, and of which shards.
+    pub(super) fn hold_behind(&mut self, at: ConnKey) -> Option<(usize, usize, ShardSet)> {
+        let tls = self.conns.get(at)?.tls.as_mut()?;
+        let mut plain = tls.plain.take()?;
+        if has_pages(&plain) {
+            plain.copy_pages();
+            self.frames_freed = true;
+        }
+        let (mut lent, mut of) = (0, ShardSet::default());
+        for piece in &plain.pieces {
+            if let Piece::Pinned(bytes) = piece {
+                lent += bytes.len();
+                of.add(shard_of(bytes.pin()).0.unwrap_or(self.index));
+            }
+        }
+        // One is always lent, as where nothing is ciphered.
+        let too_much =
+            self.conns.sums().pinned > 0 && of.meets(self.shards_pinned(Pinned::TooMuch));
+        if lent > 0 && too_much {
+            plain.spill(0, &mut self.unpinned);
+            (lent, of) = (0, ShardSet::default());
+        }
+        let copied = plain.bytes.len();
+        self.conns.get(at)?.tls.as_mut()?.plain = Some(plain);
+        Some((copied, lent, of))
+    }
+
+    /// The last word of a connection that is closed, as far as its socket takes it. Not while it
+    /// sends, and a lent socket is no such connection's.
+    pub(super) fn part(&mut self, id: ConnId, secure: Box<Secure>, sending: bool) {
+        let mut secure = *secure;
+        if let Some(plain) = secure.plain.take() {
+            self.recycle(plain);
+        }
+        if sending {
+            return;
+        }
+        let mut batch = self.spare.pop().unwrap_or_default();
+        batch.bytes.append(&mut secure.out);
+        secure.stream.close(&mut batch.bytes);
+        match batch.bytes.is_empty() {
+            true => self.recycle(batch),
+            // A send that the loop has before a close still goes out.
+            false => self.core.ev.send(id, batch, SendMode::Try),
+        }
+    }
+
+    /// C3: ends handshakes that take too long.
+    pub(super) fn end_late_handshakes(&mut self) {
+        if self.core.shared.tls.is_none() {
+            return;
+        }
+        let now_ms = self.now_ms;
+        let late = |conn: &Conn| {
+            let tls = conn.tls.as_ref();
+            tls.is_some_and(|tls| !tls.stream.is_open() && tls.since + HANDSHAKE_MS <= now_ms)
+        };
+        let all = self.conns.iter();
+        let late: Vec<ConnKey> = all
+            .filter(|(_, conn)| late(conn))
+            .map(|(at, _)| at)
+            .collect();
+        for at in late {
+            let why = "it took too long".to_owned();
+            let handshake = true;
+            self.broken(at, &Fault { handshake, why });
+        }
+    }
+
+    /// The peer left in the middle of its handshake.
+    pub(super) fn note_end(&mut self, at: ConnKey) {
+        if let Some(tls) = self.conns.get(at).and_then(|conn| conn.tls.as_ref())
+            && tls.spoke
+            && !tls.stream.is_open()
+        {
+            self.core.stats.ssl_handshake_errors += 1;
+        }
+    }
+}

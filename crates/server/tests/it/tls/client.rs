@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Certificates made for a test, and clients that check the server's.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion};
+use senko_server::settings::TlsSettings;
+
+use crate::serve::client::Scratch;
+
+pub use crate::serve::client::PATIENCE;
+
+/// A CA, and a folder with the certificates that it signed.
+pub struct Authority {
+    pub folder: Scratch,
+    issuer: Issuer<'static, KeyPair>,
+    /// In PEM.
+    pub ca: String,
+}
+
+impl Authority {
+    pub fn new() -> Authority {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca = params.self_signed(&key).unwrap().pem();
+        let folder = Scratch::new();
+        std::fs::write(folder.join("ca.pem"), &ca).unwrap();
+        let issuer = Issuer::new(params, key);
+        Authority { folder, issuer, ca }
+    }
+
+    /// A certificate and its key, in PEM.
+    pub fn sign(&self, name: &str, ends: Option<i32>) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        if let Some(year) = ends {
+            params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        }
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    /// A new certificate for the server, in the files of [`Authority::settings`].
+    pub fn roll(&self, ends: Option<i32>) {
+        let (certificate, key) = self.sign("localhost", ends);
+        std::fs::write(self.path("chain.pem"), certificate).unwrap();
+        std::fs::write(self.path("key.pem"), key).unwrap();
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Settings with a new certificate.
+    pub fn settings(&self) -> TlsSettings {
+        self.roll(None);
+        TlsSettings {
+            chain: self.path("chain.pem"),
+            key: self.path("key.pem"),
+            ..TlsSettings::default()
+        }
+    }
+
+    /// A client that trusts this authority, with a certificate of its own if it has one.
+    pub fn client(
+        &self,
+        versions: &[&'static SupportedProtocolVersion],
+        own: Option<(String, String)>,
+    ) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        let ca = CertificateDer::from_pem_slice(self.ca.as_bytes()).unwrap();
+        roots.add(ca).unwrap();
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(versions)
+            .unwrap()
+            .with_root_certificates(roots);
+        Arc::new(match own {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+                builder.with_client_auth_cert(chain, key).unwrap()
+            }
+        })
+    }
+}
+
+/// Of both versions.
+pub const ALL: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
+
+/// A connection with TLS.
+pub struct Secure {
+    pub link: ClientConnection,
+    pub socket: TcpStream,
+}
+
+impl Secure {
+    pub fn to(address: SocketAddr, config: &Arc<ClientConfig>) -> Secure {
+        let name = ServerName::try_from("localhost").unwrap();
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_nodelay(true).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        Secure {
+            link: ClientConnection::new(Arc::clone(config), name).unwrap(),
+            socket,
+        }
+    }
+
+    fn stream(&mut self) -> rustls::Stream<'_, ClientConnection, TcpStream> {
+        rustls::Stream::new(&mut self.link, &mut self.socket)
+    }
+
+    /// Ends the handshake, however the server takes it.
+    pub fn shake(&mut self) -> std::io::Result<()> {
+        while self.link.is_handshaking() {
+            self.link.complete_io(&mut self.socket)?;
+        }
+        Ok(())
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.stream().write_all(bytes).unwrap();
+    }
+
+    /// Reads exactly these bytes.
+    pub fn expect(&mut self, wanted: &[u8]) {
+        let mut got = vec![0; wanted.len()];
+        self.stream().read_exact(&mut got).unwrap();
+        if got != wanted {
+            let at = got.iter().zip(wanted).position(|(a, b)| a != b).unwrap();
+            let show = |bytes: &[u8]| {
+                String::from_utf8_lossy(&bytes[at..bytes.len().min(at + 60)]).into_owned()
+            };
+            panic!("at {at}: {:?} instead of {:?}", show(&got), show(wanted));
+        }
+    }
+
+    pub fn ask(&mut self, request: &str, answer: &str) {
+        self.send(request.as_bytes());
+        self.expect(answer.as_bytes());
+    }
+
+    pub fn store(&mut self, key: &str, value: &[u8]) {
+        self.send(format!("set {key} 0 0 {}\r\n", value.len()).as_bytes());
+        self.send(value);
+        self.ask("\r\n", "STORED\r\n");
+    }
+
+    pub fn get(&mut self, key: &str, value: &[u8]) {
+        self.send(format!("get {key}\r\n").as_bytes());
+        self.expect(format!("VALUE {key} 0 {}\r\n", value.len()).as_bytes());
+        self.expect(value);
+        self.expect(b"\r\nEND\r\n");
+    }
+
+    /// A number of `stats`.
+    pub fn stat(&mut self, name: &str) -> u64 {
+        self.send(b"stats\r\n");
+        let mut text = Vec::new();
+        while !text.ends_with(b"END\r\n") {
+            let mut buf = [0; 4096];
+            let n = self.stream().read(&mut buf).unwrap();
+            assert!(n > 0, "the connection ended");
+            text.extend_from_slice(&buf[..n]);
+        }
+        let text = String::from_utf8(text).unwrap();
+        let prefix = format!("STAT {name} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
+        line.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
+    }
+
+    /// Reads to the end; whether the server said that it is one.
+    pub fn rest(&mut self) -> (Vec<u8>, bool) {
+        let mut all = Vec::new();
+        match self.stream().read_to_end(&mut all) {
+            Ok(_) => (all, true),
+            Err(error) => {
+                let kinds = [ErrorKind::UnexpectedEof, ErrorKind::ConnectionReset];
+                assert!(kinds.contains(&error.kind()), "{error}");
+                (all, false)
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One run as a user names it: its workload, its drives, its outcome. `senko ssd` and the Python
+//! package both run this, so their results are the same.
+//!
+//! A sentence about a wrong setting begins with the setting's name; the command puts `--` before
+//! it.
+
+use std::sync::atomic::AtomicBool;
+
+use serde::Serialize;
+
+use crate::device::Parts;
+use crate::drive::{Drive, Load};
+use crate::lifetime::Lifetime;
+use crate::profile::Profile;
+use crate::report::{Derived, Report};
+use crate::source::Workload;
+use crate::spec::Spec;
+use crate::trace::{Fold, Summary, TraceSpec};
+use crate::{Error, Request};
+
+/// Requests between two calls of [`Watch::ran`].
+const TOLD_EVERY: u64 = 1 << 12;
+
+/// How a workload is read.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// The trace's format with its options, or `auto`.
+    pub format: String,
+    /// How addresses are folded into the drive; without it a request beyond the end is an error.
+    pub fold: Option<String>,
+    /// Only so many requests are taken.
+    pub limit: Option<u64>,
+    /// How often the workload is repeated.
+    pub rounds: u32,
+}
+
+impl Reading {
+    /// The workload of this name: a file or a generator.
+    ///
+    /// # Errors
+    /// If there is none, or a setting is wrong.
+    pub fn open(&self, name: &str) -> Result<Workload, Error> {
+        let spec: TraceSpec = self.format.parse()?;
+        let mut workload = Workload::named(name, &spec)?;
+        if let Some(fold) = &self.fold {
+            workload.fold = fold.parse::<Fold>()?;
+        }
+        if self.rounds == 0 {
+            return Err(Error::Request(
+                "a workload that is repeated 0 times does nothing".to_owned(),
+            ));
+        }
+        workload.rounds = self.rounds;
+        workload.limit = self.limit;
+        Ok(workload)
+    }
+}
+
+/// The drives of a run, what they are made of, and how requests come.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Each drive.
+    pub profile: Profile,
+    /// Drives in RAID 0.
+    pub drives: u32,
+    /// Bytes of a stripe on one drive.
+    pub stripe_bytes: u64,
+    /// Percent of the drive that are filled in order before the first request.
+    pub precondition: f64,
+    /// So many requests are kept under way, whatever the times of the workload.
+    pub closed: Option<u32>,
+    /// How much faster time runs.
+    pub speed: f64,
+    /// Counts only, no times.
+    pub untimed: bool,
+    /// Each read is checked against a shadow.
+    pub check: bool,
+    /// The seed of all that is random in the drive.
+    pub seed: u64,
+}
+
+/// Follows a run, and may end it.
+pub trait Watch {
+    /// So many pages of so many are filled; whether to go on.
+    fn filled(&mut self, done: u64, all: u64) -> bool;
+    /// So many more requests have come to the drive.
+    fn ran(&mut self, requests: u64);
+    /// The run ends when this is set, with the report of what was done.
+    fn stop(&self) -> &'static AtomicBool;
+}
+
+impl Setup {
+    /// Refuses what no run can be made of.
+    ///
+    /// # Errors
+    /// If a number lies outside of its range.
+    pub fn check(&self) -> Result<(), Error> {
+        let wrong = |text: String| Err(Error::Request(text));
+        if !(0.0..=100.0).contains(&self.precondition) {
+            return wrong(format!(
+                "precondition is {}, and must be 0 to 100",
+                self.precondition
+            ));
+        }
+        if !self.speed.is_finite() || self.speed <= 0.0 {
+            return wrong(format!("speed is {}, and must be more than 0", self.speed));
+        }
+        if self.closed == Some(0) {
+            return wrong("closed 0 never sends a request".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The parts of each drive, with another layer or buffer than the profile's where they are
+    /// given.
+    ///
+    /// # Errors
+    /// If one is no specification.
+    pub fn parts(&self, ftl: Option<&str>, buffer: Option<&str>) -> Result<Parts, Error> {
+        let spec = |text: Option<&str>| text.map(str::parse::<Spec>).transpose();
+        Ok(Parts {
+            ftl: spec(ftl)?,
+            buffer: spec(buffer)?,
+            buffer_pages: None,
+            untimed: self.untimed,
+            check: self.check,
+            seed: self.seed,
+        })
+    }
+
+    /// Bytes that all drives have for the host, about: before a layer takes its part.
+    pub fn capacity(&self) -> u64 {
+        self.profile
+            .user_bytes
+            .saturating_mul(u64::from(self.drives))
+    }
+
+    /// How requests come: by what was asked for and what the workload knows.
+    fn load(&self, workload: &Workload) -> Result<Load, Error> {
+        Ok(match self.closed {
+            Some(depth) => Load::Closed { depth },
+            None if self.untimed || !workload.timed()? => Load::Closed { depth: 1 },
+            None => Load::Open { speed: self.speed },
+        })
+    }
+
+    /// Runs a workload. `drain` lets what the write buffer holds at the end go to the flash too.
+    /// `None` if the watch ended the run before its first request.
+    ///
+    /// # Errors
+    /// If the drives can't be made, the workload can't be read or does not fit, or a drive wears
+    /// out.
+    pub fn run(
+        &self,
+        parts: &Parts,
+        workload: &Workload,
+        drain: bool,
+        watch: &mut dyn Watch,
+    ) -> Result<Option<Report>, Error> {
+        let mut drive = match self.drives {
+            1 => Drive::new(&self.profile, parts)?,
+            drives => Drive::raid0(&self.profile, parts, drives, self.stripe_bytes)?,
+        };
+        drive.stop_when(watch.stop());
+        let share = self.precondition / 100.0;
+        if !drive.precondition_while(share, |done, all| watch.filled(done, all))? {
+            return Ok(None);
+        }
+        let load = self.load(workload)?;
+        let mut seen = 0u64;
+        let watched = workload.requests(drive.capacity_bytes())?.inspect(|_| {
+            seen += 1;
+            if seen.is_multiple_of(TOLD_EVERY) {
+                watch.ran(TOLD_EVERY);
+            }
+        });
+        let flush = drain.then(|| Ok(Request::flush(0)));
+        drive.run(watched.chain(flush), load).map(Some)
+    }
+}
+
+/// All that is told of a run, for machines.
+#[derive(Serialize)]
+pub struct Outcome<'a> {
+    /// The workload's short name.
+    pub workload: String,
+    /// What the workload is.
+    pub trace: &'a Summary,
+    /// The profile's name.
+    pub profile: &'a str,
+    /// Whether the run was ended before its last request.
+    pub stopped: bool,
+    /// What the run found.
+    pub report: &'a Report,
+    /// Figures that follow from the report's counts.
+    pub derived: Derived,
+    /// How long the drive lives under it, where blocks were erased and time passed.
+    pub lifetime: Option<Lifetime>,
+}
+
+impl<'a> Outcome<'a> {
+    /// Puts together what is told of a run.
+    pub fn new(
+        workload: &Workload,
+        trace: &'a Summary,
+        profile: &'a Profile,
+        report: &'a Report,
+        stopped: bool,
+    ) -> Outcome<'a> {
+        Outcome {
+            workload: workload.name(),
+            trace,
+            profile: &profile.name,
+            stopped,
+            report,
+            derived: report.derived(),
+            lifetime: Lifetime::of(report, profile.endurance.cycles),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Habits of a trace's requests, counted as they pass. `doubts.rs` judges them.
+
+use super::fields::SECOND;
+use crate::{Op, Request, Time};
+
+/// Sectors of this many bytes that are counted as bytes, or the other way round, are off by this
+/// factor.
+const SECTOR: u64 = 512;
+/// A byte count that is whole sectors is a multiple of this when it is taken for a count of
+/// sectors.
+pub(super) const SQUARE: u64 = SECTOR * SECTOR;
+/// Sizes below this that are no whole sectors look like counts of sectors.
+const FEW: u64 = 4096;
+
+/// Habits of a trace's requests, counted as they pass.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Signs {
+    pub requests: u64,
+    /// Requests with bytes.
+    pub sized: u64,
+    /// Of those, with a size that is a multiple of [`SQUARE`].
+    pub square: u64,
+    /// Of those, small and no whole sectors.
+    pub odd: u64,
+    /// Requests at a whole second.
+    pub whole_seconds: u64,
+    /// Times that differ from the one before, and the last.
+    pub times: u64,
+    pub last: Option<Time>,
+}
+
+impl Signs {
+    pub fn see(&mut self, request: &Request) {
+        self.requests += 1;
+        self.whole_seconds += u64::from(request.time.is_multiple_of(SECOND));
+        self.times += u64::from(self.last != Some(request.time));
+        self.last = Some(request.time);
+        if request.op != Op::Flush {
+            self.sized += 1;
+            self.square += u64::from(request.bytes.is_multiple_of(SQUARE));
+            let odd = request.bytes < FEW && !request.bytes.is_multiple_of(SECTOR);
+            self.odd += u64::from(odd);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Counted reads and sequential writes of the layouts.
+//!
+//! A [`Reader`] has one buffer of a page (longer once a run of several was read), and each read
+//! into it is one request to the device. The layouts say what a read was for.
+
+use anyhow::{Context, Result};
+use senko_io::{AlignedBuf, Device, Engine, PAGE_SIZE, Purpose, Tag};
+
+const LOOKUP: Tag = Tag {
+    engine: Engine::Lab,
+    purpose: Purpose::Lookup,
+};
+const BUILD: Tag = Tag {
+    engine: Engine::Lab,
+    purpose: Purpose::Admit,
+};
+/// Bytes of a write when blocks are built.
+const CHUNK: usize = 1 << 20;
+
+/// What gets cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Gets.
+    pub gets: u64,
+    /// Blocks that were searched.
+    pub blocks: u64,
+    /// Pages whose elements were searched (the thesis's page searches).
+    pub pages: u64,
+    /// Reads of a page's header alone, of one device page.
+    pub headers: u64,
+    /// Reads of a page of a block's index.
+    pub indexes: u64,
+    /// Bytes of all reads.
+    pub bytes: u64,
+}
+
+impl Counts {
+    /// Reads of all kinds.
+    pub fn reads(&self) -> u64 {
+        self.pages + self.headers + self.indexes
+    }
+}
+
+/// Reads pages, and counts.
+pub struct Reader<'d> {
+    device: &'d dyn Device,
+    buf: AlignedBuf,
+    page_bytes: usize,
+    /// What was counted.
+    pub counts: Counts,
+}
+
+impl<'d> Reader<'d> {
+    /// Of pages of `page_bytes`.
+    pub fn new(device: &'d dyn Device, page_bytes: usize) -> Reader<'d> {
+        Reader {
+            device,
+            buf: AlignedBuf::new(page_bytes / PAGE_SIZE),
+            page_bytes,
+            counts: Counts::default(),
+        }
+    }
+
+    /// What the last read gave.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buf
+    }
+
+    fn read(&mut self, device_page: u64, bytes: usize) -> Result<()> {
+        self.counts.bytes += bytes as u64;
+        self.device
+            .read(device_page, &mut self.buf[..bytes], LOOKUP)
+            .with_context(|| format!("page {device_page} of the flash file cannot be read"))
+    }
+
+    /// Reads a whole page to search its elements.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn page(&mut self, device_page: u64) -> Result<&[u8]> {
+        self.counts.pages += 1;
+        self.read(device_page, self.page_bytes)?;
+        Ok(&self.buf[..self.page_bytes])
+    }
+
+    /// Reads a run of device pages to search its elements; it counts as one page, which it is as a
+    /// rule.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn run(&mut self, device_page: u64, bytes: usize) -> Result<&[u8]> {
+        self.counts.pages += 1;
+        if bytes > self.buf.len() {
+            self.buf = AlignedBuf::new(bytes / PAGE_SIZE);
+        }
+        self.read(device_page, bytes)?;
+        Ok(&self.buf[..bytes])
+    }
+
+    /// Reads the device page with a page's header.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn header(&mut self, device_page: u64) -> Result<&[u8]> {
+        self.counts.headers += 1;
+        self.read(device_page, PAGE_SIZE)?;
+        Ok(&self.buf[..PAGE_SIZE])
+    }
+
+    /// Reads a page of a block's index.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn index(&mut self, device_page: u64) -> Result<&[u8]> {
+        self.counts.indexes += 1;
+        self.read(device_page, self.page_bytes)?;
+        Ok(&self.buf[..self.page_bytes])
+    }
+
+    /// Writes back what the last read gave, changed by `change`, to where it came from.
+    ///
+    /// # Errors
+    /// If the device fails or `change` does.
+    pub fn overwrite<T>(
+        &mut self,
+        device_page: u64,
+        change: impl FnOnce(&mut [u8]) -> Result<T>,
+    ) -> Result<T> {
+        let done = change(&mut self.buf[..self.page_bytes])?;
+        self.device
+            .write(device_page, &self.buf[..self.page_bytes], BUILD)
+            .with_context(|| format!("page {device_page} of the flash file cannot be written"))?;
+        Ok(done)
+    }
+}
+
+/// Writes pages one behind the other, in large pieces.
+pub struct Sequential<'d> {
+    device: &'d dyn Device,
+    buf: AlignedBuf,
+    page_bytes: usize,
+    filled: usize,
+    /// The device page that the buffer goes to.
+    at: u64,
+    written: u64,
+}
+
+impl<'d> Sequential<'d> {
+    /// From the device's first page on.
+    pub fn new(device: &'d dyn Device, page_bytes: usize) -> Sequential<'d> {
+        Sequential {
+            device,
+            buf: AlignedBuf::new(CHUNK.max(page_bytes) / PAGE_SIZE),
+            page_bytes,
+            filled: 0,
+            at: 0,
+            written: 0,
+        }
+    }
+
+    /// The next page, of zeros, to be filled.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn page(&mut self) -> Result<&mut [u8]> {
+        if self.filled + self.page_bytes > self.buf.len() {
+            self.write_out()?;
+        }
+        let page = &mut self.buf[self.filled..self.filled + self.page_bytes];
+        self.filled += self.page_bytes;
+        page.fill(0);
+        Ok(page)
+    }
+
+    fn write_out(&mut self) -> Result<()> {
+        self.device
+            .write(self.at, &self.buf[..self.filled], BUILD)
+            .context("the flash file cannot be written")?;
+        self.at += (self.filled / PAGE_SIZE) as u64;
+        self.written += self.filled as u64;
+        self.filled = 0;
+        Ok(())
+    }
+
+    /// Writes the rest and flushes; gives the bytes written in all.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn finish(mut self) -> Result<u64> {
+        self.write_out()?;
+        self.device
+            .flush(BUILD)
+            .context("the flash file cannot be flushed")?;
+        Ok(self.written)
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Paper A's structures that no product uses, built as the thesis built them, to be measured beside
+//! the store's own.
+//!
+//! Paper A is the thesis of `docs/references.md`. Its Bloom Filter Map is one of the store's maps,
+//! so it lives in the store (`index/bloom_map.rs`). The rest of the paper is here: the block
+//! layouts of chapters 7 and 9, and the indexes that the map is compared with.
+//!
+//! ```text
+//!   key -> Keys::hash -> BlockIndex: candidate blocks, newest first
+//!       -> Layout::look: candidate pages of a block -> page::search
+//! ```
+//!
+//! All layouts hold the same elements: element `i` lies in block `i / per_block`, whatever the
+//! layout. So the candidate blocks of a key are the same for all, and only the way inside a block
+//! differs.
+//!
+//! What always holds:
+//! - Each page that is looked at is read from the device at that moment through a [`Reader`], which
+//!   counts it. Nothing is cached.
+//! - A key that was put is found. A key that was not put is not found.
+//!
+//! The lab's experiments `thesis-blocks`, `thesis-improved` and `thesis-index` call it.
+
+#![deny(unsafe_code)]
+
+pub mod data; // which elements there are
+pub mod page; // elements in a page
+pub mod io; // counted reads, sequential writes
+pub mod bloom; // the Bloom Filter Map over blocks, and over the pages of a block
+pub mod unsorted; // append order
+pub mod sorted; // sorted by hash: scattered headers, index at the head, index in DRAM
+pub mod hashed; // at the page that the hash names
+pub mod ours; // the store's own blocks, and its better map over blocks
+pub mod filters; // a rival of the map: Bloom filters searched one after the other
+pub mod hash_index; // another rival: a cuckoo hash table of tags and pointers
+
+use std::ops::Range;
+
+use anyhow::Result;
+use senko_store::index::Candidates;
+
+pub use data::{Geometry, Keys, Wanted};
+pub use io::{Counts, Reader, Sequential};
+
+/// The way to an element inside a block.
+pub trait Layout: Sync {
+    /// Its name in keys of results: lower case, no blanks.
+    fn name(&self) -> &'static str;
+
+    /// Looks for a key in a block; gives where the value lies in [`Reader::bytes`].
+    ///
+    /// # Errors
+    /// If the device fails, or what it holds is no page of this layout.
+    fn look(
+        &self,
+        block: u32,
+        wanted: &Wanted,
+        reader: &mut Reader<'_>,
+    ) -> Result<Option<Range<usize>>>;
+
+    /// Its DRAM for all its blocks, in bytes.
+    fn dram_bytes(&self) -> u64;
+}
+
+/// Tells which blocks may hold a key.
+pub trait BlockIndex: Sync {
+    /// Appends the candidates to `out`, which was cleared, newest first.
+    fn candidates(&self, wanted: &Wanted, out: &mut Candidates);
+
+    /// Its DRAM, in bytes.
+    fn dram_bytes(&self) -> u64;
+}
+
+/// What building cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Built {
+    /// Seconds, with the flush at the end.
+    pub seconds: f64,
+    /// Bytes written to the device.
+    pub written: u64,
+}
+
+/// One get: the candidate blocks one after the other until the key is found. `blocks` is room to
+/// work in.
+///
+/// # Errors
+/// If the device fails, or what it holds is no page of this layout.
+pub fn get(
+    index: &dyn BlockIndex,
+    layout: &dyn Layout,
+    wanted: &Wanted,
+    reader: &mut Reader<'_>,
+    blocks: &mut Candidates,
+) -> Result<Option<Range<usize>>> {
+    blocks.clear();
+    index.candidates(wanted, blocks);
+    reader.counts.gets += 1;
+    for &block in blocks.iter() {
+        reader.counts.blocks += 1;
+        if let Some(found) = layout.look(block, wanted, reader)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The thesis's block layouts hold what was put and nothing else, whatever the geometry; a device
+//! that fails is an error.
+
+use senko_io::faulty::FaultyDevice;
+use senko_io::{Device, Op};
+use senko_store::index::Candidates;
+use senko_thesis::bloom::BlockBloom;
+use senko_thesis::hashed::{self, Hashed, Sized};
+use senko_thesis::ours::{self, StaticIndex};
+use senko_thesis::sorted::{self, Head, InDram, Scattered, SortedFile};
+use senko_thesis::unsorted::{self, Unsorted};
+use senko_thesis::{BlockIndex, Geometry, Keys, Layout, Reader, get};
+use senko_workload::check_value;
+
+/// Pages of the last block that are partly filled, or not at all; pages of one element; heads of
+/// several pages.
+const GEOMETRIES: [Geometry; 5] = [
+    of(1, 4096, 4, 1000),
+    of(1000, 4096, 8, 1000),
+    of(5000, 8192, 32, 100),
+    of(997, 4096, 64, 2500),
+    of(2500, 4096, 1030, 2000),
+];
+
+const fn of(elements: u64, page_bytes: usize, block_pages: u32, value_bytes: usize) -> Geometry {
+    Geometry {
+        elements,
+        page_bytes,
+        block_pages,
+        value_bytes,
+    }
+}
+
+fn device(bytes: u64) -> std::sync::Arc<FaultyDevice> {
+    FaultyDevice::new(bytes / 4096, 1)
+}
+
+/// Every key that was put has its value; keys that were not put are not found.
+fn check(
+    device: &dyn Device,
+    keys: &Keys,
+    geometry: &Geometry,
+    index: &dyn BlockIndex,
+    layout: &dyn Layout,
+) -> Reads {
+    let mut reader = Reader::new(device, geometry.page_bytes);
+    let mut blocks = Candidates::new();
+    let name = layout.name();
+    for number in 0..geometry.elements {
+        let found = get(
+            index,
+            layout,
+            &keys.wanted(number),
+            &mut reader,
+            &mut blocks,
+        );
+        let place = found
+            .unwrap()
+            .unwrap_or_else(|| panic!("{name} {geometry:?}: {number} is lost"));
+        assert_eq!(place.len(), geometry.value_bytes);
+        check_value(&reader.bytes()[place], number)
+            .unwrap_or_else(|wrong| panic!("{name} {geometry:?}: {number}: {wrong:?}"));
+    }
+    let present = reader.counts;
+    for number in geometry.elements..geometry.elements + 2000 {
+        let found = get(
+            index,
+            layout,
+            &keys.wanted(number),
+            &mut reader,
+            &mut blocks,
+        );
+        assert_eq!(
+            found.unwrap(),
+            None,
+            "{name} {geometry:?}: {number} was never put"
+        );
+        // Asked in each block by itself, so that the map over blocks hides nothing.
+        let block = (number % u64::from(geometry.blocks())) as u32;
+        let found = layout.look(block, &keys.wanted(number), &mut reader);
+        assert_eq!(
+            found.unwrap(),
+            None,
+            "{name} {geometry:?}: {number} was never put"
+        );
+    }
+    Reads {
+        per_present: present.reads() as f64 / present.gets as f64,
+        blocks: present.blocks as f64 / present.gets as f64,
+    }
+}
+
+struct Reads {
+    per_present: f64,
+    blocks: f64,
+}
+
+#[test]
+fn every_layout_is_exact() {
+    for (seed, geometry) in (1..).zip(&GEOMETRIES) {
+        let keys = Keys::new(seed);
+        let device = device(sorted::file_bytes(geometry));
+        let index = BlockBloom::build(&keys, geometry, 16);
+
+        unsorted::write(&*device, &keys, geometry).unwrap();
+        for bits in [4, 16, 24] {
+            let layout = Unsorted::new("unsorted", &keys, geometry, bits);
+            check(&*device, &keys, geometry, &index, &layout);
+        }
+
+        let (file, _) = SortedFile::write(&*device, &keys, geometry).unwrap();
+        check(
+            &*device,
+            &keys,
+            geometry,
+            &index,
+            &Scattered::cold(file.clone()),
+        );
+        check(
+            &*device,
+            &keys,
+            geometry,
+            &index,
+            &Scattered::warm(file.clone()),
+        );
+        let head = check(&*device, &keys, geometry, &index, &Head(file.clone()));
+        assert!(
+            head.per_present < 2.01 * head.blocks,
+            "{geometry:?}: {}",
+            head.per_present
+        );
+        let dram = check(&*device, &keys, geometry, &index, &InDram(file));
+        assert!(
+            dram.per_present < 1.01 * dram.blocks,
+            "{geometry:?}: {}",
+            dram.per_present
+        );
+
+        let (file, _) = hashed::write(&*device, &keys, geometry).unwrap();
+        // The store's blocks have a head of their own behind them.
+        let larger = FaultyDevice::new(4 * sorted::file_bytes(geometry) / 4096 + 64, 1);
+        let (blocks, _) = ours::write(&*larger, &keys, geometry).unwrap();
+        let store = check(&*larger, &keys, geometry, &index, &blocks);
+        assert!(store.per_present <= store.blocks, "{geometry:?}");
+        let exact = StaticIndex::build(&keys, geometry, 8.0);
+        let store = check(&*larger, &keys, geometry, &exact, &blocks);
+        assert_eq!(store.per_present, 1.0, "{geometry:?}");
+
+        for sized in [Sized::All, Sized::Third] {
+            let layout = Hashed::new("hash", &keys, &file, 16, sized);
+            check(&*device, &keys, geometry, &index, &layout);
+        }
+    }
+}
+
+#[test]
+fn overwritten_pages_hold_the_same() {
+    for (seed, geometry) in (1..).zip(&GEOMETRIES[..4]) {
+        let keys = Keys::new(seed);
+        let device = device(hashed::file_bytes(geometry));
+        let index = BlockBloom::build(&keys, geometry, 16);
+        let (file, done) = hashed::overwrite(&*device, &keys, geometry).unwrap();
+        assert_eq!(
+            (done.elements, done.writes),
+            (geometry.elements, geometry.elements)
+        );
+        assert!(done.reads >= done.writes);
+        let layout = Hashed::new("hash", &keys, &file, 16, Sized::All);
+        check(&*device, &keys, geometry, &index, &layout);
+    }
+}
+
+/// Hashes that many keys share: ranges overlap, and a look-up goes on over several pages.
+#[test]
+fn keys_with_equal_hashes_are_told_apart() {
+    for bits in [3, 6, 9] {
+        let geometry = of(2000, 4096, 600, 1000);
+        let keys = Keys::new(9).colliding(bits);
+        let device = device(sorted::file_bytes(&geometry));
+        let index = BlockBloom::build(&keys, &geometry, 16);
+        let (file, _) = SortedFile::write(&*device, &keys, &geometry).unwrap();
+        check(
+            &*device,
+            &keys,
+            &geometry,
+            &index,
+            &Scattered::cold(file.clone()),
+        );
+        check(
+            &*device,
+            &keys,
+            &geometry,
+            &index,
+            &Scattered::warm(file.clone()),
+        );
+        check(&*device, &keys, &geometry, &index, &Head(file.clone()));
+        check(&*device, &keys, &geometry, &index, &InDram(file));
+        let larger = FaultyDevice::new(4 * sorted::file_bytes(&geometry) / 4096 + 64, 1);
+        let (blocks, _) = ours::write(&*larger, &keys, &geometry).unwrap();
+        check(&*larger, &keys, &geometry, &index, &blocks);
+        let (file, _) = hashed::write(&*device, &keys, &geometry).unwrap();
+        let layout = Hashed::new("hash", &keys, &file, 16, Sized::All);
+        check(&*device, &keys, &geometry, &index, &layout);
+    }
+}
+
+#[test]
+fn a_device_that_fails_is_an_error() {
+    let geometry = GEOMETRIES[1];
+    let keys = Keys::new(1);
+    let device = device(sorted::file_bytes(&geometry));
+    device.fail_nth(Op::Write, 1, libc::EIO);
+    assert!(SortedFile::write(&*device, &keys, &geometry).is_err());
+    device.fail_nth(Op::Flush, 1, libc::EIO);
+    assert!(unsorted::write(&*device, &keys, &geometry).is_err());
+    let (file, _) = SortedFile::write(&*device, &keys, &geometry).unwrap();
+    let index = BlockBloom::build(&keys, &geometry, 16);
+    let mut reader = Reader::new(&*device, geometry.page_bytes);
+    for layout in [
+        &Scattered::cold(file.clone()) as &dyn Layout,
+        &Head(file.clone()),
+        &InDram(file),
+    ] {
+        device.fail_nth(Op::Read, 1, libc::EIO);
+        let found = get(
+            &index,
+            layout,
+            &keys.wanted(1),
+            &mut reader,
+            &mut Candidates::new(),
+        );
+        assert!(found.is_err(), "{}", layout.name());
+    }
+}

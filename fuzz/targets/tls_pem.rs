@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Certificates in PEM and DER. It shares its code with the server's tests.
+
+#![no_main]
+
+#[path = "../../crates/server/tests/it/entry.rs"]
+#[allow(dead_code)]
+mod entry;
+#[path = "../../crates/server/tests/it/rig.rs"]
+#[allow(dead_code)]
+mod rig;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::tls_pem(data));
