@@ -12,7 +12,7 @@
 
 use senko_io::{PAGE_SIZE, PageBuf, Queue};
 
-use super::reclaim::Fate;
+use super::fate::Fate;
 use crate::flash::log::NoPlace;
 use crate::index::Slot;
 use crate::record::{self, At, Header, RECORD_HEADER};

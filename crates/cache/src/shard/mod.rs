@@ -12,6 +12,7 @@
 
 mod completions; // what a device ended
 pub(crate) mod demote; // an item leaves DRAM, for flash or for good
+mod fate; // what reclaim does with a record
 pub(crate) mod fetch; // from a matching slot to a verified record
 mod keep; // a region whose live records are all written again
 pub(crate) mod memory; // memory for items, by eviction where there is none left

@@ -14,6 +14,7 @@
 
 use senko_io::{Completion, PAGE_SIZE, PageBuf, Purpose, Queue, Tag};
 
+use super::fate::Fate;
 use super::keep::Copying;
 use crate::flash::log::NoPlace;
 use crate::flash::{TOKEN_DISCARD, TOKEN_RECLAIM, token};
@@ -75,13 +76,6 @@ impl Reclaim {
     pub fn stalled(&self, now_ms: u64, limit_ms: u64) -> bool {
         self.active && now_ms.saturating_sub(self.progress_ms) > limit_ms
     }
-}
-
-/// What to do with a record of the oldest region.
-pub(super) enum Fate {
-    Forget,
-    /// Its slot, and its key's hash.
-    Reinsert(Slot, u64),
 }
 
 impl Shard {

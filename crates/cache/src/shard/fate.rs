@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The fate of a record of a region that becomes free; `reclaim.rs` decides it, `keep.rs` acts on it.
+
+use crate::index::Slot;
+
+/// What to do with a record of the oldest region.
+pub(super) enum Fate {
+    Forget,
+    /// Its slot, and its key's hash.
+    Reinsert(Slot, u64),
+}
