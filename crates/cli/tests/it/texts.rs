@@ -62,7 +62,6 @@ fn help_has_examples() {
         "--flash-write-budget",
         "--promote-after",
         "--no-reinsert",
-        "--transfer",
         "--io",
         "--trace",
         "--discard",
