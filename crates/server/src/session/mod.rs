@@ -76,7 +76,7 @@ pub enum Wait {
     Window,
     /// Its turn is over: feed again after the others.
     Turn,
-    /// What comes next is heavy ([`Work::heavy`]): feed again when its turn for that has come.
+    /// What comes next is heavy ([`Work::heavy`](crate::context::Work::heavy)): feed again when its turn for that has come.
     Heavy,
 }
 
